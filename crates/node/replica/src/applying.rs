@@ -38,8 +38,8 @@ use crate::{
     service::{LoadError, Metadata, StateMachine, Weight},
 };
 
-/// Time after which a turn applies nothing more, since peers wait for votes and heartbeats. A value
-/// is never split, and each turn applies at least one.
+/// Time after which a turn applies no further values, since peers wait for votes and heartbeats. A
+/// value is never split, and each turn applies at least one.
 const TURN_US: u64 = 10_000;
 /// Bytes charged to the apply budget for a value without payload.
 const CHARGE_BYTES: usize = 64;
@@ -51,7 +51,7 @@ pub(crate) struct Applying<S> {
     /// Maximum number of bytes applied in one turn.
     turn_bytes: usize,
     pace: Pace,
-    /// Size of the waiting completions, in bytes, above which nothing more is applied.
+    /// Size of the queued completions, in bytes, above which no more values are applied.
     completion_bytes: usize,
     /// The service loaded a snapshot or was reset to empty.
     reloaded: bool,
@@ -88,7 +88,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.condition_mut().news(applied_to)
     }
 
-    /// Returns why the service does not work normally, if so.
+    /// Returns why the service does not work normally; `None` if it does.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.condition().trouble(self.applied_to())
     }
@@ -108,7 +108,7 @@ impl<S: StateMachine> Applying<S> {
         if self.condition().is_down() { Err(Failure::Unavailable) } else { Ok(()) }
     }
 
-    /// Returns whether too many decided values are queued to accept more.
+    /// Returns whether the queue of decided values is full.
     pub(crate) fn is_full(&self) -> bool {
         self.applier.is_full()
     }
@@ -148,16 +148,15 @@ impl<S: StateMachine> Applying<S> {
         self.applier.condition_mut().set_loading(why);
     }
 
-    /// Records that a snapshot was loaded: the state after all slots below `at`, with `meta` as its
-    /// metadata.
+    /// Records that the service loaded a snapshot: the state after all slots below `at`, with
+    /// `meta` as its metadata.
     pub(crate) fn loaded(&mut self, at: Slot, meta: Metadata) {
         self.applier.go_on_at(at, meta);
         self.history = History::default();
         self.reloaded = true;
     }
 
-    /// Resets the service to empty after a snapshot that it has loaded in part turned out to be
-    /// unreadable.
+    /// Resets the service to empty after a partly loaded snapshot turned out to be unreadable.
     pub(crate) fn begin_again(&mut self) -> Result<(), LoadError> {
         let service = self.applier.service_mut();
         service.begin_load()?;
@@ -173,13 +172,12 @@ impl<S: StateMachine> Applying<S> {
         self.applier.streams()
     }
 
-    /// Returns the table of streams mutably.
     pub(crate) fn streams_mut(&mut self) -> &mut Table {
         self.applier.streams_mut()
     }
 
-    /// Returns whether the state was replaced since the last call by one that does not follow from
-    /// the applied slots.
+    /// Returns whether the state was replaced since the last call by one that the applied slots did
+    /// not produce.
     pub(crate) fn take_loaded(&mut self) -> bool {
         std::mem::take(&mut self.reloaded)
     }
@@ -194,7 +192,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.weigh(command)
     }
 
-    /// [level-9] Returns whether the group's level covers this command of the service.
+    /// [level-9] Returns whether the group's level permits this command of the service.
     pub(crate) fn has_level(&self, command: &[u8]) -> bool {
         self.applier.has_level(command)
     }
@@ -214,7 +212,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.sessions()
     }
 
-    /// Returns the digest of everything applied.
+    /// Returns the digest of all applied slots.
     pub(crate) fn digest(&self) -> &Digest {
         self.applier.digest()
     }
@@ -224,7 +222,8 @@ impl<S: StateMachine> Applying<S> {
         &self.history
     }
 
-    /// Checks the service's health. If it has recovered, returns its note about that.
+    /// Checks the service's health. If the service has recovered, returns its note about the
+    /// recovery.
     pub(crate) fn tend(&mut self) -> Option<String> {
         let before = self.applied_to();
         let note = self.applier.tend();
@@ -242,19 +241,19 @@ impl<S: StateMachine> Applying<S> {
         self.applier.time()
     }
 
-    /// [time-1] Returns the time that a leader with this clock proposes, if a deadline has passed
-    /// by then.
+    /// [time-1] Returns the time that a leader with this clock should propose: `Some` if a deadline
+    /// has passed by then.
     pub(crate) fn stamp(&self, clock_ms: u64) -> Option<u64> {
         let deadline = self.applier.service().next_deadline(clock_ms);
         self.time().stamp(clock_ms, deadline)
     }
 
-    /// Collects the housekeeping commands that the service wants to have proposed.
+    /// Passes the housekeeping commands that the service wants proposed to `each`.
     pub(crate) fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
         self.applier.service_mut().due(each);
     }
 
-    /// Runs a query; returns `Unavailable` if the state may be older than one that clients have
+    /// Runs a query. Returns `Unavailable` if the state may be older than one that clients have
     /// seen.
     pub(crate) fn query(
         &self,
@@ -294,9 +293,9 @@ impl<S: StateMachine> Applying<S> {
         completions.bytes() < self.completion_bytes && self.condition().takes()
     }
 
-    /// Applies the decided slots below `decided_to`, within a budget; `again` means that this turn
-    /// may have applied some already. If the next values are not in memory, returns the slots to
-    /// read from the log.
+    /// Applies the decided slots below `decided_to`, within a budget. `again` means that values may
+    /// already have been applied in this turn. If the next values are not in memory, returns the
+    /// slots to read from the log.
     pub(crate) fn run(
         &mut self,
         decided_to: Slot,
@@ -333,13 +332,13 @@ impl<S: StateMachine> Applying<S> {
         None
     }
 
-    /// Returns the largest batch, in bytes, whose execution does not hold up a turn.
+    /// Returns the maximum size of a batch, in bytes, whose execution does not delay a turn.
     pub(crate) fn batch_bytes_max(&self) -> usize {
         self.pace.bytes_max()
     }
 
-    /// Returns the bytes of the next value where they are the same for all callers. Does not look
-    /// up bytes of content that is a no-op here.
+    /// Returns the bytes of the next value if all callers need the same bytes. Skips the lookup for
+    /// content that is a no-op here.
     fn bytes_to_apply(
         &self,
         range: SlotRange,
@@ -354,8 +353,8 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Applies values read back from the log, as long as they are next and match the decision. If
-    /// it stops at slots whose bytes the log does not have, returns these slots.
+    /// Applies values read back from the log, as long as each is the next one and matches the
+    /// decision. If it stops at slots whose bytes are missing from the log, returns these slots.
     pub(crate) fn run_from_log(
         &mut self,
         decided_to: Slot,
@@ -402,7 +401,7 @@ impl<S: StateMachine> Applying<S> {
         None
     }
 
-    /// Applies a value; after a failure of the service it applies nothing more.
+    /// Applies a value. After a failure of the service, no further values are applied.
     fn apply(
         &mut self,
         range: SlotRange,
@@ -415,8 +414,8 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Commits the values applied since the last commit; a persistent service makes them one atomic
-    /// unit. All slots below `logged` are in this node's log, on stable storage where the class
+    /// Commits the values applied since the last commit; a persistent service commits them
+    /// atomically. All slots below `logged` are in this node's log, on stable storage if the class
     /// requires it.
     pub(crate) fn commit(&mut self, logged: Option<Slot>, front: &mut dyn Front) {
         if let Some(to) = logged {
@@ -429,7 +428,7 @@ impl<S: StateMachine> Applying<S> {
     }
 }
 
-/// Returns whether the turn has used up its time.
+/// Returns whether the turn has used up its time budget.
 fn is_long(to: &Listeners<'_>) -> bool {
     to.clock.is_some_and(|clock| clock.now().since_us(to.now) >= TURN_US)
 }

@@ -1,9 +1,10 @@
-//! Backups: a snapshot as one file, from which a new cluster of one node can be made ([restore-1]).
+//! Backups: a snapshot as one file, from which a new cluster of one node can be founded
+//! ([restore-1]).
 //!
-//! `file` parses and writes the file. `held` reads a node's own snapshot and keeps its files
-//! meanwhile. `brought` makes a backup of data from outside any cluster. `checked` is a completely
-//! verified file. `founded` is the snapshot with which a new cluster begins. The format is in
-//! `docs/spec/snapshot.md`.
+//! `file` parses and writes the file. `held` reads a node's own snapshot and prevents the deletion
+//! of its files. `brought` makes a backup of data from outside any cluster. `checked` is a
+//! completely verified file. `founded` derives the snapshot with which a new cluster begins. The
+//! format is specified in `docs/spec/snapshot.md`.
 
 mod brought;
 mod checked;

@@ -1,4 +1,5 @@
-//! Catch-up: this node catches up from its log and its peers, and serves peers that lag.
+//! Catch-up: this node fetches missing values from its log and its peers, and serves peers that
+//! lag.
 
 mod repair;
 mod serving;
@@ -39,32 +40,34 @@ const CHARGE_BYTES: usize = 64;
 
 /// Values missing on this node, and values that peers requested from it.
 pub(crate) struct CatchingUp {
-    /// Votes of an earlier process whose bytes are still to be read back; until then the node sends
+    /// Votes from before the restart whose bytes must still be read back; until then the node sends
     /// nothing.
     unread_votes: VecDeque<SlotRange>,
     repair: Repair,
     serving: Serving,
-    /// Time to serve peers again after a peer's buffer was full or the budget was used up.
+    /// Time of the next attempt to serve peers, after a peer's buffer was full or the budget was
+    /// used up.
     retry_at: Option<Time>,
-    /// Maximum number of bytes sent to peers in one turn.
+    /// Maximum number of bytes sent to lagging peers in one turn.
     turn_bytes: usize,
-    /// Maximum number of queued requests of peers.
+    /// Maximum number of peers' requests in the queue.
     questions_max: usize,
 }
 
 /// Outcome of an attempt to serve a peer.
 enum Served {
-    /// The value was sent; it is charged with this number of bytes.
+    /// The value was sent; this number of bytes is charged to the budget.
     Sent(usize),
-    /// The value was not sent: the peer's buffer is full, or it does not need the value.
+    /// The value was not sent, because the peer's buffer is full or the peer does not need the
+    /// value.
     NoRoom,
-    /// The bytes are not in memory.
+    /// The bytes must be read from the log first.
     NotHere,
 }
 
 impl CatchingUp {
-    /// Creates the state with the votes whose bytes are to be read back. An unanswered repair
-    /// request is repeated after `retry_ms`.
+    /// Creates the state, given the votes whose bytes must be read back. A repair request is
+    /// repeated after `retry_ms` without an answer.
     pub(crate) fn new(unread_votes: VecDeque<SlotRange>, retry_ms: u64, limits: &Limits) -> Self {
         Self {
             unread_votes,
@@ -81,18 +84,18 @@ impl CatchingUp {
         self.retry_at = None;
     }
 
-    /// Returns the time at which to serve peers again.
+    /// Returns the time of the next attempt to serve peers, if one is pending.
     pub(crate) fn retry_at(&self) -> Option<Time> {
         self.retry_at
     }
 
-    /// Returns the time at which a request for lost slots is due.
+    /// Returns the time of the next request for lost slots, if any are lost.
     pub(crate) fn repair_at(&self) -> Option<Time> {
         self.repair.wake_at()
     }
 
-    /// [value-3] Returns the first votes from before the restart whose bytes should be in the log.
-    /// They are read back before this node sends anything.
+    /// [value-3] Returns the first range of votes from before the restart whose bytes should be in
+    /// the log. They are read back before this node sends anything.
     pub(crate) fn unread_votes(&self) -> Option<SlotRange> {
         self.unread_votes.front().copied()
     }
@@ -102,8 +105,8 @@ impl CatchingUp {
         self.unread_votes.iter().map(|votes| votes.len()).sum()
     }
 
-    /// Drops the unread votes. They cannot be read back, this node's votes are void, and no work
-    /// depends on them.
+    /// Drops the unread votes. Their bytes cannot be read back, this node's votes are void, and
+    /// nothing depends on them.
     pub(crate) fn forget_votes(&mut self) {
         self.unread_votes.clear();
     }
@@ -127,16 +130,16 @@ impl CatchingUp {
         }
     }
 
-    /// Returns the part of `range` that can be read from the log: it ends before the first lost
+    /// Returns the part of `range` that can be read from the log, which ends before the first lost
     /// slot.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let missing = self.repair.first().filter(|first| *first < range.to);
         SlotRange::new(range.from, missing.unwrap_or(range.to))
     }
 
-    /// [disk-8] Records lost slots. This part fetches slots decided in this process from peers; the
-    /// core learns earlier ones that it has not reached yet. An open vote still has its bytes in
-    /// memory; if this process ends before the decision, the next one does not know the vote.
+    /// [disk-8] Records lost slots. Slots decided in this process are fetched from peers; the core
+    /// learns the earlier ones again. An open vote still has its bytes in memory, and if this
+    /// process ends before the decision, the next process ignores the vote.
     pub(crate) fn lose(
         &mut self,
         lost: &[SlotRange],
@@ -157,12 +160,12 @@ impl CatchingUp {
         }
     }
 
-    /// Returns whether all of these slots were lost and are being fetched.
+    /// Returns whether all of these slots were lost and are now being fetched.
     pub(crate) fn wants(&self, range: SlotRange) -> bool {
         self.repair.wants(range)
     }
 
-    /// Returns whether any of these slots was lost and is being fetched.
+    /// Returns whether any of these slots was lost and is now being fetched.
     pub(crate) fn misses(&self, range: SlotRange) -> bool {
         self.repair.misses(range)
     }
@@ -177,7 +180,7 @@ impl CatchingUp {
         self.repair.missing_slots()
     }
 
-    /// Records that the values lost in these slots are in the log again.
+    /// Records that the lost values of these slots are in the log again.
     pub(crate) fn repaired(
         &mut self,
         range: SlotRange,
@@ -189,7 +192,8 @@ impl CatchingUp {
         protocol.later(Input::Missing(self.repair.first()));
     }
 
-    /// Records that the log now begins with `start`: lost slots below it are no longer needed.
+    /// Records that the log now begins at `start`, so that lost slots below it are no longer
+    /// needed.
     pub(crate) fn begins_at(&mut self, start: Slot, protocol: &mut Protocol) {
         self.repair.repaired(SlotRange::new(Slot::FIRST, start));
         protocol.later(Input::Missing(self.repair.first()));
@@ -216,13 +220,13 @@ impl CatchingUp {
         }
     }
 
-    /// Queues slots, all of them decided here, for a peer that lags.
+    /// Queues slots, all of them decided here, to be sent to a peer that lags.
     pub(crate) fn start_serving(&mut self, to: NodeId, range: SlotRange) {
         self.serving.start(to, range);
     }
 
-    /// Handles a peer's request for the bytes of a value that was proposed in this slot: sends them
-    /// immediately, or queues the request to read them from the log.
+    /// Handles a peer's request for the bytes of a value that was proposed in this slot. Sends them
+    /// immediately if they are in memory; otherwise queues a read from the log.
     pub(crate) fn on_question(
         &mut self,
         from: NodeId,
@@ -249,7 +253,7 @@ impl CatchingUp {
         out.send_all(NodeSet::one(from), Lane::Bulk, &frame, payload.as_ref());
     }
 
-    /// Drops the slots queued for a disconnected peer; it will repeat its request.
+    /// Drops the slots queued for a disconnected peer, which will repeat its request.
     pub(crate) fn stop_serving(&mut self, node: NodeId) {
         self.serving.stop(node);
     }
@@ -270,8 +274,8 @@ impl CatchingUp {
         }
     }
 
-    /// Sends peers the slots that they lack, round-robin, from memory; starts reading those that
-    /// are not in memory.
+    /// Sends peers the slots that they lack, round-robin, from memory. Starts reading the slots
+    /// that are not in memory.
     pub(crate) fn serve<D: Disk>(
         &mut self,
         now: Time,
@@ -326,7 +330,7 @@ impl CatchingUp {
         self.send_decided(to, range, value, payload.as_ref(), out)
     }
 
-    /// Sends a peer the part of a decided value that is next for it.
+    /// Sends a peer the next part of a decided value.
     fn send_decided(
         &mut self,
         to: NodeId,
@@ -359,7 +363,7 @@ impl CatchingUp {
     }
 
     /// Sends values read from the log to the peer that lacks them. Returns `false` if the peer's
-    /// buffer is full, so that reading on would be wasted.
+    /// buffer is full, so that reading further would be wasted.
     pub(crate) fn on_read_to_serve(
         &mut self,
         to: NodeId,
@@ -367,7 +371,7 @@ impl CatchingUp {
         out: &mut Outbox<'_>,
     ) -> bool {
         if values.is_empty() {
-            // Not on disk yet, or damaged: the peer repeats its request, here or at another node.
+            // Not on disk yet, or damaged: the peer repeats its request, to this node or another.
             self.serving.stop(to);
         }
         for (range, value, body) in values {
@@ -386,8 +390,8 @@ impl CatchingUp {
     }
 }
 
-/// Returns the bytes of a part of a run of content; `None` if the part is the whole run, or the
-/// value is no such run.
+/// Returns the bytes for a part of a run of content; `None` if the part is the whole run, or the
+/// value is not a run.
 fn part_of(
     payload: &Payload,
     value: &Value,
@@ -416,7 +420,7 @@ pub(crate) fn send_stream_bytes(
     out.send(to, Lane::Bulk, &frame);
 }
 
-/// Answers a peer's request with the bytes read from the log, or reports that they are not there.
+/// Answers a peer's request with the bytes read from the log, or reports that they are missing.
 pub(crate) fn answer(to: NodeId, wanted: Value, values: &Values, out: &mut Outbox<'_>) {
     if let Value::Content { stream, offset } = wanted {
         let found = values

@@ -1,12 +1,12 @@
-//! The host's clock, for those few moments when the turn's timestamp is too old ([read-4],
+//! The host's clock, for the few cases in which the turn's timestamp is too old ([read-4],
 //! [read-6]).
 
 use std::{fmt, sync::Arc};
 
 use quorate_core::time::Time;
 
-/// Clock that can be read within a turn. It matches the timestamps of turns, never goes back, and
-/// counts while the machine is suspended.
+/// Clock that can be read during a turn. It agrees with the timestamps of turns, never goes back,
+/// and runs while the machine is suspended.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Time + Send + Sync>);
 
@@ -16,7 +16,6 @@ impl Clock {
         Self(Arc::new(read))
     }
 
-    /// Returns the current time.
     pub fn now(&self) -> Time {
         (self.0)()
     }

@@ -1,7 +1,7 @@
 //! The group's clock, and the members' wall clocks that it follows ([time-3], [time-4]).
 //!
-//! Every clock is stored as an offset: its reading minus this node's steady clock. An offset does
-//! not go stale as time passes, so two offsets can be compared although their readings arrived at
+//! Every clock is stored as an offset: its reading minus this node's steady clock. Offsets do not
+//! go stale as time passes, so two offsets can be compared although their readings arrived at
 //! different times.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,34 +15,35 @@ use quorate_core::{
 
 /// A wall clock is reported if it differs from the group's by more than this.
 const REPORT_MS: u64 = 1_000;
-/// A clock is reported only after it was off for this long: a process that was suspended has old
-/// heartbeat answers to read first.
+/// Time for which a clock must be off before it is reported: a process that was suspended first
+/// reads old heartbeat answers.
 const REPORT_AFTER_MS: u64 = 2_000;
 /// A clock without a reading for this long is no longer reported.
 const KNOWN_FOR_MS: u64 = 60_000;
 /// A clock whose last reading is older than this does not count for the group's time.
 const FRESH_MS: u64 = 2_000;
-/// Number of latest readings of a clock of which the highest counts: readings arrive late, never
-/// early.
+/// Number of latest readings of a clock of which the highest counts, because readings arrive late
+/// but never early.
 const WORDS: usize = 8;
 /// Maximum interval between comparisons of the clocks.
 const LOOK_MS: u64 = 100;
-/// Time after which a new leader starts the group's clock with the clocks of a quorum; earlier,
-/// only if those of all members are known.
+/// Time after which a new leader starts the group's clock from the clocks of a quorum. Before that,
+/// it needs the clocks of all members.
 const BEGIN_MS: u64 = 500;
 /// Interval at which the group's clock follows the median of the members'.
 const SLEW_MS: u64 = 1_000;
-/// Maximum step forward per interval: small, since it lets deadlines pass sooner.
+/// Maximum step forward per interval. It is small because a step forward makes deadlines pass
+/// sooner.
 const AHEAD_MS: i64 = 1;
 /// Maximum step back per interval.
 const BACK_MS: i64 = 10;
 
-/// A wall clock that is off, or right again, as this node sees it.
+/// A wall clock that differs from the group's clock, or no longer does, as seen by this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Off {
-    /// Node that has the clock.
+    /// Node whose clock this is.
     pub node: NodeId,
-    /// Offset in milliseconds: positive if ahead, negative if behind.
+    /// Offset from the group's clock in milliseconds: positive if ahead, negative if behind.
     pub ms: i64,
 }
 
@@ -54,7 +55,7 @@ struct ClockReadings {
 }
 
 impl ClockReadings {
-    /// Adds a reading; 0 means that there is none.
+    /// Adds a reading; 0 means that the clock has none.
     fn take(&mut self, now: Time, shown_ms: u64) {
         if shown_ms > 0 {
             self.offsets.truncate(WORDS - 1);
@@ -67,7 +68,7 @@ impl ClockReadings {
         self.offsets.iter().copied().max()
     }
 
-    /// Returns the offset unless the last reading is older than `ms`.
+    /// Returns the offset if the last reading is at most `ms` old.
     fn within(&self, now: Time, ms: u64) -> Option<i64> {
         self.offset().filter(|_| now < self.at.plus_ms(ms))
     }
@@ -82,7 +83,7 @@ fn shown(now: Time, offset: i64) -> u64 {
     (now.0 / 1000).saturating_add_signed(offset)
 }
 
-/// Readings from a node that answers heartbeats.
+/// Readings of both clocks from a node that answers heartbeats.
 #[derive(Debug, Default)]
 struct Answers {
     wall: ClockReadings,
@@ -96,7 +97,7 @@ struct MemberClocks {
     group: Option<i64>,
 }
 
-/// Period in which this node leads.
+/// State of the clocks while this node leads.
 #[derive(Debug)]
 struct Reign {
     since: Time,
@@ -118,7 +119,8 @@ pub(crate) struct Clocks {
     /// Readings from members that answer this node's heartbeats.
     answered: BTreeMap<NodeId, Answers>,
     look_at: Time,
-    /// Clocks that are off, each with the time since when, the offset, and whether it was reported.
+    /// Clocks that are off: the start of that state, the offset in milliseconds, and whether it was
+    /// reported.
     off: BTreeMap<NodeId, (Time, i64, bool)>,
 }
 
@@ -132,8 +134,8 @@ impl Clocks {
         self.own = own;
     }
 
-    /// Adds the readings from a node's answer to a heartbeat: its wall clock, and the group's clock
-    /// as it knows it; 0 if not stated.
+    /// Adds the readings from a node's heartbeat answer: its wall clock, and its reading of the
+    /// group's clock. A reading of 0 means unknown.
     pub(crate) fn on_answer(&mut self, now: Time, from: NodeId, wall_ms: u64, group_ms: u64) {
         let answers = self.answered.entry(from).or_default();
         answers.wall.take(now, wall_ms);
@@ -166,7 +168,7 @@ impl Clocks {
         shown(now, self.group.unwrap_or(self.own))
     }
 
-    /// Returns the leader's reading of the group's clock, once a quorum has confirmed it.
+    /// Returns the leader's reading of the group's clock once a quorum has confirmed it.
     pub(crate) fn stamp_ms(&self, now: Time) -> Option<u64> {
         self.group.filter(|_| self.is_settled()).map(|group| shown(now, group))
     }
@@ -175,8 +177,8 @@ impl Clocks {
         self.reign.as_ref().is_some_and(|reign| reign.settled)
     }
 
-    /// Compares the clocks, if that is due, and returns the changes to report. `time_ms` is the
-    /// group's time as applied.
+    /// Compares the clocks if a comparison is due, and returns the changes to report. `time_ms` is
+    /// the group's time as applied.
     pub(crate) fn look(
         &mut self,
         now: Time,
@@ -191,7 +193,7 @@ impl Clocks {
         self.look_at = now.plus_ms(LOOK_MS);
         self.answered.retain(|_, answers| answers.wall.within(now, KNOWN_FOR_MS).is_some());
         if leads != self.reign.is_some() {
-            // Earlier readings do not count: those from another leadership may be long outdated.
+            // Discard earlier readings: those from another leadership may be long outdated.
             self.answered.clear();
             self.leader_readings.offsets = self.group.into_iter().collect();
             self.reign = leads.then_some(Reign { since: now, settled: false, slew_at: now });
@@ -199,7 +201,7 @@ impl Clocks {
         if leads {
             self.lead(now, member, configuration);
         }
-        // The group's clock does not fall behind the time that was applied already.
+        // The group's clock must not fall behind the applied time.
         self.group = self.group.map(|group| group.max(offset(now, time_ms)));
         self.judge(now, member.node, leads)
     }
@@ -277,16 +279,16 @@ impl Clocks {
         news
     }
 
-    /// Returns the clocks that were reported as off: all that a leader knows of, on other nodes
-    /// only their own.
+    /// Returns the clocks that were reported as off. A leader knows all of them, another node only
+    /// its own.
     pub(crate) fn off(&self) -> impl Iterator<Item = Off> + '_ {
         let told = self.off.iter().filter(|(_, (_, _, told))| *told);
         told.map(|(node, (_, ms, _))| Off { node: *node, ms: *ms })
     }
 }
 
-/// Returns the weighted median of these offsets: of two the lower one, so that nothing expires
-/// early because of the other.
+/// Returns the weighted median of these offsets. If there are two medians, the lower one counts, so
+/// that no deadline passes early.
 fn weighted_median(offsets: impl Iterator<Item = (i64, u64)>) -> Option<i64> {
     let mut offsets: Vec<_> = offsets.collect();
     offsets.sort_unstable();
@@ -300,7 +302,7 @@ fn weighted_median(offsets: impl Iterator<Item = (i64, u64)>) -> Option<i64> {
 }
 
 impl Off {
-    /// Returns whether the difference is worth a warning.
+    /// Returns whether the difference is large enough for a warning.
     pub const fn is_off(&self) -> bool {
         self.ms.unsigned_abs() > REPORT_MS
     }
@@ -323,13 +325,13 @@ mod tests {
     const UNIX_MS: u64 = 1_700_000_000_000;
     const HOURS: i64 = 7_200_000;
 
-    /// Node 1 of a group at some time of its steady clock; readings are offsets.
+    /// Node 1 of a group at a time of its steady clock. Readings are given as offsets.
     struct One {
         clocks: Clocks,
         nodes: u32,
         leads: bool,
         ms: u64,
-        /// Offsets of its wall clock and of the group's time.
+        /// Offset of the node's wall clock in milliseconds.
         own: i64,
         time_ms: u64,
     }
@@ -351,7 +353,8 @@ mod tests {
             self.clocks.look(now, self.time_ms, Member::first(1), self.leads, &configuration)
         }
 
-        /// Leads for `ms` milliseconds, receiving the wall clocks and readings of others.
+        /// Makes the node lead for `ms` milliseconds, and receive the wall clocks and readings of
+        /// `others`. Returns the reported changes.
         fn lead(&mut self, ms: u64, others: &[(u32, i64, Option<i64>)]) -> Vec<Off> {
             self.leads = true;
             let mut news = self.look();
@@ -368,8 +371,8 @@ mod tests {
             news
         }
 
-        /// Follows a leader that states its reading of the group's clock; it arrives `late_ms`
-        /// later.
+        /// Makes the node follow a leader that states its reading of the group's clock, which
+        /// arrives `late_ms` later.
         fn follow(&mut self, off: i64, late_ms: u64) {
             (self.leads, self.ms) = (false, self.ms + 20);
             self.look();
@@ -462,7 +465,7 @@ mod tests {
         one.ms += 100_000;
         one.look();
         assert_eq!(one.reading(), Some(-2));
-        // The group's clock is never behind the time that was applied.
+        // The group's clock is never behind the applied time.
         one.ms += 100;
         one.time_ms = shows(one.ms, 7);
         one.look();

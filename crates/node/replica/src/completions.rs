@@ -1,5 +1,5 @@
-//! Queue of notifications to fronts: ended requests, in order, with their replies in one buffer.
-//! Also the few results for operators.
+//! Queue of notifications to fronts: completed requests, in order, with their replies in one
+//! buffer. Also the results for operators, which are few.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -16,7 +16,7 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// Executed; the length of the reply in the reply buffer.
+    /// The request was executed; this is the length of its reply in the reply buffer.
     Written(usize),
     InMemory(Slot),
     Registered(SessionId),
@@ -25,7 +25,7 @@ enum Outcome {
     Failed(Failure),
 }
 
-/// Ended requests, taken out of the queue to notify a front.
+/// Completed requests, taken out of the queue to notify a front.
 #[derive(Debug, Default)]
 pub struct Ended {
     list: VecDeque<(Tag, Outcome)>,
@@ -76,41 +76,42 @@ impl Ended {
     }
 }
 
-/// Queue of completions. Its users bound it: nothing is applied while [`Completions::bytes`] is at
-/// the limit, and everything else ends a request that was in a bounded queue itself.
+/// Queue of completions. Its callers bound it: no values are applied while [`Completions::bytes`]
+/// is at the limit, and each other completion belongs to a request that was in a bounded queue
+/// itself.
 #[derive(Debug, Default)]
 pub(crate) struct Completions {
     ended: Ended,
     /// Requests that their front dropped.
     forgotten: BTreeSet<Tag>,
     open: usize,
-    /// [offload-9] This node's device does not answer, so requests that found no quorum in time
+    /// [offload-9] This node's device does not answer, so requests that time out without a quorum
     /// fail for this reason.
     device_is_late: bool,
-    /// The queue was taken out, and a front is being notified.
+    /// A front is currently being notified of completions that were taken out of the queue.
     is_notifying: bool,
-    /// Operators' requests that can be judged by the state applied now.
+    /// Numbers of operators' requests that can be judged by the currently applied state.
     judged: VecDeque<u64>,
     /// Results of operators' requests to the group, by request number.
     group: VecDeque<(u64, Result<Reply, Failure>)>,
     /// Replies held until their commands are on stable storage at a quorum.
     outlasting: HeldReplies,
-    /// Stream requests that are ready, or failed.
+    /// Stream requests that are ready or have failed.
     streams: VecDeque<(StreamTag, Result<(), Failure>)>,
 }
 
 impl Completions {
-    /// Records that a request was accepted; it will end exactly once.
+    /// Records that a request was accepted. It will complete exactly once.
     pub(crate) fn opened(&mut self) {
         self.open += 1;
     }
 
-    /// Returns the number of requests that have not ended.
+    /// Returns the number of requests that have not completed.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
 
-    /// Returns the size of the waiting completions in bytes.
+    /// Returns the size of the queued completions in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.ended.replies.len() + self.ended.list.len() * size_of::<(Tag, Outcome)>()
     }
@@ -122,15 +123,15 @@ impl Completions {
         }
     }
 
-    /// [less-2] Reports that the command of this request is in memory at a quorum, in this slot.
+    /// [less-2] Reports that this request's command, in this slot, is in memory at a quorum.
     pub(crate) fn in_memory(&mut self, tag: Tag, slot: Slot) {
         if self.ends(tag) {
             self.ended.list.push_back((tag, Outcome::InMemory(slot)));
         }
     }
 
-    /// [class-2] Holds a reply until the command in this slot is on stable storage at a quorum, or
-    /// until the deadline.
+    /// [class-2] Holds a reply until the command in this slot is on stable storage at a quorum, at
+    /// most until the deadline `until`.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.outlasting.hold(tag, slot, until, reply);
     }
@@ -153,7 +154,7 @@ impl Completions {
         self.outlasting.deadline()
     }
 
-    /// [last-4] Fails the requests whose held replies are overdue; returns their number.
+    /// [last-4] Fails the requests whose held replies are overdue, and returns how many there were.
     pub(crate) fn expire_lasting(&mut self, now: Time) -> u64 {
         let mut expired = 0;
         while let Some(tag) = self.outlasting.next_overdue(now) {
@@ -183,7 +184,7 @@ impl Completions {
         }
     }
 
-    /// Takes the next stream request that is ready, or failed.
+    /// Takes the next stream request that is ready or has failed.
     pub(crate) fn take_stream(&mut self) -> Option<(StreamTag, Result<(), Failure>)> {
         self.streams.pop_front()
     }
@@ -195,7 +196,7 @@ impl Completions {
     }
 
     /// Completes a read that is about to run between commands. Returns `false` if the front dropped
-    /// it: then it must not run.
+    /// the read, which must then not run.
     pub(crate) fn read(&mut self, tag: Tag) -> bool {
         let wanted = self.ends(tag);
         if wanted {
@@ -214,7 +215,7 @@ impl Completions {
         self.judged.pop_front()
     }
 
-    /// Takes the next result of an operator's request; each is returned once.
+    /// Takes the next result of an operator's request, with the number of the request.
     pub(crate) fn take_group(&mut self) -> Option<(u64, Result<Reply, Failure>)> {
         self.group.pop_front()
     }
@@ -224,7 +225,8 @@ impl Completions {
         self.device_is_late = is_late;
     }
 
-    /// Ends a pending request with a failure; returns `false` if no client waits for it.
+    /// Completes a pending request with a failure. Returns `false` if no client waits for the
+    /// request.
     pub(crate) fn fail(&mut self, waiter: Waiter, failure: Failure) -> bool {
         let failure = match failure {
             Failure::NoQuorum if self.device_is_late => Failure::Voteless,
@@ -247,8 +249,8 @@ impl Completions {
         }
     }
 
-    /// Drops a request of the front: its completion is removed or will be. A tag without an open
-    /// request is forgotten once no requests are open.
+    /// Drops a request of the front: its completion is removed from the queue, or will be. A tag
+    /// without an open request is forgotten once no requests are open.
     pub(crate) fn forget(&mut self, tag: Tag) {
         if let Some(at) = self.ended.list.iter().position(|(ended, _)| *ended == tag) {
             self.remove(at);
@@ -278,13 +280,13 @@ impl Completions {
         wanted
     }
 
-    /// Takes all ended requests out of the queue; `None` if there are none.
+    /// Takes all completed requests out of the queue; `None` if there are none.
     pub(crate) fn take(&mut self) -> Option<Ended> {
         self.is_notifying = !self.ended.list.is_empty();
         self.is_notifying.then(|| std::mem::take(&mut self.ended))
     }
 
-    /// Returns the buffers for reuse.
+    /// Returns the buffers of a completed notification to the queue for reuse.
     pub(crate) fn recycle(&mut self, mut ended: Ended) {
         self.is_notifying = false;
         if self.open == 0 {

@@ -2,10 +2,10 @@
 //!
 //! The protocol orders descriptors; only this file and its submodules know which kinds of bytes
 //! exist and where they are stored. A batch has all its bytes or none, the same in every slot.
-//! Content of streams covers a range of slots, of which some bytes may be available and others not:
-//! each operation then returns the available bytes as the first part of the range. If the table of
-//! streams makes content a no-op in any case, its bytes are not needed ([stream-4]). Another kind
-//! of value needs one more arm in each operation.
+//! Content of streams covers a range of slots, and the bytes of only some of these slots may be
+//! available. Each operation then returns the first part of the range with uniform availability. If
+//! the table of streams makes content a no-op in any case, its bytes are not needed ([stream-4]).
+//! Another kind of value needs one more arm in each operation.
 
 mod fetches;
 pub(crate) mod payloads;
@@ -46,20 +46,20 @@ pub(crate) enum Bytes {
     Missing,
 }
 
-/// Bytes of a value as a frame delivered them.
+/// Bytes of a value as received in a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedBytes<'a> {
     pub(crate) bytes: &'a [u8],
     /// Checksum of the bytes, if it is known.
     pub(crate) check: Option<u32>,
-    /// The same bytes as a payload, if they can be stored without a copy.
+    /// The same bytes as a payload, if they can be stored without copying.
     pub(crate) body: Option<&'a Payload>,
 }
 
 impl ReceivedBytes<'_> {
-    /// Returns whether these are the value's bytes in these slots ([value-2]); for a value without
-    /// bytes, whether there are none. Content may have no bytes, since the table of streams decides
-    /// whether it needs any.
+    /// Returns whether these are the value's bytes in these slots ([value-2]). For a value without
+    /// bytes, returns whether there are none. Content may be empty, since the table of streams
+    /// decides whether its bytes are needed.
     pub(crate) fn is_of(&self, value: &Value, range: SlotRange) -> bool {
         match value {
             Value::Batch(name) => payloads::matches(name, self.bytes, self.check),
@@ -70,7 +70,7 @@ impl ReceivedBytes<'_> {
         }
     }
 
-    /// Returns the bytes of a part of the slots; `None` if `self` does not cover the whole range.
+    /// Returns the bytes for a part of the slots; `None` if `self` does not cover `whole`.
     pub(crate) fn part(self, whole: SlotRange, part: SlotRange) -> Option<Self> {
         if self.bytes.is_empty() {
             return Some(self);
@@ -81,7 +81,7 @@ impl ReceivedBytes<'_> {
         Some(Self { bytes: bytes.filter(|_| sound)?, check: None, body: None })
     }
 
-    /// Returns the bytes for storing: shared if possible, otherwise copied.
+    /// Converts the bytes to a payload for storing. They are shared if possible, otherwise copied.
     pub(crate) fn to_payload(self) -> Payload {
         match self.body {
             Some(body) => body.clone(),
@@ -90,7 +90,7 @@ impl ReceivedBytes<'_> {
     }
 }
 
-/// Error: received bytes do not match their value and were not stored.
+/// Error returned if received bytes do not match their value. They were not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mismatched;
 
@@ -99,16 +99,16 @@ pub(crate) struct Contents {
     payloads: Payloads,
     runs: Runs,
     /// Content whose bytes are not needed, whatever the table says. Either this node voted for it
-    /// without them before its start, and the table may be older than the vote; or a full replica
-    /// stated it ([aux-5]).
+    /// without bytes before the restart, and the table may be older than the vote; or a full
+    /// replica stated that they are not needed ([aux-5]).
     without_bytes: Vec<(SlotRange, Value)>,
     fetches: Fetches,
 }
 
 impl Contents {
     /// Creates an empty store. Open slots may use `pinned_bytes_max` bytes; up to
-    /// `recent_bytes_max` more are retained for peers. An unanswered request is repeated after
-    /// `retry_ms`.
+    /// `recent_bytes_max` more are retained for peers. A request is repeated after `retry_ms`
+    /// without an answer.
     pub(crate) fn new(
         pinned_bytes_max: usize,
         recent_bytes_max: usize,
@@ -128,7 +128,6 @@ impl Contents {
         &self.runs
     }
 
-    /// Returns the bytes of streams mutably.
     pub(crate) fn runs_mut(&mut self) -> &mut Runs {
         &mut self.runs
     }
@@ -138,14 +137,15 @@ impl Contents {
         self.payloads.has_room(more + self.runs.excess_bytes())
     }
 
-    /// Returns whether slots that wait for earlier ones have capacity for `more` bytes.
+    /// Returns whether slots after a gap have capacity for `more` bytes.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
         self.payloads.has_room_ahead(more + self.runs.excess_bytes())
     }
 
-    /// Returns the first part of these slots for which the value's bytes are available: all of them
-    /// if it has no bytes. Content that is not needed and content that is available are returned as
-    /// separate parts, since they are recorded separately.
+    /// Returns the first part of these slots for which the value's bytes are available or not
+    /// needed. For a value without bytes, that is the whole range. Content that is not needed and
+    /// content that is available are returned as separate parts, since they are recorded
+    /// separately.
     pub(crate) fn held(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let to = match *value {
             Value::Batch(ref name) if !self.payloads.holds(name) => range.from,
@@ -163,12 +163,12 @@ impl Contents {
         SlotRange::new(range.from, to)
     }
 
-    /// Returns whether the value's bytes are available in all of these slots.
+    /// Returns whether the value's bytes are available or not needed in all of these slots.
     pub(crate) fn holds(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
         self.held(value, range, streams) == range
     }
 
-    /// Returns the first part of these slots whose bytes have the same availability, and that
+    /// Returns the longest first part of these slots with uniform availability, and that
     /// availability.
     pub(crate) fn first_part(
         &self,
@@ -235,7 +235,7 @@ impl Contents {
         }
     }
 
-    /// Stores bytes that are known to be the value's. Those of a batch count for any slot.
+    /// Stores bytes that are known to match the value. The bytes of a batch count for any slot.
     pub(crate) fn insert(&mut self, value: &Value, range: SlotRange, payload: Payload) {
         match *value {
             Value::Batch(name) => self.payloads.insert(name, payload),
@@ -247,7 +247,7 @@ impl Contents {
         }
     }
 
-    /// Stores bytes that a peer sent, if they are the value's and were missing.
+    /// Stores bytes that a peer sent, if they match the value and were missing.
     pub(crate) fn keep(
         &mut self,
         value: &Value,
@@ -295,7 +295,7 @@ impl Contents {
             let Some(SlotRange { from, to }) = wanted else {
                 return false;
             };
-            // A slot below the offset has no position: such content belongs to no stream.
+            // A slot below the offset has no position, so its content belongs to no stream.
             let to = to.min(Slot(offset.saturating_add(below)));
             if from < to {
                 self.without_bytes.push((SlotRange::new(from, to), *value));
@@ -315,43 +315,43 @@ impl Contents {
         self.pin(value, range);
     }
 
-    /// [disk-5] Records that bytes of open slots were placed, according to the log: they are in the
-    /// store of streams.
+    /// [disk-5] Records that the log stores these open slots without bytes, because the bytes are
+    /// in the store of streams.
     pub(crate) fn restore_placed(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
             self.runs.placed(stream, positions(offset, range));
         }
     }
 
-    /// Pins the value's bytes, which these open slots may need. Available bytes stay until the
-    /// slots are released, or another value is decided in them.
+    /// Pins the value's bytes, which these open slots may need. Available bytes are retained until
+    /// the slots are released or another value is decided in them.
     pub(crate) fn pin(&mut self, value: &Value, range: SlotRange) {
         if let Value::Batch(name) = value {
             self.payloads.pin(range.from, *name);
         }
     }
 
-    /// Records that the value is decided in these slots: its bytes stay, and the slots need no
-    /// others.
+    /// Records that the value is decided in these slots. Its bytes are retained, and the bytes of
+    /// other values proposed there are unpinned.
     pub(crate) fn decided(&mut self, value: &Value, range: SlotRange) {
         match value {
             Value::Batch(name) => self.payloads.decided(range.from, Some(*name)),
             _ if range.len() == 1 => self.payloads.decided(range.from, None),
-            // A wide range of no-ops: its pinned bytes are dropped when it is applied.
+            // No-ops may cover a wide range: pinned bytes in it are dropped when it is applied.
             _ => {}
         }
         self.fetches.forget_below(range.to);
     }
 
-    /// Releases the bytes of slots below `slot`: they are applied, or will be applied from the log.
+    /// Releases the bytes of slots below `slot`, which are applied or will be applied from the log.
     pub(crate) fn release_below(&mut self, slot: Slot) {
         self.payloads.unpin_below(slot);
         self.without_bytes.retain(|(range, _)| range.to > slot);
     }
 
     /// Fetches the value's bytes for open slots from peers, first from `from`, which should have
-    /// them. `patience` means that bytes of streams may be in flight, so requests for them wait.
-    /// Returns the part that is available, which stays.
+    /// them. With `patience`, requests for bytes of streams are delayed, because the bytes may be
+    /// in flight. Returns the part that is already available, which is pinned.
     pub(crate) fn fetch(
         &mut self,
         now: Time,
@@ -367,15 +367,15 @@ impl Contents {
         }
         let missing = SlotRange::new(held.to, range.to);
         if !missing.is_empty() {
-            // The owner of the stream sends its bytes, or has sent them.
+            // The owner of the stream sends its bytes, or has already sent them.
             let patience = patience && matches!(value, Value::Content { .. });
             self.fetches.start(now, *value, missing, from, patience);
         }
         held
     }
 
-    /// Records that more of the value's bytes are available. Returns the slots for which they were
-    /// being fetched, if any: there they stay.
+    /// Records that more of the value's bytes are available. Returns the first part of the fetched
+    /// slots that is now complete, if any, after pinning its bytes.
     pub(crate) fn found(&mut self, now: Time, value: &Value, streams: &Table) -> Option<SlotRange> {
         let wanted = self.fetches.wanted(value)?;
         let held = self.held(value, wanted, streams);
@@ -402,7 +402,7 @@ impl Contents {
         self.fetches.wanted(value)
     }
 
-    /// Records that one of `peers` peers does not have the requested bytes.
+    /// Records that one of `peers` connected peers does not have the requested bytes.
     pub(crate) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
         self.fetches.not_there(now, value, peers);
     }
@@ -420,7 +420,7 @@ impl Contents {
         }
     }
 
-    /// Returns the time of the next request.
+    /// Returns the time of the next request, if any bytes are being fetched.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         self.fetches.wake_at()
     }
@@ -457,8 +457,8 @@ mod tests {
         })
     }
 
-    /// Creates a store with capacity for `pinned` bytes of open slots, and for the newest other
-    /// ones.
+    /// Creates a store with capacity for `pinned` bytes of open slots, which retains only the newest
+    /// other bytes.
     fn contents(pinned: usize) -> Contents {
         Contents::new(pinned, 0, Runs::new(100, 50), 10)
     }
@@ -494,8 +494,8 @@ mod tests {
         assert_eq!(nothing, Bytes::None);
     }
 
-    /// [stream-4] Content that is not needed is reported apart from content that is available: a
-    /// vote for both together would be wrong about one of them. Positions of content equal slots
+    /// [stream-4] Content that is not needed is reported separately from content that is available:
+    /// a vote for both together would be wrong about one of them. Positions of content equal slots
     /// here.
     #[test]
     fn of_content_the_part_that_nobody_needs_is_told_apart() {
@@ -549,8 +549,8 @@ mod tests {
         assert_eq!(contents.recent(&CONTENT, slots(7, 9)).unwrap()[..], [7, 8], "a peer may");
     }
 
-    /// [aux-5] An auxiliary knows no stream. A full replica's statement settles the content that
-    /// the auxiliary fetches only for this stream, below the position, and in the slots meant.
+    /// [aux-5] An auxiliary knows no streams. A full replica's statement settles only the content
+    /// that the auxiliary fetches for this stream, below the position, and in the given slots.
     #[test]
     fn what_is_needless_elsewhere_is_not_looked_for() {
         let streams = Table::default();
@@ -595,7 +595,7 @@ mod tests {
         assert!(contents.holds(&value, range, &Table::default()));
     }
 
-    /// Each pin ends once: by a release, or because another value is decided in the slot.
+    /// Each pin ends exactly once, by a release or because another value is decided in the slot.
     #[test]
     fn what_is_pinned_stays_until_each_of_its_slots_is_released() {
         let mut contents = contents(3);
@@ -605,7 +605,7 @@ mod tests {
         contents.pin(&value, slots(7, 8));
         contents.pin(&CONTENT, slots(8, 20));
         let pinned = |contents: &mut Contents| {
-            // Unpinned bytes make way for the newest.
+            // Unpinned bytes are dropped to store the newest.
             contents.insert(&other, slots(5, 6), Payload::new(b"other".to_vec()));
             contents.insert(&batch(b"newest"), slots(5, 6), Payload::new(b"newest".to_vec()));
             assert!(!contents.holds(&other, slots(1, 2), &Table::default()));
@@ -622,7 +622,7 @@ mod tests {
         contents.release_below(Slot(8));
     }
 
-    /// [value-4] Only missing bytes are fetched, and fetched bytes stay.
+    /// [value-4] Only missing bytes are fetched, and fetched bytes are retained.
     #[test]
     fn only_what_is_missing_is_fetched_and_it_stays() {
         let mut contents = contents(3);

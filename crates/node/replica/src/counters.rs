@@ -1,4 +1,4 @@
-//! Counters of a replica: how often each path was used, above all the slow and the faulty ones.
+//! Counters of a replica: how often each path was used, in particular the slow and the faulty ones.
 
 use std::fmt;
 
@@ -15,26 +15,26 @@ use crate::latencies::Latencies;
 pub(crate) struct Totals {
     pub(crate) accepted: u64,
     pub(crate) batches: u64,
-    /// Commands in the batches formed.
+    /// Number of commands in the formed batches.
     pub(crate) commands: u64,
-    /// Bytes in the batches formed.
+    /// Number of bytes in the formed batches.
     pub(crate) bytes: u64,
 }
 
-/// An executed batch that this process formed.
+/// Times of a batch that this process formed and that was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Completed {
-    /// Time when its first command was accepted.
+    /// When the first command of the batch was accepted.
     pub(crate) accepted_first: Time,
-    /// Time when its last command was accepted.
+    /// When the last command of the batch was accepted.
     pub(crate) accepted_last: Time,
-    /// Time when the batch was formed.
+    /// When the batch was formed.
     pub(crate) formed: Time,
     pub(crate) commands: u32,
     pub(crate) bytes: usize,
 }
 
-/// A number for each of a few nodes.
+/// Totals for each of a few nodes.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct PerNode {
     nodes: [(NodeId, u64); NODES_MAX],
@@ -48,8 +48,7 @@ impl fmt::Debug for PerNode {
 }
 
 impl PerNode {
-    /// Adds `amount` for each of these nodes. Nodes for which there is no space left are not
-    /// counted.
+    /// Adds `amount` for each of these nodes. Nodes for which no entry is free are not counted.
     pub(crate) fn add(&mut self, nodes: NodeSet, amount: usize) {
         for node in nodes.iter() {
             let place =
@@ -61,38 +60,37 @@ impl PerNode {
         }
     }
 
-    /// Iterates over the nodes that were counted.
+    /// Iterates over the counted nodes and their totals.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let known = |(node, _): &(NodeId, u64)| *node != NodeId(0);
         self.nodes.iter().copied().filter(known)
     }
 
-    /// Returns the number for this node.
+    /// Returns the total for this node.
     pub fn to(&self, node: NodeId) -> u64 {
         let place = self.nodes.iter().find(|(known, _)| *known == node);
         place.map_or(0, |(_, sum)| *sum)
     }
 }
 
-/// Totals since the process started.
+/// Totals of this replica since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Commands accepted from fronts.
     pub commands_accepted: u64,
     /// Commands of this node's clients that were executed and answered.
     pub commands_answered: u64,
-    /// Total time from acceptance to reply of these commands, in microseconds.
+    /// Total time from acceptance to reply of the answered commands, in microseconds.
     pub commands_answered_us: u64,
-    /// Latencies of these commands.
+    /// Latencies of the answered commands.
     pub command_latencies: Latencies,
     /// Commands refused because a queue was full.
     pub commands_busy: u64,
     /// Commands and reads that timed out.
     pub requests_timed_out: u64,
-    /// Commands whose reply was dropped because too many replies waited.
+    /// Commands whose reply was dropped because too many replies were queued.
     pub replies_dropped: u64,
-    /// Values that the leader assigned a slot in the turn after a pause between two eras
-    /// ([cast-5]).
+    /// Values that were assigned a slot only after the leader's pause between two eras ([cast-5]).
     pub slots_waited_for_era: u64,
     /// Bytes appended to streams.
     pub stream_bytes_appended: u64,
@@ -103,7 +101,8 @@ pub struct Counters {
     pub stream_bytes_recorded: u64,
     /// Slots of content that was a no-op ([stream-4]).
     pub stream_slots_skipped: u64,
-    /// Times that this node, an auxiliary, learned that requested bytes are not needed ([aux-5]).
+    /// Number of times that this node, as an auxiliary, learned that requested bytes are not needed
+    /// ([aux-5]).
     pub stream_bytes_needless: u64,
     /// Bytes of streams from their owners that were dropped for lack of space.
     pub stream_bytes_dropped: u64,
@@ -111,50 +110,54 @@ pub struct Counters {
     pub stream_bytes_repeated: u64,
     /// Batches formed by this node.
     pub batches_formed: u64,
-    /// Batches of this node offered again after a leader change, refusal, reconnection or timeout.
+    /// Batches of this node that were offered again after a leader change, refusal, reconnection or
+    /// timeout.
     pub batches_repeated: u64,
     /// Batches decided and executed here.
     pub batches_applied: u64,
     /// Commands executed here.
     pub commands_applied: u64,
-    /// Decided batches not executed because they were executed before.
+    /// Decided batches that were not executed because they had been executed before.
     pub batches_skipped: u64,
-    /// Decided batches not executed because an earlier one of their origin was missing.
+    /// Decided batches that were not executed because an earlier batch of their origin was missing.
     pub batches_out_of_order: u64,
-    /// Decided batches not executed because their origin's session is unknown ([session-4]).
+    /// Decided batches that were not executed because their origin's session is unknown
+    /// ([session-4]).
     pub batches_unknown_session: u64,
-    /// Decided batches that cannot be decoded; no node executes them.
+    /// Decided batches that cannot be decoded, so that no node executes them.
     pub batches_malformed: u64,
-    /// Batches of other nodes proposed here.
+    /// Batches of other nodes that were proposed here.
     pub forwards_taken: u64,
-    /// Batches of other nodes received again while in flight or after they were applied.
+    /// Batches of other nodes that were received again while in flight or after they were applied.
     pub forwards_repeated: u64,
     /// Batches of other nodes that this node refused.
     pub forwards_refused: u64,
     /// Frames dropped because the payload did not match its name, or the content did not match the
     /// sender.
     pub frames_mismatched: u64,
-    /// Frames dropped because a queue was full; the protocol repeats them.
+    /// Frames dropped because a queue was full; the sender's protocol repeats them.
     pub frames_overload: u64,
-    /// Frames not sent because the plane had no space or no connection; the protocol repeats them.
+    /// Frames not sent because the plane had no free space or no connection; the protocol repeats
+    /// them.
     pub sends_dropped: u64,
-    /// Payloads requested from peers.
+    /// Payloads that were requested from peers.
     pub payloads_fetched: u64,
     /// Slots sent to peers that lag.
     pub slots_served: u64,
     /// Linearizable reads requested.
     pub reads_asked: u64,
-    /// Confirmations shared by linearizable reads.
+    /// Quorum confirmations, each of which serves one or more linearizable reads.
     pub reads_confirmed: u64,
-    /// Reads that run between commands of their connection.
+    /// Linearizable reads that run in order with the commands of their connection.
     pub reads_in_order: u64,
-    /// Linearizable reads served by a lease ([read-4]).
+    /// Linearizable reads served under a lease ([read-4]).
     pub reads_leased: u64,
     /// Reads requested with a bound on staleness ([read-6]).
     pub reads_within: u64,
-    /// Reads requested again because their lease or bound had expired when they were done.
+    /// Reads requested again because their lease or staleness bound had expired by the time they
+    /// finished.
     pub reads_overtaken: u64,
-    /// Entries applied from the log instead of memory.
+    /// Entries applied from the log instead of from memory.
     pub applied_from_log: u64,
     /// Decided slots that the log could not read back.
     pub slots_lost: u64,
@@ -162,7 +165,7 @@ pub struct Counters {
     pub slots_repaired: u64,
     /// Snapshots of this node's state that were completed.
     pub snapshots_taken: u64,
-    /// Snapshots received from peers because this node lacked their state.
+    /// Snapshots received from peers because this node lacked the state.
     pub snapshots_installed: u64,
     /// Snapshots that the service loaded.
     pub snapshots_loaded: u64,
@@ -172,13 +175,14 @@ pub struct Counters {
     pub snapshot_bytes_sent: u64,
     /// Bytes of snapshots received from peers.
     pub snapshot_bytes_received: u64,
-    /// Times that the start of the log was moved forward.
+    /// Number of times that the start of the log was moved forward.
     pub trims: u64,
-    /// Rings of votes that this node set up as a leader ([ring-1]).
+    /// Rings for votes that this node set up as leader ([ring-1]).
     pub rings_laid: u64,
-    /// Rings that made no progress, so that votes were sent directly for a while ([ring-7]).
+    /// Rings that made no progress, after which votes were sent directly for a while ([ring-7]).
     pub rings_broken: u64,
-    /// Times that each node was in a ring that made no progress and was left out of the next one.
+    /// Number of times that each node was in a ring without progress and was excluded from the next
+    /// ring.
     pub ring_left_out: PerNode,
     /// Violated rules reported by any node ([`quorate_core::effect::Alarm`]); each deserves an
     /// operator's attention.
@@ -186,8 +190,9 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts an executed batch of this node's clients, whose replies are in flight. The acceptance
-    /// times are assumed to be spread evenly between the first command and the last.
+    /// Counts an executed batch of this node's clients, whose replies are about to be sent. The
+    /// acceptance times of its commands are assumed to be spread evenly between the first and the
+    /// last.
     pub(crate) fn on_answered(&mut self, now: Time, completed: &Completed) {
         let oldest = now.since_us(completed.accepted_first);
         let youngest = now.since_us(completed.accepted_last);

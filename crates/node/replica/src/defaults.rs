@@ -1,24 +1,25 @@
 //! Default settings of a node: the only table of these numbers.
 //!
-//! The command line, embedded nodes and the simulator use them; a test of the command line compares
-//! docs/operate.md with them.
+//! The command line, embedded nodes and the simulator use them. A test of the command line checks
+//! that docs/operate.md states the same values.
 
-/// Maximum interval between messages of a leader, in milliseconds.
+/// Maximum interval between a leader's messages, in milliseconds.
 pub const HEARTBEAT_MS: u64 = 20;
-/// Range of the random silence after which an election starts, in milliseconds.
+/// Range of the random time without messages from a leader after which an election starts, in
+/// milliseconds.
 pub const ELECTION_MS: (u64, u64) = (100, 200);
 /// Time after which an unanswered request fails, in milliseconds.
 pub const CLIENT_TIMEOUT_MS: u64 = 5_000;
 /// Maximum drift of a clock, in parts per million.
 pub const CLOCK_DRIFT_PPM: u64 = 10_000;
-/// Delay in milliseconds after which the group uses a higher level, counted from the leader's first
-/// contact with the last node that was upgraded.
+/// Delay in milliseconds before the group uses a higher level, counted from the leader's first
+/// contact with the last upgraded node.
 pub const RAISE_MS: u64 = 24 * 3_600_000;
 /// Largest accepted command, in bytes.
 pub const COMMAND_BYTES_MAX: usize = 8 << 20;
-/// Memory for the replies and requests of all clients, in bytes.
+/// Memory limit for the replies and requests of all clients, in bytes.
 pub const CLIENT_MEMORY_BYTES: usize = 1 << 30;
-/// Log space prepared in advance, in bytes.
+/// Log space that is prepared in advance, in bytes.
 pub const LOG_READY_BYTES: u64 = 64 << 20;
 /// A snapshot is taken when the log has grown by this multiple of the last snapshot's size.
 pub const SNAPSHOT_RATIO: u32 = 2;
@@ -27,5 +28,5 @@ pub const LOG_BYTES_MAX: u64 = 8 << 30;
 /// Size of new segments of the log, in bytes.
 pub const LOG_SEGMENT_BYTES: u64 = 64 << 20;
 
-/// Interval between scrubs, in milliseconds: one week after the end of the last.
+/// Interval in milliseconds from the end of a scrub to the next one, which is a week.
 pub const SCRUB_EVERY_MS: u64 = 7 * 24 * 3600 * 1000;

@@ -1,5 +1,5 @@
-//! The device of this node, if it has one: passes orders of the core to the device's owner, and
-//! events of the device to the core ([offload-5]–[offload-19]).
+//! The device of this node, if it has one: passes the core's orders to the device's owner, and the
+//! device's events to the core ([offload-5]–[offload-19]).
 
 use quorate_core::{
     ballot::Ballot,
@@ -23,41 +23,41 @@ use crate::{
     payload::Payload,
 };
 
-/// Time in milliseconds for which a device is not used after it failed to take something.
+/// Time in milliseconds for which a device is not used after it refused an order or a value.
 const REST_MS: u64 = 1_000;
-/// Interval in milliseconds of searches for a device while this node has none.
+/// Interval in milliseconds between searches for a device while this node has none.
 const CLIMB_MS: u64 = 5_000;
-/// Interval in milliseconds of checks that a device still receives from the network.
+/// Interval in milliseconds between checks that a device still receives from the network.
 const LOOK_MS: u64 = 500;
-/// [offload-9] Time in microseconds after which a device whose votes count is given up if it does
+/// [offload-9] Time in microseconds after which a device whose votes count is abandoned if it does
 /// not answer.
 ///
 /// A late device still has its votes: the machine is busy, a virtual machine is paused or migrated,
 /// or an operator stopped the device process. Such pauses take seconds. Waiting costs one silent
-/// member, and the others continue. Giving up is permanent, and losing more devices than the loss
-/// budget ends the group. So the bound only has to be shorter than an operator's patience with a
-/// hung device.
+/// member, and the other members continue. Abandoning a device is permanent, and losing more
+/// devices than the loss budget ends the group. So the bound only has to be shorter than an
+/// operator's patience with a hung device.
 const LATE_US: u64 = 30_000_000;
 /// Reason reported for a device that is late.
 const LATE: &str = "the device does not answer";
 
-/// A device with its owner, as the process attaches them to its replica.
+/// A device and its owner, as the process attaches them to its replica.
 pub struct AttachedDevice {
-    /// Kind of device: one word.
+    /// Kind of device, as a single word.
     pub kind: &'static str,
     /// Human-readable description of the device.
     pub name: String,
-    /// The device's port.
+    /// Port through which the owner uses the device.
     pub device: Box<dyn Device + Send>,
-    /// The owner: this process's side of the device.
+    /// The owner, which drives the device from this process.
     pub owner: Owner,
 }
 
 /// Devices that a process may use, in order of preference.
 pub trait DeviceSource: Send {
     /// Returns the first device that is available now, or the reason why none is. `lost` is the
-    /// reason why the last device, which is gone by now, was removed from the network. Called again
-    /// at intervals while there is none.
+    /// reason why the previous device, which has been closed, was removed from the network. Called
+    /// repeatedly at intervals while no device is available.
     fn open_device(&mut self, lost: Option<&str>) -> Result<AttachedDevice, String>;
 }
 
@@ -66,13 +66,14 @@ pub trait DeviceSource: Send {
 pub(crate) enum DeviceEvent {
     /// Bytes of a value that the device has.
     Bytes(Value, SlotRange, Payload),
-    /// An input of the core.
+    /// A report to the core.
     Word(DeviceReport),
-    /// Number of slots that a usable device can hold; 0 if there is none.
+    /// Number of slots that a usable device can hold; 0 if no device is usable.
     Use(u64),
-    /// [offload-11] A decision counted by a coordinator in this ballot, for nodes without a vote.
+    /// [offload-11] A decision counted by a coordinator in this ballot, reported for nodes without
+    /// a vote.
     Told(Ballot, SlotValue),
-    /// A value that the device did not take: the core is asked again.
+    /// A value that the device did not accept, returned so that the core proposes it again.
     Returned(Value),
 }
 
@@ -83,57 +84,58 @@ pub struct DeviceStatus {
     pub kind: &'static str,
     /// Human-readable description of the device.
     pub name: String,
-    /// The core uses the device now.
+    /// Whether the core uses the device now.
     pub used: bool,
     /// Ballot in which the device's acceptor votes.
     pub armed: Option<Ballot>,
-    /// First slot with which its coordinator was started, while it assigns slots.
+    /// First slot with which the device's coordinator was started; `None` while the coordinator
+    /// assigns no slots.
     pub gives_from: Option<Slot>,
     /// Number of slots that the device can hold.
     pub cells: u32,
-    /// Capacity of a frame for a value, in bytes.
+    /// Maximum size of a value in a frame, in bytes.
     pub room: usize,
     /// Boot number of the device.
     pub boot: u32,
-    /// Votes seen from this device and earlier ones.
+    /// Number of votes seen from this device and earlier ones.
     pub votes: u64,
-    /// Slots assigned by this device and earlier ones, as seen here.
+    /// Number of slots assigned by this device and earlier ones, as seen by this node.
     pub given: u64,
-    /// Decisions counted by this device and earlier ones, as seen here.
+    /// Number of decisions counted by this device and earlier ones, as seen by this node.
     pub counted: u64,
-    /// Times that a coordinator was revoked.
+    /// Number of times that a coordinator was revoked.
     pub taken_back: u64,
-    /// Values of this node that were offered to another member's device.
+    /// Number of values of this node that were offered to another member's device.
     pub offered: u64,
-    /// Values sent over connections because they were too long for a frame.
+    /// Number of values sent over connections because they were too long for a frame.
     pub outgrown: u64,
-    /// Frames for this node that the present device dropped for lack of space.
+    /// Number of frames for this node that the current device dropped for lack of space.
     pub lost: u64,
-    /// Frames received by this device and earlier ones, by outcome, indexed by
+    /// Number of frames received by this device and earlier ones, by outcome, indexed by
     /// [`quorate_offload::Reason`].
     pub refused: [u64; COUNTERS],
-    /// Remark on the device's state: its interface was renamed, it votes for nothing, or no votes
-    /// are requested from it.
+    /// Remark on the device's state: its interface was renamed, it casts no votes, or no votes are
+    /// requested from it.
     pub note: Option<String>,
-    /// Reason why the device is not used, or no longer.
+    /// Reason why the device is not used, or is no longer used.
     pub why: Option<String>,
 }
 
-/// Returns the reasons for refusing frames, which index [`DeviceStatus::refused`]; leaves out the
-/// entry for frames that were not refused.
+/// Returns the reasons for refusing frames, which index [`DeviceStatus::refused`]. The entry for
+/// accepted frames is left out.
 pub fn device_reasons() -> impl Iterator<Item = Reason> {
     let reasons = Reason::ALL.into_iter();
     reasons.filter(|reason| *reason != Reason::None)
 }
 
-/// A device with its owner and the state of its use.
+/// A device, its owner and the state of its use.
 struct OwnedDevice {
     device: Box<dyn Device + Send>,
     owner: Owner,
     armed: Option<Ballot>,
     started: Option<(Ballot, Slot)>,
     limit: Slot,
-    /// [offload-9] The device was fenced since this process started.
+    /// [offload-9] The device was fenced after this process started.
     is_fenced: bool,
     /// The core knows that the device may be used.
     is_offered: bool,
@@ -141,13 +143,13 @@ struct OwnedDevice {
     rests_until: Time,
     /// The device is closed permanently.
     is_closed: bool,
-    /// [offload-9] The device owes answers, and the core knows it.
+    /// [offload-9] Answers of the device are overdue, and the core was notified.
     is_late: bool,
     looks: u64,
     hears: NetworkState,
     offers: Offers,
     idling: Idling,
-    /// Frames by outcome at the devices before this one.
+    /// Number of frames by outcome at the devices before this one.
     refused_before: [u64; COUNTERS],
 }
 
@@ -157,7 +159,7 @@ struct NetworkState {
     /// New name of the interface, if it was renamed.
     moved: Option<String>,
     is_paused: bool,
-    /// Reason why the device was removed from the network.
+    /// Reason why the device was removed from the network, if it was.
     over: Option<String>,
 }
 
@@ -168,12 +170,12 @@ pub(crate) struct Devices {
     events: Vec<Event>,
     status: Option<DeviceStatus>,
     ladder: Option<Box<dyn DeviceSource>>,
-    /// Time of the next search for a device, if there is none.
+    /// Time of the next search for a device; `None` if no search is pending.
     climb_at: Option<Time>,
 }
 
 impl Devices {
-    /// Sets the devices to choose from, and takes the first one that is available.
+    /// Sets the devices to choose from, and opens the first one that is available.
     pub(crate) fn lend(&mut self, ladder: Box<dyn DeviceSource>) {
         self.ladder = Some(ladder);
         self.climb(None);
@@ -195,7 +197,8 @@ impl Devices {
         }
     }
 
-    /// Takes the totals of all devices of this node, which never decrease, into a new status.
+    /// Takes the current status, and returns a new one that retains only the totals over all
+    /// devices of this node. Totals never decrease.
     fn take_totals(&mut self) -> DeviceStatus {
         let DeviceStatus { votes, given, counted, taken_back, offered, outgrown, refused, .. } =
             self.status.take().unwrap_or_default();
@@ -211,8 +214,8 @@ impl Devices {
         }
     }
 
-    /// Takes ownership of a device. The device is fenced before use, whatever an earlier owner did
-    /// ([offload-9]).
+    /// Takes ownership of a device. The device is fenced before it is used, whatever an earlier
+    /// owner did ([offload-9]).
     fn own(&mut self, lent: AttachedDevice) {
         let AttachedDevice { kind, name, device, mut owner } = lent;
         owner.disarm();
@@ -251,18 +254,18 @@ impl Devices {
         self.unit.is_none() && self.ladder.is_none()
     }
 
-    /// Returns the status of the device; `None` if there never was one.
+    /// Returns the status of the device; `None` if this node never had one.
     pub(crate) fn status(&self) -> Option<&DeviceStatus> {
         self.status.as_ref()
     }
 
-    /// [offload-9] Returns the reason why this node can neither promise nor vote at present, if its
-    /// device is late.
+    /// [offload-9] If the device is late, returns the reason why this node can neither promise nor
+    /// vote for now.
     pub(crate) fn late(&self) -> Option<&'static str> {
         self.unit.as_ref().is_some_and(|unit| unit.is_late).then_some(LATE)
     }
 
-    /// Returns the capacity of a frame for a batch, in bytes, if there is a device.
+    /// Returns the maximum size of a batch in a frame, in bytes, if there is a device.
     pub(crate) fn room(&self) -> Option<usize> {
         let unit = self.unit.as_ref()?;
         Some(unit.device.shape().room)
@@ -278,12 +281,12 @@ impl Devices {
         Some(DevicePlace { group, room: u16::try_from(room).ok()?, station: own.mac })
     }
 
-    /// Returns whether the device can take more values.
+    /// Returns whether the device can accept more values.
     pub(crate) fn has_room(&self) -> bool {
         self.unit.as_ref().is_none_or(|unit| unit.started.is_none() || unit.owner.has_room())
     }
 
-    /// Executes an order of the core other than [`Order::Submit`].
+    /// Executes any order of the core except [`Order::Submit`].
     pub(crate) fn order(&mut self, order: &Order) {
         let Some(unit) = &mut self.unit else { return };
         match *order {
@@ -313,8 +316,8 @@ impl Devices {
         }
     }
 
-    /// Records the size of a value about to be proposed. While values arrive that are too long for
-    /// a frame, the device is not used ([offload-15]).
+    /// Records the size of a value that is about to be proposed. The device is not used while
+    /// values arrive that are too long for a frame ([offload-15]).
     pub(crate) fn note_proposed(&mut self, now: Time, bytes: usize) {
         let Some(unit) = &mut self.unit else { return };
         if bytes <= unit.device.shape().room {
@@ -340,14 +343,14 @@ impl Devices {
         };
         let done = unit.owner.submit(value, bytes);
         if let Err(NotSubmitted::NotCarried(_)) = done {
-            // [offload-15] The value goes over connections, and so do all others for a while.
+            // [offload-15] This value and all others for a while are sent over connections.
             unit.rests_until = now.plus_ms(REST_MS);
         }
         done
     }
 
-    /// [offload-15] Offers a value of this node to the coordinator of this ballot's leader, if one
-    /// was seen recently. Returns whether it was offered.
+    /// [offload-15] Offers a value of this node to the coordinator of this ballot's leader, if
+    /// frames from it were seen recently. Returns whether the value was offered.
     pub(crate) fn offer(&mut self, now: Time, ballot: Ballot, offer: &Offer) -> bool {
         let Some(unit) = self.unit.as_mut().filter(|unit| unit.may_be_used()) else {
             return false;
@@ -364,12 +367,12 @@ impl Devices {
         offered
     }
 
-    /// Returns an offered value that was not seen in time, to be sent over connections instead.
+    /// Returns an offered value that was not proposed in time, to be sent over connections instead.
     pub(crate) fn next_late(&mut self, now: Time) -> Option<Offer> {
         self.unit.as_mut()?.offers.next_late(now)
     }
 
-    /// Drops the offers: the leader to which they were made does not lead any more.
+    /// Drops the offers, because the leader to which they were made no longer leads.
     pub(crate) fn forget_offers(&mut self) {
         if let Some(unit) = &mut self.unit {
             unit.offers.forget();
@@ -386,7 +389,7 @@ impl Devices {
     /// Lets the owner process the device's messages, does the work that is due, and reports the
     /// results in order.
     ///
-    /// A node without a vote learns decisions from the counts of others ([offload-11]).
+    /// A node without a vote learns decisions that other nodes' devices counted ([offload-11]).
     pub(crate) fn turn(
         &mut self,
         now: Time,
@@ -398,7 +401,7 @@ impl Devices {
         let status = self.status.get_or_insert_default();
         unit.look(now, status);
         unit.owner.listen(!group.has_vote);
-        // [offload-10] Losing votes that are mere hints is harmless.
+        // [offload-10] If votes are only hints, losing them is harmless.
         unit.owner.set_late_timeout(if group.is_durable { 0 } else { LATE_US });
         unit.owner.turn(now, &mut *unit.device, &mut self.events);
         let mut lost = None;
@@ -414,7 +417,7 @@ impl Devices {
                 tell(DeviceEvent::Word(DeviceReport::Late));
             }
         }
-        // A device that answers only now and then will soon be late again.
+        // A device that answers only occasionally will soon be late again.
         unit.is_late &= now < unit.rests_until;
         let may = unit.is_fenced && unit.may_be_used() && now >= unit.rests_until;
         if lost.is_none() && may != unit.is_offered {
@@ -443,15 +446,15 @@ impl Devices {
                 tell(DeviceEvent::Returned(value));
             }
             self.unit = match (self.unit.take(), lost_power) {
-                // [offload-9] In a durable group its votes were hints: this node takes ownership
-                // again, and fences the device first.
+                // [offload-9] In a durable group the device's votes were hints: this node takes
+                // ownership again, and fences the device first.
                 (Some(mut unit), Some(found)) => {
                     unit.own_again(now, found);
                     status.boot = unit.owner.device_boot();
                     Some(unit)
                 }
-                // Another device may do better. If the votes of the lost one counted, the core uses
-                // no device any more.
+                // Another device may work better. If the votes of the lost device counted, the core
+                // no longer uses any device.
                 _ => {
                     self.climb_at = Some(now.plus_ms(CLIMB_MS));
                     None
@@ -460,12 +463,12 @@ impl Devices {
         }
     }
 
-    /// Replaces a device that was removed from the network, once the core is done with it; searches
-    /// for a device at intervals if there is none.
+    /// Replaces a device that was removed from the network, once the core has stopped using it.
+    /// Searches for a device at intervals if there is none.
     fn step_down(&mut self, now: Time) {
         if let Some(unit) = self.unit.take_if(|unit| unit.is_left()) {
             let OwnedDevice { device, hears, .. } = unit;
-            // Free the device's place before the search for the next one.
+            // Free the device's resources before searching for the next one.
             drop(device);
             self.climb(Some(&hears.over.unwrap_or_default()));
         }
@@ -478,7 +481,7 @@ impl Devices {
         }
     }
 
-    /// Returns the time at which the next turn is due without an event.
+    /// Returns the time at which a turn is due even without an event.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let Some(unit) = &self.unit else {
             return self.climb_at;
@@ -495,7 +498,7 @@ impl OwnedDevice {
         !self.is_closed && !self.hears.is_paused && self.hears.over.is_none()
     }
 
-    /// Returns whether the device was removed from the network and nothing is pending.
+    /// Returns whether the device was removed from the network and no request to it is pending.
     fn is_left(&self) -> bool {
         let is_over = self.hears.over.is_some() && self.is_fenced && !self.is_closed;
         is_over && !self.is_offered && self.armed.is_none() && self.started.is_none()
@@ -511,7 +514,7 @@ impl OwnedDevice {
         for (all, (before, since)) in
             (status.refused.iter_mut()).zip(self.refused_before.iter().zip(refused))
         {
-            // Counts that cannot be read now keep their last value.
+            // Counters that cannot be read now keep their last value.
             *all = (*all).max(before + since);
         }
         self.hears.moved = self.device.renamed_interface();
@@ -535,7 +538,8 @@ impl OwnedDevice {
         moved.or(idles)
     }
 
-    /// Takes ownership again after a power cycle, in which the device lost its state.
+    /// Takes ownership again after the device lost its state in a power cycle. `found` is its boot
+    /// number.
     fn own_again(&mut self, now: Time, found: u32) {
         self.owner = self.owner.after_power(found);
         self.owner.disarm();
@@ -544,7 +548,7 @@ impl OwnedDevice {
         self.rests_until = now.plus_ms(REST_MS);
     }
 
-    /// Processes one event; returns the reason if the device is lost.
+    /// Processes one event. Returns the reason if the device is lost.
     fn on_event(
         &mut self,
         now: Time,
@@ -558,8 +562,8 @@ impl OwnedDevice {
             Event::Fenced { ballot: of, mut votes } => {
                 self.is_fenced = true;
                 if let Some(ballot) = self.armed.take() {
-                    // [offload-8] Votes of another ballot are an earlier owner's and void: this
-                    // owner's were read out.
+                    // [offload-8] Votes of another ballot are void: an earlier owner requested
+                    // them, and this owner's votes were read out.
                     if of != Some(ballot) {
                         votes.clear();
                     }
@@ -589,7 +593,7 @@ impl OwnedDevice {
             // [offload-20] No client is answered on this event, since only a node that applied all
             // earlier slots may answer.
             Event::Decided { ballot, slot, value } => {
-                // [offload-10] Where votes of devices are hints, nothing is counted, whatever a
+                // [offload-10] If votes of devices are hints, no decision is counted, whatever a
                 // frame claims.
                 status.counted += u64::from(!group.is_durable);
                 self.offers.heard(now, ballot, &value);
@@ -611,7 +615,7 @@ impl OwnedDevice {
                 for held in given {
                     let (slot, value) = report_bytes(held, tell);
                     let at = usize::try_from(slot.0 - from.0).unwrap_or(usize::MAX);
-                    // Holes contain no value; both lists are in order and bounded by the number of
+                    // Holes contain no value; both lists are ordered and bounded by the number of
                     // cells.
                     rest.resize(at, None);
                     rest.push(Some(value));
@@ -634,8 +638,8 @@ impl OwnedDevice {
             }
             Event::Next { next, .. } => tell(DeviceEvent::Word(DeviceReport::Next { slot: next })),
             Event::ArmRefused { reason, .. } => {
-                // The order counts as armed: the device is fenced, and asked again later
-                // ([offload-5]).
+                // The order counts as executed: the device is fenced, and receives the order again
+                // later ([offload-5]).
                 status.why = Some(format!("the device refused to be armed: {reason:?}"));
                 self.rests_until = now.plus_ms(REST_MS);
             }
@@ -644,7 +648,7 @@ impl OwnedDevice {
         None
     }
 
-    /// Returns the values that waited for the device to the core.
+    /// Returns the values that were queued for the device to the core.
     fn give_back(&mut self, tell: &mut impl FnMut(DeviceEvent)) {
         for (value, _) in self.owner.withdraw() {
             tell(DeviceEvent::Returned(value));
@@ -652,7 +656,7 @@ impl OwnedDevice {
     }
 }
 
-/// Reports the bytes of a value that a device has, then returns the value.
+/// Reports the bytes of a value that a device has, and returns the value with its slot.
 pub(crate) fn report_bytes(held: SlotValue, tell: &mut impl FnMut(DeviceEvent)) -> (Slot, Value) {
     let SlotValue { slot, value, bytes } = held;
     if value.has_bytes() {

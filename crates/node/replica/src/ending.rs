@@ -6,37 +6,37 @@ use quorate_log::disk::Disk;
 
 use crate::{devices::Devices, protocol::Protocol, storing::Storing};
 
-/// Maximum time to wait for another node to lead. The handover is a courtesy to clients, not a
-/// matter of safety: a node that cannot hand over stops anyway.
+/// Maximum time to wait for another node to lead. The handover only spares clients an election and
+/// is not needed for safety: a node that cannot hand over stops anyway.
 const HAND_OVER_MS: u64 = 5_000;
 
-/// Progress of a stop.
+/// Stages of a clean stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     /// No stop was requested.
     Running,
-    /// Accepts nothing new; accepted requests end by this deadline.
+    /// New requests are refused; accepted requests complete by this deadline.
     Finishing(Time),
     /// Hands over leadership, until this deadline at the latest.
     HandingOver(Time),
     /// [offload-8] Waits until the device has stopped voting and was read out, until this deadline
     /// at the latest.
     LeavingDevice(Time),
-    /// Sends nothing more; the last records are being written.
+    /// No more messages are sent; the last records are being written.
     Writing,
-    /// Everything is written.
+    /// All records are written.
     Done,
 }
 
-/// Clean stop, and transfers of leadership, which are a part of it.
+/// State of a clean stop, and of leadership transfers, which are a part of it.
 #[derive(Debug)]
 pub(crate) struct Ending {
     stop: Stop,
     /// Result of the last transfer, until it is taken.
     transfer_ended: Option<Result<NodeId, Refusal>>,
-    /// Time that accepted requests have to end, in milliseconds.
+    /// Time for accepted requests to complete after a stop was requested, in milliseconds.
     finish_ms: u64,
-    /// The device may still be voting, as far as is known here.
+    /// The device may still be voting, as far as this node knows.
     device_votes_on: bool,
 }
 
@@ -45,7 +45,7 @@ impl Ending {
         Self { stop: Stop::Running, transfer_ended: None, finish_ms, device_votes_on: false }
     }
 
-    /// Begins a clean stop, unless one has begun.
+    /// Begins a clean stop, unless one is already in progress.
     pub(crate) fn begin(&mut self, now: Time) {
         if self.stop == Stop::Running {
             self.stop = Stop::Finishing(now.plus_ms(self.finish_ms));
@@ -57,23 +57,24 @@ impl Ending {
         self.stop != Stop::Running
     }
 
-    /// [volatile-4] Returns whether nothing may be sent any more: no promise and no vote may follow
-    /// the last record.
+    /// [volatile-4] Returns whether no more messages may be sent, because no promise and no vote
+    /// may follow the last record.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.stop, Stop::Writing | Stop::Done)
     }
 
-    /// Returns whether only the last records are pending.
+    /// Returns whether only the last records remain to be written.
     pub(crate) fn is_writing(&self) -> bool {
         self.stop == Stop::Writing
     }
 
-    /// Returns whether everything is written.
+    /// Returns whether all records are written.
     pub(crate) fn is_done(&self) -> bool {
         self.stop == Stop::Done
     }
 
-    /// [volatile-4] Returns whether everything is written, and no device still votes for this node.
+    /// [volatile-4] Returns whether all records are written and no device still votes for this
+    /// node.
     pub(crate) fn is_clean(&self) -> bool {
         self.is_done() && !self.device_votes_on
     }
@@ -95,8 +96,8 @@ impl Ending {
         self.transfer_ended.take()
     }
 
-    /// Advances a stop. `idle` returns whether all requests have ended; `alone` means that there is
-    /// no node to hand over to. Returns `true` if requests that are still open must be ended now.
+    /// Advances a stop. `idle` returns whether all requests have completed; `alone` means that no
+    /// other node could lead. Returns `true` if requests that are still open must be failed now.
     pub(crate) fn advance<D: Disk>(
         &mut self,
         now: Time,
@@ -109,8 +110,8 @@ impl Ending {
         match self.stop {
             Stop::Finishing(deadline) if idle() || now >= deadline => {
                 if protocol.leads() && !alone {
-                    // A courtesy: without it the other nodes wait for an election timeout. A
-                    // handover in flight is enough.
+                    // Without a handover the other nodes wait for an election timeout. A handover
+                    // that is already in flight is enough.
                     if !protocol.node().is_handing_over() {
                         self.transfer(None, protocol);
                     }
@@ -127,7 +128,7 @@ impl Ending {
                 self.write_all(protocol, storing);
             }
             Stop::LeavingDevice(deadline) if now >= deadline => {
-                // The device's votes from here on are not recorded anywhere.
+                // The device's votes are not recorded from here on.
                 self.device_votes_on = true;
                 self.stop = Stop::Writing;
                 protocol.clear_inputs();
@@ -159,7 +160,7 @@ impl Ending {
         storing.close(protocol.node().hard_state());
     }
 
-    /// Returns the deadline of the current step of a stop.
+    /// Returns the deadline of the current step of a stop, if it has one.
     pub(crate) fn deadline(&self) -> Option<Time> {
         match self.stop {
             Stop::Finishing(at) | Stop::HandingOver(at) | Stop::LeavingDevice(at) => Some(at),

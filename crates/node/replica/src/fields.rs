@@ -1,4 +1,4 @@
-//! Decoding of fields of this crate's formats: big-endian, taken from the front, bounded by the
+//! Decoder for fields of this crate's formats: big-endian, consumed from the front, bounded by the
 //! remaining bytes.
 
 /// Bytes that are still to be decoded.

@@ -1,26 +1,26 @@
-//! Fitness of this node to lead, as its log and its service see it: for the core, which hands over,
-//! and for operators ([live-3], [live-6]).
+//! Fitness of this node to lead, judged by the state of its log and its service. The core uses it
+//! to hand over, and operators see it ([live-3], [live-6]).
 
 use quorate_core::{fitness::Fitness, slot::Slot, time::Time};
 
-/// Time for which a node is not trusted with leadership after its trouble has ended, since a
-/// shortage often recurs.
+/// Time for which a node is not trusted with leadership after a problem has ended, since shortages
+/// often recur.
 const SETTLES_MS: u64 = 5_000;
 
 /// A starting node with more than this many slots to apply is far behind.
 const FAR_SLOTS: u64 = 4096;
-/// A running node is far behind when it has not applied a decided slot for this time.
+/// A running node is far behind if it has not applied a decided slot for this long.
 const FAR_MS: u64 = 2_000;
-/// Leadership is not handed to a node that has not applied a decided slot for this time: a leader
-/// that is far behind must not hand over to a node that soon will be.
+/// Leadership is not handed to a node that has not applied a decided slot for this long, because a
+/// leader that is far behind must not hand over to a node that soon will be.
 const LAGS_MS: u64 = 1_000;
-/// The lag has ended when a decided slot is applied within this time.
+/// The lag ends when a decided slot is applied within this time.
 const NEAR_MS: u64 = 500;
 
 /// Lag of this node in applying decided slots ([live-6]).
 #[derive(Debug)]
 pub(crate) struct Lag {
-    /// A time, and the end of the slots known to be decided at that time.
+    /// A time, and the end of the slots that were known to be decided then.
     sample: (Time, Slot),
     far: bool,
 }
@@ -32,7 +32,7 @@ impl Lag {
         Self { sample: (now, decided_to), far }
     }
 
-    /// Returns this node's fitness according to its present lag.
+    /// Returns this node's fitness according to its current lag.
     pub(crate) fn look(&mut self, now: Time, decided_to: Slot, applied_to: Slot) -> Fitness {
         let (at, to) = self.sample;
         let waits = applied_to < to;
@@ -51,17 +51,18 @@ impl Lag {
     }
 }
 
-/// Fitness of this node to lead, and the obstacles.
+/// Fitness of this node to lead, and what prevents it.
 #[derive(Debug)]
 pub(crate) struct FitnessState {
     fitness: Fitness,
-    /// Reason why the log cannot write, if it cannot.
+    /// Reason why the log cannot write, if any.
     log: Option<&'static str>,
-    /// Description of the last trouble, retained while the node settles.
+    /// Description of the last problem, retained while the node settles.
     why: String,
-    /// End of the time for which the node settles after trouble.
+    /// End of the time during which the node settles after a problem.
     settled_at: Time,
-    /// The node has been fit once. Obstacles right after a start are not reported as trouble.
+    /// The node has been fit at least once. Obstacles right after a start are not reported as
+    /// trouble.
     was_fit: bool,
 }
 
@@ -76,8 +77,8 @@ impl FitnessState {
         }
     }
 
-    /// Updates the fitness from the state of the log, the service and the lag. Returns the fitness
-    /// if it has changed.
+    /// Updates the fitness from the state of the log, the service and the lag. Returns the new
+    /// fitness if it has changed.
     pub(crate) fn look(
         &mut self,
         now: Time,
@@ -109,12 +110,12 @@ impl FitnessState {
         (self.fitness != before).then_some(self.fitness)
     }
 
-    /// Returns the reason why a leader hands over, if it must.
+    /// Returns the reason why a leader must hand over, if any.
     pub(crate) fn handover_reason(&self) -> Option<&str> {
         self.fitness.gives_way().then_some(&*self.why)
     }
 
-    /// Returns the reason why the log cannot write, if it cannot.
+    /// Returns the reason why the log cannot write, if any.
     pub(crate) fn log_trouble(&self) -> Option<&'static str> {
         self.log
     }
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(fit.look(at_ms(5_010), None, || None, Fitness::Fit), Some(Fitness::Fit));
     }
 
-    /// [live-6] A node that lags is handed no leadership until it has caught up.
+    /// [live-6] Leadership is not handed to a node that lags until it has caught up.
     #[test]
     fn a_node_that_lags_settles_for_as_long() {
         let mut fit = FitnessState::new();

@@ -1,5 +1,5 @@
-//! Port for clients of devices ([offload-22]). Such a client submits and learns by frames, and asks
-//! the replica for its name, for the state of the log, and for lost values.
+//! Port for clients of devices ([offload-22]). Such a client submits commands and learns decisions
+//! by frames, and requests its name, the state of the log and lost values from the replica.
 
 use quorate_wire::frame_clients::{Name, NodePosition};
 
@@ -10,7 +10,7 @@ pub trait FrameClients {
     /// Assigns an unused name.
     fn lend(&mut self) -> Result<Name, Failure>;
 
-    /// Returns this node's applied position, and that of this name's session in it.
+    /// Returns this node's applied position, and the position of this name's session.
     fn stand(&self, name: Name) -> NodePosition;
 
     /// Proposes to register this name's session. Fails with [`Failure::NoQuorum`] if another node

@@ -1,7 +1,8 @@
 //! Front port: a client protocol's requests to a replica, and the replica's answers.
 //!
-//! A front is a set of connection state machines without sockets. The reactor passes bytes to it,
-//! the front calls [`Requests`], and the replica answers with [`Completion`]s in any order.
+//! A front is a set of connection state machines without sockets. The reactor passes received bytes
+//! to the front, the front calls [`Requests`], and the replica answers with [`Completion`]s in any
+//! order.
 
 use quorate_access::{Users, Who};
 use quorate_core::level::Level;
@@ -17,16 +18,16 @@ use crate::{
 /// Kind of client listener. A node may have several, each with its own address and protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Door {
-    /// Commands of the service.
+    /// Clients of the service, which send commands.
     #[default]
     Commands,
-    /// Byte streams, framed.
+    /// Clients of byte streams, with framing.
     Streams,
-    /// Raw bytes of one stream.
+    /// A client of one byte stream, without framing.
     StreamsRaw,
 }
 
-/// Endpoints of a client's connection, in readable form.
+/// Endpoints of a client's connection, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
     /// Listener that accepted the connection.
@@ -39,7 +40,7 @@ pub struct Endpoints {
     pub who: Who,
 }
 
-/// Rules of a group without users: every client may do everything.
+/// Rules of a group without users, which allow everything to every client.
 pub(crate) static NO_USERS: Users = Users::NONE;
 
 /// Requests that a front can make. All calls return immediately.
@@ -50,10 +51,11 @@ pub trait Requests {
     /// Like [`Requests::write`], but exactly once within a client's session.
     fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure>;
 
-    /// Like one of the two above, but answered when the command survives a crash of all nodes: when
-    /// it is on stable storage at a quorum, whatever the class of the group ([class-2]). Fails with
-    /// [`Failure::NotLasting`] if that cannot be confirmed in time. Fails with [`Failure::Level`],
-    /// and executes nothing, in a group that does not use the required level.
+    /// Like [`Requests::write`] or [`Requests::write_once`], but answered when the command survives
+    /// a crash of all nodes, because it is on stable storage at a quorum, whatever the class of the
+    /// group ([class-2]). Fails with [`Failure::NotLasting`] if that cannot be confirmed in time.
+    /// Fails with [`Failure::Level`], and executes nothing, in a group that does not use the
+    /// required level.
     fn write_lasting(
         &mut self,
         tag: Tag,
@@ -65,9 +67,9 @@ pub trait Requests {
     }
 
     /// Like [`Requests::write`], but answered as soon as the command is in memory at a quorum,
-    /// whatever the class of the group ([class-2]): with [`Completion::InMemory`], or as usual if
-    /// the group decided it first. Fails with [`Failure::Level`], and executes nothing, in a group
-    /// that does not use the required level.
+    /// whatever the class of the group ([class-2]). The answer is [`Completion::InMemory`], or the
+    /// usual one if the group decided the command first. Fails with [`Failure::Level`], and
+    /// executes nothing, in a group that does not use the required level.
     fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
         let _ = (tag, command);
         Err(Failure::Level)
@@ -87,21 +89,21 @@ pub trait Requests {
         self.read(tag)
     }
 
-    /// Requests a linearizable read in order with the commands: [`Front::read_now`] is called when
-    /// all commands requested before it, and none requested after it, are executed. It needs no
-    /// messages of its own, but may use up a slot.
+    /// Requests a linearizable read in order with the commands: [`Front::read_now`] is called after
+    /// all commands requested before the read are executed, and before any requested after it. The
+    /// read needs no messages of its own, but may use up a slot.
     fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// Drops the requests with this tag, since their connection was closed. They may still be
+    /// Drops the requests with this tag, because their connection was closed. They may still be
     /// executed.
     fn forget(&mut self, tag: Tag);
 
-    /// Queries the current local state. On failure, appends nothing.
+    /// Queries the current local state. On failure, leaves `reply` unchanged.
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 
     /// Runs the query of the read with this tag on the local state, once the read may run. The
-    /// condition that allowed the read is checked again after the query ([read-4]): on
-    /// [`Failure::Overtaken`] nothing was appended, and the read must be requested again.
+    /// condition that allowed the read is checked again after the query ([read-4]). On
+    /// [`Failure::Overtaken`], `reply` is unchanged and the read must be requested again.
     fn answer(&mut self, tag: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let _ = tag;
         self.query(query, reply)
@@ -126,8 +128,8 @@ pub trait Requests {
         0
     }
 
-    /// Returns the reading of the group's clock ([time-3]) as Unix time in milliseconds, or that of
-    /// this node's own clock while the group's is not known.
+    /// Returns the reading of the group's clock ([time-3]) as Unix time in milliseconds, or this
+    /// node's wall clock while the group's is not known.
     fn wall_ms(&self) -> u64;
 
     /// [time-4] Returns whether the group's clock is known, so that deadlines can be set.
@@ -138,7 +140,7 @@ pub trait Requests {
     /// Returns the size of the largest accepted command, in bytes.
     fn command_bytes_max(&self) -> usize;
 
-    /// Returns the port for clients of devices, if such clients are possible.
+    /// Returns the port for clients of devices, if this node supports them.
     fn frame_clients(&mut self) -> Option<&mut dyn FrameClients> {
         None
     }
@@ -155,12 +157,12 @@ pub trait State {
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 }
 
-/// [access-4] [time-4] Maximum time that requests wait, counted from the first of them, until the
-/// access rules and the group's clock are known: the same as for a leader.
+/// [access-4] [time-4] Maximum time that requests wait until the access rules and the group's clock
+/// are known, counted from the first request. The same as the time that they wait for a leader.
 const PATIENCE_MS: u64 = 5_000;
 
-/// Time spent waiting, started once per process. Each call adds the time since the last one, up to
-/// a bound, because a node's clock jumps when it learns the group's ([time-3]).
+/// Time that requests have waited, counted once per process. Each call adds the time since the last
+/// one, up to a bound, because a node's clock jumps when it learns the group's ([time-3]).
 #[derive(Debug, Default)]
 pub struct Patience {
     /// Last reading of the clock, in milliseconds.
@@ -169,7 +171,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Returns whether the waiting time is over.
+    /// Returns whether the maximum waiting time has passed.
     pub fn is_over(&mut self, now_ms: u64) -> bool {
         let last_ms = self.last_ms.replace(now_ms).unwrap_or(now_ms);
         self.waited_ms += now_ms.saturating_sub(last_ms).min(PATIENCE_MS / 4);
@@ -180,21 +182,21 @@ impl Patience {
 /// Counts of refused requests and logins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Requests of clients whose role does not allow them ([access-2]).
+    /// Number of requests that the client's role does not allow ([access-2]).
     pub forbidden: u64,
-    /// Wrong passwords.
+    /// Number of logins with a wrong password.
     pub wrong_passwords: u64,
 }
 
-/// A client protocol: connections as state machines.
+/// A client protocol, with its connections as state machines.
 pub trait Front {
     /// Handles a new connection of a client.
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests);
 
-    /// Passes received bytes. Returns the number consumed; the rest is passed again with the bytes
-    /// that follow. A front whose output or open requests are at their limit may consume none. This
-    /// is back-pressure: the reactor stops reading that socket until [`Front::ready`] returns
-    /// `true`.
+    /// Passes received bytes. Returns the number of bytes consumed; the rest is passed again
+    /// together with the bytes that follow. A front whose output or open requests are at their
+    /// limit may consume none. This is back-pressure: the reactor stops reading that socket until
+    /// [`Front::ready`] returns `true`.
     fn received(
         &mut self,
         connection: ConnectionId,
@@ -202,9 +204,9 @@ pub trait Front {
         requests: &mut dyn Requests,
     ) -> usize;
 
-    /// Called when bytes can be read from this connection and none are left over. A front that
-    /// knows where the bytes belong may have them read to their final place with one call of
-    /// `read`, which returns the number of bytes read.
+    /// Called when bytes can be read from this connection and none are left over from before. A
+    /// front that knows the final place of the bytes may have them read directly into it with one
+    /// call of `read`, which returns the number of bytes read.
     fn intake(
         &mut self,
         connection: ConnectionId,
@@ -215,7 +217,7 @@ pub trait Front {
         Intake::AtMost(usize::MAX)
     }
 
-    /// Handles the end of a client's input: the client has sent its last byte, and all were
+    /// Handles the end of a client's input: the client has sent its last byte, and all bytes were
     /// consumed. It may still expect replies.
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         let _ = (connection, requests);
@@ -224,17 +226,18 @@ pub trait Front {
     /// Returns whether this connection accepts more input.
     fn ready(&self, connection: ConnectionId) -> bool;
 
-    /// Handles the end of a request.
+    /// Handles the completion of a request.
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests);
 
-    /// Runs a read requested with [`Requests::read_in_order`]. [`Completion::Read`] follows with
-    /// the completions of the commands around it. `state` is the service's state between them.
+    /// Runs a read requested with [`Requests::read_in_order`] on `state`, the service's state
+    /// between two commands. [`Completion::Read`] follows in order with the completions of the
+    /// surrounding commands.
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
         let _ = (tag, state);
     }
 
-    /// Reports that a request of [`Requests::streams`] ended, or that an inner stream owned by this
-    /// node advanced.
+    /// Handles the end of a request made through [`Requests::streams`], or the progress of an inner
+    /// stream owned by this node.
     fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
         let _ = (event, requests);
     }
@@ -244,11 +247,12 @@ pub trait Front {
         let _ = (subject, message);
     }
 
-    /// Returns the next connection that has new output, or is to be closed, since the last call.
+    /// Returns the next connection that has new output or must be closed, since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 
-    /// Returns the next output of this connection: the same until [`Front::sent`] is called,
-    /// possibly longer. More may follow once it is sent; an empty slice means that there is none.
+    /// Returns the next output of this connection. Until [`Front::sent`] is called, further calls
+    /// return the same bytes, possibly followed by more. An empty slice means that there is no
+    /// output.
     fn output(&mut self, connection: ConnectionId) -> &[u8];
 
     /// Records that the first `count` bytes of the output were sent.
@@ -269,8 +273,8 @@ pub trait Front {
     }
 
     /// Returns the memory used by all connections, in bytes: replies, requests, and requests in
-    /// preparation. The front observes the limit while it works, and the reactor enforces it
-    /// between turns.
+    /// preparation. The front observes the limit while it processes input, and the reactor enforces
+    /// it between turns.
     fn held_bytes(&self) -> usize {
         0
     }
@@ -289,44 +293,44 @@ pub trait Front {
     /// Returns whether the connection is to be closed once its output is sent.
     fn closing(&self, connection: ConnectionId) -> bool;
 
-    /// Returns the reason why the connection is to be reset, for a protocol that cannot report
+    /// Returns the reason why the connection must be reset, for a protocol that cannot report
     /// errors.
     fn broken(&self, connection: ConnectionId) -> Option<&str> {
         let _ = connection;
         None
     }
 
-    /// Handles the end of a connection.
+    /// Handles a closed connection.
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests);
 
     /// Returns whether replies to this connection's requests are pending.
     fn is_busy(&self, connection: ConnectionId) -> bool;
 
-    /// Returns the number of requests that wait for the replica; 0 once all are answered.
+    /// Returns the number of requests that wait for the replica.
     fn open_requests(&self) -> usize;
 
     /// Returns the number of open connections.
     fn connections(&self) -> usize;
 
-    /// Called once a turn, for a front whose requests do not come from connections, or that makes
-    /// further requests once output was sent.
+    /// Called once per turn, for a front whose requests do not come from connections, or that makes
+    /// further requests after its output was sent.
     fn poll(&mut self, requests: &mut dyn Requests) {
         let _ = requests;
     }
 
-    /// Returns whether the next turn should begin immediately, because there is something to poll
-    /// for or to send.
+    /// Returns whether the next turn should begin immediately, because there is work to poll for or
+    /// output to send.
     fn is_eager(&self) -> bool {
         false
     }
 
-    /// Returns when the next turn should begin at the latest, as Unix time in milliseconds.
+    /// Returns the latest time at which the next turn should begin, as Unix time in milliseconds.
     fn wake_ms(&self) -> Option<u64> {
         None
     }
 }
 
-/// Decision on how to read a connection's input.
+/// Decision about a connection's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intake {
     /// The input was read.
@@ -336,7 +340,7 @@ pub enum Intake {
 }
 
 /// Map from tags to their owners, for a front that allocates tags. A tag is not reused for a long
-/// time, so a late event of a forgotten request has no owner.
+/// time, so that a late event of a forgotten request has no owner.
 #[derive(Debug)]
 pub struct Tags<T> {
     owners: SlotMap<DefaultKey, T>,

@@ -1,10 +1,10 @@
 //! Members of the group: assigned ids, the nodes' addresses, and the plan in progress. Replicated
 //! state: it follows from the log alone and is part of every snapshot ([snap-1], [member-2]).
 //!
-//! Weights belong to the core and change by reconfigurations. Everything else about a member is
-//! here. It is changed by commands (`command`), which travel in batches like those of clients and
-//! are executed by every node alike. A plan contains the target weights; the leader moves towards
-//! them one step at a time (`steering`, `planner`).
+//! Weights belong to the core and change by reconfigurations. All other attributes of a member are
+//! stored here. They are changed by commands (`command`), which travel in batches like those of
+//! clients and are executed by every node. A plan contains the target weights; the leader moves
+//! towards them one step at a time (`steering`, `planner`).
 
 pub mod asking;
 mod codec;
@@ -29,33 +29,33 @@ pub use self::command::{As, Command, Denied, Granted, Reply};
 pub use self::planner::Goal;
 
 /// Maximum number of ids that are assigned and not removed, including founding members. Bounds the
-/// memory that strangers who may join can use on every node.
+/// memory that unauthenticated nodes can use on every node by joining.
 pub const NODES_MAX: usize = 64;
 /// Maximum length of an address in bytes.
 pub const ADDRESS_BYTES_MAX: usize = 256;
-/// [member-4] Level from which on the table itself refuses to assign an address twice.
+/// [member-4] First level at which the table itself refuses to assign an address twice.
 const ADDRESSES_SINCE: Level = Level(10);
 /// Maximum length of a plan's description in bytes.
 const WHAT_BYTES_MAX: usize = 256;
 
-/// Entry of a node that has an id in this group.
+/// Entry of a node to which an id was assigned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Identifies the folder that joined under this id ([join-2]). `None`: the id is reserved for a
-    /// node that has not joined yet, or belongs to a founding member.
+    /// Identifies the folder that joined under this id ([join-2]). `None` if the id is reserved for
+    /// a node that has not joined yet, or belongs to a founding member.
     pub nonce: Option<u64>,
     /// Address for peers.
     pub peer: String,
-    /// Intended or present role.
+    /// Intended or current role.
     pub role: As,
-    /// Priority as leader: of several candidates, the one with the highest priority leads.
+    /// Priority as leader. Among several candidates, the one with the highest priority leads.
     pub priority: u32,
     /// The node is a founding member.
     pub founding: bool,
 }
 
 impl Known {
-    /// Returns whether a node uses this id; otherwise it is reserved.
+    /// Returns whether a node uses this id; otherwise the id is only reserved.
     pub const fn has_joined(&self) -> bool {
         self.founding || self.nonce.is_some()
     }
@@ -68,7 +68,7 @@ pub struct Plan {
     pub id: u64,
     /// Target weights.
     pub goal: Goal,
-    /// Changes of roles and of the quorum rule, made once the weights are reached.
+    /// Changes of roles and of the quorum rule, made after the weights are reached.
     pub then: Vec<Change>,
     /// Nodes to remove from the group once they have no weight; their ids are never used again
     /// ([member-1]).
@@ -78,9 +78,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the changes of roles and of the rule that remain after this configuration's weights.
-    /// If quorums of the target rule do not intersect those of the rule in force, a rule whose
-    /// quorums intersect both comes in between ([era-4]).
+    /// Returns the changes of roles and of the quorum rule that remain after this configuration's
+    /// weights. If quorums of the target rule do not intersect those of the current rule, the
+    /// changes include an intermediate rule whose quorums intersect both ([era-4]).
     pub fn left(&self, configuration: &Configuration) -> Vec<Change> {
         let mut left = Vec::new();
         for change in &self.then {
@@ -108,8 +108,8 @@ impl Plan {
         has_weights(configuration, &self.goal) && self.left(configuration).is_empty()
     }
 
-    /// Returns the same plan with the nodes' present members, since some may have forgotten their
-    /// votes.
+    /// Returns the same plan with the nodes' current members, since some nodes may have forgotten
+    /// their votes and have a new incarnation.
     pub fn renewed(&self, now: impl Fn(Member) -> Member) -> Self {
         let goal = self.goal.iter();
         let role = |change: &Change| match *change {
@@ -123,7 +123,7 @@ impl Plan {
         }
     }
 
-    /// Returns whether this is a renewal of `other`.
+    /// Returns whether this plan is a renewal of `other`.
     fn renews(&self, other: &Self) -> bool {
         let later = |member: Member| {
             let mut members = self.goal.keys().copied();
@@ -136,7 +136,7 @@ impl Plan {
         self.goal != other.goal && *self == renewed
     }
 
-    /// Returns the final configuration, if it is valid.
+    /// Returns the final configuration of the plan, if it is valid.
     fn end(&self, from: &Configuration) -> Result<Configuration, Invalid> {
         let weighed = planner::reached_by(from, &self.goal)?;
         let left = self.left(&weighed);
@@ -144,7 +144,7 @@ impl Plan {
     }
 }
 
-/// Returns a rule whose quorums satisfy both the rule in force and the target rule.
+/// Returns a rule whose quorums satisfy both the current rule and the target rule, if there is one.
 fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRule> {
     let most = u32::try_from(configuration.weight() / 2 + 1).ok()?;
     let thresholds = |rule| match rule {
@@ -156,14 +156,14 @@ fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRu
     Some(QuorumRule::Flexible { phase1: now.0.max(then.0), phase2: now.1.max(then.1) })
 }
 
-/// A plan that ended.
+/// Result of a plan that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Number of the plan.
+    /// Id of the plan, which is the slot of the command that made it.
     pub id: u64,
-    /// The plan reached its goal.
+    /// Whether the plan reached its goal.
     pub reached: bool,
-    /// Slot in which it ended: that of the plan's last change, or of the command that cancelled it.
+    /// Slot of the plan's last change, or of the command that cancelled it.
     pub at: Slot,
 }
 
@@ -171,7 +171,7 @@ pub struct Ended {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     nodes: BTreeMap<NodeId, Known>,
-    /// Nonces of removed nodes: a node that presents its nonce again learns that it was removed.
+    /// Nonces of removed nodes. A node that presents one of them is informed of its removal.
     removed_nonces: BTreeMap<u64, NodeId>,
     /// Lowest id that was never assigned.
     next: u32,
@@ -212,23 +212,23 @@ impl Group {
         self.level
     }
 
-    /// Returns the group with another initial level: that of a backup ([level-10]).
+    /// Returns the group with this initial level, which comes from a backup ([level-10]).
     #[must_use]
     pub fn at_level(self, level: Level) -> Self {
         Self { level, ..self }
     }
 
     /// [level-5] Returns a checksum of the ids of the nodes that joined. A raise contains the
-    /// checksum of the nodes that the leader asked.
+    /// checksum of the nodes that the leader queried.
     pub fn nodes_sum(&self) -> u32 {
         let come = self.nodes.iter().filter(|(_, known)| known.has_joined());
         let ids: Vec<u8> = come.flat_map(|(node, _)| node.0.to_be_bytes()).collect();
         checksum(&ids)
     }
 
-    /// [level-5] Executes a decided raise that was proposed in this era; returns whether it counts.
-    /// It does not if the group has nodes other than those that the leader asked, or if `to` is not
-    /// the next level.
+    /// [level-5] Executes a decided raise that was proposed in this era, and returns whether it
+    /// takes effect. It does not if the group has other nodes than those that the leader queried,
+    /// or if `to` is not the next level.
     pub fn raise(&mut self, era: Era, nodes: u32, to: Level, eras: &Eras) -> bool {
         let counts = era == eras.era() && nodes == self.nodes_sum() && to == self.level.next();
         if counts {
@@ -247,8 +247,8 @@ impl Group {
         self.ended
     }
 
-    /// Executes a command that was decided in `slot`, with the eras in force before it.
-    /// Deterministic; a refusal is a reply.
+    /// Executes a command that was decided in `slot`, with the eras in force before it. Execution
+    /// is deterministic; a refusal is returned as a reply.
     pub fn execute(&mut self, slot: Slot, command: &[u8], eras: &Eras) -> Reply {
         let Some(command) = Command::decode(command) else {
             return Err(Denied::Malformed);
@@ -268,8 +268,8 @@ impl Group {
         }
     }
 
-    /// [member-4] Refuses a command that would put a second node at the address of another one.
-    /// Only a learner may join at the address of a voter, to replace it.
+    /// [member-4] Refuses a command that would assign a node an address that another node uses. The
+    /// exception is a learner, which may join at the address of a voter to replace it.
     pub fn check_addresses(&self, command: &Command, eras: &Eras) -> Result<(), Denied> {
         match command {
             Command::Allocate { nonce: None, peer, .. } => self.check_free(peer, |_, _| true),
@@ -331,7 +331,7 @@ impl Group {
         }
         let by_nonce = |(_, known): &(&NodeId, &mut Known)| nonce.is_some() && known.nonce == nonce;
         if let Some((node, known)) = self.nodes.iter_mut().find(by_nonce) {
-            // The same folder asks again, perhaps from another address.
+            // The same folder requests an id again, perhaps from another address.
             known.peer = peer;
             return Ok(Granted::Node(*node));
         }
@@ -348,7 +348,7 @@ impl Group {
             nonce.is_none() && !known.has_joined() && known.peer == peer
         };
         if let Some((node, known)) = self.nodes.iter_mut().find(kept) {
-            // The id is already reserved for this address: an operator asks again.
+            // The id is already reserved for this address, so an operator repeated the request.
             known.role = role;
             return Ok(Granted::Node(*node));
         }
@@ -378,7 +378,7 @@ impl Group {
     }
 
     /// Adopts a plan. If two operators act concurrently, the second plan was made for an outdated
-    /// state and is refused. The plan in progress may only be renewed, and keeps its number, since
+    /// state and is refused. The plan in progress may only be renewed; it keeps its number, since
     /// callers wait for its end.
     fn adopt(&mut self, slot: Slot, mut plan: Plan, named: Era, eras: &Eras) -> Reply {
         if let Some(other) = &self.plan {
@@ -398,8 +398,8 @@ impl Group {
         if let Some(node) = unknown.into_iter().find(|node| !self.nodes.contains_key(node)) {
             return Err(Denied::UnknownNode(node));
         }
-        // The outcome must not depend on the node that searches, or on a later version of the
-        // search. So only the final configuration is checked.
+        // The outcome must not depend on the node that runs the search, or on a later version of
+        // the search. So only the final configuration is checked.
         let last = plan.end(eras.current());
         let heavy = |weight: &u32| *weight > planner::WEIGHT_WANTED_MAX;
         let keeps_leaving = plan.leaving.iter().any(|node| {
@@ -427,7 +427,7 @@ impl Group {
     }
 
     /// Applies the eras after this slot: drops removed nodes from the table, and ends a plan that
-    /// is fulfilled.
+    /// has reached its goal.
     pub fn look(&mut self, at: Slot, eras: &Eras) {
         let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.spent);
         let gone = self.nodes.extract_if(.., |node, _| spent(*node));
@@ -449,7 +449,7 @@ pub fn has_weights(configuration: &Configuration, goal: &Goal) -> bool {
     goal_of(configuration).iter().eq(wanted)
 }
 
-/// Returns the weights of all members of the configuration: the initial goal of a plan.
+/// Returns the weights of all members of the configuration, which are the initial goal of a plan.
 pub fn goal_of(configuration: &Configuration) -> Goal {
     let members = configuration.members().iter();
     members.map(|voter| (voter.member, voter.weight)).collect()
@@ -489,8 +489,7 @@ mod tests {
         }
     }
 
-    /// [join-2] The same folder gets the same id when it asks again; another folder gets another
-    /// id.
+    /// [join-2] A folder that repeats its request gets the same id; another folder gets another id.
     #[test]
     fn an_id_is_given_out_once_per_nonce_and_never_again() {
         let (mut group, _) = group();
@@ -527,8 +526,7 @@ mod tests {
         assert_eq!(group.known(NodeId(4)).unwrap().role, As::Learner);
         let five = Ok(Granted::Node(NodeId(5)));
         assert_eq!(run(&mut group, 3, &keep("b:1", As::Voter)), five);
-        // Once a node has joined, another one may have its address: a machine whose folder was
-        // lost.
+        // Once a node has joined, another one may use its address: a machine whose folder was lost.
         let come = Command::Allocate {
             nonce: Some(7),
             node: Some(NodeId(4)),
@@ -577,8 +575,8 @@ mod tests {
         assert_eq!(replaced, Ok(Granted::Plan(4)));
     }
 
-    /// [level-5] A raise counts only for the nodes that the leader asked, and for one level at a
-    /// time. Until the first raise, the table is encoded as by releases without levels.
+    /// [level-5] A raise takes effect only for the nodes that the leader queried, and for one level
+    /// at a time. Until the first raise, the table is encoded as by releases without levels.
     #[test]
     fn a_raise_counts_for_the_nodes_and_the_era_that_were_asked() {
         let (mut group, configuration) = group();
@@ -590,7 +588,7 @@ mod tests {
         for level in [7, 8, 10, u16::MAX] {
             assert!(!group.raise(era, sum, Level(level), &eras), "{level}");
         }
-        // Meanwhile a node joined, or a weight changed.
+        // In the meantime a node joined, or a weight changed.
         let mut with_four = group.clone();
         run(&mut with_four, 1, &allocate(None, None)).unwrap();
         assert_eq!(with_four.nodes_sum(), sum, "an id that is kept is no node");
@@ -620,8 +618,8 @@ mod tests {
         assert_eq!(run(&mut group, 99, &allocate(Some(99), None)), Err(Denied::Full));
     }
 
-    /// A removed node learns of its removal and gets no other id, even if its request was in flight
-    /// for long.
+    /// A removed node is informed of its removal and gets no other id, even if its request was in
+    /// flight for long.
     #[test]
     fn a_removed_node_gets_no_other_id() {
         let (mut group, configuration) = group();

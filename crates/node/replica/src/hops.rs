@@ -1,9 +1,9 @@
-//! Timestamps of a command's path through this node, for the picture that `quorate bench log
+//! Timestamps on a command's path through this node, for the diagram that `quorate bench log
 //! --trace` draws.
 //!
 //! Stamps are stored in a ring of fixed size, which overwrites the oldest; nothing is allocated
-//! after its creation. A node without stamps has no ring, and pays one branch at each place that
-//! could stamp.
+//! after its creation. A node without stamps has no ring, and each stamping point costs it one
+//! branch.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use quorate_core::slot::Slot;
 /// Event on a command's path that is stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hop {
-    /// The thread has events to process, after it slept or polled.
+    /// The thread has events to process after sleeping or polling.
     Woke,
     /// A client's command was read and accepted.
     Command,
@@ -22,11 +22,11 @@ pub enum Hop {
     Proposed,
     /// The vote was appended to the log.
     Recorded,
-    /// The vote may be sent; where it must be durable, it is.
+    /// The vote may be sent: it is durable if it must be.
     Voted,
-    /// The turn starts to send its frames.
+    /// The turn begins to send its frames.
     Sending,
-    /// A write to the disk was started that contains the vote for the slot.
+    /// A disk write that contains the vote for the slot was started.
     Writing,
     /// This node's record of the slot is on disk.
     Written,
@@ -34,7 +34,7 @@ pub enum Hop {
     Decided,
     /// The slot was applied.
     Applied,
-    /// The turn starts to send its replies.
+    /// The turn begins to send its replies.
     Replying,
 }
 
@@ -55,7 +55,6 @@ impl Hop {
         Self::Replying,
     ];
 
-    /// Returns the name, a single word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Woke => "woke",
@@ -74,7 +73,7 @@ impl Hop {
     }
 }
 
-/// Timestamp of one hop.
+/// When a node passed a hop, and for which slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Time in nanoseconds by the clock of the ring.
@@ -110,7 +109,7 @@ pub struct Hops {
 }
 
 impl Hops {
-    /// Number of stamps that the ring can hold.
+    /// Number of stamps that the ring holds.
     pub const KEPT: usize = 1 << 16;
 
     /// Creates an empty ring with this clock, in nanoseconds.
@@ -124,7 +123,7 @@ impl Hops {
         (self.clock)()
     }
 
-    /// Stamps a hop now.
+    /// Stamps a hop with the current time.
     pub fn stamp(&mut self, hop: Hop, slot: Option<Slot>) {
         self.stamp_at(self.now_ns(), hop, slot);
     }
@@ -135,8 +134,8 @@ impl Hops {
         self.stamped += 1;
     }
 
-    /// Records that all writes before number `next` were started, the last of them with the votes
-    /// for slots below `voted_to`.
+    /// Records that all writes with a number below `next` were started. The last of them contains
+    /// the votes for slots below `voted_to`.
     pub(crate) fn writes(&mut self, next: u64, voted_to: Slot) {
         if std::mem::replace(&mut self.next_write, next) < next {
             self.stamp(Hop::Writing, Some(Slot(voted_to.0.saturating_sub(1))));

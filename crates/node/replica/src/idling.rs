@@ -1,11 +1,11 @@
-//! Detection of an idle device, for operators. The device's node cannot know the reason, but it
-//! sees the activity of the group.
+//! Detection of an idle device, for operators. The device's node cannot know the cause, but it
+//! observes the activity of the group.
 
 use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 
-/// Minimum time before idleness is reported, in milliseconds.
+/// Minimum duration of idleness before it is reported, in milliseconds.
 const PATIENCE_MS: u64 = 3_000;
-/// Minimum number of slots decided in that time.
+/// Minimum number of slots that the group must decide while the device is idle.
 const SLOTS: u64 = 64;
 
 /// State of the group, as seen by the node that has the device.
@@ -15,20 +15,19 @@ pub(crate) struct Surroundings {
     pub(crate) has_vote: bool,
     /// Votes of devices are hints.
     pub(crate) is_durable: bool,
-    /// The node leads.
     pub(crate) leads: bool,
-    /// Present leader, if known.
+    /// Current leader, if known.
     pub(crate) leader: Option<NodeId>,
     /// First slot that is not decided.
     pub(crate) decided_to: Slot,
 }
 
-/// Start of each kind of idleness, with the decided slots at that time.
+/// Start time of each kind of idleness, with the end of the decided slots at that time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Idling {
-    /// The device is armed and has not voted since.
+    /// The device is armed and has not voted since this time.
     votes: Option<(Time, Slot)>,
-    /// The device could be used and has not been armed since.
+    /// The device is usable and has not been armed since this time.
     armed: Option<(Time, Slot)>,
 }
 
@@ -38,7 +37,7 @@ impl Idling {
         self.votes = None;
     }
 
-    /// Returns a remark on the device, if it is idle. `used` and `armed` are its present state.
+    /// Returns a remark on the device if it is idle. `used` and `armed` are its current state.
     pub(crate) fn note(
         &mut self,
         now: Time,
@@ -108,7 +107,7 @@ mod tests {
         assert_eq!(idling.note(at(0), &group(1), idle), None);
         let said = idling.note(at(3_000), &group(65), idle).unwrap();
         assert!(said.starts_with("node 7, which leads, asks for no votes"), "{said}");
-        // The node leads itself; the node is not a voter.
+        // The node leads; or it is not a voter.
         for other in [
             Surroundings { leads: true, ..group(65) },
             Surroundings { has_vote: false, ..group(65) },

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Number of classes per doubling of the time.
 const QUARTERS: u64 = 4;
-/// Width of the first classes, as a power of two of microseconds.
+/// Width of the first classes in microseconds, as the exponent of a power of two.
 const FINEST_BITS: u32 = 2;
 /// Number of classes; the last one begins at 58.7 seconds.
 pub const CLASSES: usize = 88;
@@ -37,7 +37,7 @@ impl Latencies {
         for number in first..last {
             let under = upper_edge_us(number).saturating_sub(shortest_us);
             let share = u128::from(commands) * u128::from(under) / u128::from(span);
-            // This share of all commands is below the upper edge; the rest is in the following
+            // This share of all commands is below the upper edge; the rest belongs to the following
             // classes.
             let share = u64::try_from(share).unwrap_or(u64::MAX).min(commands);
             let here = share.saturating_sub(commands - left);
@@ -62,7 +62,7 @@ fn class(us: u64) -> usize {
     (doublings as usize * QUARTERS as usize + quarter as usize).min(CLASSES - 1)
 }
 
-/// Returns the lower bound of the next class.
+/// Returns the upper bound of a class in microseconds, which is the lower bound of the next class.
 fn upper_edge_us(class: usize) -> u64 {
     let (doublings, quarter) = (class as u64 / QUARTERS, class as u64 % QUARTERS);
     ((QUARTERS + quarter + 1) << doublings) << FINEST_BITS

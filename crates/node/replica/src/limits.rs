@@ -3,51 +3,53 @@
 /// Maximum number of open batches of one origin ([session-2]).
 pub const OPEN_BATCHES_MAX: usize = 64;
 
-/// Cost of a waiting command beyond its bytes: tag, deadline and bookkeeping. It bounds a flood of
-/// empty commands, too.
+/// Memory charged for a waiting command in addition to its bytes, for its tag, deadline and
+/// bookkeeping. This also bounds a flood of empty commands.
 pub const COMMAND_OVERHEAD_BYTES: usize = 64;
 
 /// Capacities of a replica. They never influence the results of execution, so nodes may differ in
 /// them; limits that must be equal everywhere are in [`crate::applying::sessions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of this node's batches in flight; while the window is full, the next batch
+    /// Maximum number of this node's batches in flight. While the window is full, the next batch
     /// grows.
     pub window_batches: usize,
-    /// Size at which a batch is closed; a larger command travels alone.
+    /// Size at which a batch is closed, in bytes. A larger command gets a batch of its own.
     pub batch_bytes: usize,
-    /// Commands accepted but not yet in a batch.
+    /// Maximum size of commands that are accepted but not yet in a batch.
     pub pending_bytes: usize,
-    /// Replies and notices that the front has not taken; above this limit nothing more is applied.
+    /// Maximum size of replies and notices that the front has not taken. Above this limit no more
+    /// values are applied.
     pub completion_bytes: usize,
-    /// Replies of one batch, which is applied as a whole. Further replies are dropped, and their
-    /// clients get an unknown outcome.
+    /// Maximum size of the replies of one batch, which is applied as a whole. Further replies are
+    /// dropped, and their clients get an unknown outcome.
     pub reply_bytes: usize,
     /// Maximum number of waiting reads, and of waiting session registrations.
     pub waiting_requests: usize,
-    /// Payloads that undecided or unapplied slots need. Above this limit, proposals of other nodes
-    /// are dropped and own ones wait.
+    /// Maximum size of payloads that undecided or unapplied slots need. Above this limit, proposals
+    /// of other nodes are dropped, and this node's own proposals wait.
     pub payload_bytes: usize,
-    /// Applied or superseded payloads, retained for slow followers.
+    /// Maximum size of applied or superseded payloads, which are retained for slow followers.
     pub recent_bytes: usize,
-    /// Bytes of streams that have arrived and are not applied yet.
+    /// Maximum size of stream bytes that have arrived and are not applied yet.
     pub stream_bytes: usize,
     /// Window of one stream, in bytes ([stream-8]).
     pub stream_window_bytes: usize,
-    /// Batches of other nodes that wait at the leader for a free slot.
+    /// Maximum size of other nodes' batches that wait at the leader for a free slot.
     pub forwarded_bytes: usize,
-    /// Records that are not on disk yet. Above this limit nothing new is proposed or voted for.
+    /// Maximum size of records that are not on disk yet. Above this limit, nothing new is proposed
+    /// or voted for.
     pub log_backlog_bytes: u64,
-    /// Maximum number of decided entries waiting in memory to be applied; above it, proposals of
-    /// other nodes are dropped.
+    /// Maximum number of decided entries waiting in memory to be applied. Above this limit,
+    /// proposals of other nodes are dropped.
     pub decided_entries: usize,
-    /// Bytes read from the log in one turn.
+    /// Maximum number of bytes read from the log in one turn.
     pub log_read_bytes: usize,
-    /// Bytes applied in one turn.
+    /// Maximum number of bytes applied in one turn.
     pub apply_bytes: usize,
-    /// Catch-up bytes sent in one turn.
+    /// Maximum number of catch-up bytes sent in one turn.
     pub serve_bytes: usize,
-    /// Maximum number of waiting catch-up ranges and payload requests of peers.
+    /// Maximum number of peers' catch-up ranges and payload requests in the queue.
     pub serve_requests: usize,
 }
 
@@ -78,7 +80,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Raises limits that would stop a replica from working to the lowest values that work.
+    /// Raises each limit that would stop a replica from working to the lowest value that works.
     pub fn at_least(mut self, command_bytes_max: usize) -> Self {
         let one = command_bytes_max.saturating_add(1024);
         self.window_batches = self.window_batches.clamp(1, OPEN_BATCHES_MAX);

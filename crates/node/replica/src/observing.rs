@@ -27,14 +27,14 @@ use crate::{
     status::{LeaderChange, Progress},
 };
 
-/// Observations of this replica, and events that are not reported yet.
+/// Observations of this replica, and events that were not reported yet.
 #[derive(Debug)]
 pub(crate) struct Observing {
     watch: Watch,
     promises: Promises,
     events: Events,
     reigns: LeaderHistory,
-    /// First broken rule that was found.
+    /// First violated rule that was detected.
     alarm: Option<Alarm>,
 }
 
@@ -59,18 +59,18 @@ impl Observing {
         self.events.next()
     }
 
-    /// Records the present leader, as far as this node knows it.
+    /// Records the current leader, as far as this node knows it.
     pub(crate) fn led(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
         self.reigns.look(now, leader, ballot);
     }
 
-    /// Returns the latest leaders, the oldest first.
+    /// Returns the latest changes of leader, the oldest first.
     pub(crate) fn reigns(&self, now: Time) -> Vec<LeaderChange> {
         self.reigns.seen(now)
     }
 
-    /// Records a broken rule. The status shows the first one; an alarm that nodes differ gives way
-    /// to a graver one.
+    /// Records a violated rule. The status shows the first violation, except that an alarm about
+    /// differing nodes is replaced by a graver one.
     pub(crate) fn raise(&mut self, alarm: Alarm, counters: &mut Counters) {
         counters.alarms += 1;
         self.events.push(Event::Alarm(alarm));
@@ -79,17 +79,17 @@ impl Observing {
         }
     }
 
-    /// Returns the first broken rule that was found.
+    /// Returns the first violated rule that was detected.
     pub(crate) fn alarm(&self) -> Option<&Alarm> {
         self.alarm.as_ref()
     }
 
-    /// Records a message from a peer; `own` is the era of this node.
+    /// Records a message from a peer. `own` is this node's era.
     pub(crate) fn heard(&mut self, now: Time, message: &Message, own: Era) {
         self.promises.heard(now, message, own);
     }
 
-    /// Records this node's present promise and era.
+    /// Records this node's current promise. `own` is this node's era.
     pub(crate) fn promised(&mut self, now: Time, promised: Ballot, own: Era) {
         self.promises.look(now, promised, own);
     }
@@ -99,12 +99,12 @@ impl Observing {
         self.promises.notice(now)
     }
 
-    /// Takes the notice about this node's promise; it is returned once.
+    /// Returns the notice about this node's promise the first time that there is one.
     pub(crate) fn take_notice(&mut self, now: Time) -> Option<String> {
         self.promises.take_news(now)
     }
 
-    /// Records that a write of the log ended, and its duration.
+    /// Records that a write of the log ended after `took_us` microseconds.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize) {
         self.watch.on_written(took_us, bytes, &mut self.events);
     }
@@ -114,7 +114,7 @@ impl Observing {
         self.watch.take_due(now)
     }
 
-    /// Checks the replica's present state, and queues events.
+    /// Checks the replica's current state, and queues events.
     pub(crate) fn look(&mut self, now: Time, sight: &ReplicaView<'_>) {
         self.watch.look(now, sight, &mut self.events);
     }

@@ -1,7 +1,7 @@
-//! Values that this node sent to another member's coordinator by frames ([offload-15]).
+//! Values that this node sent to another member's coordinator in frames ([offload-15]).
 //!
 //! A frame avoids the path through the leader's process. Its arrival is not acknowledged, and a
-//! revoked coordinator receives nothing. So a value that is not seen as voted for or decided within
+//! revoked coordinator receives nothing. So a value that is not seen in a vote or a decision within
 //! some milliseconds is sent over a connection, and so are all later values until the coordinator
 //! is seen again. The leader drops duplicates.
 
@@ -13,29 +13,29 @@ use crate::payload::Payload;
 
 /// Maximum number of offers in flight.
 const OFFERS_MAX: usize = 256;
-/// Time after which an unseen value is late, in milliseconds.
+/// Time after which a value that was not seen is late, in milliseconds.
 const LATE_MS: u64 = 5;
-/// Time after which a coordinator that was not seen is no longer used, in milliseconds.
+/// Time without frames from a coordinator after which it is no longer used, in milliseconds.
 const HEARD_MS: u64 = 1_000;
 
-/// A value that the leader should propose.
+/// A value that is offered to the leader for proposing.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub(crate) value: Value,
     pub(crate) payload: Option<Payload>,
 }
 
-/// Offers in flight, the oldest first, each with the time at which it is late.
+/// Offers in flight, oldest first, each with the time at which it becomes late.
 #[derive(Default)]
 pub(crate) struct Offers {
     list: VecDeque<(Time, Offer)>,
-    /// Ballot of the coordinator seen last, and the time.
+    /// Ballot of the coordinator from which a frame was last seen, and when.
     heard: Option<(Ballot, Time)>,
 }
 
 impl Offers {
-    /// Returns whether a value may be offered: the coordinator of this ballot was seen recently,
-    /// and the queue is not full.
+    /// Returns whether a value may be offered, because the coordinator of this ballot was seen
+    /// recently and the queue is not full.
     pub(crate) fn may_go(&self, now: Time, ballot: Ballot) -> bool {
         let lately = |(heard, at): (Ballot, Time)| heard == ballot && now < at.plus_ms(HEARD_MS);
         self.list.len() < OFFERS_MAX && self.heard.is_some_and(lately)
@@ -54,21 +54,21 @@ impl Offers {
         }
     }
 
-    /// Takes the oldest offer that is late, to be sent over a connection. Later values are sent
-    /// that way, too, until the coordinator is seen again.
+    /// Takes the oldest offer if it is late, to be sent over a connection. Later values are also
+    /// sent over connections until the coordinator is seen again.
     pub(crate) fn next_late(&mut self, now: Time) -> Option<Offer> {
         let (_, late) = self.list.pop_front_if(|(late_at, _)| *late_at <= now)?;
         self.heard = None;
         Some(late)
     }
 
-    /// Drops all offers: the leader has changed.
+    /// Drops all offers, because the leader has changed.
     pub(crate) fn forget(&mut self) {
         self.list.clear();
         self.heard = None;
     }
 
-    /// Returns the time at which the oldest offer is late.
+    /// Returns the time at which the oldest offer becomes late.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         self.list.front().map(|(late_at, _)| *late_at)
     }
@@ -92,7 +92,7 @@ mod tests {
         Offer { value: value(number), payload: None }
     }
 
-    /// [offload-15] Values are offered only to a coordinator that was seen in its ballot recently.
+    /// [offload-15] Values are offered only to a coordinator that was recently seen in its ballot.
     #[test]
     fn nothing_is_offered_to_whom_nobody_hears() {
         let mut offers = Offers::default();
@@ -110,7 +110,7 @@ mod tests {
         assert!(!offers.may_go(Time(1), ballot(1)) && offers.wake_at().is_none());
     }
 
-    /// [offload-15] Each value is either seen or late, once.
+    /// [offload-15] Each value is either seen or late, exactly once.
     #[test]
     fn what_is_not_seen_goes_another_way_and_so_does_what_follows() {
         let mut offers = Offers::default();

@@ -20,11 +20,13 @@ use crate::{
 /// Timeouts between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Maximum interval between messages of a leader.
+    /// Maximum interval between a leader's messages, in milliseconds.
     pub heartbeat_ms: u64,
-    /// Minimum of the random silence after which an election starts.
+    /// Minimum of the random time without messages from a leader after which an election starts, in
+    /// milliseconds.
     pub election_min_ms: u64,
-    /// Maximum of the random silence after which an election starts.
+    /// Maximum of the random time without messages from a leader after which an election starts, in
+    /// milliseconds.
     pub election_max_ms: u64,
 }
 
@@ -45,28 +47,29 @@ pub struct ReplicaOptions {
     pub cluster: u128,
     /// This node and its incarnation ([volatile-1]).
     pub member: Member,
-    /// Number of this process start; never used before by this node ([value-2]).
+    /// Number of this process start, which this node must never have used before ([value-2]).
     pub boot: u32,
     /// Timeouts between nodes.
     pub timeouts: Timeouts,
-    /// Seed of randomised timeouts; different on every node and start.
+    /// Seed of the randomised timeouts; must differ between nodes and between starts.
     pub seed: u64,
     /// Largest accepted command, in bytes.
     pub command_bytes_max: usize,
-    /// Time after which an unfinished request fails.
+    /// Time after which an unfinished request fails, in milliseconds.
     pub client_timeout_ms: u64,
-    /// Maximum number of a leader's proposals in flight.
+    /// Maximum number of this node's proposals in flight while it leads.
     pub inflight_max: usize,
-    /// Number of slots above `decided_to` that are accepted; higher ones are refused ([p2-3]).
+    /// Number of slots above `decided_to` that are accepted. Messages about higher slots are
+    /// refused ([p2-3]).
     pub window_slots: u64,
-    /// Leases for reads at the leader ([read-4]); only for a node with a clock
+    /// Leases for reads at the leader ([read-4]). Requires a clock
     /// ([`crate::Replica::lend_clock`]).
     pub leases: Option<Leases>,
     /// Time in microseconds for which an earlier process may have granted a lease; 0 if it cannot
-    /// have.
+    /// have granted one.
     pub silent_us: u64,
-    /// Time in microseconds that the node waits for others to connect before it leads as a quorum
-    /// by itself ([lie-6]); 0 if this process created the folder for a new group.
+    /// Time in microseconds for which the node waits for other nodes to connect before it leads as
+    /// a quorum by itself ([lie-6]); 0 if this process created the folder for a new group.
     pub alone_us: u64,
     /// Maximum drift of a clock, in parts per million.
     pub clock_drift_ppm: u64,
@@ -76,33 +79,33 @@ pub struct ReplicaOptions {
     pub addresses: BTreeMap<NodeId, Addresses>,
     /// Peer addresses of the founding members, as configured on every node of the group.
     pub founding_peers: BTreeMap<NodeId, String>,
-    /// Settings of the tuner of batch and window. Without a tuner both stay as set in `limits`.
+    /// Settings of the tuner of batch and window. `None` leaves both as set in `limits`.
     pub tuning: Option<Settings>,
     /// When snapshots are taken and the log is trimmed.
     pub snapshots: SnapshotOptions,
     /// Memory limits of the store of streams.
     pub stream_limits: StoreLimits,
-    /// Layout of the store's files, used only if there are none yet.
+    /// Layout of the store's files, used only if they do not exist yet.
     pub stream_layout: Layout,
     /// The founding configuration ([era-11]).
     pub founding: Configuration,
-    /// A leader sends proposals only to a quorum, and to all nodes if an answer is late.
+    /// While leading, this node sends proposals only to a quorum, and to all nodes if an answer is
+    /// late.
     pub thrifty: bool,
-    /// Route of votes to this node when it leads.
+    /// Route of votes to this node while it leads.
     pub votes: Votes,
-    /// Highest level that this node supports. Tests set a lower one to stand for an earlier
-    /// release.
+    /// Highest level that this node supports. Tests set a lower one to simulate an earlier release.
     pub supports: Level,
     /// Level that the folder's data may already require ([level-8]).
     pub marked: Level,
     /// When this node raises the level as a leader.
     pub raising: Raising,
-    /// Schedule of scrubs, which read all data to check whether it is intact.
+    /// Schedule of scrubs, which read all data to verify that it is intact.
     pub scrub: ScrubOptions,
 }
 
 impl ReplicaOptions {
-    /// Creates default options for this node.
+    /// Creates the default options for this node.
     pub fn new(cluster: u128, member: Member, boot: u32, founding: Configuration) -> Self {
         Self {
             cluster,
@@ -138,19 +141,20 @@ impl ReplicaOptions {
     }
 }
 
-/// Reason why a replica cannot start.
+/// Error that prevents a replica from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// The log lost votes or promises: the node must return with its next incarnation ([disk-8]).
+    /// The log lost votes or promises, so the node must return with its next incarnation
+    /// ([disk-8]).
     Forgotten {
         /// Damaged places of the log.
         places: Vec<String>,
     },
     /// The service's metadata cannot be read.
     Metadata(Unreadable),
-    /// The replica's note in the base of the log cannot be read.
+    /// The replica's note at the base of the log cannot be read.
     Base,
-    /// The files of snapshots cannot be listed.
+    /// The snapshot files cannot be listed.
     Snapshots(DiskError),
     /// The store of streams cannot be opened.
     Streams(StoreError),

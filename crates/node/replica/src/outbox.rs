@@ -1,5 +1,5 @@
-//! Sends frames to the plane. Frames for which the plane has no space are counted, and the protocol
-//! repeats them.
+//! Sends frames to the plane. Frames for which the plane has no free space are counted, and the
+//! protocol repeats them.
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -13,15 +13,15 @@ use crate::{
     plane::{Body, Plane},
 };
 
-/// Delay before a retry after a refusal: long enough not to spin, short enough not to be noticed,
-/// since space becomes free within a disk write.
+/// Delay before retrying a refused frame, in milliseconds: long enough not to spin, and short
+/// enough not to be noticed, since space is usually freed within the time of a disk write.
 pub(crate) const RETRY_MS: u64 = 2;
 
 /// The plane, borrowed for one call.
 pub(crate) struct Outbox<'a> {
     from: Member,
     plane: &'a mut dyn Plane,
-    /// End of this node's log as stated in frames ([lie-1]); 0: not stated.
+    /// End of this node's log as stated in frames ([lie-1]); 0 if not stated.
     logged: u64,
     pub(crate) counters: &'a mut Counters,
 }
@@ -32,18 +32,18 @@ impl<'a> Outbox<'a> {
         Self { from, plane, logged: 0, counters }
     }
 
-    /// Lets frames state that this node's log is on stable storage up to this write ([lie-1]).
+    /// Makes frames state that this node's log is on stable storage up to this write ([lie-1]).
     pub(crate) fn saying(self, logged: u64) -> Self {
         Self { logged, ..self }
     }
 
-    /// Passes a frame to the plane; returns `false` if the plane had no space for it.
+    /// Passes a frame to the plane. Returns `false` if the plane had no space for it.
     pub(crate) fn send(&mut self, to: NodeId, lane: Lane, frame: &Frame<'_>) -> bool {
         !self.send_all(NodeSet::one(to), lane, frame, None).is_empty()
     }
 
-    /// Passes a frame to the plane for each of these nodes; returns those for which the plane had
-    /// space. `payload` contains the same bytes as the frame, if they are shared.
+    /// Passes a frame to the plane for each of these nodes. Returns the nodes for which the plane
+    /// had space. `payload` is the same bytes as in the frame, if they can be shared.
     pub(crate) fn send_all(
         &mut self,
         to: NodeSet,
@@ -67,19 +67,19 @@ impl<'a> Outbox<'a> {
         {
             self.counters.payload_bytes_sent.add(*sent, length);
         }
-        // A frame that a plane can never carry is lost like one for which it has no space.
+        // A frame that is too long for the plane is lost, like one for which there is no space.
         self.dropped(to, sent.unwrap_or_default())
     }
 
-    /// Returns whether a frame of this length could be sent; counts a refusal.
+    /// Returns whether a frame of this length could be sent now. A refusal is counted.
     pub(crate) fn has_room(&mut self, to: NodeId, lane: Lane, bytes: usize) -> bool {
         let room = self.fits(to, lane, bytes);
         self.counters.sends_dropped += u64::from(!room);
         room
     }
 
-    /// Returns whether a frame of this length could be sent, for callers with an alternative: a
-    /// refusal is not counted.
+    /// Returns whether a frame of this length could be sent now. A refusal is not counted, because
+    /// the caller has an alternative.
     pub(crate) fn fits(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
         self.plane.has_room(to, lane, bytes)
     }
@@ -90,7 +90,7 @@ impl<'a> Outbox<'a> {
     }
 }
 
-/// Returns the bytes of the value in a frame.
+/// Returns the bytes of the value that a frame contains, if any.
 const fn payload_of<'a>(frame: &Frame<'a>) -> Option<&'a [u8]> {
     match frame {
         Frame::Protocol { bytes, .. } | Frame::FetchReply { bytes, .. } => *bytes,

@@ -6,18 +6,19 @@ use quorate_core::slot::Slot;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u64);
 
-/// Name of a request for byte streams, chosen by the front; unique among open requests.
+/// Name of a request for byte streams, chosen by the front; unique among open stream requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamTag(pub u64);
 
-/// A client connection; never reused within a process.
+/// Id of a client connection, never reused within a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// Id of a client session: the slot of its registration, and the index in it ([session-1]).
+/// Id of a client session: the slot of its registration, and the registration's index in the slot
+/// ([session-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
-    /// Slot of the registration.
+    /// Slot in which the session was registered.
     pub slot: u64,
     /// Index of the registration in its slot's batch.
     pub index: u32,
@@ -26,21 +27,21 @@ pub struct SessionId {
 /// Position of a command in its client's session ([session-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequenced {
-    /// Session of the client.
+    /// Id of the client's session.
     pub session: SessionId,
     /// Number of the command, counted by the client from 1.
     pub sequence: u64,
-    /// The client has the replies to all sequences below this one.
+    /// The client has received the replies to all sequences below this one.
     pub acknowledged_below: u64,
 }
 
-/// Reason why a request got no reply. After the first six, the command was not executed and may be
-/// retried.
+/// Reason why a request got no reply. With the first six variants, the command was not executed and
+/// may be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Queues are full.
     Busy,
-    /// No leader was found in time; the command never left this node.
+    /// No leader was found in time, and the command never left this node.
     NoQuorum,
     /// The command is larger than `--command-max`.
     TooBig,
@@ -49,51 +50,52 @@ pub enum Failure {
     /// The node cannot vote: its log failed, its device forgot votes, or its device does not answer
     /// and no leader was found in time.
     Voteless,
-    /// The service of this node cannot work at the moment; another node's may.
+    /// The service of this node cannot work at the moment, but another node's may.
     Unavailable,
-    /// This node and others have applied different commands, and this one may be wrong
-    /// ([differ-2]); not executed.
+    /// The command was not executed: this node and others have applied different commands, and this
+    /// one may be wrong ([differ-2]).
     Diverged,
-    /// The outcome is unknown: the command may have been executed, or may be executed later.
+    /// The outcome is unknown: the command may have been executed, or may still be executed later.
     Unknown,
     /// The session is unknown or expired, so the command was not executed ([session-4]). If it was
     /// sent before, it may have been executed then.
     NoSession,
     /// The command was executed before, and its reply was acknowledged and dropped ([session-2]).
     ReplyForgotten,
-    /// The session already has the maximum number of open sequences; not executed.
+    /// The command was not executed: the session already has the maximum number of open sequences.
     SessionFull,
-    /// This node's state could not be confirmed to be as fresh as requested; not executed
-    /// ([read-6]).
+    /// The read was not executed: this node's state could not be confirmed to be as fresh as
+    /// requested ([read-6]).
     Stale,
-    /// The command requires a feature level that the group does not use yet; not executed
+    /// The command was not executed: it requires a feature level that the group does not use yet
     /// ([level-9]).
     Level,
-    /// The condition that allowed this read no longer held at its end: retry
+    /// The condition that allowed this read no longer held when it finished. The caller must retry
     /// ([`crate::Requests::answer`]).
     Overtaken,
     /// The command was executed as decided by the group, but it could not be confirmed in time that
-    /// it is on stable storage at a quorum ([class-2]). It stays executed, unless many nodes lose
-    /// their memory before it is.
+    /// it is on stable storage at a quorum ([class-2]). It remains executed unless many nodes lose
+    /// their memory before then.
     NotLasting,
 }
 
-/// The end of a request.
+/// Result of a request, reported to the front that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion<'a> {
-    /// Executed, with the service's reply.
+    /// The command was executed, with this reply of the service.
     Written(Tag, &'a [u8]),
-    /// In memory at a quorum, as requested ([`crate::Requests::write_early`]), but not decided yet.
-    /// The command gets this slot unless it loses it ([less-4]).
+    /// The command is in memory at a quorum, as requested ([`crate::Requests::write_early`]), but
+    /// not decided yet. It will be decided in this slot unless a member of that quorum loses
+    /// its memory first ([less-4]).
     InMemory(Tag, Slot),
     /// A session was registered.
     Registered(Tag, SessionId),
-    /// A linearizable read, or one with a bound on staleness, may run now: call
-    /// [`crate::Requests::answer`] before returning.
+    /// A linearizable read, or one with a bound on staleness, may run now. The front must call
+    /// [`crate::Requests::answer`] before it returns.
     Readable(Tag),
-    /// A read requested with [`crate::Requests::read_in_order`] has run, in
+    /// A read requested with [`crate::Requests::read_in_order`] has run in
     /// [`crate::Front::read_now`].
     Read(Tag),
-    /// Failed, or with an unknown outcome.
+    /// The request failed, or its outcome is unknown.
     Failed(Tag, Failure),
 }

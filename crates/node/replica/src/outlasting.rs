@@ -1,4 +1,4 @@
-//! Replies that wait until their commands would survive a crash of all nodes ([class-2]): executed
+//! Replies held until their commands would survive a crash of all nodes ([class-2]): executed
 //! commands, in the order of their slots.
 //!
 //! This is only the queue. The core determines which slots are durable
@@ -11,19 +11,19 @@ use quorate_core::{level::Level, slot::Slot, time::Time};
 
 use crate::outcome::Tag;
 
-/// Level from which on members can be asked about their disks ([level-9]).
+/// First level at which members can be queried about their disks ([level-9]).
 pub(crate) const LEVEL: Level = Level(9);
-/// Level from which on members can be asked about their memory ([level-9]).
+/// First level at which members can be queried about their memory ([level-9]).
 pub(crate) const EARLY_LEVEL: Level = Level(10);
 
-/// Means by which a command is confirmed at another class than the group's.
+/// How a command is confirmed at a class other than the group's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Confirmation {
-    /// The decision itself confirms the command at that class.
+    /// The decision itself confirms the command.
     Decided,
-    /// The members are asked.
+    /// The members must be queried.
     Asked,
-    /// The members cannot be asked, since they might not understand the question.
+    /// Confirmation is impossible, since the members might not understand a query.
     Closed,
 }
 
@@ -35,37 +35,38 @@ struct Held {
     bytes: usize,
 }
 
-/// Replies that wait for durability, in the order of their slots.
+/// Replies held until they are durable, in the order of their slots.
 #[derive(Debug, Default)]
 pub(crate) struct HeldReplies {
     held: VecDeque<Held>,
-    /// Bytes of the replies, one after the other.
+    /// Bytes of all held replies, in order.
     replies: VecDeque<u8>,
-    /// Slots below are on stable storage at a quorum, as far as this process knows.
+    /// End of the slots that are on stable storage at a quorum, as far as this process knows.
     lasts_to: Slot,
-    /// End of the slots that the core was last asked about.
+    /// End of the slots about which the core was last queried.
     asked_to: Slot,
 }
 
 impl HeldReplies {
-    /// Holds the reply to the command in this slot, which must not be lower than those that already
-    /// wait.
+    /// Holds the reply to the command in this slot, which must not be lower than the slots of the
+    /// replies already held.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.replies.extend(reply);
         self.held.push_back(Held { tag, slot, until, bytes: reply.len() });
     }
 
-    /// Returns whether no reply waits.
+    /// Returns whether no replies are held.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Returns the size of the waiting replies in bytes.
+    /// Returns the size of the held replies in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.replies.len() + self.held.len() * size_of::<Held>()
     }
 
-    /// Returns the end of the slots to ask the core about, if it was not asked yet.
+    /// Returns the end of the slots about which to query the core; `None` if the core was already
+    /// queried about them.
     pub(crate) fn question(&mut self) -> Option<Slot> {
         let to = self.held.back()?.slot.next();
         if to <= self.asked_to {
@@ -97,7 +98,7 @@ impl HeldReplies {
         Some(held.tag)
     }
 
-    /// Returns the deadline of the first reply.
+    /// Returns the deadline of the first held reply.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.held.front().map(|held| held.until)
     }

@@ -16,17 +16,17 @@ pub struct Payload(Kept);
 #[derive(Clone)]
 enum Kept {
     Plain(Arc<Vec<u8>>),
-    /// Blocks from which a disk can write.
+    /// Blocks from which a disk can write directly.
     Bulk(Blocks),
 }
 
 impl Payload {
-    /// Makes a payload of these bytes without copying them.
+    /// Creates a payload from these bytes without copying them.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Kept::Plain(Arc::new(bytes)))
     }
 
-    /// Returns the number of references: 1 if the bytes are not shared.
+    /// Returns the number of references to the bytes, which is 1 if they are not shared.
     pub fn holders(&self) -> usize {
         match &self.0 {
             Kept::Plain(bytes) => Arc::strong_count(bytes),
@@ -42,7 +42,8 @@ impl Payload {
         }
     }
 
-    /// Returns whole units for the store of streams, without a copy if they are aligned for a disk.
+    /// Returns whole units for the store of streams. They are not copied if they are aligned for a
+    /// disk.
     pub(crate) fn bulk(&self, range: Range<usize>) -> Bulk<'_> {
         match &self.0 {
             Kept::Plain(bytes) => Bulk::copied(&bytes[range]),

@@ -1,4 +1,4 @@
-//! Connected peers, their addresses, and whether their applied state is the same.
+//! Connected peers, their addresses, and comparisons of their applied state with this node's.
 
 mod comparison;
 
@@ -22,11 +22,11 @@ use crate::{
 
 pub(crate) use self::comparison::Doubt;
 
-/// Maximum number of nodes whose addresses are stored: all that can be members, and as many former
+/// Maximum number of nodes whose addresses are stored: all possible members, and as many former
 /// ones.
 const ADDRESSES_MAX: usize = 2 * NODES_MAX;
 
-/// Other nodes, as far as this node knows them.
+/// The other nodes, as far as this node knows them.
 pub(crate) struct Peers {
     connected: BTreeMap<NodeId, Member>,
     /// Addresses of nodes, connected or not.
@@ -35,7 +35,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Creates the state without connections; `doubt` is that of an earlier process.
+    /// Creates the state without connections. `doubt` was recorded by an earlier process.
     pub(crate) fn new(
         now: Time,
         addresses: BTreeMap<NodeId, Addresses>,
@@ -48,7 +48,7 @@ impl Peers {
     /// Marks the member as connected.
     pub(crate) fn connect(&mut self, member: Member, addresses: Addresses) {
         self.connected.insert(member.node, member);
-        // A client with the cluster's id may claim the id of any node, so the memory for
+        // A client that knows the cluster's id may claim the id of any node, so the memory for
         // disconnected nodes is bounded.
         if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&member.node) {
             let connected = &self.connected;
@@ -60,7 +60,7 @@ impl Peers {
         self.addresses.insert(member.node, addresses);
     }
 
-    /// Marks the node as unreachable; returns whether it was connected before.
+    /// Marks the node as disconnected. Returns whether it was connected before.
     pub(crate) fn disconnect(&mut self, node: NodeId) -> bool {
         let known = self.connected.remove(&node).is_some();
         if known {
@@ -107,13 +107,13 @@ impl Peers {
         self.addresses.get(&node)
     }
 
-    /// Returns the addresses of a node; empty where unknown.
+    /// Returns the addresses of a node, which are empty if unknown.
     pub(crate) fn address(&self, node: NodeId) -> Addresses {
         self.addresses.get(&node).cloned().unwrap_or_default()
     }
 
     /// Returns the number of members of the configuration that `own` is connected to, including
-    /// itself, and that of all members.
+    /// itself, and the number of all members.
     pub(crate) fn reachable(&self, own: Member, configuration: &Configuration) -> (usize, usize) {
         let members = configuration.members();
         let reachable = members.iter().filter(|voter| {
@@ -122,18 +122,18 @@ impl Peers {
         (reachable.count(), members.len())
     }
 
-    /// Compares a peer's applied state with this node's. Returns an alarm if they differ.
+    /// Compares a peer's applied state with this node's. Returns an alarm if the states differ.
     pub(crate) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         self.comparison.heard(from, claim, own)
     }
 
-    /// Returns why this node may be the one that is wrong ([differ-2]).
+    /// Returns why this node may be the one with the wrong state ([differ-2]), if so.
     pub(crate) fn doubt(&mut self, own: Member, members: &Configuration) -> Option<Doubt> {
         self.comparison.doubt(own, members)
     }
 
-    /// Compares claims of peers that were ahead with the state applied since; returns an alarm if
-    /// they differ. Periodically sends this node's claim to all peers.
+    /// Compares claims of peers that were ahead with the state applied since, and returns an alarm
+    /// if they differ. Periodically sends this node's claim to all peers.
     pub(crate) fn compare(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Plane port: a replica's frames to its peers, and those received from them.
+//! Plane port: sends a replica's frames to its peers, and describes received frames.
 
 use std::fmt;
 
@@ -15,14 +15,14 @@ use quorate_wire::{Frame, Lane};
 use crate::payload::Payload;
 
 /// Transport of frames to peers. It may lose, delay, repeat and reorder frames, but never invents
-/// one ([model-1]); it does not interpret them.
+/// one ([model-1]). It does not interpret them.
 pub trait Plane {
-    /// Returns whether a frame of this length could be sent to the node now, for callers that would
-    /// otherwise remove it from a queue.
+    /// Returns whether a frame of this length could be sent to the node now. Callers check before
+    /// they take a message out of a queue.
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool;
 
-    /// Sends one whole frame, its header and its body, to each of these nodes. Returns those that
-    /// accepted it. The others are not connected, or their queues are full: for them the message is
+    /// Sends one whole frame, header and body, to each of these nodes. Returns the nodes that
+    /// accepted it. The others are not connected, or their queues are full; for them the message is
     /// lost, and the protocol repeats it.
     fn send(
         &mut self,
@@ -32,13 +32,13 @@ pub trait Plane {
         body: Body<'_>,
     ) -> Result<NodeSet, TooLarge>;
 
-    /// Reports that values of this ballot's leader below `decided_to` are decided. Called once a
-    /// turn, before that turn's frames are sent.
+    /// Reports that values of this ballot's leader below `decided_to` are decided. Called once per
+    /// turn, before the frames of the turn are sent.
     fn told(&mut self, ballot: Ballot, decided_to: Slot) {
         let _ = (ballot, decided_to);
     }
 
-    /// Sets the present voters, which may be asked for values that other nodes missed ([learn-1]).
+    /// Sets the current voters, which may be asked for values that other nodes missed ([learn-1]).
     fn voters(&mut self, configuration: &Configuration) {
         let _ = configuration;
     }
@@ -54,7 +54,7 @@ pub enum Body<'a> {
 }
 
 impl Body<'_> {
-    /// Returns the bytes.
+    /// Returns the bytes of the body.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -63,7 +63,7 @@ impl Body<'_> {
     }
 }
 
-/// Error: this plane never carries a frame of this length, even with empty queues. The frame was
+/// Error returned for a frame that is too long for the plane, even with empty queues. The frame was
 /// not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
@@ -83,21 +83,19 @@ impl std::error::Error for TooLarge {}
 /// A received frame.
 #[derive(Clone, Debug)]
 pub struct Received<'a> {
-    /// Sender of the frame.
     pub from: Member,
-    /// Content of the frame.
     pub frame: Frame<'a>,
-    /// CRC-32C of the frame's body, if the receiver has verified it.
+    /// CRC-32C of the frame's body, if the receiver verified it.
     pub body_check: Option<u32>,
-    /// Write up to which the sender's log is on stable storage, as stated in the frame ([lie-1]); 0
-    /// if not stated.
+    /// Number of the write up to which the sender's log is on stable storage, as stated in the
+    /// frame ([lie-1]); 0 if not stated.
     pub logged: u64,
     /// The body, if it arrived in a buffer of its own and can be retained without a copy.
     pub body: Option<&'a Payload>,
 }
 
 impl<'a> Received<'a> {
-    /// Creates a frame without further attributes.
+    /// Creates a received frame without the optional attributes.
     pub const fn plain(from: Member, frame: Frame<'a>) -> Self {
         Self { from, frame, body_check: None, logged: 0, body: None }
     }

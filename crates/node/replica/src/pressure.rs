@@ -1,31 +1,32 @@
 //! Back-pressure on clients: reading stops before the queue is longer than the next batches can
 //! use.
 //!
-//! A longer queue makes nothing faster. Input left in the sockets costs clients time and this node
-//! nothing, but input read beyond a limit has to be parsed before it can be refused.
+//! A longer queue does not increase the throughput. Input left in the sockets costs clients time
+//! and this node nothing, whereas input read beyond a limit has to be parsed before it can be
+//! refused.
 
 use std::cmp::Reverse;
 
 use crate::{limits::Limits, outcome::ConnectionId};
 
-/// Number of full batches that may wait while one is being formed.
+/// Number of full batches that may be queued while another is being formed.
 const BATCHES: usize = 4;
-/// Minimum of the limit on waiting bytes, so that small batches do not make the queue short.
+/// Minimum of the limit on queued bytes, so that small batches do not make the queue too short.
 const BYTES_MIN: usize = 4 << 20;
 
 /// Fill level of this node's queues of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
-    /// All clients may be read.
+    /// Input may be read from all clients.
     Low,
-    /// Clients that are being read may continue.
+    /// Reading may continue from clients that are already being read.
     Medium,
-    /// No client should be read: the queued work will last for a while.
+    /// No input should be read from clients, because the queued work will last for a while.
     High,
 }
 
 impl Pressure {
-    /// Returns the pressure of a queue with `waits` bytes and a limit of `bound`.
+    /// Returns the pressure of a queue of `waits` bytes with a limit of `bound`.
     pub(crate) fn of(waits: usize, bound: usize) -> Self {
         if waits > bound {
             Self::High
@@ -37,9 +38,9 @@ impl Pressure {
     }
 }
 
-/// Returns the client to close if all clients together use too much memory: the one that uses the
-/// most, or the oldest of several, and its bytes. This starts at three quarters of `bytes_max`, so
-/// that clients that read their replies have space left.
+/// Returns the client to disconnect if all clients together use too much memory, with its memory in
+/// bytes: the client that uses the most, or the oldest of several. Applies from three quarters of
+/// `bytes_max`, so that clients that read their replies have space left.
 pub fn heaviest(
     held_bytes: usize,
     bytes_max: usize,
@@ -51,9 +52,9 @@ pub fn heaviest(
     clients.max_by_key(|(client, bytes)| (*bytes, Reverse(*client)))
 }
 
-/// Returns the size of waiting commands, in bytes, above which no client is read. It is at most
-/// half of the limit for refusing commands, so that input read before the pressure was noticed
-/// still fits.
+/// Returns the size of queued commands, in bytes, above which no client is read. It is at most half
+/// of the limit for refusing commands, so that input read before the pressure was noticed still
+/// fits.
 pub(crate) fn bound(limits: &Limits) -> usize {
     let batches = limits.batch_bytes.saturating_mul(BATCHES);
     batches.max(BYTES_MIN).min(limits.pending_bytes / 2)

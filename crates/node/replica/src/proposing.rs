@@ -1,4 +1,4 @@
-//! Commands on their way to a slot: gathered, numbered as batches, and offered to the leader.
+//! Commands before they have a slot: gathered, numbered as batches, and offered to the leader.
 
 pub(crate) mod batch;
 mod fitting;
@@ -27,24 +27,25 @@ use crate::{
     },
 };
 
-/// Interval at which the leader checks deadlines and asks its service for housekeeping.
+/// Interval at which the leader checks deadlines and asks its service for housekeeping commands, in
+/// milliseconds.
 const DUE_MS: u64 = 10;
-/// [time-1] Minimum interval between the leader's time stamps.
+/// [time-1] Minimum interval between the leader's time stamps, in milliseconds.
 const STAMP_MS: u64 = 50;
-/// Time after which a time stamp that was not applied counts as lost.
+/// Time after which a time stamp that was not applied counts as lost, in milliseconds.
 const STAMP_LOST_MS: u64 = 1000;
 
-/// Commands to be proposed: this node's own, and at the leader those of other nodes.
+/// Commands of this node to be proposed. The leader also has those of other nodes.
 pub(crate) struct Proposing {
     origin: Origin,
     forwarded: Forwarded,
-    /// Maximum size of waiting batches of other nodes, in bytes.
+    /// Maximum size of queued batches of other nodes, in bytes.
     forwarded_bytes_max: usize,
     /// Largest accepted command, in bytes.
     command_bytes_max: usize,
-    /// Time of the next check of the service for due work.
+    /// Time at which the leader next asks its service for due commands.
     due_at: Time,
-    /// Last time that this leader stamped, and when.
+    /// Last time that this leader stamped, and when it did so.
     stamped: Option<(u64, Time)>,
 }
 
@@ -66,12 +67,12 @@ impl Proposing {
         }
     }
 
-    /// Returns the requests accepted by this node, for the parts that complete, repeat or end them.
+    /// Returns the requests accepted by this node, for callers that complete, repeat or end them.
     pub(crate) fn origin(&mut self) -> &mut Origin {
         &mut self.origin
     }
 
-    /// Returns the requests accepted by this node, for reading.
+    /// Returns the requests accepted by this node.
     pub(crate) fn own(&self) -> &Origin {
         &self.origin
     }
@@ -105,7 +106,7 @@ impl Proposing {
         Pressure::of(self.origin.waiting_bytes(), self.origin.waiting_bound())
     }
 
-    /// Returns the time at which the leader next asks its service for due work.
+    /// Returns the time at which the leader next asks its service for due commands.
     pub(crate) fn due_at(&self) -> Time {
         self.due_at
     }
@@ -135,8 +136,8 @@ impl Proposing {
         self.stamped = Some((ms, now));
     }
 
-    /// Sets the ballot of the present leader, or none. `newly` means that this node has just been
-    /// elected.
+    /// Sets the ballot of the current leader; `None` if there is no leader. `newly` means that this
+    /// node has just been elected.
     pub(crate) fn on_role(&mut self, now: Time, leader: Option<Ballot>, newly: bool) {
         self.forwarded.restart(leader);
         if newly {
@@ -148,18 +149,19 @@ impl Proposing {
         }
     }
 
-    /// Queues a value of another node that is to be proposed here; returns `false` if the queue is
+    /// Queues a value of another node to be proposed by this node. Returns `false` if the queue is
     /// full.
     pub(crate) fn take_forwarded(&mut self, value: Value, payload: Option<Payload>) -> bool {
         self.forwarded.push(value, payload, self.forwarded_bytes_max)
     }
 
-    /// Returns whether proposing this value again would have no effect.
+    /// Returns whether the value is already queued or in flight, so that proposing it again would
+    /// have no effect.
     pub(crate) fn knows(&self, value: &Value) -> bool {
         self.forwarded.knows(value)
     }
 
-    /// Returns the size of the next queued value of another node.
+    /// Returns the size of the next queued value of another node, in bytes.
     pub(crate) fn next_forwarded_bytes(&self) -> Option<usize> {
         self.forwarded.next_bytes()
     }
@@ -170,7 +172,7 @@ impl Proposing {
         Some(Offer { value, payload })
     }
 
-    /// Records that this node voted for the value in a ballot of its own.
+    /// Records that this node, as leader, voted for the value in its own ballot.
     pub(crate) fn proposed(&mut self, ballot: Ballot, value: Value) {
         self.forwarded.proposed(ballot, value);
     }
@@ -183,11 +185,11 @@ impl Proposing {
     /// Sends this node's batches to the leader, which proposes each of them as one value.
     pub(crate) fn forward(&mut self, now: Time, ways: &mut LeaderPaths<'_, '_>) {
         while let Some(late) = ways.devices.next_late(now) {
-            // If it does not fit, it is as good as lost, and is offered again with all others.
+            // If it does not fit, it counts as lost, and is offered again together with all others.
             ways.connect(&late);
         }
         while let Some(bytes) = self.origin.next_bytes(now) {
-            // The space is checked before the batch is formed, since that cannot be undone.
+            // Check the space before forming the batch, since forming one cannot be undone.
             if !ways.out.has_room(ways.leader, Lane::Control, HEADER_BYTES + bytes) {
                 self.origin.hold(now.plus_ms(RETRY_MS));
                 return;
@@ -199,22 +201,21 @@ impl Proposing {
                 ways.connect(&offer);
             }
             if let Offer { value, payload: Some(payload) } = offer {
-                // The leader's proposal may arrive without the bytes, since they come from here.
+                // The leader's proposal may arrive without the bytes, which originate here.
                 ways.contents.offer(&value, payload);
             }
         }
     }
 }
 
-/// Paths of this node's batches to the leader.
+/// The paths on which this node's batches reach the leader.
 pub(crate) struct LeaderPaths<'a, 'b> {
-    /// Present leader.
     pub(crate) leader: NodeId,
-    /// Ballot of the leader.
+    /// Ballot in which the leader leads.
     pub(crate) ballot: Ballot,
-    /// This node's device, which sends frames to the leader's device.
+    /// This node's device, which sends frames directly to the leader's device.
     pub(crate) devices: &'a mut Devices,
-    /// Store for the batches' bytes, so that the leader need not send them back.
+    /// Store of the batches' bytes, so that the leader need not send them back.
     pub(crate) contents: &'a mut Contents,
     /// Connection to the leader.
     pub(crate) out: &'a mut Outbox<'b>,

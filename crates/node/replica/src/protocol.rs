@@ -1,4 +1,4 @@
-//! The protocol core of this replica, with the inputs queued for a call that can also send.
+//! The protocol core of this replica, with a queue of inputs for the next call that can also send.
 
 use std::collections::VecDeque;
 
@@ -10,18 +10,18 @@ use quorate_core::{
     time::Time,
 };
 
-/// The core as the other parts see it: they read its state and queue inputs. Only the replica steps
-/// it.
+/// The core as seen by the other parts, which read its state and queue inputs. Only the replica
+/// steps it.
 pub(crate) struct Protocol {
     node: Node,
-    /// Empty between two steps; retained to reuse its memory.
+    /// Effects of a step; empty between two steps, and retained to reuse its memory.
     effects: Effects,
     inbox: VecDeque<Input>,
     /// Time of the core's next tick.
     wake: Time,
     /// Role of this node, as known to the other parts.
     role: Role,
-    /// Latest time that was read within a turn: the core's time never goes back.
+    /// Latest time that was read within a turn. The core's time must never go back.
     read_at: Time,
 }
 
@@ -46,12 +46,12 @@ impl Protocol {
         &self.node
     }
 
-    /// Returns whether this node leads, as far as the other parts know.
+    /// Returns whether this node leads, as far as the other parts were notified.
     pub(crate) fn leads(&self) -> bool {
         self.role == Role::Leader
     }
 
-    /// Sets this node's role; returns whether it led before.
+    /// Sets this node's role. Returns whether it led before.
     pub(crate) fn set_role(&mut self, role: Role) -> bool {
         std::mem::replace(&mut self.role, role) == Role::Leader
     }
@@ -70,7 +70,7 @@ impl Protocol {
         !self.inbox.is_empty()
     }
 
-    /// Drops the queued inputs, since nothing is sent any more.
+    /// Drops the queued inputs, since no more messages are sent.
     pub(crate) fn clear_inputs(&mut self) {
         self.inbox.clear();
     }
@@ -84,7 +84,7 @@ impl Protocol {
         self.wake
     }
 
-    /// Returns whether a tick is due, and marks it as done.
+    /// Returns whether a tick is due. If so, marks the tick as done.
     pub(crate) fn take_tick(&mut self, now: Time) -> bool {
         let due = now >= self.wake;
         if due {
@@ -93,8 +93,8 @@ impl Protocol {
         due
     }
 
-    /// Passes one input to the core. Returns the hard state before it, and the core's effects,
-    /// which the caller returns with [`Protocol::recycle`].
+    /// Passes one input to the core. Returns the hard state before the input, and the core's
+    /// effects, which the caller returns with [`Protocol::recycle`].
     pub(crate) fn step(&mut self, now: Time, input: Input) -> (HardState, Effects) {
         let before = self.node.hard_state();
         let now = now.max(self.read_at);
@@ -103,7 +103,7 @@ impl Protocol {
         (before, effects)
     }
 
-    /// Takes back the effects of a step, once they were carried out, to reuse their memory.
+    /// Accepts the effects of a step after they were carried out, to reuse their memory.
     pub(crate) fn recycle(&mut self, effects: Effects) {
         self.effects = effects;
     }

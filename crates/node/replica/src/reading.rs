@@ -1,5 +1,5 @@
-//! Reads: those of clients, linearizable or with a bound on staleness, and the probe that shows
-//! whether this node is ready.
+//! Reads of clients, linearizable or with a bound on staleness, and the probe that shows whether
+//! this node is ready.
 
 mod bounded;
 mod confirmations;
@@ -23,20 +23,20 @@ use crate::{
     wake::earliest,
 };
 
-/// Reads that wait for a confirmation, or for slots that must be applied before they run.
+/// Reads that wait for a confirmation, or for slots that must be applied before the reads run.
 pub(crate) struct Reading {
     reads: Reads,
     bounded: Bounded,
     probe: Probe,
     /// Read that confirms that the table of users is current ([access-4]).
     of_access: Probe,
-    /// A leader serves linearizable reads by its lease, if it has one ([read-4]).
+    /// Whether this node, while it leads, serves linearizable reads under its lease ([read-4]).
     leases: bool,
-    /// Maximum by which this node's clock may be slow, in parts per million.
+    /// Maximum by which this node's clock may run slow, in parts per million.
     drift_ppm: u64,
     /// Time in milliseconds after which a read that has not run fails.
     timeout_ms: u64,
-    /// Time in milliseconds after which an unanswered request for confirmation is given up.
+    /// Time in milliseconds after which an unanswered request for confirmation is abandoned.
     patience_ms: u64,
     /// Maximum number of waiting reads.
     waiting_max: usize,
@@ -63,7 +63,7 @@ impl Reading {
         }
     }
 
-    /// Queues a client's read; returns [`Failure::Busy`] if the queue is full.
+    /// Queues a client's read. Returns [`Failure::Busy`] if the queue is full.
     pub(crate) fn accept(&mut self, now: Time, waiter: Waiter) -> Result<(), Failure> {
         if self.len() >= self.waiting_max {
             return Err(Failure::Busy);
@@ -102,7 +102,7 @@ impl Reading {
         self.leases && self.reads.are_waiting()
     }
 
-    /// Releases reads by the leader's lease; returns their number.
+    /// Releases the waiting reads under the leader's lease, and returns how many there were.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         self.reads.leased(leased)
     }
@@ -128,8 +128,8 @@ impl Reading {
         self.of_access.next_question(now)
     }
 
-    /// [access-4] Returns whether everything is applied that a read must show which began after the
-    /// last call that returned `true`. If not, begins such a read, unless one is in flight.
+    /// [access-4] Returns whether this node has applied everything that the linearizable read begun
+    /// after the last `true` must show. If there is no such read in flight, begins one.
     pub(crate) fn shows_access(&mut self, now: Time, applied_to: Slot) -> bool {
         self.of_access.settle(now, applied_to);
         let shown = self.of_access.take() == Some(Probed::Served);
@@ -139,8 +139,8 @@ impl Reading {
         shown
     }
 
-    /// Handles a confirmation: its reads may run once everything below `slot` is applied. Returns
-    /// whether it was for clients' reads.
+    /// Handles a confirmation, after which the confirmed reads may run once everything below `slot`
+    /// is applied. Returns whether it was for clients' reads.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> bool {
         self.probe.confirmed(token, slot);
         self.of_access.confirmed(token, slot);
@@ -184,35 +184,35 @@ impl Reading {
         self.bounded.release(now, applied_to, completions);
     }
 
-    /// Ends the reads that timed out; returns their number.
+    /// Fails the reads that timed out, and returns how many there were.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         self.reads.expire(now, completions) + self.bounded.expire(now, completions)
     }
 
-    /// Starts a probe, unless one is in flight. With `refused`, it ends immediately with this
-    /// result.
+    /// Starts a probe, unless one is in flight. With `refused`, the probe ends immediately with
+    /// this result.
     pub(crate) fn probe(&mut self, now: Time, refused: Option<Probed>) {
         self.probe.begin(now, refused);
     }
 
-    /// Ends the probe if it could be served, or if it timed out.
+    /// Ends the probe if its read could be served, or if it timed out.
     pub(crate) fn settle_probe(&mut self, now: Time, applied_to: Slot) {
         self.probe.settle(now, applied_to);
     }
 
-    /// Takes the result of the last probe.
+    /// Takes the result of the last probe, if it has ended.
     pub(crate) fn take_probe(&mut self) -> Option<Probed> {
         self.probe.take()
     }
 
-    /// Returns when clients' reads need work without further input.
+    /// Returns when clients' reads need a turn without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let ask = self.reads.may_ask_at();
         let ask = ask.filter(|_| self.bounded.wants_question(now));
         earliest([self.reads.wake_at(self.patience_ms), self.bounded.wake_at(), ask])
     }
 
-    /// Returns when the probe needs work without further input.
+    /// Returns when the probe needs a turn without further input.
     pub(crate) fn probe_at(&self) -> Option<Time> {
         earliest([self.probe.wake_at(), self.of_access.wake_at()])
     }

@@ -5,11 +5,11 @@
 //! completions, flushes the plane's buffers, and then calls [`Replica::submit`]. The leader sends
 //! before it writes, so that no client waits for two disks one after the other.
 //!
-//! Each part owns its state, and borrows what it needs of the others for one call. The parts are
+//! Each part owns its state, and borrows what it needs from the others for one call. The parts are
 //! joined here. Each source of input has a file of its own: peers' frames (`ingress`), effects of
 //! the core (`egress`), completions of the disk (`disk`), and clients' requests (`requests`).
-//! `rollback` has other nodes' statements about their logs, `report` the status of the replica, and
-//! `start` and `ending` its start and end.
+//! `rollback` handles other nodes' statements about their logs, `report` the status of the replica,
+//! and `start` and `ending` its start and end.
 
 mod differing;
 mod disk;
@@ -81,18 +81,19 @@ use crate::{
     wake::earliest,
 };
 
-/// Decisions received by frames are used only if they are less than this many slots ahead.
+/// Number of slots above the decided ones within which decisions received by frames are used.
 const TOLD_AHEAD: u64 = 1 << 12;
 
-/// Name and content of a small file.
+/// Name of a small file, and the result of reading it.
 type Recalled = (&'static str, Result<Option<Vec<u8>>, DiskError>);
 
-/// One replica: core, log and service joined.
+/// A replica, which joins the core, the log and the service.
 pub struct Replica<D: Disk, S: StateMachine> {
     cluster: u128,
     member: Member,
     boot: u32,
-    /// Number of slots above `decided_to` that are accepted; higher ones are refused ([p2-3]).
+    /// Number of slots above `decided_to` that are accepted. Messages about higher slots are
+    /// refused ([p2-3]).
     window_slots: u64,
     protocol: Protocol,
     peers: Peers,
@@ -107,19 +108,19 @@ pub struct Replica<D: Disk, S: StateMachine> {
     streaming: Streaming,
     // Other parts.
     reading: Reading,
-    /// Clock for leases and for reads with a bound on staleness, which are impossible without it.
+    /// Clock for leases and for reads with a bound on staleness; both are impossible without it.
     clock: Option<Clock>,
     /// Wall clocks and the group's clock.
     clocks: Clocks,
     catching_up: CatchingUp,
     snapshots: Snapshots,
     steering: MembershipDriver,
-    /// Levels that other nodes support, and operators that wait for a raise.
+    /// Levels that other nodes support, and operators' requests that wait for a raise.
     rising: LevelRaises,
     scrubbing: Scrubbing,
-    /// Small file that was read from disk.
+    /// A small file that was read from disk and not taken yet.
     recalled: Option<Recalled>,
-    /// Level at the last check.
+    /// Level of the group at the last check.
     raised_to: Option<Level>,
     ending: Ending,
     fit: FitnessState,
@@ -133,18 +134,18 @@ pub struct Replica<D: Disk, S: StateMachine> {
     devices: Devices,
     /// Number of names assigned to clients of devices ([offload-22]).
     names_lent: u32,
-    /// Choice of the route of votes, unless the route is configured.
+    /// Automatic choice of the route of votes; `None` if the route is configured.
     routing: Option<Routing>,
     counters: Counters,
     /// Timestamps of hops, if enabled.
     hops: Option<Box<Hops>>,
     rings: Rings,
-    /// Era of the configuration that the plane was last given.
+    /// Era of the configuration that the plane last received.
     voters_of: Option<Era>,
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Marks a peer as connected, after its handshake.
+    /// Marks a peer as connected after its handshake.
     pub fn peer_up(
         &mut self,
         now: Time,
@@ -164,12 +165,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.protocol.later(Input::Connected(member));
         self.streaming.peer_up(member.node, boot);
         if self.protocol.node().leader() == Some(member.node) {
-            // Offers sent on the old connection may be lost.
+            // Offers sent over the old connection may be lost.
             self.proposing.origin().on_new_ballot();
         }
     }
 
-    /// Marks the node as unreachable.
+    /// Marks the node as disconnected.
     pub fn peer_down(&mut self, _now: Time, node: NodeId) {
         if self.peers.disconnect(node) {
             self.rising.lost(node);
@@ -181,8 +182,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Does all work that is due: timers, completed writes, decisions, new proposals. Runs reads
-    /// that are ordered among the commands in `front`, which gets all other results from
+    /// Does all work that is due: timers, completed writes, decisions, new proposals. Reads that
+    /// are ordered among the commands run in `front`; all other results are reported by
     /// [`Replica::deliver`]. `wall_ms` is Unix time in milliseconds.
     pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane, front: &mut dyn Front) {
         let wall_ms = self.look_at_clocks(now, wall_ms);
@@ -218,7 +219,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ask_reads(now, plane);
         self.drain_inbox(now, plane);
         self.turn_device(now);
-        // A volatile group of one has already decided its latest proposal.
+        // In a volatile group of one, the latest proposal is already decided.
         self.apply(now, wall_ms, true, front);
         self.judge_asks(now);
         self.answer_raises(now);
@@ -240,8 +241,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [access-4] If a caller needs the access rules and they are not known, lets a linearizable
-    /// read show that this node has applied everything that it may have acted on before.
+    /// [access-4] If a caller needs the access rules and they are not known, starts a linearizable
+    /// read. It shows that this node has applied everything by which it may have acted before the
+    /// restart.
     fn look_at_access(&mut self, now: Time) {
         if !self.applying.access().is_wanted() || self.is_open().is_err() {
             return;
@@ -257,7 +259,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.note_writes(now);
     }
 
-    /// Ends the turn; `now` is the time at its end. Returns the time at which [`Replica::poll`] is
+    /// Ends the turn. `now` is the time at its end. Returns the time at which [`Replica::poll`] is
     /// due, as [`Replica::wake_at`] does.
     pub fn end_turn(&mut self, now: Time) -> Option<Time> {
         self.watch(now);
@@ -297,11 +299,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the time at which [`Replica::poll`] is due at the latest if there is no event; a
-    /// past time if there is work left.
+    /// Returns the latest time at which [`Replica::poll`] is due without an event. The time is in
+    /// the past if work is left.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
         if self.ending.is_silent() {
-            // Only the disk is pending.
+            // Only disk writes are pending.
             return match self.ending.is_writing() {
                 true if self.storing.all_written() => Some(now),
                 true => self.storing.short_retry(),
@@ -351,9 +353,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Returns the first slot whose bytes may be needed in memory. All earlier slots are decided,
-    /// and are applied already or will be read from the log. An auxiliary that has forgotten
-    /// earlier slots applies nothing, and neither does a service in trouble. A service that is
-    /// ahead of its log, which lost its end, has applied slots for which this node must still vote.
+    /// and are either applied or will be read from the log. An auxiliary that has forgotten earlier
+    /// slots applies nothing, and neither does a service in trouble. A service that is ahead of its
+    /// log, because the log lost its end, has applied slots for which this node must still vote.
     fn needed_from(&self) -> Slot {
         let applies = !self.protocol.node().is_hollow() && !self.applying.condition().is_stuck();
         let decided_to = self.protocol.node().decided_to();
@@ -371,8 +373,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 && self.applying.has_work(decided_to, &self.contents, &self.completions))
     }
 
-    /// Returns whether the node must not send: its earlier votes are not read yet, or its last ones
-    /// are being written.
+    /// Returns whether the node must not send, because its earlier votes are not read yet or its
+    /// last ones are being written.
     fn is_silent(&self) -> bool {
         self.catching_up.unread_votes().is_some() || self.ending.is_silent()
     }
@@ -410,6 +412,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Applies the decided slots, within a budget, and releases the reads that waited for them.
+    /// `again` means that slots may already have been applied in this turn.
     fn apply(&mut self, now: Time, wall_ms: u64, again: bool, front: &mut dyn Front) {
         self.tend();
         if !self.streaming.keeping.has_room() {
@@ -429,8 +432,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applied(now, front);
     }
 
-    /// Borrows the parts that applying needs: the source of its input, and the listeners of its
-    /// output.
+    /// Borrows the source of the applier's input, and the listeners for its output.
     fn lend_to_apply<'a>(
         &'a mut self,
         now: Time,
@@ -465,8 +467,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.release_reads();
     }
 
-    /// [class-2] Asks the members about their disks while clients wait until applied commands are
-    /// on stable storage at a quorum.
+    /// [class-2] Queries the members about their disks while clients wait until applied commands
+    /// are on stable storage at a quorum.
     fn ask_what_lasts(&mut self) {
         if self.completions.outlasting().is_empty() {
             return;
@@ -478,7 +480,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [last-5] Returns the means of confirming that a command is on stable storage at a quorum.
+    /// [last-5] Returns how to confirm that a command is on stable storage at a quorum.
     fn durable_confirmation(&self) -> Confirmation {
         match self.protocol.node().configuration().class() {
             Class::Durable => Confirmation::Decided,
@@ -487,7 +489,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [less-5] Returns the means of confirming that a command is in memory at a quorum.
+    /// [less-5] Returns how to confirm that a command is in memory at a quorum.
     fn early_confirmation(&self) -> Confirmation {
         match self.protocol.node().configuration().class() {
             Class::Volatile => Confirmation::Decided,
@@ -502,7 +504,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Checks the service's health. The node goes on voting whatever happens to the service.
+    /// Checks the service's health. The node continues to vote whatever the state of the service.
     fn tend(&mut self) {
         if let Some(why) = self.applying.tend() {
             self.observing.tell(Event::ServiceBack { why });
@@ -516,8 +518,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if !self.applying.condition().is_stuck() {
             return;
         }
-        // Decided values are in the log, and are read from there when they can be applied. Their
-        // memory must not keep this node from voting.
+        // Decided values are in the log, and are read from there when they can be applied. The
+        // memory that they use must not keep this node from voting.
         self.contents.release_below(self.protocol.node().decided_to());
     }
 
@@ -529,7 +531,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let condition = applying.condition();
             let cannot = condition.is_stuck() || condition.doubt().is_some();
             let trouble = cannot.then(|| applying.trouble()).flatten();
-            // A leader without space for streams gives them no slots.
+            // A leader without free space for streams assigns them no slots.
             let waits = keeping.is_full() || !keeping.has_room();
             let streams = keeping.short().filter(|_| waits);
             let streams = streams.map(|why| format!("no room for byte streams: {why}"));
@@ -542,7 +544,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [time-3] Returns the time, as far as this node knows it.
+    /// [time-3] Compares the clocks and reports changes. Returns the group's time as far as this
+    /// node knows it.
     fn look_at_clocks(&mut self, now: Time, wall_ms: u64) -> u64 {
         self.clocks.turn(now, wall_ms);
         let (leads, node) = (self.protocol.leads(), self.protocol.node());
@@ -560,8 +563,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.clock.as_ref().map_or(now, |clock| clock.now().max(now))
     }
 
-    /// [session-3] If this node leads, proposes due work. Time reaches the service only through the
-    /// log, stamped by the leader.
+    /// [session-3] If this node leads, proposes the commands that are due. Time reaches the service
+    /// only through the log, stamped by the leader.
     fn take_due(&mut self, now: Time, plane: &mut dyn Plane) {
         if !self.protocol.leads() || !self.proposing.take_due(now) {
             return;
@@ -582,7 +585,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let origin = self.proposing.origin();
         // This limit does not depend on the one for clients' commands, since housekeeping must be
-        // able to end whatever an accepted command began.
+        // able to complete what an accepted command began.
         let max = largest_command(self.storing.log());
         self.applying.due(&mut |command| {
             if command.len() <= max {
@@ -654,8 +657,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.step(now, Input::Propose { value, slots: 1 }, plane);
     }
 
-    /// Sets the devices to choose from: phase 2 of the group may run on this node's device
-    /// ([offload-5]), if one is available.
+    /// Sets the devices to choose from. If one is available, phase 2 of the group may run on it
+    /// ([offload-5]).
     pub fn lend_device(&mut self, devices: Box<dyn DeviceSource>) {
         self.devices.lend(devices);
     }
@@ -696,8 +699,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.completions.note_late_device(self.devices.late().is_some());
     }
 
-    /// [offload-15] Submits a value of the core to the device. If the device cannot take it, the
-    /// core is asked again.
+    /// [offload-15] Submits a value of the core to the device. If the device cannot accept it, the
+    /// value is returned to the core.
     fn submit_to_device(&mut self, now: Time, value: Value, plane: &mut dyn Plane) {
         let slot = SlotRange::one(Slot(0));
         let payload = self.contents.recent(&value, slot);
@@ -707,8 +710,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Sets the clock for moments when the turn's timestamp is too old. Called before the first
-    /// turn.
+    /// Sets the clock for the cases in which the turn's timestamp is too old. Called before the
+    /// first turn.
     pub fn lend_clock(&mut self, clock: Clock) {
         self.clock = Some(clock);
     }
@@ -730,8 +733,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [read-4] Releases waiting reads without a request for confirmation while this node seems to
-    /// hold a lease. The turn's timestamp may be old, so this is only a guess; the clock is read
-    /// after the query.
+    /// hold a lease. The turn's timestamp may be old, so this is only an estimate; the clock is
+    /// read again after the query.
     fn read_by_lease(&mut self, now: Time) {
         if !self.reading.wants_lease() || self.clock.is_none() {
             return;
@@ -775,7 +778,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.catching_up.serve(now, &self.peers, from, &mut self.storing, &mut out);
     }
 
-    /// Takes, sends, receives and loads snapshots, and trims the log.
+    /// Takes, sends, receives and loads snapshots, and trims the log, as each is due.
     fn keep_snapshots(&mut self, now: Time, plane: &mut dyn Plane) {
         let others = self.keep_streams(now, plane);
         let streams_kept_to = self.streaming.keeping.kept_to(self.applying.streams());
@@ -791,7 +794,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.checkpoint_streams(self.snapshots.wants_streams_kept_to());
     }
 
-    /// Calls `act` with the snapshots and the parts that they use.
+    /// Calls `act` with the snapshots and the parts that they need.
     fn with_snapshots(
         &mut self,
         now: Time,
@@ -814,7 +817,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         act(&mut self.snapshots, &mut around);
     }
 
-    /// Compares applied states with the peers, so that nodes which applied different values do not
+    /// Compares applied states with the peers, so that nodes that applied different values do not
     /// continue unnoticed.
     fn compare_histories(&mut self, now: Time, plane: &mut dyn Plane) {
         let logged = self.says_of_log();
@@ -841,7 +844,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Ends all open requests with this failure.
+    /// Fails all open requests with this failure.
     fn end_requests(&mut self, failure: Failure) {
         let origin = self.proposing.origin();
         origin.expire_all(failure, &mut self.completions);
@@ -868,8 +871,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.observing.look(now, &sight);
     }
 
-    /// Returns whether clients should be read. Without a leader they should, because their requests
-    /// may have to fail in time.
+    /// Returns the pressure that decides whether clients should be read. Without a leader they
+    /// should be, because their requests may have to fail in time.
     pub fn pressure(&self) -> Pressure {
         if self.protocol.node().leader().is_none() {
             return Pressure::Low;
@@ -877,8 +880,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.proposing.pressure().max(self.reading.pressure())
     }
 
-    /// Starts a probe: would a linearizable read be served here now? The result is taken with
-    /// [`Replica::take_probe`].
+    /// Starts a probe, which determines whether a linearizable read would be served here now. The
+    /// caller takes the result with [`Replica::take_probe`].
     pub fn probe(&mut self, now: Time) {
         let condition = self.applying.condition();
         let refused = if self.is_open().is_err() {
@@ -895,13 +898,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.reading.take_probe()
     }
 
-    /// Begins a clean stop: nothing new is accepted. The caller continues to drive the replica
-    /// until [`Replica::is_stopped`], and only then marks the stop as clean.
+    /// Begins a clean stop, after which no new requests are accepted. The caller continues to drive
+    /// the replica until [`Replica::is_stopped`], and only then marks the stop as clean.
     pub fn stop(&mut self, now: Time) {
         self.ending.begin(now);
     }
 
-    /// Returns whether a clean stop has ended: every vote and promise is on disk.
+    /// Returns whether a clean stop has ended, with every vote and promise on disk.
     pub fn is_stopped(&self) -> bool {
         self.ending.is_done()
     }
@@ -912,8 +915,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ending.is_clean() && self.storing.failure().is_none()
     }
 
-    /// Hands leadership to this node, or to the most advanced follower ([live-4]). The result is
-    /// taken with [`Replica::take_transfer_result`].
+    /// Hands leadership to this node, or to the most advanced follower ([live-4]). The caller takes
+    /// the result with [`Replica::take_transfer_result`].
     pub fn transfer(&mut self, _now: Time, to: Option<NodeId>) {
         self.ending.transfer(to, &mut self.protocol);
     }
@@ -924,7 +927,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Takes a snapshot at or after this slot, by default at the applied position, even if the
-    /// service persists itself on a disk. The result is taken with
+    /// service persists itself on a disk. The caller takes the result with
     /// [`Replica::take_snapshot_answer`].
     pub fn snapshot_now(&mut self, at: Option<Slot>) {
         let applied_to = self.applying.applied_to();
@@ -952,14 +955,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.snapshots.take_answer()
     }
 
-    /// Returns this node's snapshot, if it has one, to be read by another thread. Its files stay
-    /// while the value lives.
+    /// Returns this node's snapshot, if it has one, to be read by another thread. Its files are not
+    /// deleted while the value lives.
     pub fn hold_snapshot(&mut self) -> Option<Held> {
         self.snapshots.hold()
     }
 
-    /// Fixes batch and window at these values until then, or at the nearest possible ones,
-    /// overriding the tuner; `None` ends that.
+    /// Fixes batch and window at these values, or the nearest possible ones, until `until`,
+    /// overriding the tuner; `None` releases them.
     pub fn hold_setting(&mut self, now: Time, setting: Option<Setting>, until: Time) {
         self.tuning.hold(now, setting, until);
     }

@@ -1,11 +1,11 @@
 //! Statistics of a leader's rings: how often a ring was set up, how often one made no progress, and
-//! which nodes were left out of the next.
+//! which nodes were excluded from the next.
 
 use quorate_core::{explanation::Explanation, node_set::NodeSet};
 
 use crate::counters::Counters;
 
-/// The last ring, and whether it failed to make progress.
+/// The last ring of this leader, and whether it failed to make progress.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     laid: NodeSet,
@@ -13,7 +13,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Counts the events of rings among the core's explanations.
+    /// Counts those of the core's explanations that are about rings.
     pub(crate) fn note(&mut self, explanation: &Explanation, counters: &mut Counters) {
         match explanation {
             Explanation::RingLaid { nodes, .. } => {
@@ -27,7 +27,7 @@ impl Rings {
                 counters.rings_broken += 1;
                 self.broken = self.laid;
             }
-            // Rings of another leader do not belong to this one's statistics.
+            // Rings of another leader do not belong to this leader's statistics.
             Explanation::StepsDown { .. } => *self = Self::default(),
             _ => {}
         }

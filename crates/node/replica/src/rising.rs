@@ -1,8 +1,8 @@
 //! Timing of a raise of the group's level: the levels that other nodes' releases support, and the
-//! conditions that this node waits for ([level-4], [level-6]).
+//! conditions for which this node waits ([level-4], [level-6]).
 //!
-//! This is only the state. The replica asks the nodes and proposes the raise (`replica/levels`),
-//! and the group's table decides whether it counts.
+//! This module contains only the state. The replica queries the nodes and proposes the raise
+//! (`replica/levels`), and the group's table decides whether it takes effect.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use quorate_core::{level::Level, node_id::NodeId, time::Time, witness};
 
 use crate::defaults;
 
-/// Time in milliseconds after which a proposed raise without a result is proposed again.
+/// Time in milliseconds after which a raise that was proposed but not executed is proposed again.
 const RETRY_MS: u64 = 1_000;
-/// Time in milliseconds after which an operator is answered in any case.
+/// Time in milliseconds after which an operator's request is answered in any case.
 const ANSWER_MS: u64 = 10_000;
-/// Maximum number of disconnected nodes that are remembered.
+/// Maximum number of disconnected nodes whose levels are remembered.
 const HEARD_MAX: usize = 128;
 
-/// Policy of a leader for raising the level without an operator.
+/// Policy of a leader for raising the level without an operator's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Raising {
-    /// The leader does not raise the level; an operator does.
+    /// Only an operator raises the level.
     Hold,
     /// The leader raises the level this many milliseconds after its first contact with the last
-    /// node that was upgraded.
+    /// upgraded node.
     After(u64),
 }
 
@@ -34,7 +34,7 @@ impl Default for Raising {
 }
 
 impl Raising {
-    /// Parses `auto` or `hold`.
+    /// Parses `auto` or `hold`; `None` for other text.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::default()),
@@ -48,7 +48,7 @@ impl Raising {
 #[derive(Clone, Copy, Debug)]
 struct NodeLevel {
     newest: Level,
-    /// Time of the first contact with that level.
+    /// Time of the first contact with the node at that level.
     since: Time,
     connected: bool,
 }
@@ -62,15 +62,16 @@ pub(crate) struct LevelRaises {
     /// Start of this process.
     begun: Time,
     heard: BTreeMap<NodeId, NodeLevel>,
-    /// All connected nodes understand statements about the end of this node's log ([lie-1]).
+    /// Whether all connected nodes understand statements about the end of this node's log
+    /// ([lie-1]).
     all_witness: bool,
-    /// Level that the folder's data may already require ([level-8]).
+    /// Level that the folder is marked as possibly requiring ([level-8]).
     marked: Level,
-    /// Level with which the folder must be marked.
+    /// Level with which the folder must be marked, if that is pending.
     to_mark: Option<Level>,
     /// Earliest time of the next proposal.
     retry_at: Time,
-    /// Operators that wait for a level, each with a deadline.
+    /// Operators' requests for a level, each with its number, the level and the deadline.
     asked: Vec<(u64, Level, Time)>,
 }
 
@@ -93,21 +94,21 @@ impl LevelRaises {
         self.supports
     }
 
-    /// [level-4] Records that a process of this node is connected, and the highest level that it
+    /// [level-4] Records that a process of this node connected, and the highest level that it
     /// supports.
     pub(crate) fn met(&mut self, now: Time, node: NodeId, newest: Level) {
         let same = self.heard.get(&node).filter(|heard| heard.newest == newest);
         let since = same.map_or(now, |heard| heard.since);
         let heard = NodeLevel { newest, since, connected: true };
         self.heard.insert(node, heard);
-        // A client with the cluster's id may claim the id of any node.
+        // A client that knows the cluster's id may claim the id of any node.
         if self.heard.len() > HEARD_MAX {
             self.heard.retain(|_, heard| heard.connected);
         }
         self.look_for_witnesses();
     }
 
-    /// Marks a node as disconnected, since the release with which it will return is not known.
+    /// Marks a node as disconnected, since it may return with a different release.
     pub(crate) fn lost(&mut self, node: NodeId) {
         if let Some(heard) = self.heard.get_mut(&node) {
             heard.connected = false;
@@ -133,15 +134,15 @@ impl LevelRaises {
         self.supports >= witness::SINCE && self.newest_of(node) >= Some(witness::SINCE)
     }
 
-    /// Returns the highest level that this node's connected process supports; `None` if it is not
-    /// connected.
+    /// Returns the highest level that this node's connected process supports; `None` if the node is
+    /// not connected.
     pub(crate) fn newest_of(&self, node: NodeId) -> Option<Level> {
         let heard = self.heard.get(&node).filter(|heard| heard.connected)?;
         Some(heard.newest)
     }
 
-    /// [level-6] Returns the time at which these nodes will have had their present levels for long
-    /// enough; `None` if only an operator raises the level.
+    /// [level-6] Returns the time at which all of these nodes will have supported their current
+    /// levels for long enough; `None` if only an operator raises the level.
     pub(crate) fn due_at(&self, others: impl Iterator<Item = NodeId>) -> Option<Time> {
         let Raising::After(ms) = self.raising else {
             return None;
@@ -151,7 +152,7 @@ impl LevelRaises {
         Some(last.plus_ms(ms))
     }
 
-    /// Returns whether an operator waits for a level.
+    /// Returns whether an operator's request for a level is pending.
     pub(crate) fn is_asked(&self) -> bool {
         !self.asked.is_empty()
     }
@@ -161,21 +162,21 @@ impl LevelRaises {
         self.asked.push((asked, to, now.plus_ms(ANSWER_MS)));
     }
 
-    /// Removes and returns the operators whose level is reached.
+    /// Removes and returns the requests whose level is reached.
     pub(crate) fn reached(&mut self, level: Level) -> Vec<u64> {
         let done = self.asked.extract_if(.., |(_, to, _)| *to <= level);
         done.map(|(asked, ..)| asked).collect()
     }
 
-    /// Removes and returns the operators whose level was not reached in time; all of them if this
-    /// node does not lead any more.
+    /// Removes and returns the requests whose level was not reached in time, or all requests if
+    /// this node no longer leads.
     pub(crate) fn take_expired(&mut self, now: Time, leads: bool) -> Vec<u64> {
         let over = self.asked.extract_if(.., |(_, _, until)| !leads || now >= *until);
         over.map(|(asked, ..)| asked).collect()
     }
 
-    /// [level-8] Returns whether the folder's data may require this level. If not, requests that
-    /// the folder be marked with it.
+    /// [level-8] Returns whether the folder is marked as possibly requiring this level. If not,
+    /// requests that it be marked.
     pub(crate) fn may_store_level(&mut self, level: Level) -> bool {
         if level > self.marked {
             self.to_mark = Some(level);
@@ -183,7 +184,7 @@ impl LevelRaises {
         level <= self.marked
     }
 
-    /// Takes the level with which the folder must be marked.
+    /// Takes the level with which the folder must be marked, if any.
     pub(crate) fn take_to_mark(&mut self) -> Option<Level> {
         self.to_mark.take()
     }
@@ -193,12 +194,12 @@ impl LevelRaises {
         self.marked = self.marked.max(level);
     }
 
-    /// Records that a raise was executed, so that the next may follow immediately.
+    /// Records that a raise was executed, so that the next one may follow immediately.
     pub(crate) fn on_raised(&mut self) {
         self.retry_at = Time(0);
     }
 
-    /// Returns whether a raise may be proposed now, and delays the next one.
+    /// Returns whether a raise may be proposed now. If so, delays the next one.
     pub(crate) fn take_turn(&mut self, now: Time) -> bool {
         let may = now >= self.retry_at;
         if may {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Bound};
 
-/// Members in their order, each once; the next one is the first after the one served last.
+/// Members in order, without duplicates. The next member is the first after the one served last.
 #[derive(Clone, Debug, Default)]
 pub struct RoundRobin<T> {
     members: BTreeSet<T>,
@@ -15,12 +15,12 @@ impl<T: Copy + Ord> RoundRobin<T> {
         Self { members: BTreeSet::new(), last: None }
     }
 
-    /// Adds a member; returns whether it is new.
+    /// Adds a member. Returns whether it was absent before.
     pub fn insert(&mut self, member: T) -> bool {
         self.members.insert(member)
     }
 
-    /// Removes a member; returns whether it was one.
+    /// Removes a member. Returns whether it was present.
     pub fn remove(&mut self, member: &T) -> bool {
         self.members.remove(member)
     }
@@ -35,14 +35,14 @@ impl<T: Copy + Ord> RoundRobin<T> {
         self.members.is_empty()
     }
 
-    /// Returns the next member: the same one until its turn is [over](Self::over).
+    /// Returns the next member, which remains the same until its turn is [over](Self::over).
     pub fn next(&self) -> Option<T> {
         let behind = self.last.map_or(Bound::Unbounded, Bound::Excluded);
         let mut later = self.members.range((behind, Bound::Unbounded));
         later.next().or_else(|| self.members.first()).copied()
     }
 
-    /// Ends the turn of this member, which stays in the set.
+    /// Ends the turn of this member, which remains in the set.
     pub fn over(&mut self, member: T) {
         self.last = Some(member);
     }

@@ -1,21 +1,21 @@
-//! Choice of the route of votes to a leader: directly, or by a ring ([ring-1], [plane-3]).
+//! Choice of the route of votes to a leader: directly, or through a ring ([ring-1], [plane-3]).
 //!
 //! A ring spares the leader all votes but one, and takes a hop for each of its members. It pays off
-//! if the leader is mostly busy with votes. The prediction is the number of hops of a proposal and
-//! its vote, each as long as a busy leader makes it. If all nodes share two processors, a ring
-//! never pays off (`docs/performance.md`).
+//! if the leader spends most of its time on votes. The prediction is the number of hops of a
+//! proposal and its vote, weighted by how long a busy leader makes each hop. If all nodes share two
+//! processors, a ring never pays off (`docs/performance.md`).
 
 use quorate_core::{laying::Route, message::Message, time::Time};
 use quorate_tuner::Choice;
 
 use crate::tuning::moment;
 
-/// Route of votes to this node when it leads.
+/// Route of votes to this node while it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Votes {
     /// Always this route.
     Set(Route),
-    /// Directly or by a ring, whichever is predicted to be faster.
+    /// Directly or through a ring, whichever is predicted to be faster.
     Auto,
 }
 
@@ -26,7 +26,7 @@ impl Default for Votes {
 }
 
 impl Votes {
-    /// Parses the choices that operators can name.
+    /// Parses an operator's choice; `None` if the name is unknown.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),
@@ -34,7 +34,7 @@ impl Votes {
         }
     }
 
-    /// Returns the initial route for a leader.
+    /// Returns the route that a new leader uses first.
     pub(crate) fn first(&self) -> Route {
         match self {
             Self::Set(route) => route.clone(),
@@ -43,11 +43,11 @@ impl Votes {
     }
 }
 
-/// Interval of checks of the choice.
+/// Interval between reviews of the choice, in microseconds.
 const LOOK_US: u64 = 100_000;
-/// Weight of the newest check in the average.
+/// Weight of the newest measurement in the average.
 const NEWEST: f64 = 0.3;
-/// Cost to a leader of reading and counting a vote, in microseconds.
+/// Time that a leader spends on reading and counting a vote, in microseconds.
 const VOTE_US: f64 = 6.0;
 /// Upper bound of the estimated load.
 const BUSY_MAX: f64 = 0.98;
@@ -58,20 +58,20 @@ enum Way {
     Ring,
 }
 
-/// The chosen route, with the measurements behind it.
+/// The chosen route, with the measurements on which the choice is based.
 #[derive(Debug)]
 pub(crate) struct Routing {
     choice: Choice<Way>,
     /// Start of this turn.
     began: Option<Time>,
     looked_at: Time,
-    /// Busy time since the last check, in microseconds.
+    /// Busy time since the last review, in microseconds.
     busy_us: u64,
     messages: u64,
-    /// Recent share of busy time, averaged.
+    /// Moving average of the share of busy time.
     busy: f64,
     messages_s: f64,
-    /// Predicted hops of the two routes, in millionths of an idle leader's hop.
+    /// Predicted cost of the two routes, in millionths of an idle leader's hop.
     costs: [u64; 2],
 }
 
@@ -89,7 +89,7 @@ impl Routing {
         }
     }
 
-    /// Counts a message, if it is a vote.
+    /// Counts a message if it is a vote.
     pub(crate) const fn on_message(&mut self, message: &Message) {
         if matches!(message, Message::Phase2b(_) | Message::RingVote(_)) {
             self.messages += 1;
@@ -100,15 +100,15 @@ impl Routing {
         self.began.get_or_insert(now);
     }
 
-    /// Ends a turn; `now` is the time at its end.
+    /// Ends a turn. `now` is the time at its end.
     pub(crate) fn end_turn(&mut self, now: Time) {
         if let Some(began) = self.began.take() {
             self.busy_us += now.since_us(began);
         }
     }
 
-    /// Reconsiders the choice, if that is due and this node leads that many voters. Returns the
-    /// route, if it has changed.
+    /// Reviews the choice, if a review is due and this node leads a group of `voters`. Returns the
+    /// route if it has changed.
     pub(crate) fn look(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
         let us = now.since_us(self.looked_at);
         if us < LOOK_US {
@@ -135,12 +135,12 @@ impl Routing {
         }
     }
 
-    /// Predicts the hops of a proposal and its votes by each route, in millionths of an idle
-    /// leader's hop: a busy leader's queue lengthens each hop.
+    /// Predicts the cost of a proposal and its votes on each route, in millionths of an idle
+    /// leader's hop. A busy leader's queue lengthens each hop.
     fn predict(&self, voters: usize) -> [u64; 2] {
         let others = voters.saturating_sub(1).max(1) as f64;
-        // A ring is a majority; its first member receives the proposal, and each of the others the
-        // message of the one before.
+        // A ring is a majority. Its first member receives the proposal, and each other member a
+        // message of its predecessor.
         let ring_hops = (voters / 2 + 1) as f64;
         let star_s = match self.choice.chosen() {
             Way::Star => self.messages_s,
@@ -158,7 +158,7 @@ impl Routing {
         [waits(2.0, star), waits(ring_hops.max(2.0), ring)]
     }
 
-    /// Returns the reason for the present route, for operators.
+    /// Returns the reason for the current route, for operators.
     pub(crate) fn why(&self) -> String {
         let way = match self.choice.chosen() {
             Way::Star => "straight",
@@ -177,8 +177,8 @@ impl Routing {
 mod tests {
     use super::*;
 
-    /// Checks every 100 ms with a leader of this load and this number of votes per second; returns
-    /// when the choice changed.
+    /// Reviews the choice every 100 ms with a leader of this load and this number of votes per
+    /// second. Returns when the choice changed.
     fn looks(
         routing: &mut Routing,
         voters: usize,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     /// [plane-3] Votes of nine members keep a leader busy, so that hops are cheaper than its queue.
-    /// The choice does not flap when the queue has gone.
+    /// The choice does not flap once the queue is gone.
     #[test]
     fn a_leader_that_is_busy_with_votes_wants_a_ring() {
         let mut routing = Routing::new(Time(0));

@@ -1,9 +1,9 @@
 //! Scrubs: read all data of this node in small portions at a limited rate, and have damage repaired
 //! where possible. The rules are in `docs/spec/scrub.md`.
 //!
-//! This part determines the next step and collects the findings (`report`). Reading and repair are
-//! done by the owners of the data: the log and its repair, the store of streams, the snapshots, and
-//! the service. `replica/scrub.rs` connects them.
+//! This module determines the next step and collects the findings (`report`). Reading and repair
+//! are done by the owners of the data: the log and its repair, the store of streams, the snapshots,
+//! and the service. `replica/scrub.rs` connects them.
 
 pub(crate) mod files;
 pub mod report;
@@ -22,21 +22,21 @@ use crate::snapshots::allowance::Allowance;
 pub const BYTES_PER_SECOND: u64 = 32 << 20;
 /// Minimum rate in bytes per second.
 pub const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
-/// Bytes of one read from the store of streams.
+/// Number of bytes per read from the store of streams.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// Maximum number of damaged places that a process reports.
 const TOLD_MAX: usize = 4096;
-/// Delay of a retry in milliseconds, if a read lacks file descriptors or space in a queue.
+/// Delay in milliseconds before a retry if a read lacked file descriptors or space in a queue.
 const SHORT_MS: u64 = 100;
-/// Maximum number of attempts to read doubtful slots: after three consecutive failed reads the log
+/// Maximum number of attempts to read doubtful slots. After three consecutive failed reads the log
 /// counts the data as lost.
 const TRIES_MAX: u32 = 4;
 
 /// Schedule and rate of a node's own scrubs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubOptions {
-    /// Interval in milliseconds from the end of one scrub to the start of the next; `None`: only on
-    /// request.
+    /// Interval in milliseconds from the end of one scrub to the start of the next; `None` if
+    /// scrubs start only on request.
     pub every_ms: Option<u64>,
     /// Maximum number of bytes read per second.
     pub bytes_per_second: u64,
@@ -52,12 +52,12 @@ impl Default for ScrubOptions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since {
     pub(crate) ms: u64,
-    /// The last scrub ended then. If `false`, there was none, and the node started to wait for its
-    /// first one.
+    /// If `true`, the last scrub ended then. If `false`, there was none, and the node started to
+    /// wait for its first scrub.
     pub(crate) ended: bool,
 }
 
-/// Returns whether the due time is too late to be plausible, which happens if a clock was wrong.
+/// Returns whether the due time is implausibly late because a clock was wrong.
 const fn is_absurd(due_ms: u64, wall_ms: u64, every_ms: u64) -> bool {
     due_ms > wall_ms.saturating_add(every_ms)
 }
@@ -80,15 +80,16 @@ struct Run {
     /// Earliest time of the next read.
     not_before: Time,
     doubtful: VecDeque<Doubt>,
-    /// Slots that are being read.
+    /// Doubtful slots that are currently being read.
     asked: Option<Doubt>,
 }
 
-/// Slots of the log that are read together, because damage may have destroyed some of them.
+/// Doubtful slots of the log, which are read together because damage may have destroyed some of
+/// them.
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     slots: SlotRange,
-    /// Index of the damage in the list of findings.
+    /// Index of the damage in the list of findings, if listed.
     found: Option<usize>,
     tried: u32,
 }
@@ -103,17 +104,17 @@ pub(crate) struct Scrubbing {
     told: BTreeSet<(Kind, String)>,
     /// Time at which the next scrub is due, as Unix time in milliseconds.
     due_ms: Option<u64>,
-    /// Next position to read in the store of streams.
+    /// Next position to read in the store of streams; `None` at its start.
     pub(crate) streams_at: Option<(StreamName, u64)>,
-    /// End of the part of the snapshot that was read.
+    /// End of the part of the snapshot's stream that was read.
     pub(crate) snapshot_to: u64,
-    /// Small files that are read.
+    /// Progress through the small files.
     pub(crate) files: Files,
-    /// The node has an identity; nodes in tests may lack one.
+    /// Whether the node has an identity; nodes in tests may lack one.
     pub(crate) has_identity: bool,
-    /// File that only the node can rewrite.
+    /// Damaged file that only the node can rewrite, not reported to it yet.
     pub(crate) unmended: Option<Keeper>,
-    /// Files of the service are damaged, and the rest of them are not read yet.
+    /// Whether damaged files of the service were found, while the remaining files are still unread.
     pub(crate) store_damaged: bool,
 }
 
@@ -175,8 +176,8 @@ impl Scrubbing {
         self.report.begin(wall_ms);
     }
 
-    /// Starts the next scrub if it is due. Returns whether the first interval starts now, because
-    /// the node has never scrubbed; the caller records that.
+    /// Starts the next scrub if it is due. Returns whether the first interval starts now because
+    /// the node has never scrubbed; the caller then records the start.
     pub(crate) fn look(&mut self, now: Time, wall_ms: u64) -> bool {
         let Some(every) = self.options.every_ms else {
             return false;
@@ -226,7 +227,7 @@ impl Scrubbing {
         }
     }
 
-    /// Pauses the scrub, since nothing can be read at the moment.
+    /// Pauses the scrub briefly, because reads are impossible at the moment.
     pub(crate) fn wait(&mut self, now: Time) {
         if let Some(run) = &mut self.run {
             run.not_before = now.plus_ms(SHORT_MS);
@@ -241,12 +242,12 @@ impl Scrubbing {
         }
     }
 
-    /// Counts bytes of a reader that limits its rate itself.
+    /// Counts bytes read by a component that limits its rate itself.
     pub(crate) fn read_apart(&mut self, kind: Kind, bytes: u64) {
         self.report.add(kind, bytes);
     }
 
-    /// Ends a kind of data that was read completely. Returns whether it was the last one.
+    /// Ends a kind of data that was read completely. Returns whether it was the last kind.
     pub(crate) fn end_kind(&mut self, wall_ms: u64) -> bool {
         let Some(run) = &mut self.run else {
             return false;
@@ -266,7 +267,7 @@ impl Scrubbing {
         }
     }
 
-    /// Records damage; returns its index in the list of findings, and whether it was not reported
+    /// Records damage. Returns its index in the list of findings, and whether it was not reported
     /// before ([scrub-4]).
     pub(crate) fn found(&mut self, found: Found) -> (Option<usize>, bool) {
         let key = (found.kind, found.what.clone());
@@ -282,7 +283,7 @@ impl Scrubbing {
         }
     }
 
-    /// Returns the first queued slots, unless others are being read.
+    /// Returns the first queued slots, unless other slots are being read.
     pub(crate) fn doubtful(&self) -> Option<SlotRange> {
         let run = self.run.as_ref().filter(|run| run.asked.is_none())?;
         run.doubtful.front().map(|doubt| doubt.slots)
@@ -295,8 +296,8 @@ impl Scrubbing {
         }
     }
 
-    /// Records the result of reading these slots: the lost ones, or that the read `failed` and
-    /// shows nothing.
+    /// Records the result of reading the slots: the lost ones, or that the read `failed` and proves
+    /// nothing.
     pub(crate) fn answered(&mut self, lost: &[SlotRange], failed: bool) {
         let Some(run) = &mut self.run else { return };
         let Some(mut doubt) = run.asked.take() else {
@@ -310,7 +311,7 @@ impl Scrubbing {
         }
     }
 
-    /// Returns whether slots are queued or being read.
+    /// Returns whether doubtful slots are queued or being read.
     pub(crate) fn doubts(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.asked.is_some() || !run.doubtful.is_empty())
     }
@@ -322,7 +323,7 @@ impl Scrubbing {
         }
     }
 
-    /// Returns the status, with the fate of each finding as determined by `fate`.
+    /// Returns the status. `fate` determines the state of each finding.
     pub(crate) fn status(&self, mut fate: impl FnMut(&Needs) -> Fate) -> ScrubStatus {
         let mut status = self.report.clone();
         for found in &mut status.found {

@@ -1,11 +1,11 @@
-//! Logs an event at most once a second; remote peers control how often it occurs.
+//! Logs an event at most once a second, because remote peers control how often it occurs.
 
 use quorate_core::time::Time;
 
 /// Minimum interval between two log lines, in milliseconds.
 const PAUSE_MS: u64 = 1000;
 
-/// Rate limit of a log line: when it may be logged again, and how many lines were suppressed.
+/// Rate limit of a log line, with the number of lines suppressed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seldom {
     silent_until: Time,
@@ -13,8 +13,8 @@ pub struct Seldom {
 }
 
 impl Seldom {
-    /// Returns whether a line may be logged now, with the number of lines suppressed since the last
-    /// one.
+    /// Returns the number of lines suppressed since the last one if a line may be logged now;
+    /// otherwise `None`.
     pub fn say(&mut self, now: Time) -> Option<u64> {
         // A clock that was set back does not extend the silence.
         let until = self.silent_until.min(now.plus_ms(PAUSE_MS));

@@ -5,11 +5,11 @@ use std::fmt;
 use quorate_core::level::Level;
 use quorate_core::slot::Slot;
 
-/// Change of the metadata, such as sessions, that a persistent service stores for the replica next
-/// to its own data.
+/// Change of metadata, such as sessions, that a persistent service stores for the replica together
+/// with its own data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaChange {
-    /// Key, chosen by the replica so that keys sort.
+    /// Key of the entry. The replica chooses keys that sort.
     pub key: Vec<u8>,
     /// New value; `None` deletes the key.
     pub value: Option<Vec<u8>>,
@@ -30,11 +30,11 @@ pub struct CommandId {
 /// Duration class of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// Short: a batch may contain many of them.
+    /// The command is short, so a batch may contain many like it.
     Light,
-    /// Some milliseconds or more.
+    /// The command takes some milliseconds or more.
     Heavy,
-    /// Longer than a leader may be silent.
+    /// The command takes longer than a leader may be silent.
     TooHeavy,
 }
 
@@ -43,32 +43,32 @@ pub enum Weight {
 pub enum Health {
     /// The service executes commands and answers queries.
     Well,
-    /// The service works, but will stop eventually; with the reason, for operators.
+    /// The service works, but will stop eventually for this reason.
     Strained(String),
     /// The service answers queries but accepts no commands for a moment, because its writes are
     /// behind.
     Behind,
-    /// The service answers queries but accepts no commands until something changes; with the
+    /// The service answers queries but accepts no commands until something changes, for this
     /// reason.
     Stuck(String),
-    /// The service neither answers queries nor accepts commands until something changes; with the
+    /// The service neither answers queries nor accepts commands until something changes, for this
     /// reason.
     Down(String),
     /// The service was down and can resume at the position that [`StateMachine::recovered`]
     /// returns, possibly an earlier one than before; the rest is replayed from the log. May contain
-    /// a note. Reported once.
+    /// a note for operators. Reported once.
     Back(Option<String>),
 }
 
-/// State of an image after some of its items were returned.
+/// State of an image after a call that returned items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Imaged {
     /// More items follow.
     More,
-    /// The image has ended: that was its last item, or it had none.
+    /// The image has ended with this item, or contains no items.
     End,
-    /// The rest of the image is not available: the image has ended, and its items are useless.
-    /// Another one may be started.
+    /// The rest of the image is not available. The image has ended, and its items are useless. The
+    /// caller may start another image.
     Failed,
 }
 
@@ -77,9 +77,9 @@ pub enum Imaged {
 pub struct Scrubbed {
     /// Number of bytes read.
     pub bytes: u64,
-    /// Damage, for operators: the file, its fault, and the remedy.
+    /// Damage, as text for operators: the file, its fault, and the remedy.
     pub damaged: Vec<String>,
-    /// The scrub has more to read.
+    /// The scrub has more data to read.
     pub goes_on: bool,
 }
 
@@ -88,14 +88,14 @@ pub struct Scrubbed {
 pub enum LoadError {
     /// This service does not support loading.
     Unsupported,
-    /// No load is in progress: none was started, or the service went back meanwhile and reported
-    /// [`Health::Back`]. A load can be started again.
+    /// No load is in progress: none was started, or the service went back in the meantime and
+    /// reported [`Health::Back`]. A load can be started again.
     NotLoading,
-    /// The items do not form an image: they are damaged, or another program's. The reason is for
-    /// people.
+    /// The items do not form an image, because they are damaged or another program's. The reason is
+    /// human-readable.
     Malformed(&'static str),
-    /// This node's storage prevents the load, as [`StateMachine::health`] also reports. It can be
-    /// started again once the storage works.
+    /// This node's storage prevents the load, as [`StateMachine::health`] also reports. The caller
+    /// can start it again once the storage works.
     Storage(String),
 }
 
@@ -112,17 +112,18 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// A replicated service. Equal commands in equal order must result in equal states and equal
-/// replies on every node: a clock, randomness or the iteration order of a hash map must have no
-/// effect.
+/// A replicated service. The same commands in the same order must result in the same states and the
+/// same replies on every node: a clock, randomness or the iteration order of a hash map must have
+/// no effect.
 ///
 /// The service never sees a ballot. It is called from one thread.
 ///
-/// **Input.** Any bytes may be committed, since clients, other versions and other nodes may have
-/// other ideas of a command. A malformed command gets a reply that says so, the same on every node.
+/// **Input.** Any bytes may be committed, since clients, other versions and other nodes may
+/// disagree about what a command is. A malformed command gets a reply that says so, the same on
+/// every node.
 ///
 /// **Panics.** A panic in the service ends the replica: the effects of a half-executed command are
-/// unknown, so nothing catches it. A panic in [`StateMachine::apply`] ends the replica again at
+/// unknown, so no code catches it. A panic in [`StateMachine::apply`] ends the replica again at
 /// each start, because the command is in the log, and it ends all other replicas, too. Disk
 /// failures are reported by [`StateMachine::health`] and [`StateMachine::has_failed`].
 ///
@@ -137,8 +138,8 @@ impl std::error::Error for LoadError {}
 /// on it ([snap-1]). Everything that affects later commands and queries is in the image, or follows
 /// from it and the position. A service without state supports images without items.
 pub trait StateMachine {
-    /// Announces the commands that will be applied next, except those for which a session has a
-    /// reply. The service may prefetch data for them, but its state must not change.
+    /// Announces the commands that will be applied next, except those for which a session already
+    /// has a reply. The service may prefetch data for them, but its state must not change.
     fn prefetch(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
         let _ = commands;
     }
@@ -155,8 +156,8 @@ pub trait StateMachine {
         Level::BASE
     }
 
-    /// Returns the duration class of the command on the current state. A command that is too heavy
-    /// is not accepted from clients. A heavy one gets a batch of its own, so that it does not
+    /// Returns the duration class of the command on the current state. Clients' commands that are
+    /// too heavy are not accepted. A heavy command gets a batch of its own, so that it does not
     /// prolong a turn with other commands.
     fn weigh(&self, command: &[u8]) -> Weight {
         let _ = command;
@@ -167,20 +168,20 @@ pub trait StateMachine {
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>);
 
     /// Answers a query on the current state and appends the answer. `wall_ms` is this node's clock
-    /// (Unix time in milliseconds), used only to show the time left until a deadline, never for
-    /// decisions.
+    /// (Unix time in milliseconds). The service uses it only to show the time left until a
+    /// deadline, never for decisions.
     fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>);
 
-    /// Commits: every slot below `applied_to` has been applied since the last call. A persistent
-    /// service commits its changes, this position and `meta` as one atomic unit.
+    /// Commits all changes. Every slot below `applied_to` has been applied since the last call. A
+    /// persistent service commits its changes, this position and `meta` as one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         let _ = (applied_to, meta);
     }
 
     /// Reports that this node's log has every slot below `to` on stable storage. A persistent
-    /// service stores no state of a later position. So if the log ends before the service's
-    /// position, it has lost something, which the next start detects ([volatile-1]). Not called if
-    /// commits do not wait for the disk.
+    /// service must not store the state of a later position. So if the log ends before the
+    /// service's position, the log has lost data, which the next start detects ([volatile-1]). Not
+    /// called if commits do not wait for the disk.
     fn logged(&mut self, to: Slot) {
         let _ = to;
     }
@@ -194,29 +195,30 @@ pub trait StateMachine {
     /// Returns the health of the service. Called before commands are applied, and in every turn, so
     /// it must be fast.
     ///
-    /// While the service is stuck or down, the node goes on voting and storing the log, redirects
-    /// its clients to other nodes, and is not ready. A service that does not implement this is
-    /// always well.
+    /// While the service is stuck or down, the node continues to vote and to store the log,
+    /// redirects its clients to other nodes, and is not ready. By default, a service is always
+    /// well.
     fn health(&mut self) -> Health {
         Health::Well
     }
 
     /// Returns whether a call since the last commit failed on this node alone, for example because
-    /// a disk could not be read. Then nothing counts that was executed or answered since, no client
-    /// is notified of it, and nothing is called before [`Health::Back`]. Called after every command
-    /// and query.
+    /// a disk could not be read. Then all results since that commit are void, no client is notified
+    /// of them, and the service is not called again until it reports [`Health::Back`]. Called after
+    /// every command and query.
     fn has_failed(&self) -> bool {
         false
     }
 
-    /// Takes the notices of commands since the last call, in order: each a subject and a message,
-    /// for clients that subscribed on this node. Notices are not part of the state, and are lost
-    /// with the process. Notices that a service repeats after it went back are dropped.
+    /// Passes the notices of commands since the last call to `each`, in order. A notice is a
+    /// subject and a message, for clients that subscribed on this node. Notices are not part of the
+    /// state, and are lost with the process. Notices that a service repeats after it went back are
+    /// dropped.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
         let _ = each;
     }
 
-    /// Sets the group's time ([time-1]) for all commands and queries from now on, as Unix time in
+    /// Sets the group's time ([time-1]) for all further commands and queries, as Unix time in
     /// milliseconds. Entries whose deadline is not later do not exist ([time-2]). Called before any
     /// command or query, again with every change, and after the service went back or loaded an
     /// image.
@@ -227,7 +229,7 @@ pub trait StateMachine {
     }
 
     /// Returns the earliest deadline after the group's time and not after `until_ms`, if there is
-    /// one: then a leader proposes to advance the time. Called often, and on the leader only.
+    /// one. The leader then proposes to advance the time. Called often, and on the leader only.
     fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let _ = until_ms;
         None
@@ -240,21 +242,22 @@ pub trait StateMachine {
         let _ = each;
     }
 
-    /// Starts an image of the state as of the last commit; slots applied later are not in it. Only
-    /// one image is in progress: a new one ends the previous one. Returns `false` if the service
-    /// cannot start one, ever or now. It cannot while applied commands are not committed.
+    /// Starts an image of the state as of the last commit, which does not include slots applied
+    /// later. Only one image is in progress: a new one ends the previous one. Returns `false` if
+    /// the service cannot start an image, either now or ever. It cannot do so while applied
+    /// commands are not committed.
     ///
-    /// This must be fast and copy nothing that does not change. Commands continue to be applied.
+    /// This must be fast and copy no data that does not change. Commands continue to be applied.
     /// The data that they overwrite is retained for the image, within a limit. Above the limit the
-    /// service is [`Health::Behind`] until [`StateMachine::next_image`] has made progress; if one
-    /// run of commands overwrites more than the limit, the image fails. So the caller goes on
-    /// requesting items even while the service is behind, or ends the image.
+    /// service is [`Health::Behind`] until [`StateMachine::next_image`] has made progress. If one
+    /// run of commands overwrites more than the limit, the image fails. So the caller continues to
+    /// request items even while the service is behind, or ends the image.
     fn begin_image(&mut self) -> bool {
         false
     }
 
     /// Passes the next items to `each`: about `bytes` bytes, and at least one item if any is left.
-    /// A larger item is passed alone. Also returns [`Imaged::Failed`] if no image is in progress.
+    /// A larger item is passed alone. Returns [`Imaged::Failed`] also if no image is in progress.
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
         let _ = (bytes, each);
         Imaged::Failed
@@ -265,11 +268,12 @@ pub trait StateMachine {
 
     /// Starts loading an image, which will become the state. A load or image in progress ends.
     ///
-    /// The old state may be dropped immediately. Until [`StateMachine::finish_load`] has succeeded,
-    /// nothing is applied, queried, committed or imaged, whatever fails in between; the only way
-    /// forward is another load. A persistent service may go back by itself ([`Health::Back`]) to
-    /// the position that [`StateMachine::recovered`] returns. After a crash during a load,
-    /// `recovered` returns the old position or an earlier one, never a mixture of states.
+    /// The service may drop its old state immediately. Until [`StateMachine::finish_load`] has
+    /// succeeded, nothing is applied, queried, committed or imaged, whatever fails in between; only
+    /// another load can resume operation. A persistent service may go back by itself
+    /// ([`Health::Back`]) to the position that [`StateMachine::recovered`] returns. After a crash
+    /// during a load, `recovered` returns the old position or an earlier one, never a mixture of
+    /// states.
     ///
     /// The caller checks [`StateMachine::health`] in every turn, and passes no items unless it is
     /// [`Health::Well`]. [`Health::Behind`] means, as always, that the service's writes are behind.
@@ -284,20 +288,21 @@ pub trait StateMachine {
         Err(LoadError::Unsupported)
     }
 
-    /// Ends the load: the image becomes the state, and contains every slot below `at`. A persistent
-    /// service makes the items, this position and `meta`, which replaces all its metadata, one
-    /// atomic unit.
+    /// Ends the load: the image becomes the state, which contains every slot below `at`. A
+    /// persistent service commits the items, this position and `meta`, which replaces all its
+    /// metadata, as one atomic unit.
     ///
     /// From then on the service continues as if it had applied every slot below `at` itself. If
-    /// `at` is the first slot and there was no item, the service is empty and starts with the log.
+    /// `at` is the first slot and there was no item, the service is empty and starts at the
+    /// beginning of the log.
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         let _ = (at, meta);
         Err(LoadError::Unsupported)
     }
 
-    /// Returns the position to which a persistent service returns at least after any loss of power
-    /// ([store-1]), so that it needs no lower slot. `None` means that the service is in memory and
-    /// needs every slot.
+    /// Returns a position to which a persistent service returns at the earliest after any power
+    /// loss ([store-1]), so that it needs no lower slot. `None` means that the service is in memory
+    /// and needs every slot.
     ///
     /// The position never decreases while the process runs, except after [`Health::Back`] and a
     /// load.
@@ -305,21 +310,21 @@ pub trait StateMachine {
         None
     }
 
-    /// Starts reading all data of the service on this node's disk, to check whether it is intact,
-    /// at up to this rate and by a separate thread. A scrub in progress is abandoned. A service in
-    /// memory has nothing to read.
+    /// Starts reading all data of the service on this node's disk on a separate thread, at up to
+    /// this rate, to verify that it is intact. A scrub in progress is abandoned. A service in
+    /// memory has no data to read.
     fn start_scrub(&mut self, bytes_per_second: u64) {
         let _ = bytes_per_second;
     }
 
-    /// Takes the results since the last call. Called periodically, so it must be fast.
+    /// Takes the results of the scrub since the last call. Called periodically, so it must be fast.
     fn take_scrubbed(&mut self) -> Scrubbed {
         Scrubbed::default()
     }
 
-    /// Returns whether an operation failed in a way that damage would explain. Then the node starts
-    /// a scrub of all its data, as if an operator had requested it. Called in every turn until
-    /// [`StateMachine::take_scrubbed`] has reported the end of a scrub.
+    /// Returns whether an operation failed in a way that damage would explain. If so, the node
+    /// starts a scrub of all its data, as if an operator had requested it. Called in every turn
+    /// until [`StateMachine::take_scrubbed`] has reported the end of a scrub.
     fn wants_scrub(&mut self) -> bool {
         false
     }
@@ -331,20 +336,20 @@ pub trait StateMachine {
     }
 
     /// [scrub-8] Drops the service's state and starts empty, which [`Health::Back`] then reports.
-    /// Called if a part of its data on this node's disk is damaged, and a snapshot is available
-    /// that replaces all of it. From then on [`StateMachine::synced_to`] is about the replacement.
-    /// On an error, which contains the reason, the service continues unchanged.
+    /// Called if a part of its data on this node's disk is damaged and a snapshot is available that
+    /// replaces all of it. From then on [`StateMachine::synced_to`] refers to the replacement. On
+    /// an error, which contains the reason, the service continues unchanged.
     fn renew(&mut self) -> Result<(), String> {
         Err("the service cannot be built anew".to_owned())
     }
 
-    /// Starts a sync that brings [`StateMachine::synced_to`] up to the last commit, without waiting
-    /// for it. If a sync is in flight, another one follows for later commits.
+    /// Starts a sync that brings [`StateMachine::synced_to`] up to the last commit, and returns
+    /// without waiting for it. If a sync is in flight, another one follows for later commits.
     fn start_sync(&mut self) {}
 }
 
 /// Returns the position at which the service resumes, and its metadata; `None` if the service
-/// failed during the call, so that the answer cannot be trusted.
+/// failed during the call, so that its answer cannot be trusted.
 pub fn position<S: StateMachine>(service: &mut S) -> Option<(Slot, Metadata)> {
     let said = service.recovered();
     (!service.has_failed()).then_some(said)

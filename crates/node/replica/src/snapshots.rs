@@ -1,16 +1,15 @@
-//! Snapshots of this node's state and their uses: they allow trimming the log, a restart reads a
-//! snapshot and the rest of the log, and a peer that is far behind receives one ([snap-1],
-//! [trim-1]).
+//! Snapshots of this node's state and their uses: trimming the log, restarting from a snapshot and
+//! the rest of the log, and sending state to a peer that is far behind ([snap-1], [trim-1]).
 //!
-//! A snapshot is a stream (`stream`, `header`), cut into chunks (`layout`) that are stored in files
-//! of their own; `writing` and `reading` access them. It is of this node's state (`taking`), or a
-//! peer's (`fetching`, `receiving`). A durable and complete snapshot becomes valid when the base of
-//! the log references it (`note`), and in no other way ([snap-2], [trim-3]). Then the service loads
-//! it (`loading`), peers receive it (`serving`), and the log is trimmed (`trimming`).
+//! A snapshot is a stream (`stream`, `header`), split into chunks (`layout`) that are stored in
+//! files of their own; `writing` and `reading` access them. It is taken from this node's state
+//! (`taking`), or received from a peer (`fetching`, `receiving`). A durable and complete snapshot
+//! becomes valid only when the base of the log references it (`note`; [snap-2], [trim-3]). Then the
+//! service loads it (`loading`), peers receive it (`serving`), and the log is trimmed (`trimming`).
 //!
 //! A service in memory is loaded from its node's snapshot at a start. A service that persists
-//! itself on a disk needs none for itself: the log is trimmed up to its synced position
-//! ([store-1]), and a snapshot is taken when a peer needs one.
+//! itself on a disk does not need one: the log is trimmed up to its synced position ([store-1]),
+//! and a snapshot is taken when a peer needs one.
 
 pub(crate) mod allowance;
 mod asking;
@@ -70,7 +69,7 @@ const RESUME_MS: u64 = 30_000;
 /// Maximum number of files removed in one turn.
 const RETIRED_MAX: usize = 4;
 
-/// The snapshot that is being written.
+/// Snapshot that is being written, from this node's state or from a peer.
 enum Job {
     Taking(Box<Taking>),
     Receiving(Box<Receiving>),
@@ -96,9 +95,10 @@ impl Job {
 struct Switch {
     start: Slot,
     note: Note,
-    /// Header of a peer's snapshot that becomes this node's state, if it is still ahead of it.
+    /// Header of a peer's snapshot that becomes this node's state, if the snapshot is still ahead
+    /// of this node.
     install: Option<Header>,
-    /// The base moves the start of the log forward.
+    /// The new base moves the start of the log forward.
     trims: bool,
 }
 
@@ -112,35 +112,36 @@ pub(crate) struct Snapshots {
     changes: VecDeque<(Slot, Value)>,
     /// Snapshot referenced by the base of the log.
     own: Option<Manifest>,
-    /// Number of the next part; no number is used twice.
+    /// Number of the next part, never used before.
     next_part: u64,
     job: Option<Job>,
-    /// A snapshot that an earlier process started to receive: its files are checked first.
+    /// Snapshot that an earlier process started to receive; its files must be checked first.
     resuming: Option<Box<Receiving>>,
-    /// Writers of abandoned snapshots with operations in flight.
+    /// Writers of abandoned snapshots that still have operations in flight.
     ending: Vec<Writer>,
     switch: Option<Switch>,
     fetching: Fetching,
     serving: Serving,
     reads: Reads,
     loading: Option<Loading>,
-    /// Start of a peer's log, which begins after slots that this node's log has lost.
+    /// Start of a peer's log, which is above slots that this node's log has lost.
     for_lost: Option<Slot>,
-    /// Slot at or after which a peer needs a snapshot.
+    /// Slot at or after which a peer needs a snapshot; `None` if no peer needs one.
     wanted: Option<Slot>,
-    /// [trim-1] Slots below are not needed in the log of this node, which is an auxiliary.
+    /// [trim-1] End of the slots that this node's log does not need, because this node is an
+    /// auxiliary.
     forget: Option<Slot>,
     /// Operators' requests and their result.
     asking: OperatorRequest,
-    /// Files that are no longer needed.
+    /// Files that are no longer needed and wait to be deleted.
     idle: VecDeque<FileId>,
-    /// Snapshots that other threads read: their files stay meanwhile.
+    /// Snapshots that other threads read, so that their files must not be deleted.
     held: Vec<(Manifest, Weak<()>)>,
     allowance: Allowance,
     /// Earliest time of the next transfer to this node, after one has failed.
     not_before: Time,
-    /// Earliest time of the next snapshot of this node's state, after one has failed: such a node
-    /// may still receive one.
+    /// Earliest time of the next snapshot of this node's state, after one has failed. The node may
+    /// still receive one before that.
     take_at: Time,
     /// Time until which data received by an earlier process is retained, in case it is needed.
     resume_until: Time,
@@ -148,39 +149,39 @@ pub(crate) struct Snapshots {
     load_at: Time,
     /// Time of the next check for due work.
     look_at: Time,
-    /// Time at which work continues that waits for its turn or the rate limit.
+    /// Time at which to continue work that waits for its turn or the rate limit.
     go_on_at: Option<Time>,
-    /// The store of streams has everything below this slot.
+    /// End of the slots whose bytes the store of streams has.
     streams_kept_to: Slot,
-    /// Slot at which the log could begin if the store of streams had everything below it.
+    /// Slot at which the log could begin once the store of streams has everything below it.
     streams_wanted_to: Option<Slot>,
-    /// The service has loaded a part of a snapshot that turned out to be damaged.
+    /// The service has loaded part of a snapshot that turned out to be damaged.
     spoiled: bool,
-    /// The service was asked to sync everything below this slot.
+    /// End of the slots that the service was requested to sync.
     syncing_to: Slot,
-    /// End of the slots decided before this process started.
+    /// End of the slots that were decided before this process started.
     replay_to: Slot,
-    /// Result of the last chunk that was scrubbed.
+    /// Result of the last scrubbed chunk, not taken yet.
     scrubbed: Option<turn::Scrubbed>,
-    /// Replacement of the service's files, if they are damaged.
+    /// Replacement of the service's damaged files.
     renewal: Renewal,
 }
 
-/// State that a replica reads from the base of its log at a start.
+/// State that a replica reads from the base of its log at the start.
 pub(crate) struct RecoveredBase {
     pub(crate) eras: Eras,
-    /// Slots below the start of the log are missing without a replacement.
+    /// Slots below the start of the log are missing, and no snapshot replaces them.
     pub(crate) hollow: bool,
     own: Option<Manifest>,
     replay_to: Slot,
 }
 
-/// Error: this version cannot decode the base of the log.
+/// Error returned if this version cannot decode the base of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadNote;
 
-/// Decodes the note in the base of the log; without one, the state is that of the founding. The log
-/// has decided the slots below `replay_to`.
+/// Decodes the note in the base of the log. If there is none, returns the state at the founding.
+/// The log has decided the slots below `replay_to`.
 pub(crate) fn begin(
     note: &[u8],
     replay_to: Slot,
@@ -196,13 +197,13 @@ pub(crate) fn begin(
 }
 
 impl Snapshots {
-    /// Returns the slot at which the log could begin if the store of streams had everything below
-    /// it.
+    /// Returns the slot at which the log could begin once the store of streams has everything below
+    /// it; `None` if the store delays no trim.
     pub(crate) fn wants_streams_kept_to(&self) -> Option<Slot> {
         self.streams_wanted_to
     }
 
-    /// Creates the state from the content of the base. Removes files that are not referenced, and
+    /// Creates the state from the content of the base. Deletes files that are not referenced, and
     /// continues a transfer that an earlier process started.
     pub(crate) fn new<D: Disk>(
         now: Time,
@@ -276,7 +277,8 @@ impl Snapshots {
         })
     }
 
-    /// Records a decided value if it is a reconfiguration. After damage that may be an earlier one.
+    /// Records a decided value if it is a reconfiguration. After damage, the value may already be
+    /// recorded.
     pub(crate) fn decided(&mut self, slot: Slot, value: Value) {
         if !matches!(value, Value::Reconfigure { .. }) {
             return;
@@ -297,7 +299,8 @@ impl Snapshots {
         self.own.map(|own| Snapshot { at: own.at, bytes: own.bytes })
     }
 
-    /// Returns this node's snapshot for another thread to read; its files stay meanwhile.
+    /// Returns this node's snapshot for another thread to read. Its files are not deleted while the
+    /// returned value lives.
     pub(crate) fn hold(&mut self) -> Option<Held> {
         let own = self.own?;
         let hold = Arc::new(());
@@ -305,32 +308,34 @@ impl Snapshots {
         Some(Held::new(own, hold))
     }
 
-    /// Returns the eras at an applied slot that the log still has.
+    /// Returns the eras at an applied slot that is still in the log.
     fn eras_at(&self, slot: Slot) -> Eras {
         let below = self.changes.iter().filter(|(at, _)| *at < slot);
         replay(self.eras.clone(), below)
     }
 
-    /// Requests a snapshot at or after this slot, since no log has the missing slots ([catch-2]).
+    /// Requests a snapshot at or after this slot, because the missing slots are in no log
+    /// ([catch-2]).
     pub(crate) fn need(&mut self, from: Slot) {
         self.fetching.need(from);
     }
 
-    /// [trim-1] Moves the start of the log to this slot, without a replacement of earlier slots.
+    /// [trim-1] Moves the start of the log to this slot, without a snapshot that replaces the
+    /// earlier slots.
     pub(crate) fn forget(&mut self, to: Slot) {
         self.forget = Some(to);
         self.look_at = Time(0);
     }
 
-    /// Requests a snapshot at or after this slot to replace slots that were decided here and that
-    /// the log has lost ([disk-8]).
+    /// Requests a snapshot at or after this slot, to replace slots that were decided here and lost
+    /// from the log ([disk-8]).
     pub(crate) fn need_for_lost(&mut self, from: Slot) {
         self.for_lost = self.for_lost.max(Some(from));
         self.fetching.need(from);
     }
 
-    /// Records an operator's request for a snapshot at or after this applied slot. The result is
-    /// taken with [`Snapshots::take_answer`].
+    /// Records an operator's request for a snapshot at or after this applied slot. The caller takes
+    /// the result with [`Snapshots::take_answer`].
     pub(crate) fn ask(&mut self, at: Slot) {
         self.asking.ask(at);
         if self.job.is_none() {
@@ -338,17 +343,18 @@ impl Snapshots {
         }
     }
 
-    /// Refuses an operator's request.
+    /// Fails an operator's request.
     pub(crate) fn refuse_ask(&mut self, why: String) {
         self.asking.fail(why);
     }
 
-    /// Takes the result of operators' requests.
+    /// Takes the result of operators' requests, if there is one.
     pub(crate) fn take_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.asking.take_answer()
     }
 
-    /// Returns the snapshot that is being taken: its slot, and the bytes of its stream so far.
+    /// Returns the snapshot that is being taken: its slot, and the number of bytes of its stream so
+    /// far.
     pub(crate) fn taking(&self) -> Option<Snapshot> {
         match &self.job {
             Some(Job::Taking(taking)) => Some(taking.writer.so_far()),
@@ -356,8 +362,8 @@ impl Snapshots {
         }
     }
 
-    /// Returns the progress of a needed snapshot that is being received: the bytes received, and
-    /// the total.
+    /// Returns the progress of receiving a needed snapshot: the number of bytes received, and the
+    /// total.
     pub(crate) fn receiving(&self) -> Option<(u64, u64)> {
         match &self.job {
             Some(Job::Receiving(receiving)) if self.fetching.needed().is_some() => {
@@ -374,8 +380,7 @@ impl Snapshots {
     }
 
     /// Returns the snapshot that this node can offer to a peer that needs one at or after `needed`.
-    /// If there is none, it takes one, but only if `needed` is applied here; the peer will ask
-    /// again.
+    /// If there is none and `needed` is applied here, a snapshot is taken; the peer will ask again.
     pub(crate) fn offer(&mut self, start: Slot, applied_to: Slot, needed: Slot) -> Offer {
         let useful = |own: &&Manifest| own.at >= start && own.at >= needed;
         match self.own.as_ref().filter(useful) {
@@ -393,7 +398,7 @@ impl Snapshots {
     }
 
     /// Handles a request of a peer that has everything below `offset` of a snapshot. Returns
-    /// `false` if the peer cannot get more of it here.
+    /// `false` if the peer cannot get the rest here.
     pub(crate) fn on_ask(
         &mut self,
         now: Time,
@@ -451,13 +456,13 @@ impl Snapshots {
         ])
     }
 
-    /// Abandons an unfinished snapshot; its files are removed once they are not in use.
+    /// Abandons an unfinished snapshot. Its files are deleted once they are not in use.
     fn abandon(&mut self, writer: Writer) {
         self.next_part = self.next_part.max(writer.parts_end());
         self.ending.push(writer);
     }
 
-    /// Removes files that are no longer needed, unless they are being read.
+    /// Deletes files that are no longer needed, unless they are being read.
     fn sweep<D: Disk>(&mut self, disk: &mut D) {
         let ended = self.ending.extract_if(.., |writer| !writer.is_busy());
         for writer in ended {

@@ -25,15 +25,16 @@ pub struct Peer {
     pub member: Member,
     /// Weight of its votes; 0 for a learner.
     pub weight: u32,
-    /// The peer is an auxiliary, which gets no payload while it is not needed.
+    /// The peer is an auxiliary, which receives no payload while it is not needed.
     pub auxiliary: bool,
-    /// The peer was in contact recently, or is this node.
+    /// The peer was recently in contact with this node, or is this node.
     pub connected: bool,
-    /// Number of slots that it is behind the leader; known only to the leader.
+    /// Number of slots by which the peer lags behind the leader; known only to the leader.
     pub lag: Option<u64>,
-    /// Bytes of values sent to it since this node started, in proposals and in answers.
+    /// Number of bytes of values sent to the peer since this node started, in proposals and in
+    /// answers.
     pub payload_bytes_sent: u64,
-    /// The leader sends it proposals; known only to the leader.
+    /// Whether the leader sends the peer proposals; known only to the leader.
     pub engaged: Option<bool>,
     /// Addresses of the peer, as known to this node.
     pub addresses: Addresses,
@@ -44,13 +45,13 @@ pub struct Peer {
 /// Path of frames to a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerPlane {
-    /// Path of protocol frames; bulk data is sent over connections.
+    /// Path of protocol frames; bulk data always uses connections.
     pub way: Way,
-    /// Means by which raw frames are received from the interface, if they are used.
+    /// How raw frames are received from the interface, if they are used.
     pub frames: Option<&'static str>,
-    /// Round-trip time of the last probe in microseconds, if there are probes.
+    /// Round-trip time of the last probe in microseconds; `None` without probes.
     pub rtt_us: Option<u64>,
-    /// Reason why a better configured path is not used.
+    /// Reason why a better path that is configured is not used.
     pub why: Option<String>,
 }
 
@@ -62,19 +63,19 @@ pub enum Way {
     Tcp,
     /// Protocol frames by datagrams to each peer, everything else over connections.
     Udp,
-    /// Like [`Way::Udp`], but bytes for several peers are passed from one to the next.
+    /// Like [`Way::Udp`], but bytes for several peers are passed from one peer to the next.
     Chain,
-    /// Like [`Way::Udp`], but bytes for several peers are sent to an IP multicast group, once.
+    /// Like [`Way::Udp`], but bytes for several peers are sent once, to an IP multicast group.
     Multicast,
-    /// Like [`Way::Udp`], but without IP: frames with our own EtherType on one interface.
+    /// Like [`Way::Udp`], but without IP: raw frames with this project's EtherType on one
+    /// interface.
     Ethernet,
-    /// Connections, datagrams to each peer, a chain or a group, whichever is predicted to be
-    /// fastest ([plane-3]).
+    /// The path that is predicted to be fastest: connections, datagrams to each peer, a chain, or a
+    /// group ([plane-3]).
     Auto,
 }
 
 impl Way {
-    /// All paths.
     pub const ALL: [Self; 6] =
         [Self::Tcp, Self::Udp, Self::Chain, Self::Multicast, Self::Ethernet, Self::Auto];
 
@@ -96,7 +97,7 @@ impl Way {
     }
 }
 
-/// Addresses of a node.
+/// Addresses on which a node listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// Address for peers.
@@ -105,7 +106,7 @@ pub struct Addresses {
     pub client: String,
     /// Address for operators.
     pub admin: String,
-    /// Address for clients of byte streams; empty if there are none.
+    /// Address for clients of byte streams; empty if the node does not serve them.
     pub stream: String,
 }
 
@@ -116,27 +117,28 @@ pub struct Streams {
     pub named: usize,
     /// Number of streams open for writing.
     pub open: usize,
-    /// Space on disk that stream bytes occupy; trimmed bytes count for a while.
+    /// Disk space that stream bytes occupy, in bytes. Trimmed bytes are included until they are
+    /// freed.
     pub used_bytes: u64,
-    /// Size of the files of the store in bytes.
+    /// Total size of the store's files in bytes.
     pub file_bytes: u64,
     /// Number of retained bytes that this node lacks, or that a restart would not find yet
     /// ([here-1]).
     pub missing_bytes: u64,
-    /// The node may lack bytes. Until that is settled, it does not count as having them.
+    /// Whether the node may lack bytes. As long as it may, it does not count as having them.
     pub lacks: bool,
-    /// The store waits for space or file descriptors.
+    /// Whether the store waits for free space or file descriptors.
     pub short: bool,
-    /// Reason why this node accepts no bytes from clients, if so.
+    /// Reason why this node accepts no bytes from clients, if it does not.
     pub stopped: Option<String>,
 }
 
 /// Command counts since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Commands executed here, from clients of all nodes.
+    /// Number of commands executed here, from clients of all nodes.
     pub applied: u64,
-    /// Commands of this node's clients that were executed and answered.
+    /// Number of commands of this node's clients that were executed and answered.
     pub answered: u64,
     /// Total time from acceptance to reply of the answered commands, in microseconds.
     pub answered_us: u64,
@@ -155,25 +157,25 @@ impl Traffic {
     }
 }
 
-/// Start or end of a leadership.
+/// A change of leader, as seen by this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaderChange {
-    /// Leader; `None` if there is none.
+    /// New leader; `None` if a leadership ended without one.
     pub leader: Option<NodeId>,
-    /// Ballot of the leader, or of the last one.
+    /// Ballot of the leader, or of the last one if there is none.
     pub ballot: Ballot,
-    /// Milliseconds since then.
+    /// Milliseconds since the change.
     pub ago_ms: u64,
 }
 
-/// Present batching of commands, with the reasons.
+/// Current batching of commands, with the reasons.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TuningReport {
     /// Estimates, predictions and choice of the tuner.
     pub report: Report,
-    /// Setting in force.
+    /// Batch size and window in force.
     pub setting: Setting,
-    /// The setting was fixed by an operator.
+    /// Whether an operator fixed the setting.
     pub held: bool,
 }
 
@@ -186,22 +188,21 @@ pub enum Activity {
     ReceivingSnapshot,
     /// The node fetches slots that its log has lost from its peers.
     Repairing,
-    /// The node executes slots of its log again that its service has not stored.
+    /// The node executes slots of its log again because the service has not stored them.
     Replaying,
-    /// The node learns and executes slots decided without it.
+    /// The node learns and executes slots that were decided without it.
     CatchingUp,
 }
 
 /// Progress of an activity, in slots or bytes (see [`Activity::counts_bytes`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Kind of activity.
     pub activity: Activity,
     /// Position at which the activity started.
     pub from: u64,
-    /// Present position.
+    /// Current position.
     pub at: u64,
-    /// Position at which it will end, as far as is known.
+    /// Position at which the activity will end, as far as is known.
     pub to: u64,
     /// Recent rate per second; `None` if it is not known.
     pub per_second: Option<u64>,
@@ -218,7 +219,7 @@ impl Progress {
         percent.map_or(100, |percent| percent as u64)
     }
 
-    /// Returns the remaining time in seconds at the present rate.
+    /// Returns the remaining time in seconds at the current rate; `None` if the rate is not known.
     pub fn seconds_left(&self) -> Option<u64> {
         let left = self.to.saturating_sub(self.at);
         let rate = self.per_second.filter(|rate| *rate > 0)?;
@@ -246,7 +247,7 @@ impl Activity {
         }
     }
 
-    /// Returns whether progress is counted in bytes, not in slots.
+    /// Returns whether progress is counted in bytes instead of slots.
     pub const fn counts_bytes(self) -> bool {
         matches!(self, Self::ReceivingSnapshot)
     }
@@ -290,25 +291,26 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Use of the disk that has the log.
+/// Use of the disk that contains the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUse {
     /// Free space in bytes; `None` if it is not known.
     pub free_bytes: Option<u64>,
     /// Growth of the log in bytes per second, over the last minute.
     pub log_bytes_per_second: Option<u64>,
-    /// Durations of log writes until they were on stable storage, since the start.
+    /// Durations of log writes since the start, until the data was on stable storage.
     pub flush_times: Durations,
 }
 
 impl DiskUse {
-    /// Returns the time in seconds until the disk is full at the present growth of the log.
+    /// Returns the time in seconds until the disk is full if the log continues to grow at this
+    /// rate.
     pub fn full_in_seconds(&self) -> Option<u64> {
         self.free_bytes?.checked_div(self.log_bytes_per_second?)
     }
 }
 
-/// A snapshot: the state after all slots below `at`.
+/// Position and size of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// First slot that the snapshot does not contain.
@@ -320,18 +322,17 @@ pub struct Snapshot {
 /// Summary of a plan in progress; [`crate::group::asking::Underway`] has its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStatus {
-    /// Number of the plan.
+    /// Id of the plan, which is the slot of the command that made it.
     pub id: u64,
     /// The operator's request.
     pub what: String,
-    /// Condition that the plan waits for; known only to the leader.
+    /// Condition for which the plan waits; known only to the leader.
     pub waits: Option<String>,
 }
 
 /// Level that a node's release supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelOf {
-    /// Id of the node.
     pub node: NodeId,
     /// Highest supported level; `None` if the node is not connected.
     pub newest: Option<Level>,
@@ -360,11 +361,11 @@ pub struct Status {
     pub cluster: u128,
     /// This node and its incarnation.
     pub member: Member,
-    /// Present role.
+    /// Current role.
     pub role: Role,
-    /// Present leader, if known.
+    /// Current leader, if known.
     pub leader: Option<NodeId>,
-    /// Number of the configuration in force.
+    /// Number of the current configuration.
     pub era: Era,
     /// Quorum rule of the configuration.
     pub quorum: QuorumRule,
@@ -376,45 +377,45 @@ pub struct Status {
     pub removed: bool,
     /// Ballot in which this node leads or follows.
     pub ballot: Ballot,
-    /// First slot that is not decided.
+    /// First slot that is not known to be decided.
     pub decided_to: Slot,
     /// First slot that is not applied.
     pub applied_to: Slot,
     /// First slot that is not durable on this node.
     pub durable_to: Slot,
-    /// Class of the group.
     pub class: Class,
     /// Size of the log on disk in bytes.
     pub log_bytes: u64,
-    /// First slot of the log; a snapshot, or the service's own disk, has earlier ones.
+    /// First slot of the log. Earlier slots are covered by a snapshot, or by the service's own
+    /// disk.
     pub log_start: Slot,
     /// This node's snapshot, if it has one.
     pub snapshot: Option<Snapshot>,
-    /// Snapshot that is being taken, as far as it is written.
+    /// Snapshot that is being taken, with the length that has been written so far.
     pub snapshot_taking: Option<Snapshot>,
-    /// Use of the disk that has the log.
+    /// Use of the disk that contains the log.
     pub disk: DiskUse,
-    /// Byte streams on this node.
+    /// State of the byte streams on this node.
     pub streams: Streams,
     /// Command counts since the process started.
     pub traffic: Traffic,
-    /// Latest changes of leader seen by this node since its start, the oldest first.
+    /// Latest changes of leader seen by this node since its start, oldest first.
     pub reigns: Vec<LeaderChange>,
     /// Activity that keeps this node from being caught up, if any.
     pub progress: Option<Progress>,
-    /// Reason why this node does not vote or serve, if so.
+    /// Reason why this node does not vote or serve; `None` if it does.
     pub error: Option<String>,
     /// Notices for the operator, whether or not the node serves.
     pub notices: Vec<String>,
-    /// Nodes of the ring of votes while this node leads, itself last; empty if votes are sent
-    /// directly.
+    /// Nodes of the ring for votes while this node leads, with this node last. Empty if votes are
+    /// sent directly.
     pub ring: Vec<NodeId>,
-    /// Scrub in progress, or the last one.
+    /// State of the scrub in progress, or of the last one.
     pub scrub: ScrubStatus,
-    /// Choices that the node made by itself, with reasons, one per line: the path of its frames,
+    /// Choices that the node made by itself, one per line with the reason: the path of its frames,
     /// and the route of votes to it ([plane-3]).
     pub choices: Vec<String>,
-    /// Status of the device, if this node ever had one.
+    /// Status of the device; `None` if this node never had one.
     pub device: Option<DeviceStatus>,
     /// All nodes that belong to the group or are connected, including this one, in order of ids.
     pub peers: Vec<Peer>,

@@ -1,9 +1,9 @@
 //! Membership changes in progress: operators' unanswered requests, and the leader's next step of a
 //! plan, one change at a time ([member-2], [cast-6]).
 //!
-//! This is only the state. Each step is computed from the configuration in force (`group/planner`),
-//! so that a new leader continues the plan of the previous one. The replica judges requests and
-//! takes the steps (`replica/members`).
+//! This module contains only the state. Each step is computed from the current configuration
+//! (`group/planner`), so that a new leader continues the plan of the previous one. The replica
+//! judges requests and takes the steps (`replica/members`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,17 +23,17 @@ use crate::{
     },
 };
 
-/// Delay in milliseconds before a proposed change without a result is tried again.
+/// Delay in milliseconds before a change that was proposed but has no result is retried.
 const RETRY_MS: u64 = 20;
 /// Minimum interval in milliseconds between handovers of leadership for a plan or a priority.
 const HAND_OVER_MS: u64 = 2_000;
 /// Minimum interval in milliseconds between commands that a leader proposes on its own.
 const COMMAND_MS: u64 = 1_000;
-/// Interval in milliseconds at which a leader checks whether another node should lead, or be
+/// Interval in milliseconds at which a leader checks whether another node should lead or be
 /// readmitted.
 pub(crate) const LOOK_MS: u64 = 250;
 
-/// Path of a plan, as computed for one era.
+/// Remaining changes of a plan, as computed for one era.
 #[derive(Debug)]
 struct Way {
     plan: u64,
@@ -45,42 +45,42 @@ struct Way {
 #[derive(Debug, Default)]
 pub(crate) struct MembershipDriver {
     /// Operators' requests, by number, that wait until this node has applied the slots decided
-    /// before ([read-7]); with `true` for a dry run.
+    /// before them ([read-7]). The flag marks a dry run.
     unjudged: BTreeMap<u64, (Ask, bool)>,
     /// Steps to show to each waiting operator, by the number of the request.
     asked: BTreeMap<u64, Vec<Step>>,
     answers: VecDeque<(u64, Result<Answer, Refused>)>,
     way: Option<Way>,
-    /// Last era in which a change was tried, and earliest time of the next attempt in it.
+    /// Last era in which a change was tried, and the earliest time of the next attempt in that era.
     tried: (Era, Time),
-    /// Minimum time in milliseconds for which leadership stays in place, unless a request or a plan
+    /// Minimum time in milliseconds for which a leader keeps leadership, unless a request or a plan
     /// moves it.
     bounce_ms: u64,
     /// Earliest time of the next check.
     pub(crate) look_at: Time,
-    /// Earliest time of the next handover, for whatever reason.
+    /// Earliest time of the next handover, whatever its reason.
     hand_over_at: Time,
-    /// Leadership stays with this node until then, unless a request moves it ([live-4]). A plan
-    /// counts as a request, and leadership that it moved stays.
+    /// Time until which this node keeps leadership, unless a request moves it ([live-4]). A plan
+    /// counts as a request, and leadership that it moved is kept as well.
     pub(crate) stays_until: Time,
     /// Earliest time of the next command that the leader proposes on its own.
     command_at: Time,
-    /// Condition that the plan waits for, for display.
+    /// Condition for which the plan waits, for display.
     waits: Option<String>,
-    /// In its last turn the leader could not propose, because it moves to another era without a
-    /// casting vote.
+    /// Whether the leader could not propose in its last turn, because it moves to another era
+    /// without a casting vote.
     pausing: bool,
-    /// Version of the group's table that was last returned as a table of peers.
+    /// Version of the group's table for which the table of peers was last returned.
     pub(crate) returned_version: Option<u64>,
 }
 
 impl MembershipDriver {
-    /// Creates the state; leadership stays in place for `bounce_ms` unless a request moves it.
+    /// Creates the state. A leader keeps leadership for `bounce_ms` unless a request moves it.
     pub(crate) fn new(bounce_ms: u64) -> Self {
         Self { bounce_ms, ..Self::default() }
     }
 
-    /// Returns whether to try the next change in this era.
+    /// Returns whether the next change may be tried in this era.
     pub(crate) fn is_due(&self, now: Time, era: Era) -> bool {
         era != self.tried.0 || now >= self.tried.1
     }
@@ -90,12 +90,13 @@ impl MembershipDriver {
         self.tried = (era, now.plus_ms(RETRY_MS));
     }
 
-    /// Returns the time of the next attempt.
+    /// Returns the earliest time of the next attempt.
     pub(crate) fn try_at(&self) -> Time {
         self.tried.1
     }
 
-    /// Returns whether the leader may propose a command on its own, and delays the next one.
+    /// Returns whether the leader may propose a command on its own. If so, delays the next such
+    /// command.
     pub(crate) fn may_command(&mut self, now: Time) -> bool {
         let may = now >= self.command_at;
         if may {
@@ -109,12 +110,12 @@ impl MembershipDriver {
         self.unjudged.insert(asked, (ask, dry_run));
     }
 
-    /// Removes and returns a request that waits to be judged, if there is one with this number.
+    /// Removes and returns the request with this number if it waits to be judged.
     pub(crate) fn take_unjudged(&mut self, asked: u64) -> Option<(Ask, bool)> {
         self.unjudged.remove(&asked)
     }
 
-    /// Lets an operator wait for the result of a command, with the steps to show then.
+    /// Registers an operator that waits for the result of a command, with the steps to show then.
     pub(crate) fn wait(&mut self, asked: u64, steps: Vec<Step>) {
         self.asked.insert(asked, steps);
     }
@@ -124,7 +125,7 @@ impl MembershipDriver {
         self.answers.push_back((asked, answer));
     }
 
-    /// Handles the result of a command that an operator requested.
+    /// Handles the result of a command that was proposed for an operator.
     pub(crate) fn on_ended(&mut self, asked: u64, ended: Result<Reply, Failure>) {
         let steps = self.asked.remove(&asked).unwrap_or_default();
         let answer = match ended {
@@ -137,18 +138,18 @@ impl MembershipDriver {
         self.answer(asked, answer);
     }
 
-    /// Takes the next result of a request; each is returned once.
+    /// Takes the next answer to a request, with the number of the request.
     pub(crate) fn take_answer(&mut self) -> Option<(u64, Result<Answer, Refused>)> {
         self.answers.pop_front()
     }
 
-    /// Returns the condition that the plan waits for, as known to a leader.
+    /// Returns the condition for which the plan waits, as known to a leader.
     pub(crate) fn waits(&self) -> Option<&str> {
         self.waits.as_deref()
     }
 
-    /// Records the condition that the plan waits for. Meanwhile the set of live nodes may change,
-    /// so the steps will be computed again.
+    /// Records the condition for which the plan waits. The set of live nodes may change during the
+    /// wait, so the steps will be computed again.
     pub(crate) fn wait_for(&mut self, why: String) {
         self.waits = Some(why);
         self.way = None;
@@ -164,12 +165,12 @@ impl MembershipDriver {
         self.pausing
     }
 
-    /// Sets whether the leader could not propose in this turn, because it moves to another era.
+    /// Sets whether the leader could not propose in this turn because it moves to another era.
     pub(crate) fn set_pausing(&mut self, pauses: bool) {
         self.pausing = pauses;
     }
 
-    /// Returns whether leadership may be handed over, and delays the next handover.
+    /// Returns whether leadership may be handed over. If so, delays the next handover.
     pub(crate) fn may_hand_over(&mut self, now: Time) -> bool {
         let may = now >= self.hand_over_at;
         if may {
@@ -178,7 +179,7 @@ impl MembershipDriver {
         may
     }
 
-    /// Resets the state of a node that was just elected, since nothing computed before matters.
+    /// Resets the state of a node that was just elected, because earlier results are void.
     pub(crate) fn restart(&mut self, now: Time) {
         self.way = None;
         self.waits = None;
@@ -188,7 +189,7 @@ impl MembershipDriver {
         self.stays_until = now.plus_ms(self.bounce_ms);
     }
 
-    /// Returns the next change of this plan in this era.
+    /// Returns the next change of this plan in this era, if any is left.
     pub(crate) fn next(
         &mut self,
         plan: &Plan,
@@ -211,8 +212,8 @@ impl MembershipDriver {
         Some(way.changes.iter().copied().collect())
     }
 
-    /// Returns the rest of the steps computed for the previous era if they led to this one;
-    /// otherwise computes new ones.
+    /// Returns the rest of the steps computed for the previous era if the first of them led to this
+    /// era; otherwise computes new ones.
     fn changes(
         &mut self,
         plan: &Plan,
@@ -239,8 +240,8 @@ impl MembershipDriver {
     }
 }
 
-/// Returns the steps of a plan for display: its changes, with the weights after each, then the
-/// removals.
+/// Returns the steps of a plan for display: its changes, each with the resulting weights, and then
+/// the removals.
 pub(crate) fn steps_to_show(
     configuration: &Configuration,
     changes: &[Change],
@@ -349,7 +350,8 @@ impl From<Failure> for Refused {
                 "the service of this node cannot work at the moment",
                 "ask another node",
             ),
-            // There are no reads here, and no command of the group needs a level.
+            // There are no reads among these requests, and no command for the group's table needs a
+            // level.
             Failure::Level
             | Failure::Diverged
             | Failure::NotLasting

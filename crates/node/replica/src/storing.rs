@@ -1,4 +1,4 @@
-//! The log of this replica: appending records, the timing of writes, and reads.
+//! The log of this replica: appends records, schedules writes, and reads.
 
 pub(crate) mod reads;
 
@@ -17,16 +17,16 @@ use crate::{
     storing::reads::{Kind, LogReads, Purpose},
 };
 
-/// Interval in milliseconds at which a log that lacks space or file descriptors tries again, even
+/// Interval in milliseconds at which a log that lacks free space or file descriptors retries, even
 /// without input.
 const SHORT_RETRY_MS: u64 = 100;
-/// Time in milliseconds without space or a file descriptor after which the log counts as unable to
-/// write: trimming may free space sooner.
+/// Time in milliseconds without free space or a file descriptor after which the log counts as
+/// unable to write. Trimming may free space sooner.
 const SHORT_MS: u64 = 100;
 /// Time in milliseconds after which a pending write, or segment, makes the log count as unable to
-/// write. Busy disks are faster than that; some stall for longer, and recover.
+/// write. Busy disks are faster; some disks stall for longer, and recover.
 const HANGS_MS: u64 = 700;
-/// Maximum time in milliseconds for which records linger in the log if nothing waits for them.
+/// Maximum time in milliseconds for which records linger in the log if no caller waits for them.
 const LINGER_MS: u64 = 5;
 
 /// Bytes of a value as stored in a record.
@@ -35,12 +35,12 @@ pub(crate) enum Written<'a> {
     /// The bytes themselves; empty if the value has none.
     Bytes(&'a [u8]),
     /// [disk-5] Places of the bytes in the store of streams, where they are on stable storage.
-    /// Empty for decided content whose bytes the store will fetch if they are still retained
+    /// Empty for decided content whose bytes the store will fetch if peers still retain them
     /// ([snap-5]).
     Places(&'a [u8]),
 }
 
-/// The log, with its state as known to this process.
+/// The log, and what this process knows about its state.
 pub(crate) struct Storing<D: Disk> {
     log: Log<D>,
     reads: LogReads,
@@ -48,32 +48,32 @@ pub(crate) struct Storing<D: Disk> {
     last_record: RecordSeq,
     /// Number of the last record on stable storage.
     persisted_to: RecordSeq,
-    /// Reason why nothing is appended any more, if so: the log failed permanently, or votes were
+    /// Reason why no more records are appended, if so: the log failed permanently, or votes were
     /// forgotten.
     failure: Option<String>,
-    /// Error of the last failed read.
+    /// Error of the last read, if it failed.
     read_failure: Option<String>,
-    /// Deadline for writing lingering records.
+    /// Deadline for writing records that linger, if any do.
     write_by: Option<Time>,
-    /// Time at which a log that lacks space or file descriptors tries again.
+    /// Time at which a log that lacks free space or file descriptors retries.
     short_retry_at: Time,
-    /// While records wait to be written: the last completed write, and the time since when it was
-    /// the last.
+    /// Set while records wait to be written: the number of the last completed write, and the time
+    /// since when no further write has completed.
     waits: Option<(u64, Time)>,
-    /// Maximum number of bytes waiting to be written before nothing new is accepted.
+    /// Maximum number of bytes waiting to be written, above which no new input is accepted.
     backlog_bytes_max: u64,
     /// Maximum number of bytes read in one turn.
     read_bytes_max: usize,
 }
 
-/// Outcome of a request to determine which slots of a range are lost.
+/// Outcome of a query for the lost slots of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Yes,
     /// The log cannot answer at the moment.
     NotNow,
-    /// None of these slots is needed from the disk: they were trimmed, or their latest records are
-    /// still in memory. In a volatile group they may stay there until they are requested.
+    /// None of these slots is needed from the disk. They were trimmed, or their latest records are
+    /// still in memory, where a volatile group may leave them until they are requested.
     Needless,
 }
 
@@ -94,18 +94,18 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Returns the log.
     pub(crate) fn log(&self) -> &Log<D> {
         &self.log
     }
 
-    /// Returns the log for its own operations: its start, and the disk that it shares.
+    /// Returns the log for operations of its own: moving its start, and using the disk that it
+    /// shares.
     pub(crate) fn log_mut(&mut self) -> &mut Log<D> {
         &mut self.log
     }
 
-    /// Returns the reason why nothing is appended any more, if so: the log failed permanently, or
-    /// votes were forgotten elsewhere.
+    /// Returns the reason why no more records are appended, if so: the log failed permanently, or
+    /// votes were forgotten.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -115,7 +115,7 @@ impl<D: Disk> Storing<D> {
         self.read_failure.as_deref()
     }
 
-    /// Stops appending; returns `false` if it was stopped before.
+    /// Stops appending for this reason. Returns `false` if it was stopped before.
     pub(crate) fn fail(&mut self, why: String) -> bool {
         let first = self.failure.is_none();
         if first {
@@ -144,8 +144,8 @@ impl<D: Disk> Storing<D> {
         self.write(seq, record, written, hard)
     }
 
-    /// Appends the first part of a record of the core. The rest follows under the record's number,
-    /// and both parts count as stable once the rest is.
+    /// Appends the first part of a record of the core. The rest follows under the record's number.
+    /// Both parts count as stable once the rest is.
     pub(crate) fn append_before(
         &mut self,
         seq: RecordSeq,
@@ -158,8 +158,8 @@ impl<D: Disk> Storing<D> {
         self.write(self.last_record, record, written, hard)
     }
 
-    /// Appends a record that is not the core's, under the number of the last one. Its completion is
-    /// not reported to the core.
+    /// Appends a record that does not come from the core, under the number of the core's last one.
+    /// Its completion is not reported to the core.
     pub(crate) fn append_beside(
         &mut self,
         record: &Record,
@@ -186,7 +186,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Processes the completions of the disk. Returns the number of the last record on stable
+    /// Processes completed disk operations. Returns the number of the last record on stable
     /// storage, if it has changed.
     pub(crate) fn poll(&mut self, now: Time) -> Result<Option<RecordSeq>, LogError> {
         if self.short_retry().is_some_and(|at| at <= now) {
@@ -204,7 +204,7 @@ impl<D: Disk> Storing<D> {
         Ok(Some(persisted_to))
     }
 
-    /// Returns the number of the last write up to which all have ended.
+    /// Returns the number of the last write that has ended together with all writes before it.
     pub(crate) fn written_to(&self) -> u64 {
         let oldest = self.log.writes().next();
         let next = oldest.map_or(self.log.next_seq(), |(seq, _)| seq);
@@ -222,8 +222,8 @@ impl<D: Disk> Storing<D> {
         };
     }
 
-    /// [live-3] Returns the reason why this log cannot write; `None` while it can, or if it failed
-    /// permanently. It causes no wake-up, since heartbeats and timeouts are frequent enough.
+    /// [live-3] Returns the reason why this log cannot write; `None` if it can, or if it failed
+    /// permanently. The check causes no wake-up, since heartbeats and timeouts are frequent enough.
     pub(crate) fn trouble(&self, now: Time) -> Option<&'static str> {
         let (_, since) = self.waits?;
         let waited_us = now.since_us(since);
@@ -236,7 +236,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Starts writing the appended records; they do not linger if their completion is awaited.
+    /// Starts writing the appended records. They may linger unless their completion is `awaited`.
     pub(crate) fn submit(&mut self, now: Time, awaited: bool) {
         if self.log.lingers() {
             let due = *self.write_by.get_or_insert(now.plus_ms(LINGER_MS));
@@ -251,7 +251,7 @@ impl<D: Disk> Storing<D> {
         self.look(now);
     }
 
-    /// Writes everything, with this final hard state.
+    /// Writes all records, ending with this hard state.
     pub(crate) fn close(&mut self, hard: HardState) {
         if self.failure.is_none() {
             self.log.checkpoint(hard);
@@ -259,13 +259,13 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Returns whether the last record is on disk, or never will be.
+    /// Returns whether the last record is on disk, or will never be.
     pub(crate) fn all_written(&self) -> bool {
         self.log.is_idle() || self.failure.is_some()
     }
 
-    /// Starts reading `range`, as far as the log is up to date there, unless a read of this kind is
-    /// in flight.
+    /// Starts reading the first part of `range` for which the log is up to date, unless a read of
+    /// this kind is in flight.
     pub(crate) fn read(&mut self, now: Time, purpose: Purpose, range: SlotRange) {
         let range = self.reads.readable(range);
         if !range.is_empty() && self.reads.may_start(now, purpose.kind()) {
@@ -273,9 +273,9 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Requests which of these slots are lost. The log reads all of them with any one of them.
+    /// Queries which of these slots are lost. The log reads all of them together.
     pub(crate) fn ask_whether_lost(&mut self, now: Time, slots: SlotRange) -> Asked {
-        // The log may have been trimmed since the slots were found.
+        // The log may have been trimmed since these slots were found to be damaged.
         let left = SlotRange::new(slots.from.max(self.log.start()), slots.to);
         let Some(slot) = self.reads.first_written(left) else {
             return Asked::Needless;
@@ -291,7 +291,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Writes the hard state again, since its record is damaged.
+    /// Writes the hard state again, because its record is damaged.
     pub(crate) fn restate(&mut self, hard: HardState) {
         if self.failure.is_none() {
             self.log.checkpoint(hard);
@@ -308,7 +308,7 @@ impl<D: Disk> Storing<D> {
         self.reads.wait(kind, until);
     }
 
-    /// Takes the next completed read.
+    /// Takes the next completed read, if any.
     pub(crate) fn next_read(&mut self) -> Option<(Purpose, ReadDone)> {
         while let Some(done) = self.log.next_read() {
             if let Some(purpose) = self.reads.ended(done.token) {
@@ -325,7 +325,7 @@ impl<D: Disk> Storing<D> {
             return None;
         };
         if matches!(error, LogError::BelowStart { .. }) {
-            // The slots were trimmed meanwhile, so a snapshot covers them.
+            // The slots were trimmed in the meantime, so a snapshot covers them.
             return None;
         }
         let lost = !done.lost.is_empty();
@@ -335,29 +335,29 @@ impl<D: Disk> Storing<D> {
         news.then(|| error.to_string())
     }
 
-    /// Returns the time at which a waiting read may start.
+    /// Returns the time at which a postponed read may start.
     pub(crate) fn read_at(&self, now: Time) -> Option<Time> {
         self.reads.wake_at(now)
     }
 
-    /// Returns the deadline for writing lingering records.
+    /// Returns the deadline for writing records that linger.
     pub(crate) fn write_by(&self) -> Option<Time> {
         self.write_by
     }
 
-    /// Returns the time at which a log that lacks a resource tries again, since a disk does not
+    /// Returns the time at which a log that lacks a resource retries, because a disk does not
     /// report when space becomes free.
     pub(crate) fn short_retry(&self) -> Option<Time> {
         self.log.is_short().then_some(self.short_retry_at)
     }
 }
 
-/// Returns the maximum length of a batch: it must fit into one record and one frame.
+/// Returns the maximum length of a batch in bytes. A batch must fit into one record and one frame.
 pub(crate) fn batch_bytes_max<D: Disk>(log: &Log<D>) -> usize {
     log.record_bytes_max().min(BODY_BYTES_MAX)
 }
 
-/// Returns the maximum length of a command that fits into a batch.
+/// Returns the maximum length of a command in bytes. A command must fit into a batch.
 pub(crate) fn largest_command<D: Disk>(log: &Log<D>) -> usize {
     batch_bytes_max(log).saturating_sub(OVERHEAD_BYTES)
 }

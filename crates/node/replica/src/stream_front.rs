@@ -10,34 +10,34 @@ use quorate_stream::{
 use crate::outcome::Failure;
 pub use crate::outcome::StreamTag;
 
-/// Result of a request, or event of a piece that this node owns.
+/// Result of a request, or event of a piece owned by this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEvent<'a> {
     /// The command was executed, with this effect.
     Done(StreamTag, StreamOutcome),
-    /// The command was executed and had no effect.
+    /// The command was executed without effect, for this reason.
     Refused(StreamTag, Denied),
     /// The request failed, or its outcome is unknown.
     Failed(StreamTag, Failure),
-    /// This node's table has everything that was acknowledged before the request, or the position
-    /// that the request waits for.
+    /// This node's table now has everything that was acknowledged before the request, or the
+    /// position for which the request waits.
     Looked(StreamTag),
-    /// Bytes of a stream from the requested position on; not empty.
+    /// Bytes of a stream, starting at the requested position; never empty.
     Bytes(StreamTag, &'a Blocks),
     /// There are no bytes at the requested position.
     Nowhere(StreamTag, LocateError),
     /// [stream-7] All bytes of the named stream below this position are decided, with the
     /// guarantees of the group's class. The first field is the inner stream.
     Durable(StreamName, u64),
-    /// The piece ended at this position of the named stream without a request from this node:
-    /// another writer took over, the stream was removed, or this node was considered lost. Bytes
-    /// put after it are void.
+    /// The piece ended at this position of the named stream without a request of this node: another
+    /// writer took over, the stream was removed, or this node was considered lost. Bytes put after
+    /// the position are void.
     Ended(StreamName, u64),
 }
 
-/// Requests that a front can make. All calls return immediately.
+/// Requests on streams that a front can make. All calls return immediately.
 pub trait StreamRequests {
-    /// Proposes to open the stream for writing, with this node as the owner of the new piece.
+    /// Proposes to open the stream for writing, with this node as owner of the new piece.
     /// [`Done::Opened`] contains the piece's name.
     fn open(
         &mut self,
@@ -50,16 +50,17 @@ pub trait StreamRequests {
     /// Returns the number of bytes that may be put into the piece now ([stream-8]).
     fn room(&self, piece: StreamName) -> usize;
 
-    /// Returns the number of bytes that may be put into all pieces together, in addition to the few
-    /// that are always allowed for each.
+    /// Returns the number of bytes that may be put into all pieces together, in addition to the
+    /// small number that is always allowed for each.
     fn shared_room(&self) -> usize;
 
     /// Adds the next bytes of the piece, at most [`StreamRequests::room`]. Returns the number of
     /// bytes accepted.
     fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize;
 
-    /// Like [`StreamRequests::put`], but `read` writes the bytes directly into the buffer that it
-    /// gets, at most `bytes_max`, and returns their number. It is called at most once.
+    /// Like [`StreamRequests::put`], but calls `read` at most once, which writes at most
+    /// `bytes_max` bytes directly into the buffer that it receives. `read` returns the number of
+    /// bytes written.
     fn fill(
         &mut self,
         piece: StreamName,
@@ -68,34 +69,35 @@ pub trait StreamRequests {
     ) -> usize;
 
     /// Ends the input of a piece. Once all its bytes are decided, the piece is closed, and with
-    /// `finish` the stream, too. [`Done::Closed`] contains the final position.
+    /// `finish` the stream as well. [`Done::Closed`] contains the final position.
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure>;
 
-    /// Ends a piece whose client disconnected. Its bytes may still be decided; then the piece is
+    /// Ends a piece whose client disconnected. Its bytes may still be decided before the piece is
     /// closed.
     fn abandon(&mut self, piece: StreamName);
 
-    /// Proposes that the stream starts at this position.
+    /// Proposes to trim the stream so that it starts at this position.
     fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure>;
 
-    /// Proposes how much of the stream is retained from now on.
+    /// Proposes a new retention of the stream, which determines how many bytes are retained.
     fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure>;
 
     /// Proposes to remove the stream.
     fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure>;
 
     /// Requests [`StreamEvent::Looked`] as soon as [`StreamRequests::info`] and
-    /// [`StreamRequests::infos`] show everything that was acknowledged before.
+    /// [`StreamRequests::infos`] show everything that was acknowledged before this call.
     fn look(&mut self, tag: StreamTag) -> Result<(), Failure>;
 
-    /// Returns the entry of a stream, as applied here.
+    /// Returns the entry of a stream in this node's table, if it exists.
     fn info(&self, name: &Name) -> Option<StreamInfo>;
 
     /// Passes the entries of the streams after `after` to `each`, in order of their names, until
     /// `each` returns `false`.
     fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool);
 
-    /// Reads at most `bytes_max` bytes from this position on, as applied here.
+    /// Requests at most `bytes_max` bytes from this position on, as of the applied slots. The
+    /// answer is [`StreamEvent::Bytes`], or an event with the reason why there are none.
     fn read(
         &mut self,
         tag: StreamTag,
@@ -104,8 +106,8 @@ pub trait StreamRequests {
         bytes_max: usize,
     ) -> Result<(), Failure>;
 
-    /// Requests [`StreamEvent::Looked`] as soon as there are bytes at this position, or it is
-    /// certain that there never will be.
+    /// Requests [`StreamEvent::Looked`] as soon as the stream has bytes at this position, or it is
+    /// certain that it never will.
     fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure>;
 
     /// Drops the request with this tag, which may still be executed.

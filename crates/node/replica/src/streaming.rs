@@ -2,10 +2,10 @@
 //! readers.
 //!
 //! The path of a byte: a client puts it into this node (`owning`; bytes not sent yet are in
-//! `open`), which stores it with all bytes of streams (`contents/runs`) and sends it to every node
-//! that stores bytes. The leader assigns slots to the bytes that it has (`offering`), and nodes
-//! vote as for any value. Decided bytes pass through the table (`applying`) into the store, and the
-//! owner's client is notified of the progress.
+//! `open`), which stores it with the bytes of all streams (`contents/runs`) and sends it to every
+//! node that stores bytes. The leader assigns slots to the bytes that it has (`offering`), and
+//! nodes vote as for any value. Decided bytes pass through the table (`applying`) into the store,
+//! and the owner's client is notified of the progress.
 
 pub(crate) mod holding;
 pub(crate) mod keeping;
@@ -35,14 +35,14 @@ use crate::{
     wake::earliest,
 };
 
-/// Interval in milliseconds at which a leader checks streams for bytes beyond their retention.
+/// Interval in milliseconds at which a leader checks streams for bytes that exceed their retention.
 const RETAIN_MS: u64 = 1000;
-/// Minimum number of bytes for which a trim is proposed: a chunk of the store.
+/// Minimum number of bytes for which a trim is proposed, equal to a chunk of the store.
 const RETAIN_BYTES: u64 = 256 << 10;
-/// Number of parts into which the maximum age of bytes is divided for checks.
+/// Divisor of the maximum age of bytes that gives the interval between retention checks.
 const AGE_PARTS: u64 = 64;
 
-/// Maximum number of waits for bytes that are not available yet.
+/// Maximum number of waits for positions without bytes.
 const WAITS_MAX: usize = 4096;
 
 /// Event for a front of streams.
@@ -63,22 +63,22 @@ pub(crate) struct Streaming {
     pub(crate) owning: Owning,
     pub(crate) offering: Offering,
     pub(crate) keeping: Keeping,
-    /// Positions of streams that fronts wait for.
+    /// Positions of streams for which fronts wait.
     waits: BTreeMap<Name, Vec<(u64, StreamTag)>>,
     told: VecDeque<FrontEvent>,
-    /// Bytes appended in this turn, processed at its end.
+    /// Bytes appended in this turn, to be processed at its end.
     pub(crate) appended: Vec<Appended>,
     pub(crate) runs: Vec<(StreamName, SlotRange, bool)>,
     pub(crate) done: Vec<(Waiter, quorate_stream::Reply)>,
-    /// Process start of each connected peer.
+    /// Number of the process start of each connected peer.
     boots: BTreeMap<NodeId, u32>,
     /// Maximum number of this node's proposals in flight, of all kinds.
     inflight_max: usize,
-    /// Clients have put bytes since the last check.
+    /// Clients have put bytes since these were last processed.
     fresh: bool,
-    /// Time of the leader's next check of retention.
+    /// Time of the leader's next retention check.
     retain_at: Time,
-    /// A stream may have, or get, bytes beyond its retention.
+    /// A stream may have bytes that exceed its retention, or may get some later.
     retains: bool,
     aged_at: Option<Time>,
 }
@@ -108,18 +108,18 @@ impl Streaming {
         }
     }
 
-    /// Marks this process of a peer as connected.
+    /// Records that a peer connected with this process start.
     pub(crate) fn peer_up(&mut self, node: NodeId, boot: u32) {
         self.boots.insert(node, boot);
         self.owning.peer_up(node);
     }
 
-    /// Marks the node as unreachable.
+    /// Marks the node as disconnected.
     pub(crate) fn peer_down(&mut self, node: NodeId) {
         self.boots.remove(&node);
     }
 
-    /// Returns the next stream whose owner is lost; `own` is this node and its process start.
+    /// Returns the next stream whose owner is lost. `own` is this node and its process start.
     pub(crate) fn next_lost(
         &mut self,
         now: Time,
@@ -135,8 +135,8 @@ impl Streaming {
         self.offering.next_lost(now, applied_to, streams, boot)
     }
 
-    /// Returns the number of proposals in flight up to which streams may add further ones: commands
-    /// keep the other half.
+    /// Returns the number of proposals in flight below which streams may add more. The rest of the
+    /// limit is reserved for commands.
     pub(crate) fn inflight_max(&self) -> usize {
         (self.inflight_max / 2).max(1)
     }
@@ -167,7 +167,7 @@ impl Streaming {
         commands
     }
 
-    /// Returns the time of the leader's next check of retention, if one is needed.
+    /// Returns the time of the leader's next retention check, if one is needed.
     pub(crate) fn retain_at(&self) -> Option<Time> {
         self.retains.then_some(self.retain_at)
     }
@@ -187,7 +187,7 @@ impl Streaming {
         self.fresh = false;
     }
 
-    /// Returns when the next work is due without further input.
+    /// Returns when streams need a turn without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         earliest([self.owning.wake_at(), self.offering.wake_at(now), self.keeping.wake_at()])
     }
@@ -209,7 +209,7 @@ impl Streaming {
         self.told.pop_front()
     }
 
-    /// Queues a wait for a position of a stream; returns [`Failure::Busy`] if there are too many.
+    /// Queues a wait for a position of a stream. Returns [`Failure::Busy`] if there are too many.
     pub(crate) fn wait(
         &mut self,
         tag: StreamTag,
@@ -233,7 +233,7 @@ impl Streaming {
         });
     }
 
-    /// Ends the waits whose position is available now, or never will be.
+    /// Ends the waits for positions that have bytes now or never will.
     fn end_waits(&mut self, streams: &Table) {
         let told = &mut self.told;
         self.waits.retain(|name, waits| {
@@ -250,7 +250,7 @@ impl Streaming {
         });
     }
 
-    /// Ends all waits with this failure, because this node stops or cannot apply any more.
+    /// Fails all waits, because this node is stopping or can no longer apply slots.
     pub(crate) fn end_all(&mut self, failure: Failure) {
         for (_, waits) in std::mem::take(&mut self.waits) {
             for (_, tag) in waits {
@@ -264,7 +264,8 @@ impl Streaming {
         !self.runs.is_empty() || !self.done.is_empty() || streams.has_changes()
     }
 
-    /// Processes the effects of applied slots on streams. Returns the changes for the store.
+    /// Processes the effects of applied slots on streams. Returns the changes that the store must
+    /// make.
     pub(crate) fn applied(
         &mut self,
         now: Time,
@@ -319,7 +320,7 @@ impl Streaming {
         });
     }
 
-    /// [stream-6] Handles the end of a piece, at the exact position where it was closed.
+    /// [stream-6] Handles the end of a piece, which was closed at exactly this position.
     fn on_closed(&mut self, stream: StreamName, end: u64) {
         let Some(ended) = self.owning.closed(stream, end) else {
             return;
@@ -330,7 +331,7 @@ impl Streaming {
         }
     }
 
-    /// Handles a new table of streams after a snapshot was loaded.
+    /// Handles a table of streams that was replaced by a loaded snapshot.
     pub(crate) fn loaded(&mut self, now: Time, streams: &Table, runs: &mut Runs) {
         self.retains = true;
         runs.retain(|stream| streams.may_be_open(stream));

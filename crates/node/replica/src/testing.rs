@@ -1,7 +1,8 @@
 //! A whole cluster in one thread, for tests: real replicas and logs, with a network and disks in
 //! memory.
 //!
-//! Deterministic: equal seeds and equal calls give equal runs. Time advances from event to event.
+//! Runs are deterministic: equal seeds and equal calls give equal runs. Time advances from event to
+//! event.
 
 pub mod backups;
 mod front;
@@ -43,28 +44,29 @@ use crate::{
 
 pub use self::front::{Heard, Outcome};
 
-/// Apparent duration of a slow node's turn in microseconds, at every reading of its clock.
+/// Duration of each turn of a slow node, in microseconds, as shown by every reading of its clock.
 const SLOWLY_US: u64 = 50_000;
 /// Unix time of the simulated start, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
-/// Maximum number of polls of a replica without time passing; beyond it, the replica counts as
-/// never idle.
+/// Maximum number of polls of a replica while time stands still. A replica that needs more counts
+/// as never idle.
 const TURNS_MAX: u32 = 10_000;
 
 /// Delays, faults and sizes of the simulated environment.
 #[derive(Clone, Debug)]
 pub struct Knobs {
-    /// Minimum delay of a frame.
+    /// Minimum delay of a frame in microseconds.
     pub delay_min_us: u64,
-    /// Maximum delay of a frame. Frames of one lane between two nodes stay in order.
+    /// Maximum delay of a frame in microseconds. Frames of one lane between two nodes stay in
+    /// order.
     pub delay_max_us: u64,
-    /// Lost frames per thousand.
+    /// Number of lost frames per thousand.
     pub loss_per_mille: u64,
-    /// Duration of a disk operation.
+    /// Duration of a disk operation in microseconds.
     pub disk_us: u64,
     /// Capacity of a node's buffer towards one peer and lane, in bytes.
     pub plane_bytes: usize,
-    /// Size of a log segment for later starts, if it is not the default.
+    /// Size in bytes of a log segment in later starts; `None` for the default.
     pub segment_bytes: Option<u64>,
 }
 
@@ -90,12 +92,12 @@ struct Seat<S: StateMachine> {
     replica: Option<Replica<MemoryDisk, S>>,
     plane: Buffers,
     ledger: Ledger,
-    /// Amount in microseconds by which the next clock reading is ahead of the turn's start.
+    /// Number of microseconds by which the next clock reading is ahead of the turn's start.
     ahead: Arc<AtomicU64>,
-    /// Amount in microseconds by which the clock reading after the next query is ahead of the
+    /// Number of microseconds by which the clock reading after the next query is ahead of the
     /// turn's start.
     after_query: Arc<AtomicU64>,
-    /// The clock shows that every turn takes long.
+    /// Whether the clock shows that every turn takes long.
     slow: Arc<AtomicBool>,
     /// Completion times of the disk operations in flight, by id.
     disk_done: BTreeMap<u64, Time>,
@@ -123,11 +125,11 @@ impl<S: StateMachine> Seat<S> {
 }
 
 thread_local! {
-    /// A query has run since a clock was last read.
+    /// Whether a query has run since a clock was last read.
     static QUERIED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Records that a query runs, for [`Cluster::set_stall_after_query`].
+/// Records that a query ran, for [`Cluster::set_stall_after_query`].
 pub fn note_query() {
     QUERIED.set(true);
 }
@@ -141,7 +143,7 @@ struct InFlight {
 
 /// A whole group in one thread.
 pub struct Cluster<S: StateMachine> {
-    /// Environment of the nodes; may be changed at any time.
+    /// Environment of the nodes, which may be changed at any time.
     pub knobs: Knobs,
     /// Options of every node, except its identity.
     pub options: ReplicaOptions,
@@ -152,7 +154,7 @@ pub struct Cluster<S: StateMachine> {
     link_busy: BTreeMap<(NodeId, NodeId, Lane), Time>,
     cut: BTreeSet<(NodeId, NodeId)>,
     now: Time,
-    /// Present time, shared with the nodes' clocks.
+    /// Current time, shared with the nodes' clocks.
     shown: Arc<AtomicU64>,
     frames: u64,
     tags: u64,
@@ -160,7 +162,7 @@ pub struct Cluster<S: StateMachine> {
 }
 
 impl<S: StateMachine> Cluster<S> {
-    /// Creates nodes 1 to `count`, all of them voters and running; `make` creates a service for
+    /// Creates nodes 1 to `count`, all of them voters and running. `make` creates a service for
     /// each start.
     pub fn new(
         count: u32,
@@ -183,7 +185,7 @@ impl<S: StateMachine> Cluster<S> {
         ReplicaOptions::new(7, Member::first(1), 0, founding)
     }
 
-    /// Creates a cluster with other options, in which no node runs yet.
+    /// Creates a cluster with other options, in which no node is running yet.
     pub fn with_options(
         options: ReplicaOptions,
         seed: u64,
@@ -208,7 +210,7 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Adds a node that is not a founding member, with an empty disk; it does not run yet.
+    /// Adds a node that is not a founding member, with an empty disk. It is not running yet.
     pub fn add(&mut self, node: NodeId) {
         let before = self.seats.insert(node, Seat::new());
         assert!(before.is_none(), "node {node} exists already");
@@ -222,7 +224,7 @@ impl<S: StateMachine> Cluster<S> {
         (seat.disk, seat.boot) = (disk, boot);
     }
 
-    /// Sends a request to the group at a node; waits for the result and returns it.
+    /// Sends a request to the group at a node, and waits for the result.
     pub fn ask_group(&mut self, node: NodeId, ask: Ask) -> Result<Answer, Refused> {
         self.tags += 1;
         let (now, asked) = (self.now, self.tags);
@@ -237,7 +239,7 @@ impl<S: StateMachine> Cluster<S> {
         answer
     }
 
-    /// Returns the clock of a node, to be read within its turns.
+    /// Returns the clock of a node, which its turns read.
     fn clock(&mut self, node: NodeId) -> Clock {
         let shown = Arc::clone(&self.shown);
         let ahead = Arc::clone(&self.seat(node).ahead);
@@ -256,13 +258,13 @@ impl<S: StateMachine> Cluster<S> {
         self.seat(node).slow.store(slow, Relaxed);
     }
 
-    /// Suspends this node for this time between the start of a turn and the next reading of its
+    /// Suspends this node for `stall_ms` between the start of a turn and the next reading of its
     /// clock.
     pub fn set_stall(&mut self, node: NodeId, stall_ms: u64) {
         self.seat(node).ahead.store(stall_ms * 1000, Relaxed);
     }
 
-    /// Suspends this node for this time after the next query that [`note_query`] records.
+    /// Suspends this node for `stall_ms` after the next query that [`note_query`] records.
     pub fn set_stall_after_query(&mut self, node: NodeId, stall_ms: u64) {
         self.seat(node).after_query.store(stall_ms * 1000, Relaxed);
     }
@@ -305,19 +307,19 @@ impl<S: StateMachine> Cluster<S> {
         self.connect_all();
     }
 
-    /// Makes the node start as its next incarnation, the next time ([volatile-1]).
+    /// Makes the node's next start use its next incarnation ([volatile-1]).
     pub fn forget_votes(&mut self, node: NodeId) {
         self.seat(node).incarnation.0 += 1;
     }
 
-    /// Cuts a node's power: unflushed writes are complete, torn or lost.
+    /// Cuts a node's power, after which each unflushed write is complete, torn or lost.
     pub fn crash(&mut self, node: NodeId) {
         let seed = self.roll();
         self.seat(node).disk.crash(seed);
         self.end(node);
     }
 
-    /// Ends only the process of a node: its writes survive.
+    /// Ends only the process of a node; its writes survive.
     pub fn kill(&mut self, node: NodeId) {
         self.seat(node).disk.complete_all();
         self.end(node);
@@ -337,7 +339,7 @@ impl<S: StateMachine> Cluster<S> {
         self.seats[&node].replica.is_some()
     }
 
-    /// Cuts all connections between two nodes, or heals them.
+    /// Cuts all connections between two nodes, or restores them.
     pub fn set_cut(&mut self, one: NodeId, other: NodeId, cut: bool) {
         for pair in [(one, other), (other, one)] {
             if cut {
@@ -390,12 +392,11 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Returns a number that depends on the seed and on the calls before.
+    /// Returns a pseudo-random number that depends on the seed and the earlier calls.
     pub fn roll(&mut self) -> u64 {
         self.dice.word()
     }
 
-    /// Returns the present time.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -480,7 +481,7 @@ impl<S: StateMachine> Cluster<S> {
         (tag, ask(streams, tag))
     }
 
-    /// Returns the stream events of a node's front since the last call.
+    /// Takes the stream events of a node's front since the last call.
     pub fn heard(&mut self, node: NodeId) -> Vec<Heard> {
         self.seat(node).ledger.take_heard()
     }
@@ -532,12 +533,13 @@ impl<S: StateMachine> Cluster<S> {
         tag
     }
 
-    /// Returns the result of a request at this node, if it has ended.
+    /// Returns the result of a request at this node, if it has completed.
     pub fn outcome(&self, node: NodeId, tag: Tag) -> Option<&Outcome> {
         self.seats[&node].ledger.outcome(tag)
     }
 
-    /// Runs the cluster until `done`, for at most `ms` milliseconds; returns whether it is done.
+    /// Runs the cluster until `done` returns `true`, for at most `ms` milliseconds. Returns whether
+    /// it did.
     pub fn run_until(&mut self, ms: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now.plus_ms(ms);
         self.settle();
@@ -672,7 +674,7 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Returns the number of frames sent.
+    /// Returns the number of frames sent so far.
     pub fn frames_sent(&self) -> u64 {
         self.frames
     }

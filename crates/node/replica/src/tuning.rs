@@ -1,6 +1,6 @@
-//! Input of the tuner from this replica: translates names and clocks, and decides nothing.
+//! Input of the tuner from this replica: translates names and clocks, and makes no decisions.
 //!
-//! Batch and window determine when a command is sent and together with which others. Whatever the
+//! Batch and window determine when a command is sent and with which other commands. Whatever the
 //! tuner chooses, the decided commands and their order do not change.
 
 use std::collections::VecDeque;
@@ -10,10 +10,10 @@ use quorate_tuner::{Bounds, Change, Done, Moment, Report, Setting, Settings, Tun
 
 use crate::counters::{Completed, Totals};
 
-/// Maximum number of changes that were not reported yet; the oldest ones are dropped.
+/// Maximum number of unreported changes; the oldest ones are dropped.
 const CHANGES_MAX: usize = 64;
 
-/// A write of the log in flight.
+/// A log write in flight.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     seq: u64,
@@ -21,7 +21,7 @@ struct Write {
     bytes: usize,
 }
 
-/// A tuner, with its input.
+/// The tuner, and the measurements that it receives.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     tuner: Tuner,
@@ -31,7 +31,7 @@ pub(crate) struct Tuning {
     held: Option<(Setting, Time)>,
     began: Option<Time>,
     totals: Totals,
-    /// Peers; the tuner knows each by its index.
+    /// Peers, each of which the tuner knows by its index here.
     peers: Vec<NodeId>,
     writes: VecDeque<Write>,
     changes: VecDeque<Change>,
@@ -58,13 +58,13 @@ impl Tuning {
         }
     }
 
-    /// Returns the setting in force.
+    /// Returns the batch size and window in force.
     pub(crate) fn setting(&self) -> Setting {
         let held = self.held.map(|(setting, _)| setting);
         held.unwrap_or_else(|| self.tuner.setting())
     }
 
-    /// Fixes a setting, to measure its effect; `None` lets the tuner decide again.
+    /// Fixes a setting until `until`, to measure its effect; `None` lets the tuner decide again.
     pub(crate) fn hold(&mut self, now: Time, setting: Option<Setting>, until: Time) {
         self.held = setting.map(|setting| (self.possible.clamp(setting), until));
         match self.held {
@@ -141,14 +141,14 @@ impl Tuning {
         self.tuner.on_peers_changed();
     }
 
-    /// Records that a write of the log started.
+    /// Records that a log write of this number and size started.
     pub(crate) fn on_write(&mut self, now: Time, seq: u64, bytes: usize) {
         if self.writes.back().is_none_or(|last| last.seq < seq) {
             self.writes.push_back(Write { seq, began: now, bytes });
         }
     }
 
-    /// Records that every write up to this one is on stable storage. Passes the duration of each in
+    /// Records that every write up to `seq` is on stable storage. Passes the duration of each in
     /// microseconds, and its size in bytes, to `each`.
     pub(crate) fn on_written(&mut self, now: Time, seq: u64, mut each: impl FnMut(u64, usize)) {
         while let Some(write) = self.writes.pop_front_if(|write| write.seq <= seq) {
@@ -157,12 +157,12 @@ impl Tuning {
         }
     }
 
-    /// Returns the start of the oldest write in flight.
+    /// Returns the start of the oldest write in flight, if any.
     pub(crate) fn oldest_write(&self) -> Option<Time> {
         self.writes.front().map(|write| write.began)
     }
 
-    /// Records that a batch of this node was executed and its replies are in flight.
+    /// Records that a batch of this node was executed and that its replies are about to be sent.
     pub(crate) fn on_completed(&mut self, now: Time, completed: &Completed) {
         let done = Done {
             accepted_first: moment(completed.accepted_first),
@@ -174,7 +174,7 @@ impl Tuning {
         self.tuner.on_done(moment(now), &done);
     }
 
-    /// Ends the turn; returns the setting in force from now on.
+    /// Ends the turn. Returns the setting in force from now on.
     pub(crate) fn end_turn(
         &mut self,
         now: Time,

@@ -1,24 +1,25 @@
-//! Lateness of this node's turns, as reported to the core ([live-5]): the duration of a turn, and
-//! the delay of the next one.
+//! Lateness of this node's turns, which is reported to the core ([live-5]): the duration of a turn,
+//! and the delay of the next one.
 
 use quorate_core::time::Time;
 
 /// Lateness in microseconds below which a turn counts as on time.
 const ON_TIME_US: u64 = 5_000;
 
-/// The present or last turn, and how late it was.
+/// The current or last turn, and how late it was.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     began: Time,
     ended: Time,
     /// Time at which the next turn is due.
     due: Option<Time>,
-    /// Lateness of this turn in microseconds.
+    /// Lateness of the current turn in microseconds.
     late_us: u64,
 }
 
 impl Turns {
-    /// Begins a turn, or continues it. If it is late, returns its lateness in microseconds, once.
+    /// Begins or continues a turn. The first call in a turn that is late returns its lateness in
+    /// microseconds.
     pub(crate) fn begin(&mut self, now: Time) -> Option<u64> {
         if now <= self.began {
             return None;
@@ -30,12 +31,12 @@ impl Turns {
     }
 
     /// Returns the time without a turn before this one, in microseconds. Events may have happened
-    /// at the beginning of that time.
+    /// at any point in that time.
     pub(crate) const fn late_us(&self) -> u64 {
         self.late_us
     }
 
-    /// Ends the turn at this time; `due` is the time of the next one.
+    /// Ends the turn at this time. `due` is the time of the next one.
     pub(crate) fn end(&mut self, now: Time, due: Option<Time>) {
         self.ended = now.max(self.began);
         self.due = due;

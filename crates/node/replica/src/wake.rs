@@ -2,8 +2,8 @@
 
 use quorate_core::time::Time;
 
-/// Returns the earliest of these times; `None` if there is none. This is a loop without branches,
-/// because it runs at several places after every event: an equivalent chain of iterators costs more
+/// Returns the earliest of these times; `None` if all are `None`. This is a loop without branches,
+/// because it runs at several places after every event. An equivalent chain of iterators costs more
 /// instructions, and so does a call.
 #[inline(always)]
 pub(crate) fn earliest<const N: usize>(times: [Option<Time>; N]) -> Option<Time> {

@@ -14,17 +14,17 @@ use crate::{
 /// Absent if there are no users.
 pub(crate) const KEY: &[u8] = b"users";
 
-/// The table of users, and whether this node may use it.
+/// Table of users, with whether this node may use it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     users: Users,
     /// Number of events that may have changed the users.
     version: u64,
-    /// The service has not stored the latest change yet.
+    /// The latest change has not been passed to the service for storing.
     unsaved: bool,
     /// [access-4] The table is at least as recent as the one used before the last start.
     known: bool,
-    /// A caller asked for permissions while the table was not known.
+    /// A caller requested permissions while the table was not known.
     wanted: Cell<bool>,
 }
 
@@ -63,7 +63,7 @@ impl Access {
         self.known.then_some(&self.users)
     }
 
-    /// Returns a number that grows with each change.
+    /// Returns a number that increases whenever the users may have changed.
     pub(crate) const fn version(&self) -> u64 {
         self.version
     }
@@ -84,7 +84,7 @@ impl Access {
         done
     }
 
-    /// Returns the change that the service has yet to store, if any.
+    /// Returns the change that the service still has to store, if any.
     pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
         let unsaved = std::mem::take(&mut self.unsaved);
         unsaved.then(|| MetaChange {
@@ -93,7 +93,8 @@ impl Access {
         })
     }
 
-    /// Encodes the users for a snapshot: the same bytes on all nodes that applied the same slots.
+    /// Encodes the users for a snapshot. The result is the same on all nodes that applied the same
+    /// slots.
     pub(crate) fn entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         (!self.users.is_open()).then(|| (KEY.to_vec(), self.users.encode()))
     }

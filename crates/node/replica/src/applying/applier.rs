@@ -35,8 +35,8 @@ use crate::{
     service::{CommandId, Health, MetaChange, Metadata, StateMachine, Weight, position},
 };
 
-/// Commands announced to the service before it gets the first of them: enough to overlap many waits
-/// for memory, few enough that the fetched lines are still in the cache.
+/// Number of commands announced to the service before it executes the first of them: enough to
+/// overlap many cache misses, few enough that the prefetched lines are still cached.
 const PREFETCHED: usize = 64;
 /// Key under which a persistent service stores the digest of everything applied, distinct from the
 /// keys of sessions.
@@ -45,13 +45,13 @@ pub(crate) const DIGEST_KEY: &[u8] = b"digest";
 /// sessions.
 pub(crate) const TIME_KEY: &[u8] = b"time";
 
-/// Replies of at most this many bytes are never dropped: their commands were larger.
+/// Replies of at most this many bytes are never dropped, because their commands were larger.
 const SHORT_REPLY: usize = 64;
 
-/// Parts besides the service and the sessions that applying a value may change.
+/// State outside the service and the sessions that applying a value may change.
 pub(crate) struct Listeners<'a> {
     pub(crate) now: Time,
-    /// Clock that shows how long the turn has lasted, if the host set one.
+    /// Clock that measures the duration of the turn, if the host set one.
     pub(crate) clock: Option<&'a Clock>,
     pub(crate) wall_ms: u64,
     /// Front that runs reads between commands.
@@ -59,9 +59,9 @@ pub(crate) struct Listeners<'a> {
     pub(crate) origin: &'a mut Origin,
     pub(crate) completions: &'a mut Completions,
     pub(crate) counters: &'a mut Counters,
-    /// Bytes appended to streams.
+    /// Bytes that applied values appended to streams.
     pub(crate) appended: &'a mut Vec<Appended>,
-    /// Applied runs of content, each with whether a part of it was a no-op.
+    /// Applied runs of content. The flag is set if a part of the run was a no-op.
     pub(crate) runs: &'a mut Vec<(StreamName, SlotRange, bool)>,
     /// Executed commands on streams, with their replies.
     pub(crate) streams_done: &'a mut Vec<(Waiter, quorate_stream::Reply)>,
@@ -73,7 +73,7 @@ pub(crate) struct Appended {
     pub(crate) stream: StreamName,
     /// Position of the first byte.
     pub(crate) position: u64,
-    /// Number of leading bytes to skip: their positions were appended before.
+    /// Number of leading bytes to skip, because their positions were appended before.
     pub(crate) skip: u64,
     /// Number of bytes, including the skipped ones.
     pub(crate) length: u64,
@@ -84,11 +84,12 @@ pub(crate) struct Appended {
 /// Next step of applying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Everything decided is applied.
+    /// Everything decided is applied, so there is no work.
     Nothing,
     /// A value that was passed to [`Applier::decided`].
     Value(SlotRange, Value),
-    /// Slots to read from the log: decided before this process started, or no longer in memory.
+    /// Slots to read from the log, because they were decided before this process started or are no
+    /// longer in memory.
     FromLog(SlotRange),
 }
 
@@ -102,7 +103,7 @@ pub(crate) struct Applier<S> {
     access: Access,
     streams: Table,
     time: GroupTime,
-    /// The service has not stored the latest time yet.
+    /// The latest time has not been passed to the service for storing.
     time_unsaved: bool,
     digest: Digest,
     applied_to: Slot,
@@ -115,12 +116,12 @@ pub(crate) struct Applier<S> {
     reply: Vec<u8>,
     changes: Vec<MetaChange>,
     condition: Condition,
-    /// Notices of commands below this slot were already passed on.
+    /// The notices of commands below this slot were passed on before.
     noticed_to: Slot,
 }
 
 impl<S: StateMachine> Applier<S> {
-    /// Continues from the service's last commit.
+    /// Creates the applier, which continues from the service's last commit.
     pub(crate) fn new(
         node: NodeId,
         boot: u32,
@@ -128,7 +129,7 @@ impl<S: StateMachine> Applier<S> {
         mut membership: Membership,
         mut service: S,
     ) -> Result<Self, Unreadable> {
-        // A service that could not read all of its state will come back.
+        // A service that could not read all of its state reports a restart later.
         let (applied_to, mut meta) = position(&mut service).unwrap_or_default();
         let applied_to = applied_to.max(Slot::FIRST);
         let digest = take_digest(applied_to, &mut meta);
@@ -161,8 +162,8 @@ impl<S: StateMachine> Applier<S> {
         })
     }
 
-    /// Checks the service's health and resumes applying if the service has recovered; returns the
-    /// service's note about that.
+    /// Checks the service's health and resumes applying if the service has recovered. Returns the
+    /// service's note about the recovery.
     pub(crate) fn tend(&mut self) -> Option<String> {
         match self.service.health() {
             Health::Back(note) => {
@@ -180,14 +181,15 @@ impl<S: StateMachine> Applier<S> {
     /// slots in between.
     fn go_back(&mut self) {
         let Some((applied_to, meta)) = position(&mut self.service) else {
-            // It could not read all of its state, and will come back once more.
+            // The service could not read all of its state; it will restart once more.
             return self.condition.fail(self.applied_to);
         };
         self.condition.hear(self.applied_to);
         self.restart_at(applied_to.max(Slot::FIRST), meta);
     }
 
-    /// Continues after the service loaded a snapshot: the state after all slots below `at`.
+    /// Continues after the service loaded a snapshot, which is the state after all slots below
+    /// `at`.
     pub(crate) fn go_on_at(&mut self, at: Slot, meta: Metadata) {
         self.condition.set_loaded();
         self.restart_at(at, meta);
@@ -255,7 +257,8 @@ impl<S: StateMachine> Applier<S> {
         self.applied_to
     }
 
-    /// Returns whether the queue of decided values is full, so that no more should be decided.
+    /// Returns whether the queue of decided values is full, so that the protocol should decide no
+    /// more.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.len() >= self.queued_max && !self.condition.is_stuck()
     }
@@ -264,12 +267,10 @@ impl<S: StateMachine> Applier<S> {
         &self.sessions
     }
 
-    /// Returns the table of streams.
     pub(crate) fn streams(&self) -> &Table {
         &self.streams
     }
 
-    /// Returns the table of streams mutably.
     pub(crate) fn streams_mut(&mut self) -> &mut Table {
         &mut self.streams
     }
@@ -300,7 +301,6 @@ impl<S: StateMachine> Applier<S> {
         &self.condition
     }
 
-    /// Returns the condition of the service mutably.
     pub(crate) fn condition_mut(&mut self) -> &mut Condition {
         &mut self.condition
     }
@@ -321,7 +321,8 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Returns the value reported as decided in this slot, if it is still in memory.
+    /// Returns the value that was passed to [`Applier::decided`] for this slot, if it is still in
+    /// memory.
     pub(crate) fn told(&self, slot: Slot) -> Option<Value> {
         let told = self.queue.iter().find(|(range, _)| range.to > slot);
         told.filter(|(range, _)| range.contains(slot)).map(|(_, value)| *value)
@@ -342,7 +343,7 @@ impl<S: StateMachine> Applier<S> {
     }
 
     /// Applies the value decided in `range`, which begins at [`Applier::applied_to`]. Returns
-    /// `false` if the service failed: then nothing of the value counts, and the service must
+    /// `false` if the service failed; then no part of the value counts, and the service must
     /// recover first.
     pub(crate) fn apply(
         &mut self,
@@ -352,7 +353,7 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> bool {
         assert_eq!(range.from, self.applied_to, "slots are applied in order, each once");
-        // [level-8] Nothing of the value was executed, and no later slot may be.
+        // [level-8] No part of the value was executed, and no later slot may be.
         if let Some(why) = self.membership.too_old(Level::of(value)) {
             self.condition.set_unreadable(why);
             self.condition.set(Health::Well);
@@ -458,7 +459,7 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> bool {
         let Some(batch) = Batch::parse(bytes) else {
-            // Every node sees the same bytes, so no node executes any of it.
+            // Every node sees the same bytes, so no node executes any command of the batch.
             to.counters.batches_malformed += 1;
             return true;
         };
@@ -512,8 +513,8 @@ impl<S: StateMachine> Applier<S> {
                 to.counters.commands_applied += 1;
                 self.execute_one(id, &entry, waiter, to)
             };
-            // Other nodes execute it, and this one will after it recovers; its reply is not known
-            // yet.
+            // Other nodes execute the command, and this one will after it recovers; the reply is
+            // not known yet.
             failed |= outcome == Err(Failure::Unknown);
             if outcome.is_ok() {
                 self.digest.executed(id, &self.reply);
@@ -565,8 +566,8 @@ impl<S: StateMachine> Applier<S> {
         to.completions.hold(tag, slot, until, &self.reply);
     }
 
-    /// Returns the next command of an own batch, after running the reads that precede it. A service
-    /// that has `failed` is not queried.
+    /// Returns the next command of a batch of this node, after running the reads that precede it. A
+    /// service that has `failed` is not queried.
     fn read_up_to_command<'i>(
         &self,
         items: &mut std::slice::Iter<'i, Item>,
@@ -591,7 +592,7 @@ impl<S: StateMachine> Applier<S> {
         None
     }
 
-    /// Executes one command, or finds its earlier reply; the reply is in `self.reply`.
+    /// Executes one command, or finds its stored reply; the reply is left in `self.reply`.
     /// `Err(Unknown)` means that the service failed.
     fn execute_one(
         &mut self,
@@ -601,8 +602,8 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> Result<(), Failure> {
         self.reply.clear();
-        // It was proposed although the group's level is too low. All nodes refuse it, since the
-        // level is the same everywhere.
+        // The command was proposed although the group's level is too low. All nodes refuse it,
+        // since the level is the same everywhere.
         let of_service = matches!(entry.kind, Kind::Plain | Kind::Sequenced(_));
         if of_service && !self.has_level(entry.command) {
             return Err(Failure::Level);
@@ -651,7 +652,7 @@ impl<S: StateMachine> Applier<S> {
         self.service.weigh(command)
     }
 
-    /// [level-9] Returns whether the group's level covers this command of the service.
+    /// [level-9] Returns whether the group's level permits this command of the service.
     pub(crate) fn has_level(&self, command: &[u8]) -> bool {
         self.service.level_of(command) <= self.membership.table().level()
     }
@@ -661,8 +662,8 @@ impl<S: StateMachine> Applier<S> {
         if self.service.has_failed() { Err(Failure::Unknown) } else { Ok(()) }
     }
 
-    /// Commits the values applied since the last commit; a persistent service makes them one atomic
-    /// unit.
+    /// Commits the values applied since the last commit; a persistent service commits them
+    /// atomically.
     pub(crate) fn commit(&mut self) {
         if self.committed_to == self.applied_to || self.service.has_failed() {
             return;
@@ -695,7 +696,7 @@ fn take_streams(meta: &mut Metadata) -> Result<Table, Unreadable> {
 }
 
 /// Removes the group's time from the service's metadata and returns it. Metadata of an earlier
-/// version has none: with that version, deadlines passed only by deletion.
+/// version has none, because deadlines passed only by deletion in that version.
 fn take_time(meta: &mut Metadata) -> Result<GroupTime, Unreadable> {
     match meta.extract_if(.., |(key, _)| key == TIME_KEY).next() {
         Some((key, value)) => match <[u8; 8]>::try_from(value) {
@@ -713,7 +714,7 @@ fn take_digest(applied_to: Slot, meta: &mut Metadata) -> Option<u64> {
     kept.or((applied_to == Slot::FIRST).then_some(0))
 }
 
-/// The service between two commands.
+/// State of the service between two commands, for reads that run there.
 struct Moment<'a, S> {
     service: &'a S,
     wall_ms: u64,
@@ -725,7 +726,7 @@ impl<S: StateMachine> State for Moment<'_, S> {
     }
 }
 
-/// Runs a query; its reply is dropped if the service fails meanwhile.
+/// Runs a query. Its reply is dropped if the service fails during the query.
 pub(crate) fn ask<S: StateMachine>(
     service: &S,
     query: &[u8],

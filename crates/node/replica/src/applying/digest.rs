@@ -1,8 +1,8 @@
-//! Digest of everything applied, to be compared with other nodes (`peers/comparison`).
+//! Digest of all applied slots, to be compared with other nodes (`peers/comparison`).
 //!
-//! It is a sum over slots and commands, so that it does not depend on where ranges are cut. It
-//! guards against faults, not against an adversary ([model-1]). A persistent service stores it with
-//! its position.
+//! The digest is a sum over slots and commands, so that it does not depend on how ranges are split.
+//! It guards against faults, not against an adversary ([model-1]). A persistent service stores it
+//! with its position.
 
 use std::collections::VecDeque;
 
@@ -14,31 +14,30 @@ use quorate_core::{
 
 use crate::service::CommandId;
 
-/// Number of values whose digests are remembered: a node is rarely further ahead of its peers than
-/// that.
+/// Number of values whose digests are retained. A node is rarely further ahead of its peers.
 const KEPT: usize = 1024;
 
-/// A node's claim that everything below a slot has a certain digest there.
+/// A node's statement of the digest of everything that it applied below a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) to: Slot,
     pub(crate) digest: u64,
 }
 
-/// Digest of everything that this node applied.
+/// Digest of all slots that this node applied.
 #[derive(Debug)]
 pub(crate) struct Digest {
-    /// The current digest; `None` if the service was stored by an earlier version, without a
-    /// digest.
+    /// Current digest; `None` if an earlier version stored the service without a digest.
     now: Option<u64>,
-    /// Sum over the commands of the slot that is being applied.
+    /// Sum over the executed commands of the slot being applied.
     executed: u64,
     /// Digest after each of the latest values.
     kept: VecDeque<Claim>,
 }
 
 impl Digest {
-    /// Creates a digest with this value for everything below `applied_to`.
+    /// Creates the digest of a node that applied everything below `applied_to`. `digest` is `None`
+    /// if it is not known.
     pub(crate) fn new(applied_to: Slot, digest: Option<u64>) -> Self {
         let first = digest.map(|digest| Claim { to: applied_to, digest });
         Self { now: digest, executed: 0, kept: first.into_iter().collect() }
@@ -54,18 +53,19 @@ impl Digest {
         self.kept.back().copied()
     }
 
-    /// Adds an executed command with its reply.
+    /// Adds an executed command and its reply to the digest.
     pub(crate) fn executed(&mut self, id: CommandId, reply: &[u8]) {
         let place = mix(id.slot.0 ^ u64::from(id.index) << 48);
         self.executed = self.executed.wrapping_add(mix(place ^ fold(reply)));
     }
 
-    /// Drops the sum of a slot whose application was abandoned: its executed commands do not count.
+    /// Drops the sum of a slot whose application was abandoned, because its executed commands do
+    /// not count.
     pub(crate) fn abandon(&mut self) {
         self.executed = 0;
     }
 
-    /// Adds applied slots, in order.
+    /// Adds applied slots to the digest. Called in slot order.
     pub(crate) fn applied(&mut self, range: SlotRange, value: &Value) {
         let executed = std::mem::take(&mut self.executed);
         let Some(now) = &mut self.now else { return };
@@ -77,20 +77,21 @@ impl Digest {
         self.kept.push_back(Claim { to, digest });
     }
 
-    /// Returns the first slot that is not applied, if the digest is known.
+    /// Returns the end of the applied slots, if their digest is known.
     pub(crate) fn known_to(&self) -> Option<Slot> {
         self.kept.back().map(|last| last.to)
     }
 
-    /// Returns whether this node's digest at the slot of the claim matches it; `None` if it is not
-    /// known.
+    /// Returns whether this node's digest at the claim's slot matches the claim; `None` if this
+    /// node no longer has it.
     pub(crate) fn agrees(&self, claim: Claim) -> Option<bool> {
         let at = self.kept.binary_search_by_key(&claim.to, |kept| kept.to).ok()?;
         Some(self.kept[at].digest == claim.digest)
     }
 }
 
-/// Hashes a reply. Every command has one, so a short one must cost no more than a word.
+/// Hashes a reply. Every command has one, so hashing a short one must cost no more than hashing a
+/// word.
 fn fold(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let folded =

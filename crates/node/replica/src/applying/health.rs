@@ -1,4 +1,4 @@
-//! Health of the service and its consequences. The node goes on voting whatever happens to the
+//! Health of the service and its consequences. The node continues to vote whatever happens to the
 //! service's store.
 
 use quorate_core::{slot::Slot, time::Time};
@@ -16,16 +16,16 @@ pub(crate) struct Condition {
     health: Health,
     /// The service itself reported that it accepts commands.
     said_takes: bool,
-    /// Set if the service came back with unreadable state: the reason.
+    /// Reason why the service could not read its state after a restart.
     unreadable: Option<String>,
     /// Progress of a snapshot that the service loads or waits for.
     loading: Option<String>,
     /// [differ-2] The reason why the service's state may be wrong.
     doubt: Option<String>,
-    /// Clients know effects of slots below this one: if the service goes back, they must not be
-    /// shown an older state.
+    /// Clients have seen effects of slots below this one. If the service goes back, they must not
+    /// see an older state.
     seen_by_clients_to: Slot,
-    /// Kind of trouble last reported: none, strained, stuck, down, or in doubt.
+    /// Kind of trouble that was reported last (none, strained, stuck, down, or in doubt).
     told: u8,
 }
 
@@ -57,8 +57,8 @@ impl Condition {
         self.loading = Some(why);
     }
 
-    /// Sets the reason why the service's state may be wrong; `None` ends the doubt. Commands are
-    /// applied in either case.
+    /// Sets the reason why the service's state may be wrong; `None` clears it. Commands are applied
+    /// in either case.
     pub(crate) fn set_doubt(&mut self, why: Option<String>) {
         self.doubt = why;
     }
@@ -73,25 +73,25 @@ impl Condition {
         self.loading = None;
     }
 
-    /// Marks the service as failed, or as unable to recover. Clients may know the effects of slots
-    /// below `seen_by_clients_to`.
+    /// Marks the service as failed, or as unable to recover. Clients may have seen the effects of
+    /// slots below `heard_to`.
     pub(super) fn fail(&mut self, heard_to: Slot) {
         self.hear(heard_to);
         self.set(Health::Down(FAILED.to_owned()));
     }
 
-    /// Records that clients know effects of slots below `to`.
+    /// Records that clients have seen effects of slots below `to`.
     pub(super) fn hear(&mut self, to: Slot) {
         self.seen_by_clients_to = self.seen_by_clients_to.max(to);
     }
 
-    /// Marks the service as permanently down: it came back with unreadable state.
+    /// Marks the service as permanently down, because it restarted with unreadable state.
     pub(super) fn set_unreadable(&mut self, why: String) {
         self.unreadable = Some(why);
     }
 
     /// Returns whether the service itself reported that it accepts commands, or a snapshot while it
-    /// is loading one.
+    /// loads one.
     pub(super) fn said_takes(&self) -> bool {
         self.said_takes
     }
@@ -101,8 +101,8 @@ impl Condition {
         matches!(self.health, Health::Well | Health::Strained(_))
     }
 
-    /// Returns whether queries may run: the state must not be older than what this process has
-    /// reported to clients.
+    /// Returns whether queries may run: the state must not be older than any that this process has
+    /// shown to clients.
     pub(crate) fn answers(&self, applied_to: Slot) -> bool {
         !self.is_down() && applied_to >= self.seen_by_clients_to
     }
@@ -117,7 +117,7 @@ impl Condition {
         matches!(self.health, Health::Stuck(_) | Health::Down(_))
     }
 
-    /// Returns why the service will soon stop, if it has not yet.
+    /// Returns why the service is about to stop accepting commands, if it still accepts them.
     pub(crate) fn strain(&self) -> Option<&str> {
         match &self.health {
             Health::Strained(why) => Some(why),
@@ -125,7 +125,8 @@ impl Condition {
         }
     }
 
-    /// Returns why the service does not work normally, with everything below `applied_to` applied.
+    /// Returns why the service does not work normally; `None` if it does. Everything below
+    /// `applied_to` is applied.
     pub(crate) fn trouble(&self, applied_to: Slot) -> Option<String> {
         match &self.health {
             Health::Stuck(why) | Health::Down(why) => Some(why.clone()),

@@ -1,4 +1,4 @@
-//! Values of the latest slots, without payloads, for peers that lag a little.
+//! Values of the latest slots, without payloads, for peers that lag slightly.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use quorate_core::{
     value::Value,
 };
 
-/// Maximum number of decided entries remembered; the log has older ones.
+/// Maximum number of decided entries in the history. Older entries are in the log.
 const HISTORY_ENTRIES: usize = 8 << 10;
 
 /// Values of the latest decided slots, without gaps.
@@ -17,7 +17,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Appends decided slots. If they do not follow the last ones, those are dropped.
+    /// Appends decided slots. If they do not follow the latest slots, the earlier history is
+    /// dropped.
     pub(crate) fn push(&mut self, range: SlotRange, value: Value) {
         if self.entries.back().is_some_and(|(last, _)| last.to != range.from) {
             self.entries.clear();
@@ -28,8 +29,8 @@ impl History {
         self.entries.push_back((range, value));
     }
 
-    /// Returns the number of values remembered from `slot` on; `None` if the value there is
-    /// forgotten.
+    /// Returns the number of values retained from `slot` on; `None` if the value of `slot` was
+    /// dropped.
     pub(crate) fn values_since(&self, slot: Slot) -> Option<usize> {
         let known = self.entries.front().is_none_or(|(first, _)| first.from <= slot);
         let at = self.entries.partition_point(|(range, _)| range.to <= slot);

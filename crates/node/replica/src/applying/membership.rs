@@ -22,7 +22,7 @@ pub(crate) struct Membership {
     eras: Eras,
     /// Highest level that this release supports.
     supports: Level,
-    /// The service has not stored the latest change yet.
+    /// The latest change has not been passed to the service for storing.
     unsaved: bool,
     /// Number of events that may have changed the group.
     version: u64,
@@ -41,13 +41,12 @@ impl Membership {
         }
     }
 
-    /// Sets the highest level that this release supports.
     pub(crate) fn supporting(self, supports: Level) -> Self {
         Self { supports, ..self }
     }
 
-    /// Restores the group from a service's metadata, and removes its entry there. A service without
-    /// an entry dates from a version in which the group could not change.
+    /// Restores the group from a service's metadata, and removes the entry there. A service without
+    /// an entry was stored by a version in which groups could not change.
     pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         self.version += 1;
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
@@ -62,7 +61,7 @@ impl Membership {
         Ok(())
     }
 
-    /// Returns the table: ids, addresses and the plan.
+    /// Returns the table of ids and addresses, with the plan.
     pub(crate) fn table(&self) -> &Group {
         &self.table
     }
@@ -72,7 +71,7 @@ impl Membership {
         &self.eras
     }
 
-    /// Returns a number that grows with each change.
+    /// Returns a number that increases whenever the group may have changed.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
@@ -105,8 +104,8 @@ impl Membership {
         }
     }
 
-    /// [level-8] If stored or decided data needs a level that this release does not support,
-    /// returns the reason to refuse it.
+    /// [level-8] Returns the reason to refuse stored or decided data of this level; `None` if this
+    /// release supports the level.
     pub(crate) fn too_old(&self, level: Level) -> Option<String> {
         (level > self.supports).then(|| {
             format!(
@@ -122,7 +121,7 @@ impl Membership {
         self.version += 1;
     }
 
-    /// Returns the change that the service has yet to store, if any.
+    /// Returns the change that the service still has to store, if any.
     pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
         let unsaved = std::mem::take(&mut self.unsaved);
         let (key, value) = unsaved.then(|| self.entry())?;
@@ -130,7 +129,8 @@ impl Membership {
         Some(MetaChange { key, value })
     }
 
-    /// Encodes the group for a snapshot: the same bytes on all nodes that applied the same slots.
+    /// Encodes the group for a snapshot. The result is the same on all nodes that applied the same
+    /// slots.
     pub(crate) fn entry(&self) -> (Vec<u8>, Vec<u8>) {
         let table = self.table.encode();
         let length = u32::try_from(table.len()).expect("ids and texts are bounded");

@@ -1,14 +1,16 @@
 //! Time that the service takes per byte of a batch. Executing a batch cannot be interrupted while
-//! peers wait for votes and heartbeats, so no batch is formed that is expected to take too long.
+//! peers wait for votes and heartbeats, so batches that are expected to take too long are not
+//! formed.
 
-/// Longest time that a batch should take, in microseconds.
+/// Maximum time that a batch should take, in microseconds.
 const BATCH_US: u64 = 20_000;
-/// Batches below this size, in bytes, are not measured: their time hardly depends on their bytes.
+/// Batches below this size, in bytes, are not measured, because their time hardly depends on their
+/// size.
 const MEASURED_BYTES: usize = 4 << 10;
-/// Smallest limit on a batch, in bytes: large enough to be measured.
+/// Lower bound of the batch size limit, in bytes. Batches of this size are still measured.
 const LEAST_BYTES: usize = 2 * MEASURED_BYTES;
 
-/// Nanoseconds per byte of a batch, averaged over the latest ones.
+/// Execution time in nanoseconds per byte of a batch, averaged over the latest batches.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     ns_per_byte: u64,
@@ -47,13 +49,13 @@ mod tests {
         }
         let small = pace.bytes_max();
         assert!((24 << 10..28 << 10).contains(&small), "{small}");
-        // Even slower batches stay large enough to be measured.
+        // The limit of even slower batches stays large enough to be measured.
         for _ in 0..40 {
             pace.note(small, 2_000_000);
         }
         assert_eq!(pace.bytes_max(), LEAST_BYTES);
         assert!(Pace::measures(LEAST_BYTES));
-        // The machine was slow, and has recovered.
+        // The machine was slow and has recovered.
         for _ in 0..60 {
             pace.note(LEAST_BYTES, 10);
         }

@@ -1,10 +1,10 @@
 //! Exactly-once execution: the table of executed batches and commands, by origin and by client
 //! session. Part of the replicated state.
 //!
-//! The table follows from the log alone, so all nodes have the same one; its bounds are constants
-//! for that reason. Two kinds of session share one registration value: those of nodes, whose
-//! batches they number (`nodes`), and those of clients, whose commands they number (`clients`).
-//! `codec` encodes both.
+//! The table is derived from the log alone, so all nodes have the same one; its bounds are
+//! constants for that reason. Node sessions number the batches of a node (`nodes`), and client
+//! sessions number the commands of a client (`clients`). Both kinds are registered by the same kind
+//! of value. `codec` encodes both.
 
 mod clients;
 mod codec;
@@ -31,8 +31,8 @@ pub(crate) use {clients::Verdict, nodes::Turn};
 /// Flag in the number of a registration, set for a node session.
 pub const NODE_SESSION: u64 = 1 << 63;
 
-/// Bounds of the table. Replicated state depends on them, so they are the same on every node,
-/// permanently.
+/// Bounds of the table. The replicated state depends on them, so they must never change and are the
+/// same on every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     clients: usize,
@@ -47,7 +47,7 @@ const BOUNDS: Bounds = Bounds { clients: 16_384, nodes: 1_024, reply_bytes: 64 <
 pub(crate) struct Sessions {
     nodes: NodeSessions,
     clients: ClientSessions,
-    /// Keys whose changes a persistent service has yet to receive.
+    /// Keys of changed entries that the service still has to store.
     changed: BTreeSet<Key>,
 }
 
@@ -64,7 +64,7 @@ impl Sessions {
         }
     }
 
-    /// Applies a registration. Repetitions of the same registration change nothing.
+    /// Applies a registration. Repeating a registration has no effect.
     pub(crate) fn register(&mut self, slot: Slot, origin: NodeId, boot: u32, number: u64) {
         let changed = &mut self.changed;
         if number & NODE_SESSION != 0 {
@@ -81,8 +81,8 @@ impl Sessions {
         self.nodes.expire(slot, &mut self.changed);
     }
 
-    /// Returns whether a batch of this name, decided in `slot`, is to be executed. If so, marks it
-    /// as executed.
+    /// Returns whether a batch with this name, decided in `slot`, is to be executed. If so, marks
+    /// the batch as executed.
     pub(crate) fn take_turn(&mut self, slot: Slot, name: &BatchName, header: Header) -> Turn {
         self.nodes.take_turn(slot, name, header, &mut self.changed)
     }
@@ -92,13 +92,13 @@ impl Sessions {
         self.nodes.turn(name, header)
     }
 
-    /// Returns the session that this start of a node registered, if the registration took effect.
+    /// Returns the session registered by this boot of a node, if the registration took effect.
     pub(crate) fn node_session(&self, origin: NodeId, boot: u32, number: u64) -> Option<u64> {
         self.nodes.registered(origin, boot, number)
     }
 
-    /// Returns the id of the session of this start of an origin, and the number of the batch to
-    /// execute next.
+    /// Returns the session id for this boot of an origin, and the number of the next batch to
+    /// execute.
     pub(crate) fn next_batch(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         self.nodes.stand(origin, boot)
     }
@@ -113,8 +113,8 @@ impl Sessions {
         self.clients.registered((origin, boot, number))
     }
 
-    /// Returns boot and number of this node's last registrations whose sessions still exist: for
-    /// itself, and for a client.
+    /// Returns the boot and number of this origin's last registrations whose sessions still exist:
+    /// first the node's own, then a client's.
     pub(crate) fn last_of(&self, origin: NodeId) -> [Option<(u32, u64)>; 2] {
         [self.nodes.last(origin), self.clients.last(origin)]
     }
@@ -171,7 +171,8 @@ impl Sessions {
         Ok(table)
     }
 
-    /// Returns the whole table in canonical form: equal on all nodes that applied the same slots.
+    /// Returns the whole table in canonical form, which is equal on all nodes that applied the same
+    /// slots.
     pub(crate) fn canonical(&self) -> Metadata {
         let keys = self.nodes.keys().chain(self.clients.keys());
         keys.filter_map(|key| Some((key.encode(), self.encoded(key)?))).collect()
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(turn(&mut table, 9, 1, 4, 2), Turn::Past);
     }
 
-    /// [session-4] A batch does not run in the session of another start of its node either.
+    /// [session-4] A batch does not run in the session of another start of its node.
     #[test]
     fn batch_of_an_unknown_session_never_executes() {
         let mut table = table();
@@ -308,8 +309,8 @@ mod tests {
         assert_eq!(run(&mut table, 6, at(session, 2, 0), b""), "stored ");
     }
 
-    /// [session-3] A full table drops the session with the oldest last slot, on every node the
-    /// same.
+    /// [session-3] A full table drops the session with the oldest last slot, the same one on every
+    /// node.
     #[test]
     fn full_table_loses_the_session_used_longest_ago() {
         let mut table = table();

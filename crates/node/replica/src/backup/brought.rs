@@ -1,7 +1,8 @@
-//! Backups of data from outside any cluster. A new cluster is founded from them as from any backup.
+//! Backups of data from outside any cluster. A new cluster is founded from them as from any other
+//! backup.
 //!
 //! The source can be read several times and returns the same items each time. The header of a
-//! backup contains the total length, so the items are read once to compute it.
+//! backup contains the total length, so the items are first read once to compute it.
 
 use std::io::{self, Read};
 
@@ -31,7 +32,7 @@ pub trait Source {
     /// Restarts from the first item.
     fn rewind(&mut self);
 
-    /// Replaces the content of `item` with the next item; returns whether there was one.
+    /// Replaces the content of `item` with the next item. Returns whether there was one.
     ///
     /// # Errors
     /// The item cannot be read.
@@ -108,7 +109,7 @@ impl<S: Source> ImportedBackup<S> {
 /// Reader of the backup's bytes.
 struct Reading<'s, S> {
     source: &'s mut S,
-    /// Bytes of the stream that are not cut into chunks yet.
+    /// Encoded bytes of the stream that are not yet split into chunks.
     content: Vec<u8>,
     encoder: Option<Encoder>,
     item: Vec<u8>,
@@ -117,7 +118,7 @@ struct Reading<'s, S> {
 }
 
 impl<S: Source> Reading<'_, S> {
-    /// Returns the next bytes; empty at the end.
+    /// Returns the next bytes, which are empty at the end.
     fn next_piece(&mut self) -> io::Result<Vec<u8>> {
         while self.encoder.is_some() && self.content.len() < PIECE {
             if !self.source.next(&mut self.item)? {
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
     use crate::backup::check;
 
-    /// Source of items of these lengths.
+    /// Source of items with these lengths.
     struct Lengths(Vec<usize>, usize);
 
     impl Source for Lengths {

@@ -1,4 +1,4 @@
-//! A completely verified backup: its bounds, its versions, its checksums, and that it contains one
+//! A verified backup: its bounds, versions and checksums are correct, and it contains exactly one
 //! snapshot.
 
 use std::io::Read;
@@ -16,18 +16,18 @@ use quorate_access::Users;
 use quorate_core::{level::Level, reconfigure::Eras};
 use quorate_stream::Table as StreamTable;
 
-/// Upper bound of positions in a stream: each position takes a slot, and there are fewer slots.
+/// Upper bound of positions in a stream. Each position takes a slot, and there are fewer slots than
+/// this.
 const POSITION_MAX: u64 = 1 << 62;
 
 /// Summary of a verified backup.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// Header of the backup.
     pub header: Header,
     /// Size and checksum of the backup.
     pub summary: Summary,
-    /// Number of byte streams. If the backup lacks their bytes ([`Header::streams`]), a new cluster
-    /// has no streams.
+    /// Number of byte streams. If the backup does not include their bytes ([`Header::streams`]), a
+    /// new cluster has no streams.
     pub streams: u64,
     /// Number of bytes that the streams retained.
     pub stream_bytes: u64,
@@ -40,7 +40,8 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Returns the group's level at the snapshot's slot: a new cluster begins with it ([level-10]).
+    /// Returns the group's level at the snapshot's slot, with which a new cluster begins
+    /// ([level-10]).
     pub fn level(&self) -> Level {
         self.table.level()
     }
@@ -54,7 +55,7 @@ enum Stage {
     Service,
 }
 
-/// Content of a snapshot's stream other than the service's items.
+/// Parts of a snapshot's stream other than the service's items.
 #[derive(Debug, Default)]
 struct Found {
     header: Option<StreamHeader>,
@@ -104,12 +105,12 @@ impl Found {
     }
 }
 
-/// Callback for the service's items, with the header of the backup; may refuse an item with a
-/// reason.
+/// Callback for the service's items, with the header of the backup. It may refuse an item, giving
+/// the reason.
 pub type Each<'a> = dyn FnMut(&Header, &[u8]) -> Result<(), String> + 'a;
 
-/// Reads and verifies the whole backup. Passes the service's items to `each`, and the number of
-/// bytes read to `tell`.
+/// Reads and verifies the whole backup. Passes each of the service's items to `each`, and the
+/// number of bytes read to `tell`.
 pub fn check<R: Read>(
     from: R,
     each: &mut Each<'_>,
@@ -123,7 +124,7 @@ pub fn check<R: Read>(
         tell(&header, reader.position());
         match reader.next(&mut content)? {
             Next::End(summary) => break summary,
-            // The checksums of stream bytes are right, and the header states their number.
+            // The reader has verified the checksums, and the header states the number of bytes.
             Next::OfStreams => continue,
             Next::OfSnapshot => {}
         }

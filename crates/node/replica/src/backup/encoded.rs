@@ -1,4 +1,4 @@
-//! Encodes a held snapshot as the bytes of a backup, for `GET /backup` and for recovery.
+//! Encodes a held snapshot as a backup, for `GET /backup` and for recovery.
 
 use std::{
     collections::VecDeque,
@@ -11,10 +11,10 @@ use quorate_stream::Table;
 
 use super::{Encoder, Header, Held, Parts, StreamBytes, Unreadable};
 
-/// Bytes of a stream read at a time: a chunk of the store.
+/// Number of bytes of a stream per read, equal to the size of a chunk in the store.
 const READ_BYTES: u64 = 1 << 20;
 
-/// Bytes of a backup, read from the snapshot and encoded on demand.
+/// Encoded backup, produced on demand from a held snapshot.
 pub struct Encoded<'a, P> {
     held: &'a mut Held,
     parts: P,
@@ -24,14 +24,14 @@ pub struct Encoded<'a, P> {
     used: usize,
 }
 
-/// Bytes of byte streams that are still to be read.
+/// Ranges of byte streams that are still to be read.
 struct Streams<'a> {
     ranges: VecDeque<(StreamName, Range<u64>)>,
     from: &'a mut dyn StreamBytes,
 }
 
 impl Streams<'_> {
-    /// Returns the next bytes; empty at the end.
+    /// Returns the next bytes, which are empty at the end.
     fn next(&mut self) -> io::Result<Vec<u8>> {
         while let Some((stream, range)) = self.ranges.front_mut() {
             if range.is_empty() {
@@ -52,14 +52,14 @@ impl Streams<'_> {
 }
 
 impl<'a, P: Parts> Encoded<'a, P> {
-    /// Starts encoding from the beginning, however far the snapshot was read before.
+    /// Starts encoding. Rewinds the snapshot, which may have been read before.
     pub fn begin(held: &'a mut Held, header: &Header, parts: P) -> Self {
         debug_assert_eq!(header.streams, None, "their bytes are not at hand");
         Self::begin_with(held, header, parts, None)
     }
 
-    /// Starts encoding from the beginning, including the bytes of the streams in `table`, which is
-    /// the snapshot's.
+    /// Starts encoding, including the bytes of the streams in `table`, which is the table of the
+    /// snapshot.
     pub fn with_streams(
         held: &'a mut Held,
         header: &Header,
@@ -83,7 +83,7 @@ impl<'a, P: Parts> Encoded<'a, P> {
         Self { held, parts, streams, encoder: Some(encoder), piece, used: 0 }
     }
 
-    /// Returns the next bytes; empty at the end.
+    /// Returns the next bytes, which are empty at the end.
     pub fn next_piece(&mut self) -> Result<Vec<u8>, Unreadable> {
         if self.used < self.piece.len() {
             let rest = self.piece.split_off(self.used);

@@ -53,11 +53,11 @@ const END: &[u8; 8] = b"qrtbkend";
 const FORMAT: u16 = 1;
 /// Format with bytes of byte streams.
 const FORMAT_STREAMS: u16 = 2;
-/// Length of the fields up to the header's length.
+/// Length of the fields up to and including the header's length, in bytes.
 const LEAD: usize = 12;
-/// Length of a header without the store's name.
+/// Length of a header without the store's name, in bytes.
 const HEADER_MIN: usize = LEAD + 16 + 8 + 4 + 4 + 1 + 8 + 16 + 1 + 4;
-/// Length of the field that only format 2 has.
+/// Length of the field that exists only in format 2, in bytes.
 const STREAMS: usize = 8;
 const STORE_MAX: usize = 64;
 /// Maximum content of a chunk, in bytes.
@@ -66,12 +66,12 @@ const CHUNK_HEAD: usize = 8;
 const TRAILER: usize = 40;
 const CHECKSUM: usize = 4;
 
-/// Header of a backup.
+/// Header of a backup: the snapshot's origin, position and size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Id of the group.
+    /// Id of the group from which the backup was taken.
     pub cluster: u128,
-    /// Slot of the snapshot, which is the state after all slots below.
+    /// Slot of the snapshot, which is the state after all slots below it.
     pub slot: Slot,
     /// Era at the snapshot's slot.
     pub era: Era,
@@ -85,12 +85,13 @@ pub struct Header {
     pub bytes: u64,
     /// XXH3-128 of the stream.
     pub digest: u128,
-    /// Number of bytes of byte streams after it, if the backup contains them.
+    /// Number of bytes of byte streams after the snapshot's stream; `None` if the backup does not
+    /// include them.
     pub streams: Option<u64>,
 }
 
 impl Header {
-    /// Returns the total content of the chunks, in bytes.
+    /// Returns the total content of all chunks, in bytes.
     pub fn content_bytes(&self) -> u64 {
         self.bytes.saturating_add(self.streams.unwrap_or(0))
     }
@@ -125,7 +126,7 @@ impl Header {
         out
     }
 
-    /// Decodes the header's fields after the lead; the checksum was verified before.
+    /// Decodes the header's fields after the lead, whose checksum was verified before.
     fn decode(format: u16, bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let header = Self {
@@ -179,7 +180,7 @@ impl Summary {
     }
 }
 
-/// Encoder of a backup that returns its bytes in parts.
+/// Encoder of a backup that returns its bytes incrementally.
 pub struct Encoder {
     stream: u64,
     bytes: u64,
@@ -187,7 +188,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Starts a backup; returns the encoder and the bytes of the header.
+    /// Starts a backup. Returns the encoder and the bytes of the header.
     pub fn begin(header: &Header) -> (Self, Vec<u8>) {
         let first = header.encode();
         let mut encoder = Self { stream: 0, bytes: 0, hash: Xxh3::new() };
@@ -214,7 +215,7 @@ impl Encoder {
         out
     }
 
-    /// Returns the trailer's fields and its bytes, the last of the file.
+    /// Returns the trailer's fields, and its bytes, which end the file.
     pub fn end(self) -> (Summary, Vec<u8>) {
         let summary =
             Summary { bytes: self.bytes + TRAILER as u64, checksum: self.hash.digest128() };
@@ -235,17 +236,17 @@ fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
 pub enum Bad {
     /// The file cannot be read.
     Io(io::Error),
-    /// The file does not begin like a backup.
+    /// The file does not begin with the magic number of a backup.
     NotABackup,
     /// The backup was made by a later version.
     Newer(u16),
-    /// The file ends early, at this position.
+    /// The file ends prematurely, at this position.
     Truncated(u64),
     /// The file is damaged before this position.
     Damaged {
-        /// Number of bytes read.
+        /// Number of bytes read before the damage was found.
         at: u64,
-        /// Kind of damage.
+        /// Description of the damage.
         what: String,
     },
 }
@@ -277,12 +278,12 @@ pub enum Next {
     End(Summary),
 }
 
-/// Reader of a backup. It trusts no content before its checksum was verified, and uses memory for
-/// one chunk.
+/// Reader of a backup. It uses content only after verifying its checksum, and needs memory for one
+/// chunk.
 pub struct Reader<R> {
     from: R,
     header: Header,
-    /// Number of bytes of the file read.
+    /// Number of bytes read from the file.
     bytes: u64,
     hash: Xxh3,
     stream: u64,
@@ -337,12 +338,11 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// Returns the header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Returns the number of bytes of the file read.
+    /// Returns the number of bytes read from the file.
     pub fn position(&self) -> u64 {
         self.bytes
     }
@@ -370,7 +370,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads the next bytes of the snapshot's stream, or of byte streams after it, into `content`.
-    /// At the end, reads the trailer instead; then the file is complete.
+    /// At the end, verifies the trailer instead; then the file is complete.
     pub fn next(&mut self, content: &mut Vec<u8>) -> Result<Next, Bad> {
         let mut length = [0; 4];
         self.fill(&mut length)?;

@@ -1,10 +1,10 @@
 //! The snapshot with which a new cluster of one node begins, made from a backup ([restore-1]).
 //!
-//! The service's items stay the same, except for one that an operator may replace. All else is new:
-//! the cluster, its only node with an id that the old group never assigned, a configuration in
-//! which this node votes alone, and an era far above the old ones. All sessions end. Session ids
-//! are slots, so the new group begins at a slot far above any that the old one can reach: an old
-//! session is never taken for one of the new group ([session-1]).
+//! The service's items are unchanged, except for one that an operator may replace. Everything else
+//! is new: the cluster, its only node with an id that the old group never assigned, a configuration
+//! in which this node is the only voter, and an era far above the old ones. All sessions end.
+//! Session ids are slots, so the new group begins at a slot far above any that the old group can
+//! reach: an old session is never mistaken for one of the new group ([session-1]).
 
 use std::{fmt, io::Read, ops::Range};
 
@@ -39,11 +39,12 @@ use crate::{
     },
 };
 
-/// Distance of a new group's era from the old one's ([era-10]).
+/// Distance between the eras of the old group and the new one ([era-10]).
 const ERAS_BETWEEN: u32 = 1 << 16;
-/// Bits of a range of slots reserved for one group's sessions: more than a group uses in years.
+/// Size in bits of the range of slots reserved for one group's sessions: more than a group uses in
+/// years.
 const SPACE_BITS: u32 = 40;
-/// Number of ranges among which a new group chooses at random, so that two groups made from one
+/// Number of ranges among which a new group chooses at random, so that two groups founded from one
 /// backup differ.
 const SPACES: u128 = 1 << 10;
 /// Number of the first part of the first snapshot.
@@ -60,14 +61,16 @@ pub struct NewGroup {
     pub at: Slot,
     /// Address of the node for peers.
     pub peer: String,
-    /// Name of the service's store: the backup's, or another one that accepts the same items.
+    /// Name of the service's store, which is the one in the backup or another that accepts the same
+    /// items.
     pub store: String,
     /// Service item to replace, and its replacement.
     pub replaced: Option<(Vec<u8>, Vec<u8>)>,
     eras: Eras,
 }
 
-/// Reason why no new cluster can be made from a backup: the numbers named here are used up.
+/// Error returned if no new cluster can be founded from the backup, because the numbers named here
+/// are used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted(&'static str);
 
@@ -80,7 +83,7 @@ impl fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl NewGroup {
-    /// Derives a new cluster with the given random id from a backup.
+    /// Derives the identity of a new cluster with the given random id from a backup.
     pub fn of(checked: &Checked, cluster: u128, peer: &str) -> Result<Self, Exhausted> {
         let Checked { header, table, eras, .. } = checked;
         let highest = eras.ids().last().map_or(0, |id| id.node.0);
@@ -96,7 +99,7 @@ impl NewGroup {
         let identity =
             Identity { node, incarnation: Member::first(node.0).incarnation, spent: false };
         let era = Era(era.ok_or(Exhausted("eras"))?);
-        // The era before is unused: the new cluster has never used a ballot of it.
+        // The preceding era is unused: no ballot of it exists in the new cluster.
         let eras = Eras::restored(era, at, alone.clone(), Some(alone), vec![identity])
             .map_err(|_| Exhausted("eras"))?;
         let (peer, store) = (peer.to_owned(), header.store.clone());
@@ -109,13 +112,13 @@ fn fresh_slot(old: Slot, cluster: u128) -> Option<Slot> {
     let by_chance = u64::try_from(cluster % SPACES).ok()?;
     let space = (old.0 >> SPACE_BITS).checked_add(2 + by_chance)?;
     let at = space.checked_mul(1 << SPACE_BITS)?;
-    // A later restore must find slots above.
+    // Leave slots above this one for a later restore.
     (at < u64::MAX >> 1).then_some(Slot(at))
 }
 
-/// One or more blocks of a part of the new snapshot.
+/// One or more blocks of a part file of the new snapshot.
 pub struct Part<'a> {
-    /// Position of the bytes.
+    /// Position of the bytes in the snapshot's files.
     pub at: Position,
     /// Length of the file that contains the bytes.
     pub file_bytes: u64,
@@ -128,17 +131,17 @@ pub struct Part<'a> {
 pub struct Founded {
     /// First slot.
     pub at: Slot,
-    /// Encoded note of the replica, stored with the log's start.
+    /// Encoded note of the replica, stored with the start of the log.
     pub note: Vec<u8>,
-    /// Header of the backup.
+    /// Header of the backup from which the cluster was founded.
     pub header: Header,
 }
 
 /// Callback that stores bytes of an inner stream, starting at a position.
 pub type Keep<'a, E> = dyn FnMut(StreamName, u64, &[u8]) -> Result<(), E> + 'a;
 
-/// Reads the backup once more and cuts the new snapshot into parts, which it passes to `write`;
-/// passes the bytes of byte streams to `keep`. None of it is valid until this returns without
+/// Reads the backup once more, splits the new snapshot into parts and passes each to `write`.
+/// Passes the bytes of byte streams to `keep`. The output is valid only if the call returns without
 /// error.
 ///
 /// Streams keep their names, their inner streams and their starts. The owners of the inner streams
@@ -156,7 +159,7 @@ pub fn founded<R: Read, E: From<Bad>>(
     let mut bytes = Vec::new();
     let header = StreamHeader { cluster: group.cluster, at: group.at, eras: group.eras.clone() };
     Item::Header(&header.encode()).encode(&mut bytes);
-    // Nodes of the new group compare their applied state from here on.
+    // Nodes of the new group compare their digests from here on.
     Item::Meta(DIGEST_KEY, &0_u64.to_le_bytes()).encode(&mut bytes);
     // [level-10] The retained data may need the old group's level.
     let table = Group::founded([(group.node, group.peer.clone())]).at_level(checked.level());
@@ -189,9 +192,10 @@ pub fn founded<R: Read, E: From<Bad>>(
                     let other = group.replaced.as_ref().filter(|(old, _)| old == own);
                     Item::Service(other.map_or(own, |(_, new)| new.as_slice())).encode(&mut bytes);
                 }
-                // Users without access to the old group have no access to its data here.
+                // The old group's access rules stay in force: only its users may access the data
+                // here.
                 Item::Meta(key, _) if key == access::KEY => item.encode(&mut bytes),
-                // [time-1] Deadlines that had passed in the old group have passed here.
+                // [time-1] Deadlines that had passed in the old group remain passed here.
                 Item::Meta(key, _) if key == TIME_KEY => item.encode(&mut bytes),
                 Item::Meta(..) | Item::Header(_) => {}
             }
@@ -208,8 +212,8 @@ pub fn founded<R: Read, E: From<Bad>>(
     Ok(Founded { at: group.at, note: note.encode(), header: checked.header.clone() })
 }
 
-/// Assigns bytes of byte streams to the kept ranges, in order. Returns `None` if bytes are left
-/// over.
+/// Assigns bytes of byte streams to the retained ranges, in order. Returns `None` if bytes are left
+/// over after the last range.
 fn hand_out<E>(
     mut bytes: &[u8],
     current: &mut Option<(StreamName, Range<u64>)>,
@@ -233,7 +237,7 @@ fn hand_out<E>(
     Ok(Some(()))
 }
 
-/// Cuts a stream into sealed chunks.
+/// Splits a stream into sealed chunks.
 struct Cutter {
     at: Slot,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! A node's own snapshot, whose files stay while a reader holds it.
+//! A node's own snapshot, whose files are not deleted while a reader holds it.
 
 use std::{fmt, io, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::snapshots::{
     stream::{Item, Items, Malformed},
 };
 
-/// Reader of a node's files, used by another thread than the node's.
+/// Reader of a node's files from another thread.
 pub trait Parts {
     /// Fills the buffer with the bytes at this position.
     ///
@@ -22,12 +22,13 @@ pub trait Parts {
     fn read(&mut self, at: Position, buffer: &mut [u8]) -> io::Result<()>;
 }
 
-/// Reader of the bytes of byte streams, used by another thread than the node's.
+/// Reader of the bytes of byte streams from another thread.
 pub trait StreamBytes {
     /// Extends the hold on the bytes while another part of the backup is read.
     ///
     /// # Errors
-    /// The hold has ended.
+    ///
+    /// The hold has expired.
     fn stay(&mut self) -> io::Result<()>;
 
     /// Reads at least one and at most `bytes_max` bytes of this stream, starting at `position`.
@@ -37,12 +38,12 @@ pub trait StreamBytes {
     fn read(&mut self, stream: StreamName, position: u64, bytes_max: usize) -> io::Result<Vec<u8>>;
 }
 
-/// Reason why a snapshot cannot be read.
+/// Reason why a held snapshot cannot be read.
 #[derive(Debug)]
 pub enum Unreadable {
     /// The system reported an error.
     Io(io::Error),
-    /// The content is damaged; a description follows.
+    /// The content is damaged as described.
     Damaged(String),
 }
 
@@ -57,7 +58,8 @@ impl fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// A snapshot whose files the node keeps until this value is dropped, even if it has a newer one.
+/// A snapshot whose files the node does not delete until this value is dropped, even if there is a
+/// newer snapshot.
 #[derive(Debug)]
 pub struct Held {
     manifest: Manifest,
@@ -70,7 +72,7 @@ impl Held {
         Self { manifest, hold, next: 0 }
     }
 
-    /// Returns the snapshot's slot: it is the state after all slots below.
+    /// Returns the slot of the snapshot, which is the state after all slots below it.
     pub fn at(&self) -> Slot {
         self.manifest.at
     }
@@ -90,8 +92,8 @@ impl Held {
         self.next = 0;
     }
 
-    /// Returns the next bytes of the snapshot's stream; `None` at its end. Uses memory for one
-    /// chunk, whatever the snapshot's size.
+    /// Returns the next bytes of the snapshot's stream; `None` at its end. Buffers at most one
+    /// chunk, whatever the size of the snapshot.
     pub fn next(&mut self, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
         let content = self.read_at(self.next, parts)?;
         self.next += content.as_ref().map_or(0, |content| content.len() as u64);

@@ -210,7 +210,7 @@ fn none(_: StreamName, _: u64, _: &[u8]) -> Result<(), Bad> {
 }
 
 /// [restore-1] A new cluster has a new id from the counter, no sessions, and the same service items
-/// but for one that is replaced.
+/// except one that is replaced.
 #[test]
 fn a_new_cluster_begins_with_the_data_and_nothing_else_of_the_old_one() {
     let file = sample();
@@ -288,7 +288,7 @@ fn users_come_along_and_nonsense_in_their_place_does_not() {
     assert!(checked(&with_users(b"nonsense")).is_err());
 }
 
-/// Two clusters made from one backup, and the old one, have sessions of different names.
+/// Two clusters founded from one backup, and the old one, have sessions with different names.
 #[test]
 fn clusters_made_of_one_backup_have_name_spaces_of_their_own() {
     let checked = checked(&sample()).unwrap();
@@ -320,7 +320,7 @@ fn another_backup_than_was_checked_is_refused() {
     assert!(founded(&file[..], &first, &group, &mut write, &mut none).is_ok());
 }
 
-/// The format does not change without a new version; `docs/spec/snapshot.md` has the table.
+/// The format changes only with a new version; `docs/spec/snapshot.md` has the table.
 #[test]
 fn the_bytes_of_a_backup_stay_the_same() {
     let header = header_of(b"abc");
@@ -445,7 +445,7 @@ fn streams_that_are_cut_flipped_or_miscounted_are_refused() {
     }
 }
 
-/// Format 2 does not change without a new version either.
+/// Format 2 also changes only with a new version.
 #[test]
 fn the_bytes_of_a_backup_with_streams_stay_the_same() {
     let mut header = header_of(b"abc");

@@ -1,8 +1,9 @@
 //! Repair of decided slots that cannot be read back from the log: they are fetched from peers and
 //! recorded again ([disk-8]).
 //!
-//! The core decided these slots in this process and requests nothing below `decided_to`, so the
-//! requests are made here. Slots that the log lost before the start are learned again by the core.
+//! The core decided these slots in this process and requests no slots below `decided_to`, so this
+//! module makes the requests. Slots that the log lost before the start are learned again by the
+//! core.
 
 use quorate_core::{
     node_id::NodeId,
@@ -121,7 +122,8 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
-    /// [disk-8] Missing slots are requested, from one peer after the other, until they are back.
+    /// [disk-8] Missing slots are requested from one peer after another until they are in the log
+    /// again.
     #[test]
     fn missing_slots_are_asked_for_until_they_are_back() {
         let mut repair = Repair::new(10);

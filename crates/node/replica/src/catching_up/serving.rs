@@ -11,25 +11,25 @@ use quorate_core::{
 /// Slots and payloads to send to each peer.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
-    /// Slots to send to each peer. A peer's newest request replaces the older one, since the peer
+    /// Slots to send to each peer. A peer's newest request replaces its older one, since the peer
     /// knows its own position best.
     ranges: BTreeMap<NodeId, SlotRange>,
-    /// Payloads that peers requested and that are not in memory.
+    /// Peers' requests for payloads that are not in memory.
     payloads: VecDeque<(NodeId, Value, Slot)>,
-    /// Peer served last; the next one in order follows.
+    /// Peer served last; the next turn starts after it.
     last: NodeId,
 }
 
 impl Serving {
-    /// Queues slots that a peer needs, all of them decided here.
+    /// Queues slots, all of them decided here, to be sent to a peer.
     pub(crate) fn start(&mut self, to: NodeId, range: SlotRange) {
         if !range.is_empty() {
             self.ranges.insert(to, range);
         }
     }
 
-    /// Queues a peer's request for a payload that was proposed in this slot; returns `false` if the
-    /// queue is full.
+    /// Queues a peer's request for the payload of a value that was proposed in this slot. Returns
+    /// `false` if the queue is full.
     pub(crate) fn want_payload(
         &mut self,
         to: NodeId,
@@ -75,8 +75,8 @@ impl Serving {
         }
     }
 
-    /// Drops the slots queued for a peer that disconnected or cannot be served; it will repeat its
-    /// request.
+    /// Drops the slots queued for a peer that disconnected or cannot be served. The peer will
+    /// repeat its request.
     pub(crate) fn stop(&mut self, node: NodeId) {
         self.ranges.remove(&node);
         self.payloads.retain(|(to, ..)| *to != node);

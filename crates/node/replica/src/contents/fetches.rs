@@ -1,4 +1,4 @@
-//! Requests for bytes that this node lacks, sent to one peer after the other until one delivers
+//! Requests for bytes that this node lacks, sent to one peer after another until one delivers them
 //! ([value-4]).
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use quorate_core::{
     value::{StreamName, Value},
 };
 
-/// Maximum number of values whose bytes are fetched at a time. The core repeats requests that it
+/// Maximum number of values whose bytes are fetched concurrently. The core repeats requests that it
 /// still needs.
 const OPEN_MAX: usize = 1024;
 
@@ -18,15 +18,16 @@ const OPEN_MAX: usize = 1024;
 struct Fetch {
     /// Missing slots; never empty.
     range: SlotRange,
-    /// Peer expected to have the bytes, asked first; `asked` then counts through the others.
+    /// Peer expected to have the bytes, which receives the first request; `asked` then counts
+    /// through the other peers.
     first: NodeId,
     asked: usize,
     ask_at: Time,
 }
 
 impl Fetch {
-    /// Adds missing slots. If the value has the same bytes in every slot, the latest slot stands
-    /// for all.
+    /// Adds missing slots. If the value has the same bytes in every slot, only the latest slot is
+    /// stored.
     fn extend(&mut self, range: SlotRange, spans: bool) {
         if spans {
             self.range.from = self.range.from.min(range.from);
@@ -44,7 +45,7 @@ pub(super) struct Fetches {
     retry_ms: u64,
 }
 
-/// A request to a peer.
+/// A request for bytes, to be sent to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PeerRequest {
     pub(super) to: NodeId,
@@ -57,8 +58,8 @@ impl Fetches {
         Self { open: BTreeMap::new(), retry_ms }
     }
 
-    /// Starts fetching the value's bytes in these slots; `from` should have them. With `patience`
-    /// they may be in flight: the first request waits for the retry interval.
+    /// Starts fetching the value's bytes in these slots; `from` should have them. With `patience`,
+    /// the bytes may be in flight, so the first request is sent after the retry interval.
     pub(super) fn start(
         &mut self,
         now: Time,
@@ -86,7 +87,7 @@ impl Fetches {
     }
 
     /// Records that the bytes for slots of this value below `to` are available. If they were
-    /// requested, the rest is requested immediately from the same peer.
+    /// requested, requests the rest immediately from the same peer.
     pub(super) fn found(&mut self, now: Time, value: &Value, to: Slot) {
         if let Some(fetch) = self.open.get_mut(value) {
             fetch.range.from = fetch.range.from.max(to);
@@ -115,8 +116,8 @@ impl Fetches {
         values.take_while(same).collect()
     }
 
-    /// Handles a peer that does not have the bytes: asks the next one immediately, unless all peers
-    /// have answered so.
+    /// Handles the response of a peer that does not have the bytes. Sends the request to the next
+    /// peer immediately, unless all peers have given this response.
     pub(super) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
         if let Some(fetch) = self.open.get_mut(value)
             && !fetch.asked.is_multiple_of(peers.max(1))
@@ -134,8 +135,8 @@ impl Fetches {
         });
     }
 
-    /// Appends the requests that are due to `questions`, each for a connected peer. Without a peer
-    /// they are postponed.
+    /// Appends the requests that are due to `questions`, each for a connected peer. Without
+    /// connected peers they are postponed.
     pub(super) fn due(&mut self, now: Time, peers: &[NodeId], questions: &mut Vec<PeerRequest>) {
         for (value, fetch) in &mut self.open {
             if fetch.ask_at > now {
@@ -152,7 +153,7 @@ impl Fetches {
         }
     }
 
-    /// Returns when the next request is due.
+    /// Returns when the next request is due, if any.
     pub(super) fn wake_at(&self) -> Option<Time> {
         self.open.values().map(|fetch| fetch.ask_at).min()
     }
@@ -183,7 +184,7 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
-    /// [value-4] The peer expected to have the bytes is asked first, then all in turn.
+    /// [value-4] The peer expected to have the bytes is asked first, and then all peers in turn.
     #[test]
     fn peers_are_asked_in_turn_until_one_delivers() {
         let mut fetches = Fetches::new(10);
@@ -223,8 +224,8 @@ mod tests {
         assert_eq!(fetches.wanted(&BATCH), None);
     }
 
-    /// Bytes in flight are requested only when they are late; content of one stream is found among
-    /// all.
+    /// Bytes in flight are requested only if they are late. The content of one stream is found
+    /// among all content.
     #[test]
     fn bytes_that_are_on_their_way_are_waited_for() {
         let content = |number, offset| Value::Content {
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(fetches.of_stream(second), [content(2, 0), content(2, 9)]);
     }
 
-    /// Adjacent runs become one; only missing bytes are requested.
+    /// Adjacent runs become one, and only missing bytes are requested.
     #[test]
     fn only_what_is_missing_of_a_run_is_asked_for() {
         let content = Value::Content { stream: StreamName::default(), offset: 1 };

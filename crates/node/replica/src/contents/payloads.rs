@@ -1,4 +1,4 @@
-//! Payloads by batch name: those that open slots need, and the most recent others, within a bound,
+//! Payloads by batch name: those that open slots need, and a bounded number of bytes of recent ones
 //! for slow followers.
 //!
 //! A payload is pinned by each slot in which it was proposed or decided and that is not applied
@@ -28,7 +28,7 @@ struct Held {
 /// Payloads of batches, pinned or recent.
 pub(crate) struct Payloads {
     held: HashMap<BatchName, Held>,
-    /// Batches pinned by each slot: few, one for each value that some ballot proposed there.
+    /// Batches pinned by each slot. There are few: one for each value that a ballot proposed there.
     pins: BTreeMap<Slot, Vec<BatchName>>,
     recent: BTreeMap<u64, BatchName>,
     stamp: u64,
@@ -57,8 +57,8 @@ impl Payloads {
         self.pinned_bytes == 0 || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max
     }
 
-    /// Returns whether slots that wait for earlier ones have capacity for `more` bytes: they may
-    /// use half of it.
+    /// Returns whether slots after a gap have capacity for `more` bytes. They may use half of the
+    /// total.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
         self.pinned_bytes == 0
             || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max / 2
@@ -72,8 +72,8 @@ impl Payloads {
         self.held.contains_key(name)
     }
 
-    /// Stores a payload whose name was checked. The newest unpinned payload stays, however large:
-    /// the caller is about to vote for it.
+    /// Stores a payload whose name was checked. The newest unpinned payload is never dropped,
+    /// however large, because the caller is about to vote for it.
     pub(crate) fn insert(&mut self, name: BatchName, payload: Payload) {
         let Entry::Vacant(vacant) = self.held.entry(name) else {
             return;
@@ -86,9 +86,9 @@ impl Payloads {
         self.shrink();
     }
 
-    /// Pins a batch that was proposed in an open slot. Ignored if its payload is not stored.
+    /// Pins a batch that was proposed in an open slot. Has no effect if the payload is not stored.
     pub(crate) fn pin(&mut self, slot: Slot, name: BatchName) {
-        // This runs two or three times per slot, and looking into the pins is cheapest.
+        // This runs two or three times per slot, and a look-up in the pins is cheapest.
         let pinned = self.pins.get(&slot);
         if pinned.is_some_and(|pinned| pinned.contains(&name)) {
             return;
@@ -105,8 +105,8 @@ impl Payloads {
         held.pins += 1;
     }
 
-    /// Handles a decision on this batch, or on a value without bytes: the slot needs no other
-    /// payload.
+    /// Handles the decision on this batch, or on a value without bytes (`None`): the slot no longer
+    /// needs other payloads.
     pub(crate) fn decided(&mut self, slot: Slot, name: Option<BatchName>) {
         if self.pins.get(&slot).map(Vec::as_slice) == name.as_ref().map(std::slice::from_ref) {
             return;
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!((payloads.pinned_bytes, payloads.recent_bytes), (0, 20));
     }
 
-    /// Until a value is decided in it, a slot pins every batch that a ballot proposed there.
+    /// Until a value is decided in a slot, the slot pins every batch that a ballot proposed there.
     #[test]
     fn slot_pins_all_that_was_proposed_and_then_what_was_decided() {
         let mut payloads = Payloads::new(100, 0);

@@ -1,10 +1,11 @@
 //! Bytes of streams by ⟨stream, position⟩, from their arrival until they are applied ([stream-3]).
 //!
-//! Bytes are sent by the owner, before or after the descriptors that give them slots, and may
-//! arrive again. Whole units may be placed in the store of streams, so that a record need not
-//! contain them ([disk-5]); while that write is in flight they count for no vote. The bytes stored
-//! of a stream are bounded: positions within two windows after the last applied one. Bytes that do
-//! not fit count as lost; the owner offers them again, or they are fetched from a peer.
+//! The owner sends the bytes, before or after the descriptors that assign them slots, and the bytes
+//! may arrive more than once. Whole units may be placed in the store of streams, so that a record
+//! need not contain them ([disk-5]); while that write is in flight they count for no vote. The
+//! number of stored bytes per stream is bounded: only positions within two windows after the last
+//! applied one are stored. Bytes that do not fit are treated as lost: the owner offers them again,
+//! or they are fetched from a peer.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,22 +15,22 @@ use quorate_stream::store::Ranges;
 
 use crate::payload::Payload;
 
-/// Bytes of one stream that are available.
+/// The available bytes of one stream.
 #[derive(Debug, Default)]
 struct Run {
-    /// Stored bytes by their first position, without overlaps.
+    /// Bytes in memory by their first position, without overlaps.
     pieces: BTreeMap<u64, Payload>,
     /// First position that is not applied.
     next: u64,
-    /// Positions on stable storage, in the store of streams.
+    /// Positions on stable storage in the store of streams.
     placed: Ranges,
     /// Positions that are being written to the store of streams.
     placing: Ranges,
-    /// Positions below were recorded with their bytes, or handed out to be placed.
+    /// End of the positions that were recorded with their bytes or returned for placing.
     settled: u64,
 }
 
-/// Whole units to be placed.
+/// One or more whole units that may be placed.
 #[derive(Debug)]
 pub(crate) struct Units {
     /// Position of the first byte.
@@ -45,7 +46,7 @@ impl Units {
     }
 }
 
-/// Storage that has available bytes.
+/// Where available bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BytesLocation {
     /// On stable storage, in the store of streams.
@@ -61,8 +62,8 @@ impl Run {
         (position - from < payload.len() as u64).then_some((*from, payload))
     }
 
-    /// Returns where the bytes at `position` are, and up to which position they are there. Placed
-    /// bytes take precedence over bytes in memory.
+    /// Returns where the byte at `position` is stored, and the end, at most `most`, of the bytes
+    /// stored there without a gap. Placed bytes take precedence over bytes in memory.
     fn first(&self, position: u64, most: u64) -> Option<(u64, BytesLocation)> {
         let placed = self.placed.end_of(position);
         if placed > position {
@@ -78,7 +79,8 @@ impl Run {
         (end > position).then_some((end.min(most), BytesLocation::Memory))
     }
 
-    /// Returns the end of the available bytes without a gap from `position` on.
+    /// Returns the end, at most `most`, of the bytes that are available without a gap from
+    /// `position` on.
     fn here_to(&self, position: u64, most: u64) -> u64 {
         let mut end = position;
         while end < most
@@ -89,8 +91,8 @@ impl Run {
         end.min(most)
     }
 
-    /// Returns the end of the bytes without a gap from `position` on that a record may mention now:
-    /// it stops before bytes in flight to the store.
+    /// Returns the end, at most `most`, of the bytes without a gap from `position` on that a record
+    /// may refer to now. It stops before bytes in flight to the store.
     fn held_to(&self, position: u64, most: u64) -> u64 {
         let placing = self.placing.next(position);
         self.here_to(position, placing.map_or(most, |placing| placing.min(most)))
@@ -101,7 +103,7 @@ impl Run {
     }
 }
 
-/// Bytes of all streams.
+/// Stored bytes of all streams.
 #[derive(Debug)]
 pub(crate) struct Runs {
     streams: BTreeMap<StreamName, Run>,
@@ -111,21 +113,21 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Creates an empty store of at most `bytes_max` bytes in all, and of at most twice the owner's
+    /// Creates an empty store with a total limit of `bytes_max`, and a limit of twice the owner's
     /// `window` per stream.
     pub(crate) fn new(bytes_max: usize, window: usize) -> Self {
         Self { streams: BTreeMap::new(), bytes: 0, bytes_max, window: window as u64 }
     }
 
-    /// Returns the number of bytes above the limit for streams, stored because open slots needed
-    /// them.
+    /// Returns the number of bytes above the limit for streams, which are stored because open slots
+    /// needed them.
     pub(crate) fn excess_bytes(&self) -> usize {
         self.bytes.saturating_sub(self.bytes_max)
     }
 
-    /// Stores those bytes that fit and are not stored yet, sent without a request; returns whether
-    /// any were stored. The next bytes of a stream that is `open` always fit, since only they free
-    /// space.
+    /// Stores bytes that were sent without a request, as far as they fit and are not stored yet.
+    /// Returns whether any were stored. The next bytes of a stream that is `open` always fit, since
+    /// only they free space.
     pub(crate) fn put(
         &mut self,
         stream: StreamName,
@@ -135,8 +137,8 @@ impl Runs {
     ) -> bool {
         let known = self.streams.get(&stream);
         let next = known.map_or(0, |run| run.next);
-        // An owner knows first which slots are decided, and is ahead of the others by at most its
-        // window.
+        // The owner learns first which slots are decided, and is ahead of the other nodes by at
+        // most its window.
         let limit = next.saturating_add(2 * self.window);
         let full = self.bytes + payload.len() > self.bytes_max;
         if full && !(open && position <= next) {
@@ -145,7 +147,7 @@ impl Runs {
         self.put_below(stream, position, payload, limit)
     }
 
-    /// Stores those bytes that are not stored yet: open slots need them, and the caller has checked
+    /// Stores the bytes that are not stored yet. Open slots need them, and the caller has checked
     /// the capacity.
     pub(crate) fn put_needed(&mut self, stream: StreamName, position: u64, payload: &Payload) {
         self.put_below(stream, position, payload, u64::MAX);
@@ -186,8 +188,8 @@ impl Runs {
     }
 
     /// [disk-5] Returns the end, at most `most`, of the stream's bytes without a gap from
-    /// `position` on that a record may mention: bytes in memory that are not in flight to the
-    /// store, and bytes on stable storage there.
+    /// `position` on that a record may refer to: bytes in memory that are not in flight to the
+    /// store, and bytes on stable storage in the store.
     pub(crate) fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let run = self.streams.get(&stream);
         run.map_or(position, |run| run.held_to(position, most))
@@ -200,8 +202,8 @@ impl Runs {
         run.map_or(position, |run| run.here_to(position, most))
     }
 
-    /// Returns where the first of these positions is stored, and up to which position; `None` if it
-    /// is not available.
+    /// Returns where the first of these positions is stored, and the end of the bytes stored there;
+    /// `None` if it is not available.
     pub(crate) fn first(
         &self,
         stream: StreamName,
@@ -211,9 +213,9 @@ impl Runs {
         run.first(positions.start, positions.end)
     }
 
-    /// Returns the next whole units of `unit` bytes that are in memory and may be placed, since
-    /// none of their bytes was recorded. Each is returned once, together with those adjacent in the
-    /// same payload and the same `chunk` of the store.
+    /// Returns the next whole units of `unit` bytes that are in memory and may be placed because
+    /// none of their bytes was recorded. Each unit is returned once, together with its neighbours
+    /// in the same payload and the same `chunk` of the store.
     pub(crate) fn next_units(
         &mut self,
         stream: StreamName,
@@ -237,7 +239,7 @@ impl Runs {
             run.settled = to;
             return Some(units);
         }
-        // The unit is spread over several pieces.
+        // The unit is split over several pieces.
         run.settled = from + unit;
         let payload = self.get(stream, &(from..from + unit))?;
         Some(Units { from, within: 0..payload.len(), payload })
@@ -270,7 +272,7 @@ impl Runs {
     }
 
     /// Clears all marks of bytes in flight to the store, so that no vote waits for them. Returns
-    /// the streams that had marked bytes.
+    /// the streams that had such marks.
     pub(crate) fn place_nothing(&mut self) -> Vec<StreamName> {
         let placing = self.streams.iter_mut();
         let placing = placing.filter(|(_, run)| !run.placing.is_empty());
@@ -281,14 +283,14 @@ impl Runs {
         placing.map(nothing).collect()
     }
 
-    /// Records that the log has the bytes at positions below `position`.
+    /// Records that the log contains the bytes at positions below `position`.
     pub(crate) fn recorded(&mut self, stream: StreamName, position: u64) {
         if let Some(run) = self.streams.get_mut(&stream) {
             run.settled = run.settled.max(position);
         }
     }
 
-    /// Returns the bytes at these positions, if all are in memory: without a copy if they are
+    /// Returns the bytes at these positions if all are in memory. They are not copied if they are
     /// exactly one piece.
     pub(crate) fn get(&self, stream: StreamName, positions: &Range<u64>) -> Option<Payload> {
         let run = self.streams.get(&stream)?;
@@ -309,7 +311,7 @@ impl Runs {
         Some(Payload::new(bytes))
     }
 
-    /// Returns the bytes of the piece that contains `position`, from there on.
+    /// Returns the bytes from `position` to the end of the piece that contains it.
     pub(crate) fn piece(&self, stream: StreamName, position: u64) -> Option<Payload> {
         let (from, payload) = self.streams.get(&stream)?.piece(position)?;
         if from == position {
@@ -319,7 +321,8 @@ impl Runs {
         Some(Payload::new(payload[part..].to_vec()))
     }
 
-    /// Records that positions below `next` are applied: they are not read from memory again.
+    /// Records that positions below `next` are applied, so that they are not read from memory
+    /// again.
     pub(crate) fn applied(&mut self, stream: StreamName, next: u64) {
         let run = self.streams.entry(stream).or_default();
         run.next = run.next.max(next);
@@ -332,8 +335,8 @@ impl Runs {
         }
     }
 
-    /// Drops bytes below `position`, which are in the log: this node applies nothing now, and needs
-    /// the memory.
+    /// Drops bytes below `position`, which are in the log, to free memory while this node applies
+    /// nothing.
     pub(crate) fn drop_below(&mut self, stream: StreamName, position: u64) {
         let Some(run) = self.streams.get_mut(&stream) else {
             return;
@@ -346,14 +349,14 @@ impl Runs {
         self.forget_if_empty(stream);
     }
 
-    /// Drops a stream to which nothing more is applied.
+    /// Drops a stream that accepts no more bytes.
     pub(crate) fn forget(&mut self, stream: StreamName) {
         if let Some(run) = self.streams.remove(&stream) {
             self.bytes -= run.pieces.values().map(|piece| piece.len()).sum::<usize>();
         }
     }
 
-    /// Retains only the streams that are still applied to.
+    /// Retains only the streams for which `keep` returns `true`.
     pub(crate) fn retain(&mut self, keep: impl Fn(StreamName) -> bool) {
         let gone: Vec<_> = self.streams.keys().copied().filter(|s| !keep(*s)).collect();
         for stream in gone {
@@ -377,7 +380,7 @@ mod tests {
 
     const S: StreamName = StreamName { owner: NodeId(1), boot: 1, number: 1 };
 
-    /// Returns the byte at a position, chosen so that mixed-up positions show.
+    /// Returns a test byte that depends on its position, so that misplaced bytes are detected.
     fn byte(position: u64) -> u8 {
         u8::try_from(position % 251).unwrap()
     }

@@ -9,15 +9,15 @@ use quorate_core::{
 use super::{As, Ended, Known};
 
 /// A request to the group, accepted by any node unless noted. Only the leader knows which nodes are
-/// alive and how far each one is. It immediately refuses a request that would have to wait, and
-/// continues requests accepted by other nodes once they can proceed.
+/// alive and how far each one has progressed. It immediately refuses a request that would have to
+/// wait, and continues requests that other nodes accepted once they can proceed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Assigns an id to a folder, the same one each time the folder asks ([join-2]).
+    /// Assigns an id to a folder. Repeated requests return the same id ([join-2]).
     Join {
-        /// Random number that the folder has chosen and stored.
+        /// Random number that the folder chose and stored.
         nonce: u64,
-        /// Id that was reserved for the node.
+        /// Id that was reserved for the node, if any.
         node: Option<NodeId>,
         /// Address where the node listens for peers.
         peer: String,
@@ -31,12 +31,12 @@ pub enum Ask {
         /// Role that the node is to take.
         role: As,
     },
-    /// Gives the node a vote, if it is caught up.
+    /// Makes the node a voter, if it is caught up.
     Promote(NodeId),
     /// Makes a voter a learner.
     Demote(NodeId),
-    /// Makes a voter an auxiliary, which gets no values while the others suffice, or a full replica
-    /// again ([aux-1]).
+    /// Makes a voter an auxiliary, which receives no values while the other voters suffice, or a
+    /// full replica again ([aux-1]).
     Auxiliary(NodeId, bool),
     /// Sets the quorum rule.
     Quorum(QuorumRule),
@@ -51,13 +51,13 @@ pub enum Ask {
         /// Node that takes over the weight.
         new: NodeId,
     },
-    /// Sets the node's priority as leader: leadership moves to the highest.
+    /// Sets the node's priority as leader. Leadership moves to the node with the highest priority.
     Priority(NodeId, u32),
     /// Changes the address where the node listens for peers.
     Address(NodeId, String),
     /// Raises the group to the next level ([level-5]). Accepted by the leader only.
     Raise,
-    /// Ends the plan in progress; finished steps stay.
+    /// Cancels the plan in progress. Finished steps are not undone.
     Cancel,
     /// Changes users and their permissions.
     Users(quorate_access::Command),
@@ -78,7 +78,7 @@ impl Ask {
     }
 }
 
-/// A step of a plan.
+/// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Change made by the step, as text for operators.
@@ -87,25 +87,25 @@ pub struct Step {
     pub weights: Vec<(Member, u32)>,
 }
 
-/// Outcome of a request.
+/// Outcome of a request to the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Id that was assigned, now or earlier.
+    /// Id of the node, which was assigned now or earlier.
     Node(NodeId),
     Done,
-    /// The request had no effect, since its result was already in place.
+    /// The request had no effect because its result was already in place.
     Already,
-    /// Steps of the plan with this id, which is in progress; `None` if the caller asked only for
-    /// the steps.
+    /// Steps of the plan with this id, which is in progress. The id is `None` if the caller only
+    /// requested the steps.
     Planned(Option<u64>, Vec<Step>),
 }
 
 /// Reason why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Code for programs.
+    /// Machine-readable code.
     pub code: &'static str,
-    /// Message for people.
+    /// Human-readable message.
     pub message: String,
     /// Suggested action.
     pub hint: &'static str,
@@ -117,11 +117,11 @@ impl Refused {
     }
 }
 
-/// Nodes and their addresses, for the code that connects to them.
+/// Nodes and their addresses, for the code that connects to peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerTable {
     /// All nodes that have an id, including this one, with their addresses for peers; an address is
-    /// empty if it is not known.
+    /// empty if unknown.
     pub peers: Vec<(NodeId, String)>,
     /// Removed nodes, which may not connect ([member-1]).
     pub removed: Vec<NodeId>,
@@ -130,7 +130,7 @@ pub struct PeerTable {
 /// The group's members as applied by this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
-    /// Current era.
+    /// Current era, as applied by this node.
     pub era: Era,
     /// Nodes that have an id.
     pub nodes: Vec<Listed>,
@@ -138,48 +138,47 @@ pub struct Members {
     pub plan: Option<Underway>,
     /// Plan that ended last.
     pub last: Option<LastPlan>,
-    /// Removed nodes.
+    /// Nodes that were removed from the group permanently.
     pub removed: Vec<NodeId>,
 }
 
 /// A node with an id, in a list of members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Id of the node.
     pub node: NodeId,
     /// The node's entry in the table.
     pub known: Known,
-    /// Incarnation of the node that has weight, or was seen last.
+    /// Incarnation of the node that has weight; otherwise the one seen last.
     pub member: Member,
     /// Weight of its votes; 0 for a learner.
     pub weight: u32,
-    /// The configuration has the node as an auxiliary.
+    /// Whether the configuration has the node as an auxiliary.
     pub auxiliary: bool,
-    /// This node is in contact with it.
+    /// Whether this node is in contact with the listed node.
     pub connected: bool,
-    /// Number of slots that it is behind the leader; known only to the leader.
+    /// Number of slots by which the node lags behind the leader; known only to the leader.
     pub lag: Option<u64>,
 }
 
 /// A plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underway {
-    /// Number of the plan.
+    /// Id of the plan, which is the slot of the command that made it.
     pub id: u64,
     /// The operator's request.
     pub what: String,
     /// Remaining steps, as this node would plan them.
     pub steps: Vec<Step>,
-    /// Condition that the plan waits for; known only to the leader.
+    /// Condition for which the plan waits; known only to the leader.
     pub waits: Option<String>,
 }
 
 /// The plan that ended last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastPlan {
-    /// Outcome of the plan, and slot of its end.
+    /// Outcome of the plan, and the slot in which it ended.
     pub ended: Ended,
-    /// [era-9] Full replicas that form a quorum have everything up to the plan's last step, so a
-    /// node that left may be switched off and its data deleted.
+    /// [era-9] A quorum of full replicas has everything up to the plan's last step, so a node that
+    /// left may be switched off and its data deleted.
     pub settled: bool,
 }

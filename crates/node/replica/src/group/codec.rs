@@ -11,10 +11,10 @@ use super::{
 };
 use crate::fields::Fields;
 
-/// Format at level 8.
+/// Format of a table at level 8.
 const FORMAT: u8 = 1;
-/// Format above level 8: the level follows the format number. A release without levels refuses it
-/// ([level-8]).
+/// Format of a table above level 8, in which the level follows the format number. A release without
+/// levels refuses it ([level-8]).
 const FORMAT_WITH_LEVEL: u8 = 2;
 
 impl Group {

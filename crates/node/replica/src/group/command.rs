@@ -22,7 +22,7 @@ pub enum As {
     Voter,
     /// Member that learns decisions and has no weight.
     Learner,
-    /// Voter that gets no values while the others suffice ([aux-1]).
+    /// Voter that receives no values while the other voters suffice ([aux-1]).
     Auxiliary,
 }
 
@@ -42,14 +42,14 @@ impl As {
     }
 }
 
-/// A change of the table.
+/// A command that changes the group's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Assigns or reserves an id.
     Allocate {
-        /// Nonce of the folder that asks; `None` reserves an id for one that joins later.
+        /// Nonce of the folder that joins; `None` reserves an id for a folder that joins later.
         nonce: Option<u64>,
-        /// Id that was reserved for the node.
+        /// Id that was reserved for the node, if any.
         node: Option<NodeId>,
         /// Address where the node listens for peers.
         peer: String,
@@ -58,16 +58,14 @@ pub enum Command {
     },
     /// Changes a node's address.
     Address {
-        /// Id of the node.
         node: NodeId,
         /// Address where the node listens for peers.
         peer: String,
     },
     /// Sets a node's priority, which decides the leader if several nodes could lead.
     Priority {
-        /// Id of the node.
         node: NodeId,
-        /// Priority: the node with the highest leads.
+        /// Priority as leader. The node with the highest priority leads.
         priority: u32,
     },
     /// Starts a plan towards these weights, or renews the plan in progress.
@@ -76,16 +74,16 @@ pub enum Command {
         era: Era,
         /// Target weights.
         goal: Goal,
-        /// Changes of roles and of the rule, made once the weights are reached.
+        /// Changes of roles and of the quorum rule, made after the weights are reached.
         then: Vec<Change>,
         /// Nodes to remove from the group once they have no weight.
         leaving: Vec<NodeId>,
         /// The operator's request.
         what: String,
     },
-    /// Ends a plan; finished steps stay.
+    /// Cancels a plan. Finished steps are not undone.
     Cancel {
-        /// Number of the plan.
+        /// Id of the plan, which is the slot of the command that made it.
         plan: u64,
     },
 }
@@ -94,9 +92,9 @@ pub enum Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granted {
     Done,
-    /// The id assigned.
+    /// The id that was assigned or reserved.
     Node(NodeId),
-    /// The plan is in progress, with this number.
+    /// A plan with this id is in progress.
     Plan(u64),
 }
 
@@ -115,17 +113,18 @@ pub enum Denied {
     AddressTaken(NodeId),
     /// The folder belongs to this node, which was removed.
     Removed(NodeId),
-    /// No more ids can be assigned.
+    /// No more ids can be assigned, because the table is full.
     Full,
-    /// This plan is in progress.
+    /// Another plan, with this id, is in progress.
     UnderWay(u64),
-    /// The plan was made for another era than this current one: the members have changed meanwhile.
+    /// The plan was made for an era other than this one, which is current: the members have changed
+    /// since.
     OtherEra(Era),
     /// No valid steps lead to the plan's goal.
     Impossible,
     /// The plan to cancel is not in progress.
     NoSuchPlan,
-    /// The command was for the table of users, which refused it.
+    /// The command was for the table of users, which refused it for this reason.
     Users(quorate_access::Denied),
 }
 
@@ -256,7 +255,7 @@ pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
     out.extend_from_slice(&u64::to_be_bytes(number));
 }
 
-/// Decodes a reply.
+/// Decodes a reply; `None` if it is malformed.
 pub fn decode_reply(bytes: &[u8]) -> Option<Reply> {
     let mut fields = Fields(bytes);
     let (kind, number) = (fields.u8()?, fields.u64()?);
@@ -285,7 +284,7 @@ pub(super) fn put32(number: u32, out: &mut Vec<u8>) {
 }
 
 pub(super) fn put_text(text: &str, out: &mut Vec<u8>) {
-    // An overlong text is cut, and its executor refuses it.
+    // An overlong text is truncated here and refused when the command is executed.
     let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&length.to_be_bytes());
@@ -331,7 +330,7 @@ pub(super) fn take_goal(fields: &mut Fields<'_>) -> Option<Goal> {
     (0..count).map(one).collect()
 }
 
-/// Encodes changes of roles and of the rule, the only ones that may follow the weights.
+/// Encodes changes of roles and of the quorum rule, the only ones that may follow the weights.
 pub(super) fn put_changes(changes: &[Change], out: &mut Vec<u8>) {
     let count = u8::try_from(changes.len()).unwrap_or(u8::MAX);
     out.push(count);
@@ -343,7 +342,7 @@ pub(super) fn put_changes(changes: &[Change], out: &mut Vec<u8>) {
             }
             Change::Rule(QuorumRule::Majority) => (2, [0, 0]),
             Change::Rule(QuorumRule::Flexible { phase1, phase2 }) => (3, [phase1, phase2]),
-            // No decoder accepts this, so the command is refused.
+            // No decoder accepts this kind, so the command is refused.
             _ => (u8::MAX, [0, 0]),
         };
         out.push(kind);

@@ -1,10 +1,10 @@
-//! Planner of the path from the configuration in force to the target, one valid step after another
+//! Planner of the path from the current configuration to the target, one valid step after another
 //! ([era-4], [cast-6]).
 //!
-//! Each step is computed anew from the configuration in force, so any leader can continue a plan.
+//! Each step is computed anew from the current configuration, so any leader can continue a plan.
 //! Among the possible paths the planner prefers, in this order: those on which every configuration
 //! survives the loss of as many live members as the configurations at both ends do; those on which
-//! the same holds once the members that are down have come back; those on which the leader moves to
+//! the same holds once the members that are down have recovered; those on which the leader moves to
 //! the next era without a pause ([cast-1]); the shortest.
 
 use std::{
@@ -21,28 +21,29 @@ use quorate_core::{
 
 use super::Plan;
 
-/// Maximum number of configurations that the search examines. Beyond it, weights are raised first
-/// and lowered then.
+/// Maximum number of configurations that the search examines. Beyond this number, weights are first
+/// raised and then lowered.
 const LOOKED_AT_MAX: usize = 2000;
-/// Maximum number of members for a search: with more of them, the checks take too long for a
+/// Maximum number of members for a search. With more members, the checks take too long for a
 /// reactor.
 const SEARCHED_MAX: usize = 7;
-/// Cost, in steps, of each loss that a configuration does not survive although those at both ends
-/// do.
+/// Cost, in steps, of each loss that a configuration does not survive although the configurations
+/// at both ends do.
 const FRAGILE: u32 = 10_000;
-/// Cost, in steps, of each such loss if members that are down and may come back count as alive.
+/// Cost, in steps, of each such loss when members that are down but may recover count as alive.
 const BARE: u32 = 1_000;
-/// Cost, in steps, of a configuration in which the leader pauses to move to the next era.
+/// Cost, in steps, of a configuration in which the leader pauses before it moves to the next era.
 const PAUSES: u32 = 100;
-/// Maximum target weight: in an era, weights change by one, or all by a factor.
+/// Maximum target weight. The limit is needed because weights change by one per era, or all by a
+/// factor.
 pub const WEIGHT_WANTED_MAX: u32 = 64;
 /// Factors by which all weights may be multiplied or divided.
 const FACTORS: [u32; 2] = [2, 3];
 
-/// Target weights; a member that is absent has none.
+/// Target weights; an absent member has weight 0.
 pub type Goal = BTreeMap<Member, u32>;
 
-/// Steps of a plan, and their weaknesses.
+/// Steps of a plan, with the number of configurations that are risky or cause a pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
     /// Changes in order; empty if the goal is reached.
@@ -59,18 +60,17 @@ pub struct Steps {
 pub enum NoPath {
     /// No member would have a vote.
     Empty,
-    /// More than [`MEMBERS_MAX`] members on the path.
+    /// The path would have more than [`MEMBERS_MAX`] members.
     TooMany,
-    /// A weight above [`WEIGHT_WANTED_MAX`].
+    /// A target weight exceeds [`WEIGHT_WANTED_MAX`].
     TooHeavy,
     /// On every path that was tried, quorums would not intersect or weights would be out of bounds.
     Invalid,
 }
 
-/// State of the members that the planner takes into account besides their weights.
+/// State of the members that the planner considers in addition to their weights.
 #[derive(Clone, Copy)]
 pub struct Sight<'a> {
-    /// The current leader.
     pub leader: Option<Member>,
     /// Returns whether a member is alive.
     pub lives: &'a dyn Fn(Member) -> bool,
@@ -80,13 +80,13 @@ pub struct Sight<'a> {
 }
 
 impl Sight<'_> {
-    /// State without a leader in which all members are alive.
+    /// Assumes no leader and that all members are alive.
     pub const NOTHING: Self = Self { leader: None, lives: &|_| true, gone: &|_| false };
 }
 
 impl Sight<'_> {
     /// Returns the number of losses that a configuration survives once the members that are down
-    /// have come back.
+    /// have recovered.
     fn survived_later(&self, at: &Configuration) -> Option<usize> {
         losses_survived(at, &|member| (self.lives)(member) || !(self.gone)(member))
     }
@@ -105,8 +105,8 @@ struct Search<'a> {
     sight: Sight<'a>,
     /// Number of losses that every configuration should survive.
     losses: usize,
-    /// Number of losses that every configuration should survive if members that are down and may
-    /// come back count as alive.
+    /// Number of losses that every configuration should survive when members that are down but may
+    /// recover count as alive.
     losses_later: usize,
     weight_max: u32,
 }
@@ -150,7 +150,7 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
         losses_later: 0,
         weight_max: most.saturating_mul(2).saturating_add(1),
     };
-    // The final configuration counts too, if it can be formed.
+    // The final configuration counts as well, if it is valid.
     let last = search.configuration(&end);
     let least = |survived: &dyn Fn(&Configuration) -> Option<usize>| {
         let least = survived(from).min(last.as_ref().and_then(survived));
@@ -163,7 +163,8 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
     Ok(search.steps(&start, way))
 }
 
-/// Returns all changes of a plan except removals: weights, then roles and the rule.
+/// Returns all changes of a plan except removals. Changes of weights come first, then those of
+/// roles and the rule.
 pub fn whole(from: &Configuration, plan: &Plan, sight: Sight<'_>) -> Result<Vec<Change>, NoPath> {
     let mut changes = self::plan(from, &plan.goal, sight)?.changes;
     let mut at = from.clone();
@@ -182,8 +183,8 @@ fn weight_in(configuration: &Configuration, member: Member) -> u32 {
     at.map_or(0, |at| configuration.members()[at].weight)
 }
 
-/// Returns how many live members, whichever they are, may be lost so that a quorum of both phases
-/// remains; `None` if there is none even now.
+/// Returns the number of live members that may be lost in the worst case while a quorum for both
+/// phases remains; `None` if there is no quorum even now.
 pub fn losses_survived(
     configuration: &Configuration,
     lives: &dyn Fn(Member) -> bool,
@@ -216,7 +217,8 @@ pub fn losses_survived(
 }
 
 impl Search<'_> {
-    /// Returns the configuration with these weights and unchanged rule, class and roles.
+    /// Returns the configuration with these weights and unchanged rule, class and roles; `None` if
+    /// it is invalid.
     fn configuration(&self, weights: &Weights) -> Option<Configuration> {
         let goal = self.members.iter().copied().zip(weights.iter().copied());
         reached_by(self.from, &goal.collect()).ok()
@@ -260,7 +262,8 @@ impl Search<'_> {
         Some(fragile.saturating_add(bare.saturating_mul(BARE)) + pauses * PAUSES + 1)
     }
 
-    /// Returns how many losses fewer than required a configuration survives.
+    /// Returns by how many losses a configuration falls short of the requirement; `None` if it has
+    /// no quorum.
     fn missing(&self, configuration: &Configuration) -> Option<usize> {
         let survived = losses_survived(configuration, self.sight.lives)?;
         Some(self.losses.saturating_sub(survived))
@@ -272,7 +275,7 @@ impl Search<'_> {
         leader.is_some_and(|leader| split(configuration, leader, lives, full).is_none())
     }
 
-    /// Returns the cheapest path, if the search finds it within its limits.
+    /// Returns the cheapest path, if the search finds one within its limits.
     fn best(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut known = Reached::new();
         let mut queue = BinaryHeap::from([Reverse((0, start.clone()))]);
@@ -310,8 +313,8 @@ impl Search<'_> {
         None
     }
 
-    /// Returns a path on which weights are raised first, then lowered. Members that forgot their
-    /// votes are lowered before, since only one member of a node has weight at a time.
+    /// Returns a path on which weights are first raised and then lowered. Members that forgot their
+    /// votes are lowered before that, since only one member of a node may have weight at a time.
     fn plain(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut changes = Vec::new();
         let returns = |index: usize| {
@@ -357,7 +360,7 @@ impl Search<'_> {
     }
 }
 
-/// Returns the changes that lead to these weights.
+/// Returns the changes on the path found to these weights.
 fn trace(known: &Reached, mut at: Weights) -> Vec<Change> {
     let mut changes = Vec::new();
     while let Some((_, Some((before, change)))) = known.get(&at) {
@@ -410,7 +413,7 @@ mod tests {
         let steps = follow(&[1, 1, 1], &[1, 1, 0, 1], Some(1));
         assert_eq!((steps.fragile, steps.pauses), (0, 0), "{steps:?}");
         assert!(steps.changes.len() <= 8, "{steps:?}");
-        // The plain path has both.
+        // The plain path is fragile and causes a pause.
         let plain = [Change::Increment(Member::first(4)), Change::Decrement(Member::first(3))];
         assert_ne!(steps.changes, plain);
     }
@@ -452,7 +455,7 @@ mod tests {
     }
 
     /// [class-5] The member to be replaced is down for a moment. It keeps its weight until the new
-    /// one has some: in a group of only two members, neither may forget its votes.
+    /// member has some: in a group of only two members, neither may forget its votes.
     #[test]
     fn who_may_come_back_keeps_its_weight_until_another_has_some() {
         let (old, new) = (Member::first(2), Member::first(4));
@@ -462,7 +465,7 @@ mod tests {
         let steps = plan(&from, &to, sight).unwrap();
         let wanted = [Change::Increment(new), Change::Decrement(old)];
         assert_eq!(steps.changes, wanted);
-        // Nor does it lose its weight if the new one is down, too.
+        // The old member does not lose its weight if the new one is down, too.
         let lives = |member: Member| member != old && member != new;
         sight.lives = &lives;
         let mut at = from.clone();
@@ -483,8 +486,8 @@ mod tests {
         assert_eq!(steps.changes, wanted);
     }
 
-    /// A member that is down remains a member: the joining one gets weight before another loses its
-    /// own.
+    /// A member that is down remains a member: the joining member gets weight before another one
+    /// loses its own.
     #[test]
     fn no_step_leaves_the_living_without_a_quorum() {
         let lives = |member: Member| member.node.0 != 3;
@@ -550,8 +553,8 @@ mod tests {
         assert_eq!(plan(&flexible, &five, Sight::NOTHING), Err(NoPath::Invalid));
     }
 
-    /// [volatile-2] If one of many members forgot its votes, its old weight goes before the new
-    /// member gets weight.
+    /// [volatile-2] If one of many members forgot its votes, its old weight is removed before the
+    /// new member gets weight.
     #[test]
     fn one_of_many_that_forgot_is_taken_back() {
         let from = weighted(&[1; 7]);

@@ -17,19 +17,18 @@ use crate::{
     status::{Activity, Progress},
 };
 
-/// Maximum number of events in the queue; further ones have to wait.
+/// Maximum number of queued events.
 const EVENTS_MAX: usize = 256;
 
-/// A change of a node of which operators are notified.
+/// A change of this node that is reported to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Leadership was gained, lost or not won, with the reason.
+    /// Leadership was gained, lost or not won, for this reason.
     Leadership(Explanation),
-    /// Role or known leader changed.
+    /// The role or the known leader changed.
     Role {
-        /// Present role of this node.
         role: Role,
-        /// Present leader, as far as this node knows.
+        /// Current leader, as far as this node knows.
         leader: Option<NodeId>,
         /// Ballot in which this node leads or follows.
         ballot: Ballot,
@@ -40,16 +39,16 @@ pub enum Event {
         for_ms: u64,
         /// Number of members that this node is connected to, including itself.
         connected: usize,
-        /// Number of members.
+        /// Number of members in the configuration.
         members: usize,
     },
-    /// The node lags, and has for a while.
+    /// The node lags, and has done so for a while.
     Behind(Progress),
-    /// The activity is still in progress.
+    /// The activity reported by [`Event::Behind`] is still in progress.
     StillBehind(Progress),
-    /// The activity reported by [`Event::Behind`] is done.
+    /// The activity reported by [`Event::Behind`] is complete.
     Done {
-        /// The activity.
+        /// The completed activity.
         activity: Activity,
         /// Number of slots processed.
         slots: u64,
@@ -64,31 +63,32 @@ pub enum Event {
         /// Duration since the start, or since falling behind, in milliseconds.
         ms: u64,
     },
-    /// No segment for the log can be created.
+    /// No log segment can be created.
     NoSegment {
-        /// Only space or another resource is lacking: the log waits for it and does not fail.
+        /// Only free space or another resource is lacking, so the log waits for it and does not
+        /// fail.
         waits: bool,
-        /// Error of the disk.
+        /// Error reported by the disk.
         why: String,
     },
-    /// Segments can be created again.
+    /// Log segments can be created again.
     SegmentsAgain {
         /// Time without new segments in milliseconds.
         ms: u64,
     },
-    /// A write of the log took long.
+    /// A write of the log took unusually long.
     SlowWrite {
         /// Duration from its start to its end, in milliseconds.
         ms: u64,
         /// Size of the write in bytes.
         bytes: usize,
     },
-    /// A write of the log has not ended yet.
+    /// A write of the log has not finished for an unusually long time.
     WriteHangs {
         /// Time since its start in milliseconds.
         ms: u64,
     },
-    /// This node led, and handed leadership over because it is not fit to lead ([live-3]).
+    /// This node led, and handed over leadership because it is not fit to lead ([live-3]).
     HandedOver {
         /// New leader.
         to: NodeId,
@@ -97,72 +97,72 @@ pub enum Event {
     },
     /// [disk-9] The log failed permanently.
     LogFailed {
-        /// Error of the disk.
+        /// Error reported by the disk.
         why: String,
     },
     /// A part of the log cannot be read.
     Unreadable {
-        /// Kind and place of the damage.
+        /// Kind and location of the damage.
         why: String,
     },
     /// The service does not work normally, or the kind of trouble has changed.
     ServiceTrouble {
-        /// Description of the trouble.
+        /// Description of the trouble, for operators.
         why: String,
     },
     /// The service works again.
     ServiceWell,
-    /// The group uses this feature level from now on, as far as this node has applied the log.
+    /// The group uses this feature level from now on, as seen in the log applied by this node.
     Raised {
-        /// The new level.
+        /// Level that the group uses from now on.
         level: Level,
     },
     /// The service recovered from a failure.
     ServiceBack {
-        /// Note of the service about the recovery.
+        /// The service's note about the recovery.
         why: String,
     },
-    /// [time-3] A wall clock differs from the group's by more than a second, or is right again.
+    /// [time-3] A wall clock differs from the group's by more than a second, or no longer does.
     ClockOff(Off),
     /// A snapshot of this node's state is complete.
     SnapshotTaken {
-        /// Slot of the snapshot: the state after all slots below.
+        /// Slot of the snapshot, which is the state after all slots below it.
         at: Slot,
-        /// Length of its stream in bytes.
+        /// Length of the snapshot's stream in bytes.
         bytes: u64,
     },
-    /// A snapshot of a peer was received, because this node lacked its state.
+    /// A snapshot was received from a peer, because this node lacked the state.
     SnapshotInstalled {
-        /// Slot of the snapshot: the state after all slots below.
+        /// Slot of the snapshot, which is the state after all slots below it.
         at: Slot,
     },
     /// The service loaded a snapshot.
     SnapshotLoaded {
-        /// Slot of the snapshot: the state after all slots below.
+        /// Slot of the snapshot, which is the state after all slots below it.
         at: Slot,
     },
     /// A snapshot could not be taken, received, read or loaded; it will be retried.
     SnapshotFailed {
-        /// Reason of the failure.
+        /// Reason for the failure.
         why: String,
     },
-    /// A scrub found damage; each damaged place is reported once ([scrub-4]).
+    /// A scrub found damage. Each damaged place is reported once ([scrub-4]).
     DamageFound {
         /// Kind of the damaged data.
         kind: Kind,
-        /// File, position in it, and kind of damage.
+        /// Damaged file, position in it, and kind of damage.
         what: String,
     },
     /// A scrub ended.
     Scrubbed {
-        /// Bytes read.
+        /// Number of bytes read.
         bytes: u64,
-        /// Number of damaged places, including those already known.
+        /// Number of damaged places, including those that were already known.
         found: u64,
         /// Duration in milliseconds.
         ms: u64,
     },
-    /// A rule of the protocol was found broken.
+    /// A rule of the protocol was violated.
     Alarm(Alarm),
 }
 
@@ -173,7 +173,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Queues an event, if there is space: the queue must not grow if the driver never takes any.
+    /// Queues an event if there is free space. The bound matters because the driver may never take
+    /// any events.
     pub(crate) fn push(&mut self, event: Event) {
         if self.queue.len() < EVENTS_MAX {
             self.queue.push_back(event);

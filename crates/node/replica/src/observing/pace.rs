@@ -13,7 +13,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Creates a rate over the last `samples_max` intervals of `every_ms`.
+    /// Creates a rate that covers the last `samples_max` intervals of `every_ms`.
     pub(crate) fn new(every_ms: u64, samples_max: usize) -> Self {
         Self { every_ms, samples_max, samples: VecDeque::new() }
     }
@@ -41,7 +41,7 @@ impl Pace {
         Some(u64::try_from(grown / u128::from(us)).unwrap_or(u64::MAX))
     }
 
-    /// Restarts, for another total.
+    /// Discards all samples, because a different total follows.
     pub(crate) fn restart(&mut self) {
         self.samples.clear();
     }
@@ -64,7 +64,7 @@ mod tests {
         }
         assert_eq!(pace.samples.len(), 3);
         assert_eq!(pace.per_second(at_ms(1000), 5000), Some(5000));
-        // The total does not grow any more: the older the samples, the lower the rate.
+        // The total no longer grows: the older the samples, the lower the rate.
         for ms in (1000..2000).step_by(10) {
             pace.note(at_ms(ms), 5000);
         }

@@ -2,9 +2,9 @@
 //!
 //! An acceptor makes no explicit promise in an era that it does not know, but it votes there: the
 //! proposer has enough promises of other nodes ([ballot-5]), and the acceptor may lag behind
-//! ([member-3]). So it cannot refuse a stranger's proposal in a made-up ballot. A vote is a
-//! permanent promise, so no leader of this cluster gets a vote from it again. The node can only
-//! detect and report this: nodes of a real era keep mentioning it.
+//! ([member-3]). So it cannot refuse an intruder's proposal in a made-up ballot. A vote is a
+//! permanent promise, so the acceptor will never again vote for a leader of this cluster. The node
+//! can only detect and report this situation: nodes of a real era keep mentioning that era.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -12,14 +12,14 @@ use quorate_core::{
     time::Time,
 };
 
-/// Number of maximum election timeouts in which a node of the era would have mentioned it.
+/// Number of maximum election timeouts within which a node of the era would have mentioned it.
 const ELECTIONS: u64 = 10;
 
-/// Eras above this node's own that it has promised or seen mentioned.
+/// Eras above this node's own that it promised or saw in messages.
 #[derive(Debug)]
 pub(crate) struct Promises {
     patience_us: u64,
-    /// Newest era in which a node acted, and the last time that it did.
+    /// Newest era in which a node acted, and the last time at which a node did so.
     shown: Option<(Era, Time)>,
     /// Promise to an era that this node does not know.
     beyond: Option<Beyond>,
@@ -37,8 +37,8 @@ impl Promises {
         Self { patience_us: election_max_ms * ELECTIONS * 1000, shown: None, beyond: None }
     }
 
-    /// Records a message from a peer; `own` is this node's era. Promises of other nodes are no
-    /// evidence, since strangers may have misled them, too.
+    /// Records a message from a peer; `own` is this node's era. Promises of other nodes are not
+    /// evidence, since intruders may have misled those nodes, too.
     pub(crate) fn heard(&mut self, now: Time, message: &Message, own: Era) {
         let ballot = match message {
             Message::Phase1a { ballot, .. }
@@ -71,7 +71,7 @@ impl Promises {
         }
     }
 
-    /// Records this node's present promise and era.
+    /// Records this node's current promise. `own` is this node's era.
     pub(crate) fn look(&mut self, now: Time, promised: Ballot, own: Era) {
         if promised.era <= own {
             self.beyond = None;
@@ -102,7 +102,7 @@ impl Promises {
         ))
     }
 
-    /// Takes the notice, once.
+    /// Returns the notice for the operator the first time that there is one.
     pub(crate) fn take_news(&mut self, now: Time) -> Option<String> {
         let news = self.lost(now).filter(|beyond| !beyond.told)?;
         self.beyond = Some(Beyond { told: true, ..news });
@@ -174,14 +174,14 @@ mod tests {
         assert_eq!(promises.notice(at(20_000)), None);
     }
 
-    /// The log has the promise, but not the time when it was made.
+    /// The log contains the promise, but not the time when it was made.
     #[test]
     fn a_restart_forgets_nothing_of_it() {
         let mut promises = Promises::new(100);
         promises.look(at(0), ballot(7), Era(0));
         assert_eq!(promises.notice(at(999)), None);
         assert!(promises.notice(at(1000)).is_some());
-        // Another stranger's ballot restarts the wait.
+        // A ballot of another intruder restarts the wait.
         promises.heard(at(2000), &asks(9), Era(0));
         promises.look(at(2000), ballot(9), Era(0));
         assert_eq!(promises.notice(at(2999)), None);

@@ -1,6 +1,6 @@
-//! Lag of this node, its present activity and its rate, for status and events.
+//! This node's lag, current activity and rate, for status and events.
 //!
-//! Every node is a few slots behind all the time; only a lasting lag is reported.
+//! Every node is always a few slots behind; only a lasting lag is reported.
 
 use quorate_core::{slot::Slot, time::Time};
 
@@ -12,38 +12,39 @@ use crate::{
     status::{Activity, Progress},
 };
 
-/// Duration of a lag before it is reported; damage is reported immediately.
+/// Duration of a lag after which it is reported; damage is reported immediately.
 const TELL_AFTER_MS: u64 = 1_000;
-/// Interval of further reports of a lasting lag.
+/// Interval between further reports of a lasting lag.
 const TELL_EVERY_MS: u64 = 10_000;
-/// Interval in milliseconds and number of samples for the rate: the last two seconds.
+/// Interval in milliseconds and number of samples for the rate, which cover the last two seconds.
 const PACE: (u64, usize) = (250, 8);
 
-/// Progress of a node at one moment.
+/// Positions of a node at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeProgress {
-    /// Number of slots whose bytes are still to be read back before the node sends anything.
+    /// Number of slots whose bytes must still be read back before the node sends anything.
     pub(crate) unread: u64,
-    /// Bytes received of a peer's snapshot, and its size, while it is being received.
+    /// Number of bytes received of a peer's snapshot, and its size; `None` if no snapshot is being
+    /// received.
     pub(crate) receiving: Option<(u64, u64)>,
-    /// Number of slots lost from the log that are to be fetched from peers.
+    /// Number of slots lost from the log that must be fetched from peers.
     pub(crate) missing: u64,
     /// First slot that is not applied.
     pub(crate) applied_to: Slot,
-    /// First slot that is not known to be decided, here or elsewhere.
+    /// First slot that is not known to be decided, by this node or its peers.
     pub(crate) known_to: Slot,
-    /// A leader is known; without one, further decisions are not learned.
+    /// Whether a leader is known; without one, no further decisions are learned.
     pub(crate) led: bool,
 }
 
-/// Progress of a node since its start, and what was reported of it.
+/// Progress of a node since its start, and what has been reported about it.
 #[derive(Debug)]
 pub(crate) struct LagTracker {
-    /// End of the slots decided before this process started.
+    /// End of the slots that were decided before this process started.
     replay_to: Slot,
     unread: u64,
     missing: u64,
-    /// Present activity, with its start.
+    /// Current activity and its start.
     doing: Option<OngoingActivity>,
     /// Time at which the node was last seen caught up, or its start.
     level_at: Time,
@@ -58,12 +59,12 @@ struct OngoingActivity {
     from: u64,
     to: u64,
     began: Time,
-    /// Time of the last report, if any.
+    /// Time of the last report about the current activity, if any.
     told: Option<Time>,
 }
 
 impl LagTracker {
-    /// Creates the state for a node whose log has decided everything below `replay_to`.
+    /// Creates the state for a node whose log contains decisions for everything below `replay_to`.
     pub(crate) fn new(now: Time, replay_to: Slot, unread: u64, missing: u64) -> Self {
         Self {
             replay_to,
@@ -76,9 +77,9 @@ impl LagTracker {
         }
     }
 
-    /// Returns the activity with the highest priority. The node is silent before the votes are
-    /// read; a node that needs a snapshot makes no progress without it; lost slots block those
-    /// after them; and the node's own log is nearer than its peers.
+    /// Returns the activity with the highest priority. The node sends nothing before its votes are
+    /// read. A node that needs a snapshot makes no progress without it. Lost slots block the slots
+    /// after them. The node's own log is faster than its peers.
     fn activity(&self, standing: &NodeProgress) -> Option<Activity> {
         let behind = standing.applied_to < standing.known_to;
         match () {
@@ -102,7 +103,7 @@ impl LagTracker {
         }
     }
 
-    /// Checks the node's present state, and reports a lasting lag.
+    /// Checks the node's current progress, and reports a lasting lag.
     pub(crate) fn observe(&mut self, now: Time, standing: &NodeProgress, events: &mut Events) {
         self.missing = self.missing.max(standing.missing);
         let activity = self.activity(standing);
@@ -110,7 +111,7 @@ impl LagTracker {
             self.end(now, standing, events);
             self.doing = activity.map(|activity| {
                 let (at, to) = self.position(activity, standing);
-                // Bytes that an earlier process received count.
+                // Bytes that an earlier process received count as progress.
                 let from = if activity.counts_bytes() { 0 } else { at };
                 OngoingActivity { activity, from, to, began: now, told: None }
             });
@@ -146,7 +147,7 @@ impl LagTracker {
         }
     }
 
-    /// Ends the present activity, because it is done or another one replaces it.
+    /// Ends the current activity, because it is complete or another one replaces it.
     fn end(&mut self, now: Time, standing: &NodeProgress, events: &mut Events) {
         let Some(doing) = self.doing.take() else {
             return;
@@ -154,8 +155,8 @@ impl LagTracker {
         if doing.told.is_none() {
             return;
         }
-        // A node that has caught up is reported by `level`. If it has not, there is nothing to
-        // report yet. An installed snapshot has an event of its own.
+        // A node that caught up is reported by `level`; otherwise there is nothing to report yet.
+        // An installed snapshot has an event of its own.
         if matches!(doing.activity, Activity::CatchingUp | Activity::ReceivingSnapshot) {
             self.caught_up_reported = false;
             return;
@@ -182,7 +183,7 @@ impl LagTracker {
         self.level_at = now;
     }
 
-    /// Returns the progress of the present activity.
+    /// Returns the progress of the current activity, if there is one.
     pub(crate) fn progress(&self, now: Time, standing: &NodeProgress) -> Option<Progress> {
         let doing = self.doing?;
         // The activity may have ended since the last check.
@@ -274,8 +275,8 @@ mod tests {
         assert_eq!(told(&mut events), expected);
     }
 
-    /// A short lag is not reported, since every node lags for moments. During a start the status
-    /// shows even a short one.
+    /// A short lag is not reported, since every node lags briefly now and then. During a start the
+    /// status shows even a short lag.
     #[test]
     fn what_does_not_last_is_not_told_of() {
         let mut events = Events::default();

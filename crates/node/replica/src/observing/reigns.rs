@@ -1,5 +1,5 @@
-//! Leaders as seen by this node: the latest changes, so that an operator can see later what
-//! happened.
+//! History of leaders as seen by this node: the latest changes, for operators who investigate an
+//! incident.
 
 use std::collections::VecDeque;
 
@@ -7,17 +7,17 @@ use quorate_core::{ballot::Ballot, node_id::NodeId, time::Time};
 
 use crate::status::LeaderChange;
 
-/// Number of changes that are remembered.
+/// Maximum number of changes that are retained.
 const REIGNS_MAX: usize = 32;
 
-/// The latest changes of leader, the oldest first.
+/// The latest changes of leader, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct LeaderHistory {
     kept: VecDeque<(Time, Option<NodeId>, Ballot)>,
 }
 
 impl LeaderHistory {
-    /// Records the present leader, if it has changed. The absence of a leader is recorded with the
+    /// Records the current leader if it has changed. The absence of a leader is recorded with the
     /// last ballot.
     pub(crate) fn look(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
         let last = self.kept.back();

@@ -14,47 +14,49 @@ use crate::{
 
 /// Interval between checks.
 const LOOK_EVERY_MS: u64 = 50;
-/// Duration after which a write of the log is reported as slow, though it does not count as failed
-/// ([live-3]): most disks need a hundredth of it.
+/// Duration after which a write of the log is reported as slow. A slow write does not count as
+/// failed ([live-3]). Most disks need a hundredth of this time.
 const SLOW_WRITE_MS: u64 = 200;
-/// Time after which an unfinished write is reported; reported again whenever the time has doubled.
+/// Time after which an unfinished write is reported. It is reported again whenever the time has
+/// doubled.
 const HANGING_WRITE_MS: u64 = 2_000;
-/// Time without a leader before the first report; the second follows after ten seconds, then one
-/// each minute.
+/// Time without a leader before the first report. The second report follows after ten seconds, then
+/// one each minute.
 const NO_LEADER_MS: u64 = 1_000;
 const NO_LEADER_SECOND_MS: u64 = 10_000;
 const NO_LEADER_EVERY_MS: u64 = 60_000;
-/// Interval in milliseconds and number of samples for the log's growth: the last minute.
+/// Interval in milliseconds and number of samples for the log's growth, which cover the last
+/// minute.
 const GROWTH: (u64, usize) = (1_000, 60);
 
-/// State of a replica at one moment.
+/// State of a replica at the moment of a check.
 #[derive(Debug)]
 pub(crate) struct ReplicaView<'a> {
-    /// Lag of the node.
+    /// Progress of the node in applying decided slots.
     pub(crate) standing: NodeProgress,
-    /// The node is stopping.
     pub(crate) stops: bool,
-    /// Start of the log's oldest write in flight.
+    /// Start of the oldest log write in flight.
     pub(crate) oldest_write: Option<Time>,
-    /// Bytes that the log has written.
+    /// Total number of bytes that the log has written.
     pub(crate) written_bytes: u64,
-    /// Reason why no segment for the log can be created, if so.
+    /// Reason why no log segment can be created, if so.
     pub(crate) segment_failure: Option<&'a DiskError>,
-    /// Number of members that this node is connected to, including itself, and of all members.
+    /// Number of members that this node is connected to, including itself, and the number of all
+    /// members.
     pub(crate) reachable: (usize, usize),
 }
 
-/// State at the last check, and what was reported of it.
+/// State at the last check, and what has been reported.
 #[derive(Debug)]
 pub(crate) struct Watch {
     next: Time,
     pursuit: LagTracker,
     growth: Pace,
-    /// Last time that a leader was known, or the node's start.
+    /// Last time at which a leader was known, or the node's start.
     led_at: Time,
-    /// Time without a leader, in milliseconds, after which it is reported next.
+    /// Time without a leader, in milliseconds, at which the next report is due.
     unled_due_ms: u64,
-    /// Time since which no segment can be created.
+    /// Time since which no log segment can be created.
     segments_fail_since: Option<Time>,
     hang_due_ms: u64,
 }
@@ -128,7 +130,7 @@ impl Watch {
         self.pursuit.progress(now, standing)
     }
 
-    /// Returns the growth rate of the log in bytes per second.
+    /// Returns the growth rate of the log in bytes per second; `None` before enough samples.
     pub(crate) fn growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
         self.growth.per_second(now, written_bytes)
     }

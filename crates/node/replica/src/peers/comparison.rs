@@ -1,5 +1,5 @@
 //! Comparison of peers' applied state with this node's. Two nodes that applied different values, or
-//! executed the same ones differently, must not continue unnoticed, and a node that may be wrong
+//! executed the same values differently, must not continue unnoticed, and a node that may be wrong
 //! must not serve clients ([differ-1] to [differ-3]).
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use quorate_core::{
 
 use crate::applying::digest::{Claim, Digest};
 
-/// Interval at which nodes send each other their applied state.
+/// Interval at which each node sends its claim to the peers, in milliseconds.
 const COMPARE_EVERY_MS: u64 = 1_000;
 
 /// Peer whose applied state differs from this node's, and the slot below which the two differ.
@@ -24,17 +24,17 @@ pub(crate) struct Doubt {
     pub(crate) to: Slot,
 }
 
-/// Claims of peers, and the results of comparing them.
+/// Claims of peers, and the results of comparisons with them.
 #[derive(Debug)]
 pub(super) struct Comparison {
-    /// Claims about slots not applied here yet; the first of each peer.
+    /// The first claim of each peer about slots that this node has not applied yet.
     ahead: BTreeMap<NodeId, Claim>,
-    /// Peers whose applied state differs, and the slot below which it does. A difference is
-    /// permanent, so each is reported once, until the peer has another state.
+    /// Peers whose applied state differs, each with the slot below which it does. A difference is
+    /// permanent, so it is reported once, until the peer has another state.
     different: BTreeMap<NodeId, Slot>,
-    /// Peers whose applied state is the same, and the slot below which it is.
+    /// Peers whose applied state is the same, each with the slot below which it is.
     same: BTreeMap<NodeId, Slot>,
-    /// [differ-2] Set if this node may be the one that is wrong.
+    /// [differ-2] Set if this node may be the one with the wrong state.
     doubt: Option<Doubt>,
     /// Time at which this node sends its next claim to the peers.
     due_at: Time,
@@ -60,8 +60,8 @@ impl Comparison {
         due
     }
 
-    /// Compares a peer's claim. Returns an alarm if it shows for the first time that one of the two
-    /// nodes is wrong.
+    /// Compares a peer's claim. Returns an alarm if the claim shows for the first time that one of
+    /// the two nodes is wrong.
     pub(super) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         if own.known_to().is_none_or(|to| claim.to > to) {
             self.ahead.entry(from).or_insert(claim);
@@ -70,7 +70,7 @@ impl Comparison {
         self.compare(from, claim, own)
     }
 
-    /// Compares the claims of peers that were ahead of this node, which has now applied the same
+    /// Compares claims of peers that were ahead of this node, once this node has applied the same
     /// slots.
     pub(super) fn caught_up(&mut self, own: &Digest) -> Option<Alarm> {
         let applied_to = own.known_to()?;
@@ -102,9 +102,9 @@ impl Comparison {
         Some(Alarm::DifferentHistory { with, to })
     }
 
-    /// [differ-2] Returns why this node may be the one that is wrong: its state differs from a
-    /// peer's, and since then it has not been confirmed by full replicas with more than half of
-    /// their weight.
+    /// [differ-2] Returns why this node may be the one with the wrong state: its state differs from
+    /// a peer's, and since then it has not been confirmed by full replicas with more than half of
+    /// the total weight.
     pub(super) fn doubt(&mut self, own: Member, members: &Configuration) -> Option<Doubt> {
         let Doubt { to, .. } = self.doubt?;
         let says_same = |node| self.same.get(&node).is_some_and(|same| *same >= to);
@@ -214,8 +214,8 @@ mod tests {
         assert_eq!(comparison.caught_up(&unknown), None);
     }
 
-    /// [differ-2] Of two nodes either may be wrong; of three, the two that agree are right. A
-    /// restart does not change this.
+    /// [differ-2] If two nodes differ, either may be wrong; of three nodes, the two that agree are
+    /// right. A restart does not change this.
     #[test]
     fn who_is_in_the_minority_may_be_wrong() {
         let own = Member::first(1);

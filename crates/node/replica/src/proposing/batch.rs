@@ -21,7 +21,7 @@ pub(crate) const HEADER_BYTES: usize = 17;
 const ENTRY_BYTES: usize = 5;
 /// Length of the fields for a client's session and sequence.
 const SEQUENCED_BYTES: usize = 28;
-/// Maximum length of a batch of one command in addition to the command.
+/// Maximum length of a batch of one command, excluding the command itself.
 pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + ENTRY_BYTES + SEQUENCED_BYTES;
 const PLAIN: u8 = 0;
 const SEQUENCED: u8 = 1;
@@ -30,7 +30,7 @@ const STREAM: u8 = 3;
 const ACCESS: u8 = 4;
 
 /// Position of a batch in its origin's order: the origin's node session, and the batch's number in
-/// it, from 1. It is to batches what [session-1] is to commands.
+/// it, counted from 1. It identifies batches as [session-1] identifies commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Slot of the origin's registration.
@@ -39,27 +39,28 @@ pub(crate) struct Header {
     pub(crate) sequence: u64,
 }
 
-/// Executor of a command, and whether it executes at most once.
+/// Kind of a command, which determines the component that executes it. Commands of clients with a
+/// session are executed at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Executed by the service.
+    /// A command for the service.
     Plain,
-    /// Executed by the service once, at this position of a client's session.
+    /// A command for the service, executed once at this position of a client's session.
     Sequenced(Sequenced),
-    /// Executed by the group's table ([member-2]).
+    /// A command for the group's table ([member-2]).
     Group,
-    /// Executed by the table of streams.
+    /// A command for the table of streams.
     Stream,
-    /// Executed by the table of users.
+    /// A command for the table of users.
     Access,
 }
 
 /// A command in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
-    /// Executor of the command.
+    /// Component that executes the command.
     pub(crate) kind: Kind,
-    /// Bytes passed to the executor.
+    /// Encoded command, as passed to that component.
     pub(crate) command: &'a [u8],
 }
 
@@ -114,8 +115,8 @@ pub(crate) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Validates and decodes a batch; `None` if this version does not understand it or it is
-    /// malformed.
+    /// Validates and decodes a batch. Returns `None` if it is malformed, or this version does not
+    /// understand it.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let header = Self::header(bytes)?;
         let entries = bytes.get(HEADER_BYTES..)?;
@@ -126,7 +127,7 @@ impl<'a> Batch<'a> {
         Some(Self { header, entries })
     }
 
-    /// Decodes only the header.
+    /// Decodes only the header; `None` if it is malformed.
     pub(crate) fn header(bytes: &[u8]) -> Option<Header> {
         let (format, rest) = bytes.split_first()?;
         if *format != FORMAT {

@@ -3,8 +3,8 @@
 //! A device assigns a slot to each frame, and decides it sooner than a leader does over
 //! connections. A slot over connections carries many more commands, since commands gather while a
 //! batch is in flight. The choice compares the number of frames that recent commands took, or would
-//! have taken, with the number of batches; batches in flight at the same time count as one. Long
-//! batches do not fit a device, and the leader does not use it while they last.
+//! have taken, with the number of batches. Batches in flight at the same time count as one. Long
+//! batches do not fit a device, and the leader does not use it while such batches arrive.
 
 use quorate_core::time::Time;
 use quorate_tuner::Choice;
@@ -18,7 +18,7 @@ const FRAME_COST: u64 = 50;
 const BATCH_COST: u64 = 100;
 /// Number of parts into which a batch is divided for counting.
 const PARTS: u64 = 1_000;
-/// Interval of comparisons, in milliseconds.
+/// Interval between comparisons, in milliseconds.
 const LOOK_MS: u64 = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,18 +27,19 @@ enum Way {
     Connections,
 }
 
-/// Limit on the length of batches if there is a device.
+/// Limit on the length of batches, which depends on whether there is a device.
 #[derive(Debug)]
 pub(crate) struct Fitting {
-    /// Number of bytes of a batch that fit into a frame, if there is a device.
+    /// Number of a batch's bytes that fit into a frame; `None` if there is no device.
     room: Option<usize>,
     choice: Choice<Way>,
     look_at: Time,
     /// Number of frames since the last comparison.
     frames: u64,
-    /// Number of batches since the last comparison, in parts.
+    /// Number of batches since the last comparison, in units of 1/[`PARTS`].
     batches: u64,
-    /// Bytes left of what would have been one batch without the limit; the next frames carry them.
+    /// Remaining bytes of what would have been one batch without the limit. The next frames carry
+    /// them.
     rest: usize,
 }
 
@@ -80,8 +81,8 @@ impl Fitting {
         self.rest = self.rest.saturating_sub(taken);
     }
 
-    /// Compares the costs, if that is due; `room` is the number of bytes of a batch that fit into a
-    /// frame.
+    /// Compares the costs, if a comparison is due. `room` is the number of a batch's bytes that fit
+    /// into a frame.
     pub(crate) fn look(&mut self, now: Time, room: Option<usize>) {
         if room != self.room {
             (self.room, self.rest) = (room, 0);
@@ -112,7 +113,7 @@ mod tests {
         fitting
     }
 
-    /// Queues `waiting` bytes ten times in each of these milliseconds; returns the final limit on a
+    /// Queues `waiting` bytes ten times in each of these milliseconds. Returns the final limit on a
     /// batch.
     fn load(fitting: &mut Fitting, ms: std::ops::Range<u64>, waiting: usize) -> usize {
         for ms in ms {
@@ -155,7 +156,7 @@ mod tests {
         }
     }
 
-    /// [offload-15] Three frames cost more than one batch, once the load lasts.
+    /// [offload-15] Three frames cost more than one batch once the load lasts.
     #[test]
     fn what_needs_many_frames_goes_by_connections_and_comes_back() {
         let mut fitting = fitting();

@@ -1,4 +1,4 @@
-//! Values forwarded to this leader, and values that it has proposed already, so that none is
+//! Values forwarded to this leader, and values that it has already proposed, so that none is
 //! proposed twice.
 
 use std::collections::{HashSet, VecDeque};
@@ -13,8 +13,8 @@ pub(crate) struct Forwarded {
     queue: VecDeque<(Value, Option<Payload>)>,
     bytes: usize,
     /// Values that this node voted for in `ballot`, its own, and that are not decided yet. They
-    /// count for this ballot alone: in a later one, even of this node, another value may get the
-    /// slot.
+    /// count only for this ballot: in a later one, even of the same node, the slot may get another
+    /// value.
     in_flight: HashSet<Value>,
     ballot: Ballot,
 }
@@ -26,7 +26,7 @@ impl Forwarded {
         self.in_flight.contains(value) || self.queue.iter().any(|(queued, _)| queued == value)
     }
 
-    /// Queues a value that cannot be proposed immediately; returns `false` if the queue is full.
+    /// Queues a value that cannot be proposed immediately. Returns `false` if the queue is full.
     pub(crate) fn push(
         &mut self,
         value: Value,
@@ -42,7 +42,7 @@ impl Forwarded {
         room
     }
 
-    /// Returns the length of the next value's payload.
+    /// Returns the length of the next value's payload; `None` if the queue is empty.
     pub(crate) fn next_bytes(&self) -> Option<usize> {
         self.queue.front().map(|(_, payload)| payload.as_deref().map_or(0, <[u8]>::len))
     }
@@ -73,9 +73,9 @@ impl Forwarded {
         self.in_flight.remove(value);
     }
 
-    /// Starts over with the leader of this ballot, or with none. Values queued in earlier ballots
-    /// are dropped, since their origins repeat them. Only values proposed in this very ballot are
-    /// in flight.
+    /// Restarts with the leader of this ballot; `None` if there is no leader. Values queued in
+    /// earlier ballots are dropped, since their origins repeat them. Only values proposed in this
+    /// ballot remain in flight.
     pub(crate) fn restart(&mut self, leader: Option<Ballot>) {
         self.enter(leader.unwrap_or_default());
         self.queue.clear();

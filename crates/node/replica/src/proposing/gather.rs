@@ -1,5 +1,5 @@
-//! Commands that were accepted here and wait for a batch, and reads that run between two of them.
-//! Reads have a position in the order, but no bytes in the batch.
+//! Commands that this node accepted and that wait for a batch, and reads that run between two of
+//! them. Reads have a position in the order, but no bytes in the batch.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ use crate::{
 /// Recipient of the reply to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
-    /// A front.
+    /// A front that expects the reply once the command is executed.
     Front(Tag),
     /// A front that expects the reply once the command is on stable storage at a quorum
     /// ([class-2]).
     Lasting(Tag),
-    /// A front to be notified once the command is in memory at a quorum ([class-2]).
+    /// A front that expects a notification once the command is in memory at a quorum ([class-2]).
     Early(Tag),
-    /// A front that was notified early: the command must still be executed, but needs no reply.
+    /// A front that was notified early. The command must still be executed, but needs no reply.
     Told,
     /// An operator, by the number of the request.
     Operator(u64),
@@ -36,9 +36,9 @@ pub(crate) enum Waiter {
 pub(crate) struct Item {
     pub(crate) waiter: Waiter,
     pub(crate) deadline: Time,
-    /// Length of the encoded entry; 0 for a read.
+    /// Length of the encoded entry in bytes; 0 for a read.
     pub(crate) encoded_bytes: usize,
-    /// The command gets a batch of its own.
+    /// The command must have a batch of its own.
     pub(crate) apart: bool,
 }
 
@@ -49,20 +49,21 @@ impl Item {
     }
 }
 
-/// Queue in order of acceptance; the bytes are contiguous, ready to be copied into a batch.
+/// Queue in order of acceptance. The encoded entries are contiguous, ready to be copied into a
+/// batch.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     items: VecDeque<Item>,
     /// Number of items that are reads.
     reads: usize,
-    /// Number of commands that get a batch of their own.
+    /// Number of queued commands that must have a batch of their own.
     apart: usize,
     bytes: Vec<u8>,
     taken: usize,
 }
 
 impl Gather {
-    /// Returns the memory that the queue uses, as charged to its limit.
+    /// Returns the memory that the queue uses, in bytes, as charged to its limit.
     pub(crate) fn charge(&self) -> usize {
         self.entry_bytes() + self.items.len() * COMMAND_OVERHEAD_BYTES
     }
@@ -86,7 +87,7 @@ impl Gather {
         self.items.push_back(Item { waiter, deadline, encoded_bytes, apart: false });
     }
 
-    /// Gives the last command a batch of its own.
+    /// Marks the last command so that it gets a batch of its own.
     pub(crate) fn set_apart(&mut self) {
         if let Some(item) = self.items.back_mut() {
             item.apart = true;
@@ -94,19 +95,19 @@ impl Gather {
         }
     }
 
-    /// Appends a read after the waiting commands and before later ones.
+    /// Appends a read after the commands that are queued now.
     pub(crate) fn push_read(&mut self, waiter: Waiter, deadline: Time) {
         self.reads += 1;
         self.items.push_back(Item { waiter, deadline, encoded_bytes: 0, apart: false });
     }
 
-    /// Returns whether the commands fill a batch of `batch_bytes`.
+    /// Returns whether the queued commands fill a batch of `batch_bytes`.
     pub(crate) fn is_full(&self, batch_bytes: usize) -> bool {
         self.entry_bytes() >= batch_bytes
     }
 
-    /// Returns the length of the next batch's entries: as many whole ones as fit, at least one, or
-    /// 0 if only reads wait.
+    /// Returns the total length of the entries that fit into the next batch, which has at least
+    /// one. Returns 0 if only reads are queued.
     pub(crate) fn next_bytes(&self, batch_bytes: usize) -> usize {
         self.next(batch_bytes).1
     }
@@ -130,7 +131,8 @@ impl Gather {
         (count, bytes)
     }
 
-    /// Removes the commands of the next batch, and passes their encoded entries to `build`.
+    /// Removes the commands of the next batch from the queue, and passes their encoded entries to
+    /// `build`.
     pub(crate) fn take<T>(
         &mut self,
         batch_bytes: usize,
@@ -154,13 +156,13 @@ impl Gather {
             self.taken = 0;
             self.bytes.shrink_to(1 << 20);
         } else if self.taken > self.bytes.len() / 2 {
-            // Amortised: no more bytes are moved than were taken since the last move.
+            // Amortised cost: no more bytes are moved than were taken since the last move.
             self.bytes.drain(..self.taken);
             self.taken = 0;
         }
     }
 
-    /// Puts commands back at the front of the queue, in this order.
+    /// Returns commands to the front of the queue, in this order.
     pub(crate) fn put_back(&mut self, commands: Vec<(Item, &[u8])>) {
         let mut bytes = Vec::new();
         let mut items = VecDeque::with_capacity(commands.len() + self.items.len());
@@ -176,7 +178,7 @@ impl Gather {
     }
 
     /// Returns the index of the first command that may time out. [less-4] A command whose client
-    /// was notified stays until it is executed.
+    /// was notified is retained until it is executed.
     fn first(&self) -> Option<usize> {
         let mut items = self.items.iter();
         items.position(|item| item.waiter != Waiter::Told)
@@ -256,8 +258,8 @@ mod tests {
         assert_eq!(take(&mut gather, 100).0, [4, 5]);
     }
 
-    /// [less-4] A command whose client was notified must be executed, however long that takes;
-    /// commands after it time out as usual.
+    /// [less-4] A command whose client was notified must be executed, however long that takes.
+    /// Later commands time out as usual.
     #[test]
     fn what_a_client_was_told_of_never_runs_out_of_time() {
         let mut gather = Gather::default();
@@ -299,7 +301,7 @@ mod tests {
         assert_eq!(batch.entries().map(|entry| entry.command[0]).collect::<Vec<_>>(), b"abc");
     }
 
-    /// A read adds nothing to a batch, and keeps its position between its neighbours whatever
+    /// A read adds no bytes to a batch, and keeps its position between its neighbours whatever
     /// happens to them.
     #[test]
     fn reads_have_a_place_and_no_bytes() {

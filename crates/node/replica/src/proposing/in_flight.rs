@@ -1,4 +1,4 @@
-//! This node's numbered batches that are not applied here yet, in the order of their numbers.
+//! This node's numbered batches that it has not applied yet, in the order of their numbers.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// A numbered batch that is not applied here yet.
+/// A numbered batch that this node has not applied yet.
 #[derive(Debug)]
 pub(crate) struct InFlightBatch {
     pub(super) name: BatchName,
@@ -25,7 +25,7 @@ pub(crate) struct InFlightBatch {
     pub(super) commands: usize,
     /// Number of leading items whose requests timed out with an unknown outcome.
     expired: usize,
-    /// Number of items whose clients are to be notified when the batch is in memory at a quorum.
+    /// Number of items whose clients expect a notification when the batch is in memory at a quorum.
     early: usize,
     /// Ballot and slot of this node's last vote for the batch.
     last_vote: Option<(Ballot, Slot)>,
@@ -33,7 +33,7 @@ pub(crate) struct InFlightBatch {
 }
 
 impl InFlightBatch {
-    /// Creates a batch of these items; `commands` is the number of those that are not reads.
+    /// Creates a batch of these items, of which `commands` are not reads.
     pub(super) fn new(
         name: BatchName,
         payload: Payload,
@@ -64,18 +64,19 @@ impl InFlightBatch {
         })
     }
 
-    /// Returns the batch's position in this node's order.
+    /// Returns the batch's position in this node's order, as encoded in the batch.
     fn header(&self) -> Header {
         Batch::header(&self.payload).expect("formed here")
     }
 
-    /// Ends all requests of the batch, which was executed with replies that are not known here.
+    /// Fails all requests of the batch, which was executed with replies that are not known here.
     pub(super) fn end_all(&mut self, completions: &mut Completions) {
         self.expire(Time(u64::MAX), completions);
     }
 
-    /// [less-2] Notifies the clients that wait until the batch is in memory at a quorum: it is, in
-    /// this slot, like everything that executes before it. The batch stays in flight.
+    /// [less-2] Notifies the clients that wait until the batch is in memory at a quorum. Called
+    /// when the batch is, in this slot, together with everything that executes before it. The batch
+    /// remains in flight.
     fn tell_early(&mut self, slot: Slot, completions: &mut Completions) {
         if std::mem::take(&mut self.early) == 0 {
             return;
@@ -88,14 +89,14 @@ impl InFlightBatch {
         }
     }
 
-    /// Ends the requests whose deadline has passed; returns their number.
+    /// Fails the requests whose deadline has passed, and returns how many there were.
     fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some(item) = self.items.get_mut(self.expired)
             && item.deadline <= now
         {
             self.expired += 1;
-            // A command may have left this node; a read never does.
+            // A command may have left this node, but a read never does.
             let failure = if item.is_read() { Failure::NoQuorum } else { Failure::Unknown };
             if completions.fail(item.waiter, failure) {
                 item.waiter = Waiter::Gone;
@@ -106,13 +107,13 @@ impl InFlightBatch {
     }
 }
 
-/// Queue of batches in flight.
+/// Batches in flight, in the order of their numbers.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     batches: VecDeque<InFlightBatch>,
-    /// Number of leading batches that were offered to the present leader.
+    /// Number of leading batches that were offered to the current leader.
     offered: usize,
-    /// Total number of repeated offers.
+    /// Total number of offers that were repeated.
     repeated: u64,
 }
 
@@ -125,17 +126,17 @@ impl InFlight {
         self.batches.is_empty()
     }
 
-    /// Returns the total number of repeated offers.
+    /// Returns the total number of offers that were repeated.
     pub(super) fn repeated(&self) -> u64 {
         self.repeated
     }
 
-    /// Returns whether a batch was offered to the present leader.
+    /// Returns whether any batch was offered to the current leader.
     pub(super) fn is_offered(&self) -> bool {
         self.offered > 0
     }
 
-    /// Removes and returns the leading batches that are executed already.
+    /// Removes and returns the leading batches that were already executed.
     pub(super) fn take_past(
         &mut self,
         is_past: impl Fn(&BatchName, Header) -> bool,
@@ -162,7 +163,7 @@ impl InFlight {
     }
 
     /// [less-2] Records that a quorum has everything below `to` in memory, in this ballot. Batches
-    /// execute in the order of their numbers, so a batch counts only after all earlier ones.
+    /// execute in the order of their numbers, so a batch counts only after all earlier batches do.
     pub(super) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
         let mut next = Slot(0);
         for batch in &mut self.batches {
@@ -192,8 +193,8 @@ impl InFlight {
         Some(batch)
     }
 
-    /// Offers a batch again that the leader refused, together with later ones, which cannot execute
-    /// before it.
+    /// Marks a batch that the leader refused to be offered again, together with the later batches,
+    /// which cannot execute before it.
     pub(super) fn on_refused(&mut self, name: &BatchName) {
         let at = self.batches.iter().position(|batch| batch.name == *name);
         if let Some(at) = at.filter(|at| *at < self.offered) {
@@ -202,13 +203,14 @@ impl InFlight {
         }
     }
 
-    /// Offers all batches again, since earlier offers may be lost.
+    /// Marks all batches to be offered again, since earlier offers may be lost.
     pub(super) fn repeat_all(&mut self) {
         self.repeated += self.offered as u64;
         self.offered = 0;
     }
 
-    /// Removes the first batch, which is executed here; `None` if it has another name.
+    /// Removes the first batch, which is about to be executed here. Returns `None` if it has
+    /// another name.
     pub(super) fn complete(&mut self, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.batches.pop_front_if(|batch| batch.name == *name)?;
         self.offered = self.offered.saturating_sub(1);
@@ -221,14 +223,14 @@ impl InFlight {
         std::mem::take(&mut self.batches)
     }
 
-    /// Ends the requests whose deadline has passed; returns their number. Their batches stay, since
-    /// later ones need them.
+    /// Fails the requests whose deadline has passed, and returns how many there were. Their batches
+    /// are retained, since later batches need them.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let batches = self.batches.iter_mut();
         batches.map(|batch| batch.expire(now, completions)).sum()
     }
 
-    /// Returns the first deadline of a request. Requests are in order of acceptance and have the
+    /// Returns the earliest deadline of a request. Requests are in order of acceptance and have the
     /// same timeout.
     pub(super) fn deadline(&self) -> Option<Time> {
         let mut batches = self.batches.iter();

@@ -2,10 +2,10 @@
 //! applied here.
 //!
 //! This is the accepting side of exactly-once execution. Batches have consecutive numbers in this
-//! node's session and execute in this order. So after anything that may have lost a batch (a new
+//! node's session and execute in this order. So after any event that may have lost a batch (a new
 //! leader, a refusal, a reconnection, silence), all batches that are not applied are offered again,
-//! oldest first. Leaders drop those that they have in flight, and the session table drops those
-//! that were executed.
+//! oldest first. Leaders drop batches that they already have in flight, and the session table drops
+//! batches that were executed.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ use crate::{
     wake::earliest,
 };
 
-/// Commands that this node accepted and has not finished.
+/// Requests that this node accepted and that have not completed.
 #[derive(Debug)]
 pub(crate) struct Origin {
     node: NodeId,
@@ -53,14 +53,14 @@ pub(crate) struct Origin {
     due: BTreeSet<Vec<u8>>,
     /// Time of the last offer or completion.
     progress_at: Time,
-    /// Time before which nothing is offered.
+    /// Time before which no offers are made.
     hold_until: Time,
-    /// Decides, with a window of one, whether the next batch waits for the clients that the last
-    /// one answered.
+    /// With a window of one, decides whether the next batch waits for the clients that the last one
+    /// answered.
     anticipation: Anticipation,
     fitting: Fitting,
     totals: Totals,
-    /// Executed batches that were not collected yet.
+    /// Executed batches that the caller has not collected yet.
     completed: Vec<Completed>,
 }
 
@@ -91,7 +91,7 @@ impl Origin {
         }
     }
 
-    /// Sets the size of batches and the number of them in flight; returns whether either changed.
+    /// Sets the size of batches and the maximum number in flight. Returns whether either changed.
     pub(crate) fn set_batching(&mut self, batch_bytes: usize, window: usize) -> bool {
         let before = (self.batch_bytes(), self.limits.window_batches);
         self.limits.batch_bytes = batch_bytes.max(1);
@@ -114,7 +114,7 @@ impl Origin {
         before != self.batch_bytes()
     }
 
-    /// Returns the maximum length of entries in a batch; a single command may be longer.
+    /// Returns the maximum length of a batch's entries, which only a single command may exceed.
     fn batch_bytes(&self) -> usize {
         self.fitting.bound(self.limits.batch_bytes)
     }
@@ -124,17 +124,17 @@ impl Origin {
         self.totals
     }
 
-    /// Returns the total number of repeated offers of batches.
+    /// Returns the total number of batch offers that were repeated.
     pub(crate) fn repeated(&self) -> u64 {
         self.in_flight.repeated()
     }
 
-    /// Returns the number of commands that wait for a batch, and of batches in flight.
+    /// Returns the number of commands that wait for a batch, and the number of batches in flight.
     pub(crate) fn queued(&self) -> (usize, usize) {
         (self.gather.len(), self.in_flight.len())
     }
 
-    /// Returns the memory that waiting commands use, as charged to their limit.
+    /// Returns the memory that waiting commands use, in bytes, as charged to their limit.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.gather.charge()
     }
@@ -149,7 +149,7 @@ impl Origin {
         self.completed.drain(..)
     }
 
-    /// Accepts a command, unless the queue is full.
+    /// Accepts a command; fails if the queue is full.
     pub(crate) fn accept(
         &mut self,
         now: Time,
@@ -159,14 +159,14 @@ impl Origin {
         self.push(now, waiter, entry).then_some(()).ok_or(Failure::Busy)
     }
 
-    /// Gives the command accepted last a batch of its own.
+    /// Marks the command accepted last so that it gets a batch of its own.
     pub(crate) fn set_apart(&mut self) {
         self.gather.set_apart();
     }
 
-    /// Accepts a read that runs after the commands already accepted and before later ones. It joins
-    /// a batch that is not formed yet. If another client was notified of a command before the read
-    /// was accepted, that command is in an earlier slot, so the read sees it.
+    /// Accepts a read that runs after the commands accepted so far and before later ones. The read
+    /// joins a batch that is not formed yet. If another client was notified of a command before the
+    /// read was accepted, that command is in an earlier slot, so the read sees it.
     pub(crate) fn accept_read(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
         let charge = self.gather.charge() + COMMAND_OVERHEAD_BYTES;
         if charge > self.limits.pending_bytes {
@@ -177,8 +177,8 @@ impl Origin {
         Ok(())
     }
 
-    /// Accepts a command of the service itself; returns `false` if the queue is full. A command
-    /// that is queued or in flight already is not queued again.
+    /// Accepts a command of the service itself. Returns `false` if the queue is full. A command
+    /// that is already queued or in flight is not queued again.
     pub(crate) fn accept_due(&mut self, now: Time, command: &[u8]) -> bool {
         if self.due.contains(command) {
             return true;
@@ -190,7 +190,7 @@ impl Origin {
         taken
     }
 
-    /// Accepts a command of the group or on streams, unless the queue is full.
+    /// Accepts a command for the group's table or on streams; fails if the queue is full.
     pub(crate) fn accept_for(
         &mut self,
         now: Time,
@@ -212,7 +212,7 @@ impl Origin {
         true
     }
 
-    /// Accepts the registration of a client session.
+    /// Accepts the registration of a client session; fails if the queue is full.
     pub(crate) fn register(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
         if self.registrations.clients() >= self.limits.waiting_requests {
             return Err(Failure::Busy);
@@ -221,12 +221,12 @@ impl Origin {
         Ok(())
     }
 
-    /// Returns whether all accepted requests have ended.
+    /// Returns whether all accepted requests have completed.
     pub(crate) fn is_idle(&self) -> bool {
         self.gather.is_empty() && self.in_flight.is_empty() && self.registrations.clients() == 0
     }
 
-    /// Ends a wait for further commands, if it is over. Called before offers are made.
+    /// Ends the wait for further commands if its time is over. Called before offers are made.
     pub(crate) fn look(&mut self, now: Time) {
         let full = self.gather.is_full(self.batch_bytes());
         self.anticipation.end_wait_if_over(moment(now), self.gather.len(), full);
@@ -251,7 +251,7 @@ impl Origin {
     }
 
     /// Returns the next offer and marks it as made. The caller must have checked that the path to
-    /// the leader has space, since forming a batch cannot be undone.
+    /// the leader has free space, since forming a batch cannot be undone.
     pub(crate) fn take_offer(&mut self, now: Time) -> Option<Offer> {
         self.next_bytes(now)?;
         self.progress_at = now;
@@ -293,13 +293,13 @@ impl Origin {
         self.in_flight.push(InFlightBatch::new(name, Payload::new(bytes), items, commands, now));
     }
 
-    /// Makes no offers until this time, since the path to the leader has no space.
+    /// Makes no offers until this time, since the path to the leader has no free space.
     pub(crate) fn hold(&mut self, until: Time) {
         self.hold_until = until;
     }
 
-    /// Offers a value again that the leader refused, together with those numbered after it. Values
-    /// that the leader accepted are not sent twice.
+    /// Repeats the offer of a value that the leader refused, and of the values numbered after it.
+    /// Values that the leader accepted are not sent twice.
     pub(crate) fn on_refused(&mut self, value: &Value, until: Time) {
         self.hold_until = self.hold_until.max(until);
         match value {
@@ -309,20 +309,21 @@ impl Origin {
         }
     }
 
-    /// Offers everything again that is not applied, since it may be lost.
+    /// Repeats the offers of all values that are not applied, since the earlier offers may be lost.
     fn repeat_all(&mut self) {
         self.in_flight.repeat_all();
         self.registrations.repeat_all();
     }
 
-    /// Handles a leader in a ballot in which no value of this node was proposed yet: another
-    /// leader, or the same one, whose earlier ballot may have lost the values that it had accepted.
+    /// Handles a leader in a ballot in which no value of this node was proposed yet. This may be
+    /// another leader, or the same one in a new ballot that may have lost the values it had
+    /// accepted.
     pub(crate) fn on_new_ballot(&mut self) {
         self.hold_until = Time(0);
         self.repeat_all();
     }
 
-    /// Repeats the offers, if the oldest was made too long ago and there was no progress.
+    /// Repeats the offers if the oldest one was made too long ago and there was no progress since.
     pub(crate) fn repeat_if_silent(&mut self, now: Time) {
         if self.is_offered() && now >= self.progress_at.plus_ms(self.repeat_ms) {
             self.progress_at = now;
@@ -334,13 +335,13 @@ impl Origin {
         self.in_flight.is_offered() || self.registrations.is_offered()
     }
 
-    /// Returns the numbers of this process's last registrations: of its own session, and of a
+    /// Returns the number of this process's last registration of its own session, and that of a
     /// client's.
     pub(crate) fn registered(&self) -> [u64; 2] {
         self.registrations.given()
     }
 
-    /// Handles the registration with this number, of this process, which took effect in `slot`.
+    /// Handles a registration of this process that took effect in `slot`.
     pub(crate) fn on_registered(
         &mut self,
         now: Time,
@@ -352,8 +353,8 @@ impl Origin {
         self.registrations.on_registered(number, slot, completions);
     }
 
-    /// Removes a batch that is about to be executed here. Returns its record, which assigns the
-    /// replies to clients, if this process formed the batch.
+    /// Removes a batch that is about to be executed here. If this process formed the batch, returns
+    /// the record that assigns the replies to clients.
     pub(crate) fn complete(&mut self, now: Time, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.in_flight.complete(name)?;
         self.progress_at = now;
@@ -389,8 +390,8 @@ impl Origin {
     }
 
     /// Handles a snapshot that the service loaded in place of slots that this node did not apply.
-    /// The table of sessions shows which of this node's values took effect there; their replies are
-    /// not known here ([snap-2]).
+    /// The table of sessions shows which of this node's values took effect in those slots; their
+    /// replies are not known here ([snap-2]).
     pub(crate) fn on_skipped(
         &mut self,
         now: Time,
@@ -437,9 +438,9 @@ impl Origin {
         }
     }
 
-    /// Handles a batch of this process that was decided after its session had ended. Neither it nor
-    /// any other batch of that session will ever be executed ([session-4]). Their commands start
-    /// over; no client got a reply to them.
+    /// Handles a batch of this process that was decided after its session had ended. Neither that
+    /// batch nor any other batch of the session will ever be executed ([session-4]). Their commands
+    /// are queued again for a new session; no client got a reply to them.
     pub(crate) fn on_session_lost(&mut self, name: &BatchName) {
         if !self.in_flight.contains(name) {
             return;
@@ -452,7 +453,7 @@ impl Origin {
         self.registrations.renew_own();
     }
 
-    /// Ends the requests that timed out; returns their number.
+    /// Fails the requests that timed out, and returns how many there were.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some((item, encoded)) = self.gather.expire(now) {
@@ -466,7 +467,7 @@ impl Origin {
             + self.registrations.expire(now, completions)
     }
 
-    /// Ends all requests with this failure.
+    /// Fails all requests with this failure.
     pub(crate) fn expire_all(&mut self, failure: Failure, completions: &mut Completions) {
         while let Some((item, _)) = self.gather.expire(Time(u64::MAX)) {
             completions.fail(item.waiter, failure);
@@ -481,7 +482,7 @@ impl Origin {
         }
     }
 
-    /// Returns when something is due here without further input.
+    /// Returns when the origin needs a turn without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let held = (now < self.hold_until).then_some(self.hold_until);
         let silence = self.is_offered().then(|| self.progress_at.plus_ms(self.repeat_ms));
@@ -559,7 +560,7 @@ mod tests {
         list
     }
 
-    /// Commands that cannot be sent gather, and leave as one batch.
+    /// Commands that cannot be sent accumulate and leave as one batch.
     #[test]
     fn next_batch_grows_while_the_window_is_full() {
         let (mut origin, mut completions) = opened();
@@ -721,8 +722,8 @@ mod tests {
         list
     }
 
-    /// [less-2] A batch executes after the earlier ones. Until they are in memory at a quorum, in
-    /// the same ballot and in lower slots, no later one is reported.
+    /// [less-2] A batch executes after the earlier batches. Until these are in memory at a quorum,
+    /// in the same ballot and in lower slots, no later batch is reported.
     #[test]
     fn early_replies_come_in_the_order_in_which_batches_execute() {
         let (mut origin, mut completions) = opened();
@@ -772,7 +773,7 @@ mod tests {
         assert_eq!(offers(&mut origin), ["50.1: early"]);
     }
 
-    /// [session-4] Commands that cannot run in the old session any more run in a new one, in order,
+    /// [session-4] Commands that can no longer run in the old session run in a new one, in order,
     /// except those already reported as "unknown".
     #[test]
     fn lost_session_starts_its_commands_over_in_order() {

@@ -1,5 +1,4 @@
-//! Sessions that this node registers: the one that numbers its own batches, and those of its
-//! clients.
+//! Sessions that this node registers: its own, which numbers its batches, and those of its clients.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +14,12 @@ use crate::{
 /// State of this node's own session, which numbers its batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Own {
-    /// Not needed yet.
+    /// No session is needed yet.
     None,
-    /// The registration is to be proposed, or was offered to the present leader.
+    /// The registration must be proposed. `offered` means that it was offered to the current
+    /// leader.
     Asked { offered: bool },
-    /// Registered in this slot; `next` is the number of the next batch.
+    /// The session is registered in this slot; `next` is the number of the next batch.
     Open { slot: u64, next: u64 },
 }
 
@@ -28,9 +28,9 @@ enum Own {
 struct Waiting {
     tag: Tag,
     deadline: Time,
-    /// The registration was offered to the present leader.
+    /// The registration was offered to the current leader.
     offered: bool,
-    /// The registration was offered to this or an earlier leader, so it may take effect.
+    /// The registration was offered to the current or an earlier leader, so it may take effect.
     offered_once: bool,
 }
 
@@ -40,9 +40,10 @@ pub(super) struct Registrations {
     node: NodeId,
     boot: u32,
     own: Own,
-    /// Number of registrations of this node's own sessions.
+    /// Number of sessions of this node for which a registration was started.
     own_count: u64,
-    /// Waiting registrations by number: in order of acceptance, so the first times out first.
+    /// Waiting registrations by number. They are in order of acceptance, so the first times out
+    /// first.
     clients: BTreeMap<u64, Waiting>,
     clients_count: u64,
 }
@@ -59,14 +60,15 @@ impl Registrations {
         }
     }
 
-    /// Starts registering an own session, unless there is one: batches need its numbers.
+    /// Starts registering a session of this node unless there is one, because batches need its
+    /// numbers.
     pub(super) fn need_own(&mut self) {
         if self.own == Own::None {
             self.renew_own();
         }
     }
 
-    /// Starts registering a new own session: the last one has ended, or there was none.
+    /// Starts registering a new session of this node, because the last one ended or there was none.
     pub(super) fn renew_own(&mut self) {
         self.own_count += 1;
         self.own = Own::Asked { offered: false };
@@ -77,7 +79,8 @@ impl Registrations {
         matches!(self.own, Own::Open { .. })
     }
 
-    /// Returns the position of the next batch in the own session, and advances it.
+    /// Returns the position for the next batch in this node's session, and advances it; `None` if
+    /// the session is not open.
     pub(super) fn take_number(&mut self) -> Option<Header> {
         let Own::Open { slot, next } = &mut self.own else {
             return None;
@@ -87,7 +90,8 @@ impl Registrations {
         Some(header)
     }
 
-    /// Queues the registration of a client's session; the caller limits their number.
+    /// Queues the registration of a client's session. The caller limits the number of queued
+    /// registrations.
     pub(super) fn push(&mut self, tag: Tag, deadline: Time) {
         self.clients_count += 1;
         self.clients.insert(
@@ -96,7 +100,7 @@ impl Registrations {
         );
     }
 
-    /// Returns the number of the last registration of an own session, and of a client's.
+    /// Returns the number of the last registration of this node's session, and that of a client's.
     pub(super) fn given(&self) -> [u64; 2] {
         [self.own_number(), self.clients_count]
     }
@@ -112,7 +116,7 @@ impl Registrations {
             || self.clients.values().any(|waiting| !waiting.offered)
     }
 
-    /// Returns whether a registration was offered to the present leader and has not taken effect.
+    /// Returns whether a registration was offered to the current leader and has not taken effect.
     pub(super) fn is_offered(&self) -> bool {
         self.own == (Own::Asked { offered: true })
             || self.clients.values().any(|waiting| waiting.offered)
@@ -138,7 +142,7 @@ impl Registrations {
         Value::RegisterSession { origin: self.node, boot: self.boot, number }
     }
 
-    /// Offers the registration with this number again, since the leader refused it.
+    /// Marks a registration that the leader refused to be offered again.
     pub(super) fn on_refused(&mut self, number: u64) {
         if number == self.own_number() {
             self.repeat_own();
@@ -147,7 +151,7 @@ impl Registrations {
         }
     }
 
-    /// Offers everything again, since earlier offers may be lost.
+    /// Marks all registrations to be offered again, since earlier offers may be lost.
     pub(super) fn repeat_all(&mut self) {
         self.repeat_own();
         for waiting in self.clients.values_mut() {
@@ -161,7 +165,7 @@ impl Registrations {
         }
     }
 
-    /// Handles the registration with this number, which took effect in `slot`.
+    /// Handles a registration that took effect in `slot`.
     pub(super) fn on_registered(&mut self, number: u64, slot: u64, completions: &mut Completions) {
         if number == self.own_number() {
             if matches!(self.own, Own::Asked { .. }) {
@@ -172,14 +176,14 @@ impl Registrations {
         }
     }
 
-    /// Returns the numbers of the registrations that have not taken effect, as far as is known
-    /// here.
+    /// Returns the numbers of the registrations that have not taken effect, as far as this node
+    /// knows.
     pub(super) fn open(&self) -> Vec<u64> {
         let own = matches!(self.own, Own::Asked { .. }).then(|| self.own_number());
         own.into_iter().chain(self.clients.keys().copied()).collect()
     }
 
-    /// Ends clients' registrations that timed out; returns their number.
+    /// Fails clients' registrations that timed out, and returns how many there were.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some(first) = self.clients.first_entry()
@@ -193,7 +197,7 @@ impl Registrations {
         expired
     }
 
-    /// Returns the first deadline of a registration.
+    /// Returns the earliest deadline of a registration.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.clients.first_key_value().map(|(_, first)| first.deadline)
     }

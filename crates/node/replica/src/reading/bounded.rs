@@ -1,8 +1,8 @@
 //! Reads with a bound on staleness ([read-6]).
 //!
 //! Staleness counts from the time when a confirmed request was *sent*: everything acknowledged
-//! before is in slots below its answer. A message from the leader proves nothing, since another
-//! node may have taken over meanwhile.
+//! before that is in slots below the answer's. A message from the leader proves nothing, since
+//! another node may have taken over in the meantime.
 
 use std::collections::VecDeque;
 
@@ -25,8 +25,8 @@ struct Waiting {
     deadline: Time,
 }
 
-/// Answer to a request for confirmation: when the request was sent, and the first slot that it does
-/// not cover.
+/// Answer to a request for confirmation: the time when the request was sent, and the first slot
+/// that the answer does not cover.
 type Answer = (Time, Slot);
 
 /// Waiting reads with a bound, and the freshness of this node.
@@ -35,14 +35,14 @@ pub(crate) struct Bounded {
     waiting: VecDeque<Waiting>,
     /// Latest answer whose slots are all applied.
     applied: Option<Answer>,
-    /// Later answers.
+    /// Later answers, whose slots are not all applied yet.
     pending: VecDeque<Answer>,
-    /// Set once a read with a bound was requested: only then are answers remembered.
+    /// A read with a bound was requested; answers are not retained before that.
     used: bool,
 }
 
 impl Bounded {
-    /// Returns the number of reads that have not ended.
+    /// Returns the number of reads that have not completed.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -62,13 +62,14 @@ impl Bounded {
         }
     }
 
-    /// Drops pending answers: under a leader in another ballot, their slots may never be decided.
+    /// Drops the pending answers, because under a leader in another ballot their slots may never be
+    /// decided.
     pub(crate) fn on_new_ballot(&mut self) {
         self.pending.clear();
     }
 
-    /// Returns whether to ask the leader: a read waits for which no pending answer is recent
-    /// enough.
+    /// Returns whether to query the leader, because a read is waiting and no pending answer is
+    /// recent enough for it.
     pub(crate) fn wants_question(&self, now: Time) -> bool {
         let newest = self.pending.back();
         let fresh = |waiting: &Waiting| {
@@ -77,7 +78,7 @@ impl Bounded {
         self.waiting.iter().any(|waiting| !fresh(waiting))
     }
 
-    /// Releases the reads for which this node is fresh enough.
+    /// Releases the reads for which this node's applied state is fresh enough.
     pub(crate) fn release(&mut self, now: Time, applied_to: Slot, completions: &mut Completions) {
         if !self.used {
             return;
@@ -99,7 +100,7 @@ impl Bounded {
         });
     }
 
-    /// Refuses the reads that timed out; returns their number.
+    /// Fails the reads that timed out, and returns how many there were.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| {
@@ -112,7 +113,7 @@ impl Bounded {
         (before - self.waiting.len()) as u64
     }
 
-    /// Returns when this part needs work without further input.
+    /// Returns when reads with a bound need a turn without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let first = self.waiting.iter().map(|waiting| waiting.deadline).min();
         earliest([first])

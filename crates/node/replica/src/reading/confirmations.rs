@@ -1,4 +1,5 @@
-//! Linearizable reads: many share one confirmation, then wait until enough is applied ([read-2]).
+//! Linearizable reads: many share one confirmation, and then wait until enough slots are applied
+//! ([read-2]).
 
 use std::collections::VecDeque;
 
@@ -9,7 +10,7 @@ use crate::{completions::Completions, front::Failure, proposing::gather::Waiter,
 
 type Waiting = VecDeque<(Waiter, Time)>;
 
-/// Request for confirmation in flight, with the reads that wait for it.
+/// The request for confirmation in flight, with the reads that wait for it.
 #[derive(Debug)]
 struct Asked {
     token: ReadToken,
@@ -17,7 +18,7 @@ struct Asked {
     waiters: Waiting,
 }
 
-/// Confirmed reads that may run once enough is applied.
+/// Confirmed reads, which may run once enough slots are applied.
 #[derive(Debug)]
 struct Confirmed {
     slot: Slot,
@@ -28,7 +29,8 @@ struct Confirmed {
 /// All linearizable reads of this node.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    /// Reads that arrived after the last request was sent: they need the next one ([read-2]).
+    /// Reads that arrived after the last request was sent, so that they need the next one
+    /// ([read-2]).
     waiting: Waiting,
     asked: Option<Asked>,
     confirmed: Vec<Confirmed>,
@@ -38,7 +40,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Returns the number of reads that have not ended.
+    /// Returns the number of reads that have not completed.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -53,13 +55,13 @@ impl Reads {
         !self.waiting.is_empty()
     }
 
-    /// Returns when the next request may be sent, if none is in flight.
+    /// Returns when the next request may be sent; `None` if one is in flight.
     pub(crate) fn may_ask_at(&self) -> Option<Time> {
         self.asked.is_none().then_some(self.retry_at)
     }
 
-    /// [read-4] Releases the waiting reads by the leader's lease, so that they need no request.
-    /// Returns their number.
+    /// [read-4] Releases the waiting reads under the leader's lease, so that they need no request,
+    /// and returns how many there were.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         let waiters = std::mem::take(&mut self.waiting);
         let count = waiters.len() as u64;
@@ -72,8 +74,8 @@ impl Reads {
     }
 
     /// Returns the request for confirmation to send now, if any. With `wanted`, another part needs
-    /// the answer. Only one request is in flight; an unanswered one is given up after
-    /// `patience_ms`.
+    /// the answer. Only one request is in flight; it is abandoned after `patience_ms` without an
+    /// answer.
     pub(crate) fn next_question(
         &mut self,
         now: Time,
@@ -93,8 +95,9 @@ impl Reads {
         Some(token)
     }
 
-    /// Handles a confirmation: its reads may run once everything below `slot` is applied. Returns
-    /// when the request was sent, if it is the one in flight.
+    /// Handles a confirmation, after which the reads may run once everything below `slot` is
+    /// applied. Returns when the request was sent, if the confirmation is for the request in
+    /// flight.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> Option<Time> {
         let asked = self.asked.take_if(|asked| asked.token == token)?;
         if !asked.waiters.is_empty() {
@@ -107,7 +110,7 @@ impl Reads {
         Some(asked.since)
     }
 
-    /// Handles a refused request for confirmation: another one is sent for its reads, from
+    /// Handles a refused request for confirmation. Another request is sent for its reads, from
     /// `retry_at` on.
     pub(crate) fn failed(&mut self, token: ReadToken, retry_at: Time) {
         if self.asked.as_ref().is_some_and(|asked| asked.token == token) {
@@ -116,8 +119,8 @@ impl Reads {
         }
     }
 
-    /// Handles a leader in another ballot. Confirmed reads need a new confirmation: they wait for
-    /// slots that the previous leader had proposed, and those may never be decided.
+    /// Handles a leader in another ballot. Confirmed reads need a new confirmation, because they
+    /// wait for slots that the previous leader had proposed, and those may never be decided.
     pub(crate) fn on_new_ballot(&mut self) {
         self.retry_at = Time(0);
         let mut again = Waiting::new();
@@ -150,7 +153,7 @@ impl Reads {
         });
     }
 
-    /// Ends the reads that timed out; returns their number.
+    /// Fails the reads that timed out, and returns how many there were.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let asked = self.asked.iter_mut().map(|asked| &mut asked.waiters);
         let confirmed = self.confirmed.iter_mut().map(|one| &mut one.waiters);
@@ -166,7 +169,7 @@ impl Reads {
         expired as u64
     }
 
-    /// Returns when this part needs work without further input.
+    /// Returns when linearizable reads need a turn without further input.
     pub(crate) fn wake_at(&self, patience_ms: u64) -> Option<Time> {
         let asked = self.asked.as_ref().map(|asked| asked.since.plus_ms(patience_ms));
         let retry = (!self.waiting.is_empty() && self.asked.is_none()).then_some(self.retry_at);

@@ -8,25 +8,25 @@ use crate::clock::Clock;
 /// Evidence that allows a read to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// A quorum confirmed the read after its arrival, which stays true ([read-2]).
+    /// A quorum confirmed the read after its arrival. This evidence never expires ([read-2]).
     Confirmed,
     /// This node leads in this ballot and holds a lease.
     Leased(Ballot),
-    /// Everything below `slot` is applied, and so is all that was acknowledged before a request for
-    /// confirmation was sent.
+    /// Everything below `slot` is applied, which includes all commands acknowledged before a
+    /// request for confirmation was sent.
     Within {
         /// Time when the confirmed request was sent.
         asked_at: Time,
-        /// Answer to the request.
+        /// First slot that the answer to the request does not cover.
         slot: Slot,
-        /// Maximum age of the request, by this node's clock.
+        /// Maximum age of the request in microseconds, by this node's clock.
         most_us: u64,
     },
 }
 
 impl Evidence {
-    /// Returns whether the evidence holds after the query. The clock is read here and not earlier,
-    /// because the process may have been suspended since the turn began.
+    /// Returns whether the evidence still holds after the query. The clock is read here and not
+    /// earlier, because the process may have been suspended since the turn began.
     pub(crate) fn stands(self, clock: Option<&Clock>, node: &Node, applied_to: Slot) -> bool {
         let now = || clock.map(Clock::now);
         match self {

@@ -1,8 +1,8 @@
-//! Determines whether this node serves a linearizable read now, by trying one ([read-2]).
+//! Determines whether this node serves a linearizable read now, by attempting one ([read-2]).
 //!
-//! Knowing a leader is not enough: a node that lags far knows it too, and a client waits in vain
-//! for its reads. So a probe is a read without a query, confirmed like any other, that waits for a
-//! limited time until enough is applied.
+//! Knowing a leader is not enough: a node that lags far behind also knows it, and its clients would
+//! wait in vain for their reads. So a probe is a read without a query. It is confirmed like any
+//! other, and waits for a limited time until enough slots are applied.
 
 use std::fmt;
 
@@ -10,18 +10,19 @@ use quorate_core::{input::ReadToken, slot::Slot, time::Time};
 
 use crate::outbox::RETRY_MS;
 
-/// Limits of the time in which the read must be served to count as "now". Readiness checks usually
-/// wait for a second; the time grows with that of a round of messages.
+/// Range of the time within which the read must be served to count as "now". Readiness checks
+/// usually wait for a second. Within the range, the time is proportional to that of a round of
+/// messages.
 const PATIENCE_MS: std::ops::RangeInclusive<u64> = 500..=5_000;
-/// First token of probes, above those of clients' reads.
+/// First token of probes, above all tokens of clients' reads.
 const FIRST_TOKEN: u64 = 1 << 63;
 
 /// Outcome of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
-    /// The read could have run.
+    /// The read could have been served.
     Served,
-    /// This node accepts no more requests, since it is stopping or its log failed.
+    /// This node accepts no more requests, because it is stopping or its log failed.
     Closed,
     /// The node's service accepts no commands at the moment.
     Unavailable,
@@ -51,8 +52,8 @@ impl fmt::Display for Probed {
     }
 }
 
-/// A probe in flight, and the result of the last one. Requests that arrive meanwhile share the
-/// attempt.
+/// The probe in flight, if any, and the result of the last one. Callers that request a probe while
+/// one is in flight share it.
 #[derive(Debug)]
 pub(crate) struct Probe {
     patience_ms: u64,
@@ -65,20 +66,21 @@ pub(crate) struct Probe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Idle,
-    /// The request for confirmation is to be sent at this time.
+    /// The request for confirmation is due at this time.
     Ask(Time),
     Asked(ReadToken),
     Confirmed(Slot),
 }
 
 impl Probe {
-    /// Creates a probe; a round of messages takes at most `round_ms`, as long as all peers respond.
+    /// Creates a probe. `round_ms` is the maximum time of a round of messages while all peers
+    /// respond.
     pub(crate) fn new(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN, round_ms)
     }
 
-    /// Creates a probe by which this node checks that it has applied everything it had before a
-    /// restart ([access-4]).
+    /// Creates a probe by which this node verifies that it has applied everything that it had
+    /// applied before a restart ([access-4]).
     pub(crate) fn of_access(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN | FIRST_TOKEN >> 1, round_ms)
     }
@@ -93,8 +95,8 @@ impl Probe {
         }
     }
 
-    /// Starts a probe, unless one is in flight. With `refused`, it ends immediately with this
-    /// result.
+    /// Starts a probe, unless one is in flight. With `refused`, the probe ends immediately with
+    /// this result.
     pub(crate) fn begin(&mut self, now: Time, refused: Option<Probed>) {
         if refused.is_some() {
             self.stage = Stage::Idle;
@@ -119,7 +121,8 @@ impl Probe {
         }
     }
 
-    /// Handles the confirmation: the read may run once everything below `slot` is applied.
+    /// Handles the confirmation, after which the read may run once everything below `slot` is
+    /// applied.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) {
         if self.stage == Stage::Asked(token) {
             self.stage = Stage::Confirmed(slot);
@@ -133,7 +136,7 @@ impl Probe {
         }
     }
 
-    /// Ends the probe if it could be served, or if it timed out.
+    /// Ends the probe if its read could be served, or if it timed out.
     pub(crate) fn settle(&mut self, now: Time, applied_to: Slot) {
         let late = now >= self.deadline;
         let ended = match self.stage {
@@ -147,12 +150,12 @@ impl Probe {
         self.ended = Some(ended);
     }
 
-    /// Takes the result of the last probe.
+    /// Takes the result of the last probe, if it has ended.
     pub(crate) fn take(&mut self) -> Option<Probed> {
         self.ended.take()
     }
 
-    /// Returns when the probe needs work without further input.
+    /// Returns when the probe needs a turn without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         match self.stage {
             Stage::Idle => None,

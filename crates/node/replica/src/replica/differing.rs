@@ -1,6 +1,6 @@
-//! Handles the suspicion that this node applied something else than other nodes, so that its state
-//! may be wrong. Then it serves no clients, in this process and later ones ([differ-1] to
-//! [differ-3]).
+//! Handles the suspicion that this node applied other values than its peers, so that its state may
+//! be wrong. A node under suspicion serves no clients, in this process and later ones ([differ-1]
+//! to [differ-3]).
 
 use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{Disk, Source, sealed};
@@ -14,8 +14,8 @@ const FIRST_LINE: &str = "quorate differs 1";
 /// Page of the documentation to refer operators to.
 pub(super) const PAGE: &str = "docs/operate/divergence.md";
 
-/// Returns the suspicion that an earlier process recorded. A record that cannot be read counts as
-/// one.
+/// Returns the suspicion that an earlier process recorded. An unreadable record counts as a
+/// suspicion.
 pub(super) fn recalled(disk: &mut impl Source) -> Option<Doubt> {
     let unknown = Some(Doubt { with: NodeId(0), to: Slot(0) });
     let Ok(bytes) = disk.kept(FILE) else {
@@ -36,7 +36,7 @@ pub(super) fn recalled(disk: &mut impl Source) -> Option<Doubt> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Updates the suspicion, and records or clears it.
+    /// Updates the suspicion, and writes or deletes its record on disk.
     pub(super) fn look_at_doubt(&mut self) {
         let members = self.protocol.node().configuration();
         let doubt = self.peers.doubt(self.member, members);
@@ -51,7 +51,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         disk.start_replace_small_file(0, FILE, text.into_bytes());
     }
 
-    /// Passes the suspicion on to the service's condition.
+    /// Passes the suspicion on to the health state of the service.
     pub(super) fn note_doubt(&mut self) {
         let text = |Doubt { with, to }| {
             format!(

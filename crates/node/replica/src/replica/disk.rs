@@ -1,4 +1,4 @@
-//! Passes completed disk operations to the parts of the replica: written records and values read
+//! Passes completed disk operations to the parts of the replica: written records, and values read
 //! back.
 
 use quorate_core::{
@@ -30,7 +30,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         front: &mut dyn Front,
     ) {
         let polled = self.storing.poll(now);
-        // A write that ended while this node was computing was not slow for that time.
+        // If this node was busy when a write ended, the delay does not count as part of the write.
         let (observing, late_us) = (&mut self.observing, self.turns.late_us());
         self.tuning.on_written(now, self.storing.written_to(), |us, bytes| {
             observing.on_written(us.saturating_sub(late_us), bytes);
@@ -60,7 +60,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Reports the writes that the log has started since the last call to the tuner, and to the
-    /// trace of hops if there is one.
+    /// trace of hops if enabled.
     pub(super) fn note_writes(&mut self, now: Time) {
         for (seq, bytes) in self.storing.log().writes() {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -73,7 +73,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Reads decided values that the service lacks and that are not in memory.
+    /// Starts reading decided values that the service lacks and that are not in memory.
     pub(super) fn read_to_apply(&mut self, now: Time, range: SlotRange) {
         let range = self.catching_up.readable(range);
         if !range.is_empty() {
@@ -123,8 +123,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [value-3] Handles a vote whose bytes were lost after the log was scanned at the start:
-    /// without them the vote is void. The next start finds out what else is lost, and as which
+    /// [value-3] Handles a vote whose bytes were lost after the log was scanned at the start.
+    /// Without them the vote is void. The next start determines what else is lost, and as which
     /// member the node returns.
     fn on_votes_lost(&mut self, error: &LogError) {
         self.catching_up.forget_votes();
@@ -141,8 +141,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-9] Marks the storage as failed. The node learns of it with the next poll, clients
-    /// immediately, as their requests cannot succeed here.
+    /// [disk-9] Marks the storage as failed. The node learns of the failure in the next poll, and
+    /// clients immediately, since their requests cannot succeed here.
     pub(super) fn fail_storage(&mut self, why: String) {
         if self.storing.fail(format!("the log failed: {why}")) {
             self.observing.tell(Event::LogFailed { why });

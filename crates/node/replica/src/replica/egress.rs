@@ -30,8 +30,8 @@ use crate::{
     storing::Written,
 };
 
-/// Maximum size of a stream's bytes in one record, since a read of any of them reads the whole
-/// record.
+/// Maximum size of a stream's bytes in one record, in bytes. Reading any of these bytes reads the
+/// whole record.
 const RUN_BYTES_MAX: usize = 64 << 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -106,7 +106,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [class-2] Handles a vote of this node for a batch of its own. If clients wait until the
-    /// batch is in memory at a quorum, makes the core ask the members for that.
+    /// batch is in memory at a quorum, makes the core query the members about it.
     fn note_vote(&mut self, record: &Record) {
         let Record::Vote { ballot, range, value: Value::Batch(name) } = *record else {
             return;
@@ -153,7 +153,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Message::Learn { value, range } => (Some((*value, *range)), Lane::Bulk),
             _ => (None, Lane::Control),
         };
-        // Without the bytes, the receiver requests them and gets them from the log.
+        // Without the bytes, the receiver requests them and is served from the log.
         let payload = content.and_then(|(value, range)| self.contents.recent(&value, range));
         let payload = payload.as_ref();
         let bytes = payload.map(|payload| &payload[..]);
@@ -169,9 +169,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-1] Persists a record. The hard state that its write restates must not mention
-    /// decisions whose records follow: until the last record of a step, it states what was decided
-    /// before the step.
+    /// [disk-1] Persists a record. The hard state restated by its write must not mention decisions
+    /// whose records follow. Until the last record of a step, it is the hard state from before the
+    /// step.
     fn persist(&mut self, seq: RecordSeq, record: Record, before: HardState, last: bool) {
         let mut hard = self.protocol.node().hard_state();
         if !last {
@@ -204,12 +204,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Records a value with its bytes. The records of all parts but the last restate the `early`
     /// hard state.
     ///
-    /// The part of a run that is not needed any more is recorded separately, without bytes
-    /// ([stream-4]): they may have left memory, for example in a run that this node voted for
-    /// before and proposes again. Bytes on stable storage in the store of streams are not recorded
-    /// either; the record contains their places ([disk-5]). The rest may be as long as everything
-    /// in flight of its stream, because a new leader proposes what it inherited as one value. It is
-    /// recorded in parts that fit a log write.
+    /// The part of a run that is no longer needed is recorded separately, without bytes
+    /// ([stream-4]), because they may have left memory, for example in a run that this node voted
+    /// for before and proposes again. Bytes on stable storage in the store of streams are not
+    /// recorded either; the record contains their places ([disk-5]). The rest may be as long as all
+    /// bytes in flight of its stream, because a new leader proposes inherited content as one value.
+    /// It is recorded in parts that fit a log write.
     fn persist_content(
         &mut self,
         seq: RecordSeq,
@@ -245,8 +245,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     self.counters.stream_bytes_placed += part.len();
                     Written::Places(&places)
                 }
-                // [snap-5] For a decided value, the store fetches the bytes that are still
-                // retained.
+                // [snap-5] For a decided value, the store fetches the bytes that peers still
+                // retain.
                 Bytes::Missing if is_learned(&record) => {
                     self.learns_bare(part.to);
                     Written::Places(&[])
@@ -290,7 +290,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Handles bytes that are contained in a record, so that their unit is not placed in the store.
+    /// Notes that bytes are contained in a record, so that their unit is not placed in the store.
     fn note_recorded(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
             let end = positions(offset, range).end;
@@ -300,7 +300,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Handles a decision. If this node applies nothing now and the value is content, returns its
-    /// stream and the position up to which memory need not retain its bytes.
+    /// stream and the position below which its bytes need not be retained in memory.
     fn on_decided(&mut self, range: SlotRange, value: Value) -> Option<(StreamName, u64)> {
         self.stamp(Hop::Decided, Some(range.from));
         self.proposing.decided(&value);
@@ -323,8 +323,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn on_fetch(&mut self, now: Time, from: NodeId, value: Value, range: SlotRange) {
         let streams = self.applying.streams();
         let held = {
-            // [aux-1] An owner sends no bytes to auxiliaries, so an auxiliary need not wait for
-            // them.
+            // [aux-1] An owner sends no bytes to auxiliaries, so an auxiliary requests them
+            // immediately.
             let patience = !self.protocol.node().is_auxiliary();
             self.contents.fetch(now, &value, range, from, streams, patience)
         };
@@ -332,7 +332,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.protocol.later(Input::Held { value, range: held });
         }
         if held != range {
-            // The rest of a run, after a part that is not needed, may be available too.
+            // The rest of a run, after a part that is not needed, may also be available.
             self.found(now, value);
         }
     }
@@ -415,7 +415,7 @@ const fn is_learned(record: &Record) -> bool {
     matches!(value, Value::Content { .. })
 }
 
-/// Returns the record for a part of its slots.
+/// Returns the record restricted to a part of its slots.
 const fn part_of(record: Record, range: SlotRange) -> Record {
     match record {
         Record::Vote { ballot, value, .. } => Record::Vote { ballot, range, value },

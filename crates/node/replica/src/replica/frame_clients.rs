@@ -33,7 +33,7 @@ impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
         let replica = &*self.replica;
         let node = replica.protocol.node();
         let leads = node.role() == Role::Leader;
-        // [offload-10] Where votes of devices are hints, their decisions do not count.
+        // [offload-10] If votes of devices are hints, their decisions do not count.
         let counts = node.configuration().class() == Class::Volatile;
         let place = replica.devices.place().filter(|_| leads && counts);
         let sessions = replica.applying.sessions();

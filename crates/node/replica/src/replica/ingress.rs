@@ -1,4 +1,4 @@
-//! Validates frames of peers, and turns them into inputs of the core or requests to this node.
+//! Validates peers' frames, and turns them into inputs of the core or requests to this node.
 
 use quorate_core::{
     effect::{Refusal, Role},
@@ -27,7 +27,8 @@ use crate::{
     storing::Written,
 };
 
-/// Delay before offering again to a leader that refused because it was busy or does not lead.
+/// Delay in milliseconds before offering again to a leader that refused an offer because it was
+/// busy or does not lead.
 const REFUSED_MS: u64 = 5;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -40,7 +41,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         if let Frame::Recalled(memory) = received.frame {
-            // Even a node that still reads its votes must not miss this.
+            // Even a node that still reads its votes must not miss this frame.
             return self.on_recalled(received.from.node, memory);
         }
         if received.from.node == self.member.node || self.is_silent() {
@@ -130,7 +131,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Message::Learn { range, value } = message
             && let Some(cut) = self.cut_of(range, &value)
         {
-            // Parts that are not needed and parts that may be appended are recorded separately.
+            // The parts that are not needed and the parts that may be appended are recorded
+            // separately.
             for part in [SlotRange::new(range.from, cut), SlotRange::new(cut, range.to)] {
                 let brought = brought.and_then(|brought| brought.part(range, part));
                 let message = Message::Learn { range: part, value };
@@ -159,7 +161,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => None,
         };
         self.step(now, Input::Message { from, message, held }, plane);
-        // A former leader may have been replaced because of its clock.
+        // A former leader may have been replaced because its clock was wrong.
         if let Some(clock_ms) = clock
             && self.protocol.node().leader() == Some(from.node)
         {
@@ -167,17 +169,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-4] Returns the end of the leading part of a run of content that is not needed, if a
-    /// needed part follows.
+    /// [stream-4] Returns the end of the first part of a run of content if that part is not needed
+    /// and a needed part follows.
     pub(super) fn cut_of(&self, range: SlotRange, value: &Value) -> Option<Slot> {
         let streams = self.applying.streams();
         let cut = self.contents.needless(value, range, streams).to;
         (range.from < cut && cut < range.to).then_some(cut)
     }
 
-    /// [read-4] Returns the time at which a message was received: a lease is granted from then on,
-    /// and the turn may have begun before the request was sent. Without a clock no lease is
-    /// granted.
+    /// [read-4] Returns a message with the time at which it was received. If a lease is requested,
+    /// the clock is read: the lease is granted from that time on, and the turn may have begun before
+    /// the request was sent. Without a clock, no lease is granted.
     fn received_at(&mut self, now: Time, mut message: Message) -> (Time, Message) {
         let Message::Heartbeat(beat) = &mut message else {
             return (now, message);
@@ -198,7 +200,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns whether the bytes of the message's value are available; `None` if the frame is
+    /// Returns whether the bytes of the message's value are available; `None` if the frame must be
     /// dropped.
     fn admit(
         &mut self,
@@ -215,8 +217,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.counters.frames_mismatched += 1;
             return None;
         }
-        // Admission: a frame that would grow a queue beyond its bound is dropped, and will be
-        // repeated.
+        // Admission: a frame that would grow a queue beyond its bound is dropped; the sender
+        // repeats it.
         let held = self.contents.holds(&value, range, self.applying.streams());
         let more = brought.filter(|_| !held).map_or(0, |brought| brought.bytes.len());
         if self.is_overloaded() || !self.has_room_for(message, range.from, more) {
@@ -231,31 +233,32 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         {
             return None;
         }
-        // [value-3] From here until the slot is applied the bytes stay, however late the vote is.
+        // [value-3] From here until the slot is applied the bytes are retained, however late the
+        // vote is.
         let near = range.from < self.protocol.node().decided_to().plus(self.window_slots);
         if near && range.from >= self.needed_from() {
             self.contents.pin(&value, range);
         }
         if let (Value::Content { .. }, Message::Learn { .. }) = (value, message) {
             // [snap-5] Decided content is learned even without its bytes. The store fetches by
-            // position those that are still retained; until it has them, this node does not count
-            // as having them.
+            // position the bytes that peers still retain; until then, this node does not count as
+            // having them.
             return Some(true);
         }
         if let Value::Content { .. } = value {
-            // [stream-4] Content may arrive without bytes that are not needed, which `holds` takes
-            // into account.
+            // [stream-4] Content may arrive without bytes if they are not needed; `holds` takes
+            // this into account.
             let streams = self.applying.streams();
             return Some(self.contents.holds(&value, range, streams));
         }
-        // Bytes that were just stored are available, since the newest always stay.
+        // Bytes that were just stored are available, since the newest bytes are never dropped.
         Some(held || brought.is_some())
     }
 
     /// Returns whether there is capacity for a proposal's bytes. Proposals after a gap wait for the
-    /// slots that fill it, so they may use only half of the capacity: they must never keep out the
-    /// very slots that let them proceed. The first slot that needs bytes always fits, even if votes
-    /// from before a restart exceed the capacity, because only its progress frees memory.
+    /// slots that fill it, so they may use only half of the capacity: they must never block the
+    /// slots for which they wait. The first slot that needs bytes always fits, even if votes from
+    /// before a restart exceed the capacity, because only its progress frees memory.
     fn has_room_for(&self, message: &Message, slot: Slot, more: usize) -> bool {
         let node = self.protocol.node();
         let next = match message {
@@ -271,8 +274,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Stores bytes of the value that are not `held` yet; notifies the core if it waits for them.
-    /// Returns `false` if they do not match the value.
+    /// Stores bytes of the value that are not `held` yet, and notifies the core if it waits for
+    /// them. Returns `false` if they do not match the value.
     fn keep(
         &mut self,
         now: Time,
@@ -292,7 +295,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         kept.is_ok()
     }
 
-    /// Handles the arrival of bytes of a value, which the core may have requested.
+    /// Handles the arrival of a value's bytes, for which the core may be waiting.
     pub(super) fn found(&mut self, now: Time, value: Value) {
         // Parts of a run that are not needed are reported separately.
         while let Some(range) = self.contents.found(now, &value, self.applying.streams()) {
@@ -336,7 +339,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.propose_forwarded(now, plane);
     }
 
-    /// Returns whether a batch is known to be executed, or a registration to have taken effect.
+    /// Returns whether a batch is known to be executed, or a registration is known to have taken
+    /// effect.
     pub(super) fn is_past(&self, value: &Value, bytes: &[u8]) -> bool {
         let sessions = self.applying.sessions();
         match *value {
@@ -366,7 +370,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         };
         match brought {
-            // Bytes for the first slot always fit, as they do with a proposal.
+            // Bytes for the first slot always fit, as with a proposal.
             Some(brought)
                 if range.from <= self.needed_from()
                     || self.contents.has_room(brought.bytes.len()) =>
@@ -380,7 +384,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Records a value that this node's log had lost and a peer sent.
+    /// Records a value that a peer sent because this node's log had lost it.
     fn take_repair(&mut self, range: SlotRange, value: Value, brought: Option<ReceivedBytes<'_>>) {
         let is_content = matches!(value, Value::Content { .. });
         let written = match brought {
@@ -388,7 +392,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Some(brought) if brought.is_of(&value, range) && !brought.bytes.is_empty() => {
                 Written::Bytes(brought.bytes)
             }
-            // [snap-5] The store has those of the bytes that are still retained, or fetches them.
+            // [snap-5] The store already has the bytes, or fetches those that peers still retain.
             _ if is_content => {
                 self.learns_bare(range.to);
                 Written::Places(&[])
@@ -403,7 +407,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.catching_up.repaired(range, &mut self.protocol, &mut self.counters);
     }
 
-    /// Handles a peer's request for a snapshot, or for more of one.
+    /// Handles a peer's request to begin or continue sending it a snapshot.
     fn on_snapshot_ask(
         &mut self,
         now: Time,
@@ -412,7 +416,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         let (at, _, offset) = asked;
-        // [differ-3] A state that may be wrong is not passed to other nodes.
+        // [differ-3] A state that may be wrong is not sent to other nodes.
         if self.doubt.is_some() {
             return;
         }

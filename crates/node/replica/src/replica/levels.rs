@@ -1,4 +1,4 @@
-//! The group's level, the nodes that prevent a higher one, and how a leader raises it ([level-4] to
+//! The group's level, the nodes that prevent a higher one, and raises by the leader ([level-4] to
 //! [level-8]).
 
 use quorate_core::{
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Returns the level that the group uses, as of the slots applied here.
+    /// Returns the level that the group uses, as of the applied slots.
     pub fn level(&self) -> Level {
         self.group().level()
     }
@@ -31,20 +31,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Levels { lowest: self.level().min(newest), newest }
     }
 
-    /// [level-8] Returns the level with which the folder must be marked, if any. The caller
-    /// confirms with [`Replica::level_marked`].
+    /// [level-8] Takes the level with which the folder must be marked, if any. The caller confirms
+    /// with [`Replica::level_marked`].
     pub fn take_level_to_mark(&mut self) -> Option<Level> {
         // The level may have come with a snapshot.
         self.rising.may_store_level(self.level());
         self.rising.take_to_mark()
     }
 
-    /// Confirms that the folder is durably marked: its data may require this level.
+    /// Confirms that the folder is durably marked as possibly requiring this level.
     pub fn level_marked(&mut self, level: Level) {
         self.rising.marked(level);
     }
 
-    /// Returns the group's level, and the level that each node supports, as far as this node knows.
+    /// Returns the group's level, and the level that each node supports as far as this node knows.
     pub fn level_status(&self, now: Time) -> LevelStatus {
         let (level, own) = (self.level(), self.member.node);
         let to = level.next();
@@ -74,7 +74,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Iterates over all nodes, members and learners, that have an id and have joined.
+    /// Iterates over all nodes, members and learners, that have joined under their id.
     fn asked_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         let nodes = self.group().nodes();
         let come = nodes.filter(|(_, known)| known.has_joined());
@@ -107,7 +107,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         reasons
     }
 
-    /// Starts an operator's request for the next level.
+    /// Starts an operator's request to raise the group to the next level.
     pub(super) fn begin_raise(
         &mut self,
         now: Time,
@@ -142,8 +142,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [level-5] [level-6] Raises the level as leader if all nodes support the next one, and an
-    /// operator requested it or it is due.
+    /// [level-5] [level-6] As leader, raises the level if all nodes support the next one and the
+    /// raise is due or requested by an operator.
     pub(super) fn raise(&mut self, now: Time, plane: &mut dyn Plane) {
         let to = self.level().next();
         if to > self.rising.supports() {
@@ -168,7 +168,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.propose_value(now, Offer { value, payload }, plane);
     }
 
-    /// Answers operators' requests for a level that was reached or cannot be.
+    /// Answers operators' requests for a level that was reached or cannot be reached.
     pub(super) fn answer_raises(&mut self, now: Time) {
         let level = self.level();
         if self.raised_to.replace(level).is_some_and(|before| before < level) {

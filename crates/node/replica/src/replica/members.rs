@@ -1,5 +1,5 @@
-//! Membership of the group: requests of operators and joining nodes, and how the leader carries
-//! them out ([era-8], [join-1], [member-2], [volatile-2]).
+//! Membership of the group: requests of operators and joining nodes, and their execution by the
+//! leader ([era-8], [join-1], [member-2], [volatile-2]).
 
 use quorate_core::{
     ballot::Era,
@@ -30,22 +30,22 @@ use crate::{
     steering::{LOOK_MS, goal_text, steps_to_show},
 };
 
-/// Hint if a voter cannot take the place of another node.
+/// Hint shown if a voter cannot take the place of another node.
 const AS_LEARNER: &str = "start the new node with `--as learner`; if it already votes, run \
                           'quorate member demote' on it and repeat the command";
-/// Hint if a voter cannot take the place of another node because the quorum rule needs that node's
-/// weight.
+/// Hint shown if a voter cannot take the place of another node because the quorum rule needs that
+/// node's weight.
 const AS_LEARNER_OR_RULE: &str = "start the new node with `--as learner`; if it already votes, change the rule with \
                                   'quorate member quorum' and repeat the command";
 
-/// Hint if replacing a node by a voter would leave the group with fewer votes than it needs.
+/// Hint shown if replacing a node by a voter would leave the group with fewer votes than it needs.
 const NAME_A_NEW_NODE: &str = "name a new node that was started with `--as learner`; to make the group smaller, \
                                use 'quorate member remove'";
 
 /// A plan that is not proposed yet.
 struct Wanted {
     plan: Plan,
-    /// Members that gain weight, so they must be caught up.
+    /// Members that gain weight and therefore must be caught up.
     rising: Vec<Member>,
 }
 
@@ -53,8 +53,9 @@ struct Wanted {
 const LEVEL_VALUES: u64 = 4096;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Starts a request to the group; `asked` is a new number. The outcome is taken with
-    /// [`Replica::take_group_answer`]. With `dry_run` a plan is only shown, and nothing is changed.
+    /// Starts a request to the group under the new number `asked`. The caller takes the outcome
+    /// with [`Replica::take_group_answer`]. With `dry_run`, the plan is only shown and nothing is
+    /// changed.
     pub fn ask_group(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) {
         let begun = match dry_run || ask.needs_table() {
             true => self.judge_later(now, asked, ask, dry_run),
@@ -65,7 +66,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [read-7] Delays a request until a linearizable read is served.
+    /// [read-7] Delays a request until a linearizable read shows that this node is up to date.
     fn judge_later(
         &mut self,
         now: Time,
@@ -79,8 +80,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(())
     }
 
-    /// [read-7] Judges operators' requests for which this node has applied everything decided
-    /// before.
+    /// [read-7] Judges operators' requests for which this node has applied everything that was
+    /// decided before them.
     pub(super) fn judge_asks(&mut self, now: Time) {
         while let Some(asked) = self.completions.take_judged() {
             if let Some((ask, dry_run)) = self.steering.take_unjudged(asked)
@@ -91,7 +92,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the next outcome of a request; each is returned once.
+    /// Takes the next outcome of a request, if there is one.
     pub fn take_group_answer(&mut self) -> Option<(u64, Result<Answer, Refused>)> {
         while let Some((asked, ended)) = self.completions.take_group() {
             let unjudged = self.steering.take_unjudged(asked).is_some();
@@ -114,7 +115,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.steering.take_answer()
     }
 
-    /// Returns the group's table as of the slots applied here: ids, addresses and the plan.
+    /// Returns the group's table as of the applied slots: ids, addresses and the plan.
     pub fn group(&self) -> &Group {
         self.applying.membership().table()
     }
@@ -124,7 +125,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.is_spent(self.member.node)
     }
 
-    /// Returns the condition that the plan in progress waits for, if this node leads.
+    /// Returns the condition for which the plan in progress waits, if this node leads.
     pub(super) fn plan_waits(&self) -> Option<String> {
         let leads = self.protocol.leads();
         let waits = self.steering.waits().filter(|_| leads);
@@ -136,7 +137,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         identity.is_some_and(|identity| identity.spent)
     }
 
-    /// Returns the nodes and their addresses, if they changed since the last call.
+    /// Returns the nodes and their addresses if they changed since the last call.
     pub fn take_peer_table(&mut self) -> Option<PeerTable> {
         let membership = self.applying.membership();
         if self.steering.returned_version == Some(membership.version()) {
@@ -173,7 +174,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
         };
         let underway = |plan: &Plan| {
-            // Operators call this often, so a plan found before is reused; a leader searches once
+            // Operators call this often, so a plan found earlier is reused; a leader searches once
             // per plan.
             let known = self.steering.rest(plan.id, eras.era());
             let changes = known.unwrap_or_else(|| {
@@ -228,12 +229,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
             other => return self.begin_plan(now, asked, &other, dry_run),
         };
-        // [member-4] Checked at every level, since this node alone decides whether to propose the
+        // [member-4] Checked at every level, because only this node decides whether to propose the
         // command.
         let membership = self.applying.membership();
         membership.table().check_addresses(&command, membership.eras())?;
         if dry_run {
-            // Only a plan has steps to show, but a command that would be denied is refused.
+            // Only a plan has steps to show. Other commands are refused if they would be denied.
             let membership = self.applying.membership();
             let (mut table, at) = (membership.table().clone(), self.applying.applied_to());
             table.execute(at, &command.encode(), membership.eras()).map_err(Refused::from)?;
@@ -243,8 +244,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.propose_command(now, Waiter::Operator(asked), &command)
     }
 
-    /// Starts a request to change users: their table is separate, but its commands go through the
-    /// log like others.
+    /// Starts a request to change users. Users have a separate table, but its commands go through
+    /// the log like all others.
     fn begin_users(
         &mut self,
         now: Time,
@@ -289,7 +290,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Ok(());
         };
         if let Some(plan) = self.group().plan() {
-            // For a repeated request, the plan is already in progress.
+            // If the request is repeated, its plan is already in progress.
             let asked_before = (&plan.goal, &plan.then, &plan.leaving);
             if asked_before == (&wanted.plan.goal, &wanted.plan.then, &wanted.plan.leaving) {
                 let (id, current) = (plan.id, self.applying.membership().eras().current());
@@ -326,7 +327,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => false,
         };
         let changes = self.way(now, current, &plan).map_err(|why| match by_voter {
-            // The quorum rule would lose the weight of the old node; a learner can take it over.
+            // The quorum rule would lose the old node's weight; a learner can take it over.
             true => Refused { hint: AS_LEARNER_OR_RULE, ..no_way(why) },
             false => no_way(why),
         })?;
@@ -365,7 +366,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Err(Refused::new("not_leader", message, "ask the leader"))
     }
 
-    /// Returns the plan for a request; `None` if its result is already in force.
+    /// Returns the plan for a request; `None` if the requested state is already in force.
     fn wanted(&self, ask: &Ask) -> Result<Option<Wanted>, Refused> {
         let current = self.applying.membership().eras().current();
         let goal = goal_of(current);
@@ -448,8 +449,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 }
                 let plan = self.group().plan();
                 let begun = plan.is_some_and(|plan| plan.leaving.contains(&old));
-                // A voter of the same weight keeps it, and only the old node leaves. Other weights
-                // stay.
+                // A voter of the same weight keeps its weight, and only the old node leaves. Other
+                // weights do not change.
                 let (has, takes) = (weight(new), weight(old));
                 if has > 0 && takes > 0 && has != takes && !begun {
                     return Err(Refused::new(
@@ -496,7 +497,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the incarnation of a node that has weight, or otherwise the connected one.
+    /// Returns the incarnation of a node that has weight, or otherwise the connected incarnation.
     fn met(&self, node: NodeId) -> Result<Member, Refused> {
         self.check_known(node)?;
         let current = self.applying.membership().eras().current();
@@ -515,8 +516,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// [join-1] Checks that a member is caught up: only such a member may gain weight. A node that
-    /// does not lead does not know the lag; the leader checks before the step.
+    /// [join-1] Checks that a member is caught up, since only such a member may gain weight. A node
+    /// that does not lead does not know the lag; the leader checks again before the step.
     fn check_level(&self, now: Time, member: Member) -> Result<(), Refused> {
         if !self.protocol.leads() {
             return Ok(());
@@ -536,7 +537,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the lag of a member in slots, if this leader is in contact with it.
+    /// Returns the lag of a member in slots; `None` if this node is not a leader in contact with
+    /// it.
     pub(super) fn lag(&self, now: Time, member: Member) -> Option<u64> {
         if member == self.member {
             return Some(0);
@@ -548,8 +550,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         follower.map(|(_, _, lag)| lag)
     }
 
-    /// [join-1] Returns whether a lag in slots is at most a few values, of which one may have very
-    /// many slots.
+    /// [join-1] Returns whether a lag in slots amounts to at most a few values. A single value may
+    /// cover very many slots.
     fn is_level(&self, lag: u64) -> bool {
         let leading = self.protocol.node().leading();
         let tally = leading.map(|leading| (leading.tally.next(), leading.tally.len()));
@@ -561,7 +563,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         lag <= most || values.is_some_and(|values| values <= most)
     }
 
-    /// Returns the path to the plan's goal, as this node would take it as leader.
+    /// Returns the path to the plan's goal that this node would take as leader.
     fn way(&self, now: Time, from: &Configuration, plan: &Plan) -> Result<Vec<Change>, NoPath> {
         let living = self.living_of(now, from, &plan.goal);
         let sight = Sight {
@@ -572,8 +574,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         planner::whole(from, plan, sight)
     }
 
-    /// Returns the live members among those that have weight now or will have. A node that does not
-    /// lead takes all of them as live.
+    /// Returns the live members among those that have weight now or will have it. A node that does
+    /// not lead assumes that all of them are alive.
     fn living_of(&self, now: Time, from: &Configuration, goal: &Goal) -> Vec<Member> {
         let members = from.members().iter().map(|voter| voter.member);
         let all = members.chain(goal.keys().copied());
@@ -593,8 +595,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         configuration.is_quorum(Phase::One, living) && configuration.is_quorum(Phase::Two, living)
     }
 
-    /// Checks that the live voters are a quorum after every step. A node that does not lead does
-    /// not know which are alive; the leader checks before each step.
+    /// Checks that the live voters form a quorum after every step. A node that does not lead does
+    /// not know which nodes are alive; the leader checks before each step.
     fn check_alive(
         &self,
         now: Time,
@@ -638,8 +640,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns whether to try the plan's next change: some time after the last one, or when that
-    /// one is in force.
+    /// Returns whether the plan's next change may be proposed: the last change is in force, or was
+    /// proposed long enough ago.
     fn is_plan_due(&self, now: Time) -> bool {
         let era = self.protocol.node().era();
         self.group().plan().is_some() && self.steering.is_due(now, era)
@@ -650,7 +652,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.protocol.leads() && !self.ending.is_requested()
     }
 
-    /// Returns when the leader next works on membership.
+    /// Returns when the leader next works on membership, if this node leads.
     pub(super) fn steer_at(&self) -> Option<Time> {
         if !self.steers() {
             return None;
@@ -673,12 +675,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the next change of the plan, or as `Err` the condition that the plan waits for.
+    /// Returns the next change of the plan, or as `Err` the condition for which the plan waits.
     fn change_wanted(&mut self, now: Time) -> Result<Option<Change>, String> {
         let membership = self.applying.membership();
         let era = membership.eras().era();
         if era != self.protocol.node().era() {
-            // A decided change of era is not applied here yet.
+            // A change of era is decided but not applied here yet.
             return Ok(None);
         }
         let Some(plan) = membership.table().plan().cloned() else {
@@ -720,9 +722,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(Some(change))
     }
 
-    /// [volatile-2] Renews a plan that contains a member which will never return, so that the plan
-    /// continues with its node's present member. Ending the plan at this point would leave fewer
-    /// voters than requested.
+    /// [volatile-2] Renews a plan with a member that will never return, so that the plan continues
+    /// with the current member of the same node. Ending the plan instead would leave fewer voters
+    /// than requested.
     fn renew(&mut self, now: Time, era: Era, plan: &Plan) {
         let renewed = plan.renewed(|member| match self.peers.member(member.node) {
             Some(met) if met.incarnation > member.incarnation => met,
@@ -740,8 +742,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// If the plan takes away this leader's weight, returns the member to hand leadership to, if
-    /// another one can lead.
+    /// If the plan removes this leader's weight, returns the member to which to hand leadership, if
+    /// another member can lead.
     fn heir(&self, now: Time, current: &Configuration, goal: &Goal) -> Option<Member> {
         if goal.get(&self.member).is_some_and(|weight| *weight > 0) {
             return None;
@@ -759,15 +761,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn transfer_to(&mut self, now: Time, to: Member) {
-        // A handover requested by an operator continues, and ends with its own outcome.
+        // A handover requested by an operator continues, and reports its own outcome.
         let busy = self.protocol.node().is_handing_over();
         if !busy && self.steering.may_hand_over(now) {
             self.ending.transfer(Some(to.node), &mut self.protocol);
         }
     }
 
-    /// [volatile-2] Readmits a node that forgot its votes and returned as another member: moves the
-    /// weight of the old member to the new one, without a request.
+    /// [volatile-2] Readmits a node that forgot its votes and returned as another member. Moves the
+    /// weight of the old member to the new one, without an operator's request.
     fn take_back(&mut self, now: Time) {
         if self.group().plan().is_some() {
             return;
@@ -805,14 +807,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             leaving: plan.leaving,
             what: plan.what,
         };
-        // If the command is not accepted, a later check tries again. If it is proposed twice, the
+        // If the command is not accepted, a later check retries. If it is proposed twice, the
         // second is denied.
         if self.steering.may_command(now) {
             let _ = self.propose_command(now, Waiter::Service, &command);
         }
     }
 
-    /// Hands leadership to a member that can lead, because this node will soon serve no requests
+    /// Hands leadership to a member that can lead, because this node is about to serve no requests
     /// for a while.
     pub(super) fn give_way(&mut self, now: Time) {
         let members = self.protocol.node().configuration().members().iter();
@@ -827,8 +829,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Hands leadership to the caught-up member with the highest priority, if that is above this
-    /// node's own.
+    /// Hands leadership to the caught-up member with the highest priority, if its priority is above
+    /// this node's own.
     fn hand_over(&mut self, now: Time) {
         if now < self.steering.stays_until || self.group().plan().is_some() {
             return;
@@ -853,8 +855,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 }
 
-/// [volatile-1] Returns whether the node has returned as a later member than this one, which
-/// therefore never returns.
+/// [volatile-1] Returns whether the node has returned as a later member, so that this member will
+/// never return.
 fn has_forgotten(peers: &Peers, member: Member) -> bool {
     let met = peers.member(member.node);
     met.is_some_and(|met| met.incarnation > member.incarnation)
@@ -875,8 +877,8 @@ fn no_way(why: NoPath) -> Refused {
     Refused::new("impossible", message, "choose other weights")
 }
 
-/// Checks that the group survives as many losses as before. If a voter takes the place of another,
-/// the group has one vote less.
+/// Checks that the group will survive as many losses as before. If a voter takes the place of
+/// another, the group has one vote fewer.
 fn check_bears(
     current: &Configuration,
     changes: &[Change],

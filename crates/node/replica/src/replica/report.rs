@@ -1,4 +1,4 @@
-//! Status of a replica, and the reason why it does not serve, if so.
+//! Status of a replica, and the reason if it does not serve.
 
 use std::collections::BTreeMap;
 
@@ -26,13 +26,13 @@ use crate::{
     },
 };
 
-/// Returns whether the alarm is about differing states. If this node may be the wrong one, its
-/// doubt is reported instead ([differ-2]).
+/// Returns whether the alarm is about differing states. If this node may be the one with the wrong
+/// state, its doubt is reported instead ([differ-2]).
 const fn is_of_others(alarm: &Alarm) -> bool {
     matches!(alarm, Alarm::DifferentHistory { .. })
 }
 
-/// Time in milliseconds after which waiting bytes of clients are reported.
+/// Time in milliseconds for which clients' bytes must wait before this is reported.
 const STUCK_MS: u64 = 5_000;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -76,19 +76,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the group's time ([time-1]) as Unix time in milliseconds; 0 before any deadline was
-    /// due.
+    /// Returns the group's time ([time-1]) as Unix time in milliseconds; 0 before the first
+    /// deadline was due.
     pub fn group_ms(&self) -> u64 {
         self.applying.time().ms()
     }
 
-    /// Returns the status of this node's device, if it ever had one.
+    /// Returns the status of this node's device; `None` if it never had one.
     pub fn device(&self) -> Option<&DeviceStatus> {
         self.devices.status()
     }
 
-    /// Returns the position up to which this node has applied what it needs. An auxiliary needs
-    /// nothing that it lacks ([aux-1]).
+    /// Returns the end of the slots that count as applied. An auxiliary does not need the slots
+    /// that it lacks ([aux-1]).
     pub(super) fn level_to(&self) -> Slot {
         match self.protocol.node().is_auxiliary() {
             true => self.protocol.node().known_to(),
@@ -96,7 +96,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns this node's progress.
+    /// Returns this node's progress in applying slots.
     pub(super) fn standing(&self) -> NodeProgress {
         let node = self.protocol.node();
         NodeProgress {
@@ -109,7 +109,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the free space for the log, and the log's growth rate.
+    /// Returns the space available to the log, and the log's growth rate.
     fn disk_use(&self, now: Time) -> DiskUse {
         let log = self.storing.log();
         let counters = log.counters();
@@ -136,8 +136,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-8] Returns why writing clients have waited for some time, if so. Other nodes notice
-    /// a leader's lack of space only in this way.
+    /// [stream-8] Returns the reason if bytes of writing clients have waited for some time. Other
+    /// nodes notice a leader's lack of space only in this way.
     fn streams_stopped(&self, now: Time) -> Option<String> {
         let keeping = &self.streaming.keeping;
         if let Some(why) = keeping.failure() {
@@ -156,7 +156,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// Returns notices for the operator that do not keep the node from serving.
+    /// Returns notices for the operator about conditions that do not prevent the node from serving.
     fn notices(&self, now: Time) -> Vec<String> {
         let strain = self.applying.condition().strain().map(ToOwned::to_owned);
         let short = self.streaming.keeping.short();
@@ -185,13 +185,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .collect()
     }
 
-    /// Returns the table of byte streams, as applied here.
+    /// Returns the table of byte streams as of the applied slots.
     pub fn streams(&self) -> &Table {
         self.applying.streams()
     }
 
-    /// [snap-5] Returns the number of retained bytes of streams that this node lacks; `None` if it
-    /// has not counted them yet.
+    /// [snap-5] Returns the number of retained bytes of streams that this node lacks; `None` if
+    /// they are not counted yet.
     pub fn stream_bytes_missing(&self) -> Option<u64> {
         let keeping = &self.streaming.keeping;
         let known = keeping.missing_bytes();
@@ -204,7 +204,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.storing.failure().is_some()
     }
 
-    /// Returns the gravest reason why this node does not vote or serve, if there is one.
+    /// Returns the most serious reason why this node does not vote or serve, if any.
     pub fn error(&self) -> Option<String> {
         if let Some(why) = self.applying.condition().doubt() {
             return Some(why.to_owned());
@@ -266,8 +266,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.storing.log().busy_reason()
     }
 
-    /// [disk-8] Returns the first slot that was decided here and whose value the log cannot return
-    /// any more, and the number of unanswered requests for it.
+    /// [disk-8] Returns the first slot that was decided here and whose value the log has lost, and
+    /// the number of unanswered requests for the value.
     pub fn lost_value(&self) -> Option<(Slot, u32)> {
         let running = || self.catching_up.lost_value();
         self.protocol.node().relearning().or_else(running)
@@ -305,8 +305,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         for member in self.peers.members() {
             peers.entry(member.node).or_insert_with(|| self.peer(member, 0, false));
         }
-        // A node with an id but neither weight nor a connection is a learner that is down. An id
-        // that is only reserved is not listed yet.
+        // A node with an id but neither weight nor a connection is a learner that is down. Ids that
+        // are only reserved are not listed here.
         let known = self.group().nodes();
         for (node, known) in known.filter(|(_, known)| known.has_joined()) {
             let peer = peers.entry(node).or_insert_with(|| {
@@ -345,17 +345,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the next change of batch and window for the operator's log; each is returned once.
+    /// Takes the next change of batch and window, for the operator's log.
     pub fn next_change(&mut self) -> Option<Change> {
         self.tuning.next_change()
     }
 
-    /// Returns the next notice for the operator; each is returned once.
+    /// Takes the next notice for the operator.
     pub fn next_notice(&mut self, now: Time) -> Option<String> {
         self.observing.take_notice(now)
     }
 
-    /// Returns the next event for the operator's log; each is returned once.
+    /// Takes the next event, for the operator's log.
     pub fn next_event(&mut self) -> Option<Event> {
         self.observing.next_event()
     }
@@ -369,19 +369,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the choices that the replica made by itself, each with its reason.
+    /// Returns descriptions of the choices that the replica made by itself, each with its reason.
     fn choices(&self) -> Vec<String> {
         let leads = self.protocol.node().role() == Role::Leader;
         let routing = self.routing.iter().filter(|_| leads);
         routing.map(Routing::why).collect()
     }
 
-    /// Returns the batch size and window in force.
+    /// Returns the current batch size and window.
     pub fn batching(&self) -> Setting {
         self.tuning.setting()
     }
 
-    /// Describes which parts want to be woken, and when, to debug a replica that never becomes
+    /// Describes which parts request a wake-up, and when, to debug a replica that never becomes
     /// idle.
     pub(crate) fn unrest(&self, now: Time) -> String {
         format!(
@@ -401,7 +401,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         )
     }
 
-    /// Returns all counters of this replica.
     pub fn counters(&self) -> Counters {
         Counters {
             batches_formed: self.proposing.own().totals().batches,
@@ -420,12 +419,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.snapshots.log_bytes_max()
     }
 
-    /// Returns the core's counts of its slow paths.
+    /// Returns the core's counters of its slow paths.
     pub fn slow_paths(&self) -> SlowPaths {
         self.protocol.slow_paths()
     }
 
-    /// Returns the core, to check invariants.
+    /// Returns the core. Tests check its invariants.
     pub fn node(&self) -> &Node {
         self.protocol.node()
     }
@@ -435,12 +434,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.storing.log()
     }
 
-    /// Returns the service.
     pub fn service(&self) -> &S {
         self.applying.service()
     }
 
-    /// Returns the member that this node is.
+    /// Returns this node with its incarnation.
     pub fn member(&self) -> Member {
         self.member
     }
@@ -450,7 +448,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applying.applied_to()
     }
 
-    /// Returns the session table in canonical form: equal on all nodes that applied the same slots.
+    /// Returns the session table in canonical form, which is equal on all nodes that applied the
+    /// same slots.
     pub fn sessions(&self) -> Metadata {
         self.applying.sessions().canonical()
     }

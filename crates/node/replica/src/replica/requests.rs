@@ -1,4 +1,4 @@
-//! Accepts requests of fronts and queues them in this replica.
+//! Accepts requests of fronts and queues them in the replica.
 
 use quorate_access::Users;
 use quorate_core::{level::Level, time::Time};
@@ -17,17 +17,17 @@ use crate::{
     stream_front::StreamRequests,
 };
 
-/// Port for a front's requests to the replica, at one moment.
+/// Port for a front's requests to the replica, valid for one call of the front.
 pub struct Requester<'a, D: Disk, S: StateMachine> {
     pub(super) replica: &'a mut Replica<D, S>,
     pub(super) now: Time,
     pub(super) wall_ms: u64,
-    /// Evidence that allows the reported read to run.
+    /// Evidence for the read of which the front is being notified.
     evidence: Evidence,
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Reports everything that ended to a front; returns whether there was anything to report.
+    /// Reports all completed requests to a front. Returns whether there were any.
     pub fn deliver(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
         let wall_ms = self.look_at_clocks(now, wall_ms);
         if self.deliver_streams(now, wall_ms, front) {
@@ -56,7 +56,8 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         Self::for_read(replica, now, wall_ms, Evidence::Confirmed)
     }
 
-    /// Creates the port for a front that is notified of a read, which may run by this evidence.
+    /// Creates the port for a front that is being notified of a read, which may run by this
+    /// evidence.
     pub(super) fn for_read(
         replica: &'a mut Replica<D, S>,
         now: Time,
@@ -217,8 +218,8 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     }
 
     fn users(&self) -> Option<&Users> {
-        // [aux-1] An auxiliary executes nothing and answers no clients, so they are refused
-        // immediately.
+        // [aux-1] An auxiliary executes nothing and answers no clients, so their requests are
+        // refused immediately.
         if self.replica.protocol.node().is_auxiliary() {
             return Some(&NO_USERS);
         }
@@ -252,20 +253,21 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Returns the users and their permissions, if this node may use its table: it must be at least
-    /// as recent as the one used before ([access-4]), and an auxiliary has none.
+    /// Returns the users and their permissions, if this node may use its table. The table must be
+    /// at least as recent as the one used before the restart ([access-4]), and an auxiliary has
+    /// none.
     pub fn users(&self) -> Option<&Users> {
         let users = self.applying.access().users();
         users.filter(|_| self.applying.answers() && !self.protocol.node().is_auxiliary())
     }
 
-    /// [access-4] Records that the group cannot have had users that this node knew. Called at most
-    /// once, before the first turn.
+    /// [access-4] Records that this node cannot have known any users of the group before. Called at
+    /// most once, before the first turn.
     pub fn begins_without_users(&mut self) {
         self.applying.know_access();
     }
 
-    /// Returns an error unless clients are served here.
+    /// Returns an error if clients are not served here.
     pub(super) fn takes_requests(&self) -> Result<(), Failure> {
         self.is_open()?;
         match self.applying.condition().doubt() {
@@ -274,8 +276,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns an error unless operators, and the needs of the node itself, are served here. They
-    /// are even if the state is in doubt ([differ-3]).
+    /// Returns an error if this node does not serve requests of operators and its own internal
+    /// requests. It serves them even if its state is in doubt ([differ-3]).
     pub(super) fn is_open(&self) -> Result<(), Failure> {
         if self.ending.is_requested() {
             return Err(Failure::Stopping);
@@ -283,7 +285,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.storing.failure().is_some() {
             return Err(Failure::Voteless);
         }
-        // [aux-1] An auxiliary executes nothing, so it would never know an answer.
+        // [aux-1] An auxiliary executes nothing, so it would never learn a reply.
         if self.protocol.node().is_auxiliary() {
             return Err(Failure::Unavailable);
         }

@@ -1,5 +1,5 @@
-//! Messages between nodes about their logs and starts, and handling of a data folder that has less
-//! than the node had stated ([lie-1] to [lie-5]).
+//! Messages between nodes about their logs and starts, and handling of a data folder that contains
+//! less than the node had stated ([lie-1] to [lie-5]).
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -12,22 +12,23 @@ use quorate_wire::{Frame, Lane};
 use super::Replica;
 use crate::{outbox::Outbox, plane::Plane, service::StateMachine};
 
-/// Evidence that a log was set back: of other nodes' logs, and of this node's own.
+/// Evidence that the log of this node or another one was set back.
 #[derive(Debug, Default)]
 pub(super) struct Rollback {
-    /// Statements of other nodes about their logs.
+    /// Statements that other nodes made about their logs.
     detector: RollbackDetector,
     /// Reminders to be sent to nodes that just connected ([lie-3]).
     reminders: Vec<(NodeId, Memory)>,
     /// Earlier statement of this node that its log does not fulfil ([lie-5]).
     fell_behind: Option<Memory>,
-    /// Names given by a later process of this node were searched for below this slot ([lie-7]).
+    /// End of the slots that were searched for names given by a later process of this node
+    /// ([lie-7]).
     names_seen_to: Slot,
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// [lie-1] Returns the end of this node's log for frames; 0, which states nothing, while a node
-    /// is connected that would not understand it.
+    /// [lie-1] Returns the end of this node's log to state in frames; 0, which states nothing,
+    /// while a connected node would not understand it.
     pub(super) fn says_of_log(&self) -> u64 {
         match self.rising.all_witness() {
             true => self.storing.log().whole_to(),
@@ -35,8 +36,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [lie-3] Handles a new connection to a node. Queues a reminder of its statements over earlier
-    /// connections, which is sent before anything else.
+    /// [lie-3] Handles a new connection to a node. Queues a reminder of that node's statements over
+    /// earlier connections, which is sent before any other frame.
     pub(super) fn meet(&mut self, member: Member, boot: u32) {
         self.forget_strangers();
         let memory = self.rollback.detector.meet(member, boot);
@@ -53,8 +54,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [lie-2] Records the end of a peer's log. Returns whether the statement counts: it does not
-    /// if the peer stated a longer log before, of which it is reminded ([lie-5]).
+    /// [lie-2] Records the end of a peer's log. Returns whether the statement counts. It does not
+    /// if the peer stated a longer log before, of which it is then reminded ([lie-5]).
     pub(super) fn believes(&mut self, from: Member, to: u64, plane: &mut dyn Plane) -> bool {
         if !self.peers.has_member(from) {
             return true;
@@ -79,16 +80,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.rollback.detector.recall(node)
     }
 
-    /// Returns the log end and start of this node's folder, as far as this process knows.
+    /// Returns the log end and start number of this node's folder, as far as this process knows.
     fn own_memory(&self) -> Memory {
         let to = self.storing.log().whole_to();
         let written = Written { incarnation: self.member.incarnation, to };
         Memory { written, boot: self.boot }
     }
 
-    /// [lie-5] Handles another node's memory of this node's statements about its log over an
-    /// earlier connection, and of its starts. The other node belongs to this cluster, whether it is
-    /// known here or not.
+    /// [lie-5] Handles another node's memory of this node's starts, and of its statements about its
+    /// log over an earlier connection. The other node belongs to this cluster, whether it is known
+    /// here or not.
     pub(super) fn on_recalled(&mut self, by: NodeId, remembered: Memory) {
         let own = self.own_memory();
         if own.fell_behind(remembered) {
@@ -97,8 +98,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [lie-7] Searches for names assigned by a later process of this node. If there are any, its
-    /// folder is an old copy, whether or not a node remembers its log.
+    /// [lie-7] Searches for names assigned by a later process of this node. If there are any, this
+    /// folder is an old copy, whether or not another node remembers its log.
     pub(super) fn look_for_later_names(&mut self) {
         let applied_to = self.applying.applied_to();
         if std::mem::replace(&mut self.rollback.names_seen_to, applied_to) == applied_to {
@@ -121,7 +122,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     fn fall_behind(&mut self, remembered: Memory, why: &str) {
         let own = self.own_memory();
-        // [lie-4] The next process asks again, and refuses to start if that is still remembered.
+        // [lie-4] The next process checks again, and refuses to start if a node still remembers
+        // more.
         let passed = if own.may_pass(remembered) { remembered } else { own };
         let before = self.rollback.fell_behind.unwrap_or(own);
         self.rollback.fell_behind = Some(before.max(passed));
@@ -131,8 +133,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         ));
     }
 
-    /// Returns the statement about its log that this node cannot fulfil. The next process is
-    /// another incarnation, which the folder must record durably.
+    /// Takes the statement about its log that this node cannot fulfil, if any. The next process is
+    /// another incarnation, which must be recorded durably in the folder.
     pub fn take_fell_behind(&mut self) -> Option<Memory> {
         self.rollback.fell_behind.take()
     }

@@ -23,12 +23,13 @@ use crate::{
     storing::Asked,
 };
 
-/// Name of the small file that records when the last scrub ended or, if there was none, since when
-/// the node waits for its first one.
+/// Name of the small file that records when the last scrub ended, or since when the node has waited
+/// for its first scrub.
 const ENDED_FILE: &str = "scrubbed";
 const FIRST_LINE: &str = "quorate scrubbed 1";
 
-/// Returns the content of that file; without it, the first interval starts now.
+/// Returns the recorded start of the current interval; `None` if there is no record, in which case
+/// the first interval starts now.
 pub(super) fn since(disk: &mut impl Source) -> Option<Since> {
     let bytes = disk.kept(ENDED_FILE).ok()??;
     let mut lines = sealed::open(str::from_utf8(&bytes).ok()?).ok()?.lines();
@@ -66,14 +67,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn fate(&self, needs: &Needs) -> Fate {
         let (known, missing) = match needs {
             Needs::Slots(lost) => {
-                // Until its slot is decided, an open vote is only in memory.
+                // An open vote is only in memory until its slot is decided.
                 let decided_to = self.protocol.node().decided_to();
                 let open = lost.iter().any(|range| range.to > decided_to);
                 let missing = lost.iter().any(|range| self.catching_up.misses(*range));
                 (!lost.is_empty(), open || missing || (lost.is_empty() && self.scrubbing.doubts()))
             }
-            // [here-1] The repair is complete when a restart would find the bytes. They need not be
-            // at the damaged place.
+            // [here-1] The repair is complete when a restart would find the bytes, which need not
+            // be at the damaged place.
             Needs::Bytes => (true, self.streaming.keeping.lacks()),
             Needs::Snapshot => (true, self.snapshots.lacks()),
             Needs::Store => match self.snapshots.renewal() {
@@ -139,11 +140,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Reads more data of this kind, unless a read is in flight. Returns `false` if all is read.
+    /// Reads more data of this kind, unless a read is in flight. Returns `false` if all of it has
+    /// been read.
     fn scrub_more(&mut self, now: Time, kind: Kind) -> bool {
         match kind {
             Kind::Log => {
-                // Repeats until one request is in flight, since nothing else would wake this node
+                // Repeats until one request is in flight, since no other event would wake this node
                 // for the next.
                 while let Some(slots) = self.scrubbing.doubtful() {
                     match self.storing.ask_whether_lost(now, slots) {
@@ -170,7 +172,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.snapshots.scrub(self.scrubbing.snapshot_to, disk)
             }
             Kind::Store => {
-                // Its thread has its own rate; its progress is checked now and then.
+                // The service's thread limits its own rate; its progress is checked occasionally.
                 self.scrubbing.wait(now);
                 let scrubbed = self.applying.service_mut().take_scrubbed();
                 self.scrubbing.read_apart(Kind::Store, scrubbed.bytes);
@@ -211,7 +213,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.scrubbing.wait(now);
             }
             if !piece.damaged.is_empty() {
-                // [scrub-1] The damaged place may have been the only record of the node's promises.
+                // [scrub-1] The damaged place may have contained the only record of the node's
+                // promises.
                 let hard = self.protocol.node().hard_state();
                 self.storing.restate(hard);
             }
@@ -235,7 +238,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     let what = format!("{reason} (bytes {} to {})", range.start, range.end);
                     self.damage_found(Kind::Streams, what, Needs::Bytes);
                 }
-                // The stream was dropped meanwhile.
+                // The stream was dropped in the meantime.
                 Err(ReadError::Missing) => {}
                 Err(ReadError::NotNow(_)) => self.scrubbing.wait(now),
             }
@@ -252,12 +255,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.damage_found(Kind::Snapshot, why, Needs::Snapshot);
                 self.scrubbing.snapshot_to = u64::MAX;
             }
-            // The snapshot that replaced it was written just now.
+            // A newer snapshot has just replaced this one.
             Some(Scrubbed::Gone) => self.scrubbing.snapshot_to = u64::MAX,
         }
     }
 
-    /// Returns whether this node has created the file, so that it must exist.
+    /// Returns whether this node has created the file, so that its absence is damage.
     fn must_be_there(&self, keeper: Keeper) -> bool {
         match keeper {
             Keeper::Base => {
@@ -269,8 +272,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Handles a small file that was read back. If it is damaged, the part that knows its content
-    /// rewrites it.
+    /// Handles a small file that was read back. If the file is damaged, the part that knows its
+    /// content rewrites it.
     fn look_at_file(
         &mut self,
         now: Time,
@@ -313,7 +316,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Lets the responsible part rewrite a small file. Returns `false` if no part does so.
+    /// Makes the responsible part rewrite a small file. Returns `false` if no part can do so.
     fn mend(&mut self, now: Time, keeper: Keeper, plane: &mut dyn Plane) -> bool {
         match keeper {
             Keeper::Base => {
@@ -337,12 +340,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Records that the node has an identity: scrubs check its file, and
-    /// [`Replica::take_damaged_file`] reports if it must be rewritten.
+    /// [`Replica::take_damaged_file`] reports when it must be rewritten.
     pub fn has_identity(&mut self) {
         self.scrubbing.has_identity = true;
     }
 
-    /// Returns a file that was found damaged and that only the node can rewrite: `identity` or
+    /// Takes the name of a damaged file that only the node can rewrite, which is `identity` or
     /// `peers`.
     pub fn take_damaged_file(&mut self) -> Option<&'static str> {
         Some(match self.scrubbing.unmended.take()? {
@@ -351,11 +354,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// Reports damage, once per place.
+    /// Reports damage, once per place. Returns the index of the finding in the list of findings, if
+    /// it is listed.
     fn damage_found(&mut self, kind: Kind, what: String, needs: Needs) -> Option<usize> {
         let found = Found::new(kind, what.clone(), needs);
         let (at, news) = self.scrubbing.found(found);
-        // Abandoned snapshots are reported where they are abandoned.
+        // The damage of an abandoned snapshot is reported when it is abandoned.
         if news && kind != Kind::Snapshot {
             self.observing.tell(Event::DamageFound { kind, what });
         }
@@ -373,7 +377,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         });
     }
 
-    /// Records when the last scrub ended. If that fails, the next one may start earlier after a
+    /// Records when the last scrub ended. If that fails, the next scrub may start early after a
     /// restart.
     fn note_scrubbed(&mut self, what: &str, ms: u64) {
         let text = sealed::seal(&format!("{FIRST_LINE}\n{what} {ms}\n"));

@@ -1,4 +1,4 @@
-//! Start of a replica: builds its parts from the state of the log and of the service.
+//! Start of a replica: builds its parts from the state of the log and the service.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,13 +48,14 @@ use crate::{
     turns::Turns,
 };
 
-/// Number of owners that together fill the memory for streams, if each uses its full share.
+/// Number of owners that together fill the memory for streams if each uses its full share.
 const OWNERS: usize = 4;
 
-/// Number of repeat intervals for which an owner of streams must be unreachable to count as lost.
+/// Number of repeat intervals for which an owner of streams must be unreachable before it counts as
+/// lost.
 const OWNER_LOST_REPEATS: u64 = 4;
 
-/// Number of maximum election timeouts for which leadership stays in place unless a move is
+/// Number of maximum election timeouts for which a leader keeps leadership unless a transfer is
 /// requested.
 const BOUNCE_TIMEOUTS: u64 = 10;
 
@@ -121,10 +122,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             route: options.votes.first(),
             seed: options.seed,
         };
-        // Longer than an election usually takes: after that time, a new leader has received
+        // Longer than an election usually takes: after this time, a new leader has received
         // everything.
         let repeat_ms = timeouts.election_max_ms.saturating_mul(2).max(1);
-        // [session-2] limits the open batches of a session.
+        // [session-2] bounds the number of open batches of a session.
         let possible =
             Bounds { batch_bytes_max: batch_bytes_max(&log), window_max: OPEN_BATCHES_MAX };
         let tuning = tuning_settings(options.tuning, &limits, voters, possible);
@@ -212,15 +213,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             names_lent: 0,
             voters_of: None,
         };
-        // Done before the first frame is answered.
+        // Must happen before the first frame is answered.
         replica.note_lacking();
         replica.note_doubt();
         Ok(replica)
     }
 }
 
-/// Opens the store of streams as it was left. A damaged store is created anew, since the bytes are
-/// in the log and at peers.
+/// Opens the store of streams as the last process left it. A damaged store is created anew, since
+/// the bytes are in the log and at peers.
 fn open_store<D: Disk>(
     disk: &mut D,
     limits: StoreLimits,
@@ -235,8 +236,8 @@ fn open_store<D: Disk>(
     .map_err(OpenError::Streams)
 }
 
-/// [disk-5] Claims the places in the store of streams that the log mentions, before anything else
-/// is written there. The store itself knows those that are older than its checkpoint.
+/// [disk-5] Claims the places in the store of streams to which the log refers, before any other
+/// data is written there. The store itself knows places that are older than its checkpoint.
 fn claim_placed<D: Disk>(store: &mut Store, recovery: &Recovery, disk: &mut D) {
     let at = store.checkpointed_to();
     let newer = recovery.placed.iter().filter(|(range, ..)| range.to > at);
@@ -275,7 +276,7 @@ fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
         .collect()
 }
 
-/// Returns the group as founded, the same on all its nodes.
+/// Returns the group as it was founded, which is the same on all its nodes.
 fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     let members = eras.current().members().iter();
     let known = members.map(|voter| {
@@ -285,7 +286,8 @@ fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     Membership::new(Group::founded(known), eras)
 }
 
-/// Clamps the settings to the possible range. Without settings, those of `limits` stay in force.
+/// Clamps the tuner's settings to the possible range. Without settings, `limits` determines batch
+/// and window.
 fn tuning_settings(
     wanted: Option<Settings>,
     limits: &Limits,
@@ -302,7 +304,7 @@ fn tuning_settings(
     settings
 }
 
-/// Returns the slots of the votes whose payloads are to be read back.
+/// Returns the slots of the votes whose payloads must be read back.
 fn with_bytes(votes: &[Extent]) -> VecDeque<SlotRange> {
     let mut ranges: VecDeque<SlotRange> = VecDeque::new();
     for vote in votes.iter().filter(|vote| vote.value.has_bytes()) {
@@ -314,7 +316,8 @@ fn with_bytes(votes: &[Extent]) -> VecDeque<SlotRange> {
     ranges
 }
 
-/// Limits a command to the bytes that fit a record, in a batch of its own.
+/// Returns the limit on commands, in bytes: at most `wanted`, and such that a command in a batch of
+/// its own fits a record.
 fn command_bytes_max<D: Disk>(wanted: usize, log: &Log<D>) -> usize {
     wanted.min(largest_command(log))
 }

@@ -1,5 +1,5 @@
-//! Streams within a turn: owned bytes are sent, available bytes get slots, and applied bytes are
-//! followed up. Also the fronts' requests on streams.
+//! Streams within a turn: sends owned bytes, assigns slots to available bytes, and follows up on
+//! applied bytes. Also handles the fronts' requests on streams.
 
 use quorate_core::{
     input::Input,
@@ -35,7 +35,7 @@ use crate::{
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Handles bytes of a stream that its owner sent or that this node requested.
+    /// Handles bytes of a stream that the owner sent or this node requested.
     pub(super) fn on_stream_bytes(
         &mut self,
         now: Time,
@@ -69,7 +69,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [disk-5] Writes whole units that are in memory immediately, so that votes need not contain
-    /// them. In a volatile group no write is needed.
+    /// them. A volatile group does not need this.
     fn place_units(&mut self, stream: StreamName) {
         let node = self.protocol.node();
         let durable = node.configuration().class() == Class::Durable;
@@ -89,7 +89,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Handles units that are on stable storage now, so they may get slots and votes.
+    /// Handles units that reached stable storage, so that they may get slots and votes.
     fn hear_placed(&mut self, now: Time) {
         while let Some((stream, positions)) = self.streaming.keeping.next_placed() {
             if self.applying.streams().may_be_open(stream) {
@@ -97,8 +97,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.offer_again(now, stream);
             }
         }
-        // If units cannot be placed, records contain the bytes: commands must not wait for space
-        // for streams.
+        // If units cannot be placed, records contain the bytes: commands must not wait for stream
+        // space.
         if !self.streaming.keeping.places_units() {
             for stream in self.contents.runs_mut().place_nothing() {
                 self.offer_again(now, stream);
@@ -113,16 +113,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.offering.arrived(stream);
     }
 
-    /// [aux-5] Returns the slot up to which the table covers everything.
+    /// [aux-5] Returns the end of the slots that the table covers.
     fn table_holds_from(&self) -> Slot {
         // A service may be ahead of a log that lost its end.
         let decided_to = self.protocol.node().decided_to();
         self.applying.applied_to().max(decided_to)
     }
 
-    /// [aux-5] Returns whether content in this slot is a no-op according to the slots applied here,
-    /// whatever is decided in between. An auxiliary has no table and cannot know this, and bytes
-    /// that all nodes dropped cannot be fetched.
+    /// [aux-5] Returns whether the applied slots make content in this slot a no-op, whatever is
+    /// decided in between. An auxiliary cannot know this without a table, and it cannot fetch bytes
+    /// that all nodes have dropped.
     pub(super) fn is_needless(&self, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -132,8 +132,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             && streams.may_append(stream, offset, SlotRange::one(slot)).is_empty()
     }
 
-    /// [aux-5] Replies to a node that requested bytes which are not needed. The reply covers
-    /// everything of this stream that is not needed.
+    /// [aux-5] Replies to a node that requested bytes that are not needed. The reply covers all
+    /// content of this stream that is not needed.
     pub(super) fn say_needless(&mut self, to: NodeId, value: &Value, plane: &mut dyn Plane) {
         let Value::Content { stream, .. } = *value else {
             return;
@@ -147,8 +147,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Outbox::new(self.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
     }
 
-    /// [aux-5] Handles a full replica's statement that bytes are not needed which this node may be
-    /// fetching. Full replicas use only their own tables.
+    /// [aux-5] Handles a full replica's statement that bytes, which this node may be fetching, are
+    /// not needed. Full replicas use only their own tables.
     pub(super) fn on_needless(&mut self, now: Time, stream: StreamName, below: u64, from: Slot) {
         if !self.protocol.node().is_auxiliary() {
             return;
@@ -159,8 +159,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns whether the store has the bytes that a peer requested: those of content in this
-    /// slot. They are sent once they are read.
+    /// Returns whether the store has the bytes that a peer requested, those of content in this
+    /// slot. If so, starts reading them; they are sent once they are read.
     pub(super) fn has_in_store(&mut self, from: NodeId, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -174,7 +174,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         !recent && keeping.read_for_peer(from, stream, position, disk)
     }
 
-    /// Sends clients' bytes to the other nodes; a leader also assigns slots to available bytes.
+    /// Sends clients' bytes to the other nodes. If this node leads, also assigns slots to available
+    /// bytes.
     pub(super) fn offer_streams(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
         self.streaming.take_fresh();
         self.close_owned(now);
@@ -201,16 +202,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [trim-2] Proposes, as leader, the commands that enforce the retention of streams.
+    /// [trim-2] As leader, proposes the commands that enforce the retention of streams.
     fn retain_streams(&mut self, now: Time, wall_ms: u64) {
         let streams = self.applying.streams();
         for command in self.streaming.take_retention(now, wall_ms, streams) {
-            // If the queue is full, the next attempt follows later.
+            // If the queue is full, a later turn retries.
             let _ = self.ask_streams(now, NO_FRONT, &command);
         }
     }
 
-    /// [aux-1] Returns the nodes to which an owner sends its bytes: all connected ones but
+    /// [aux-1] Returns the nodes to which an owner sends its bytes: all connected nodes except
     /// auxiliaries.
     fn takers(&self) -> Vec<NodeId> {
         let configuration = self.protocol.node().configuration();
@@ -237,7 +238,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         origin.accept_for(now, Kind::Stream, waiter, &command.encode())
     }
 
-    /// [stream-1] Assigns slots, as leader, to available bytes.
+    /// [stream-1] As leader, assigns slots to available bytes.
     fn propose_streams(&mut self, now: Time, plane: &mut dyn Plane) {
         let inflight_max = self.streaming.inflight_max();
         loop {
@@ -246,7 +247,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 return;
             };
             let next = leading.tally.next();
-            // If the store has no space, no more bytes are accepted: commands need what is left.
+            // If the store is full, no more bytes are accepted, because commands need the remaining
+            // space.
             let full = self.streaming.keeping.is_full();
             if full || leading.tally.len() >= inflight_max || !self.may_propose(0) {
                 return;
@@ -267,7 +269,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-6] Closes streams whose owners are lost.
+    /// [stream-6] As leader, closes streams whose owners are lost.
     fn close_lost(&mut self, now: Time, plane: &mut dyn Plane) {
         let applied_to = self.applying.applied_to();
         while self.may_propose(0) {
@@ -309,8 +311,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.applied((applied_to, voted_to), appended, changes, disk);
     }
 
-    /// Advances the store, and fetches bytes that it lacks. Returns completed disk operations of
-    /// other parts.
+    /// Advances the store, and fetches bytes that it lacks. Returns completed disk operations that
+    /// belong to other parts.
     pub(super) fn keep_streams(&mut self, now: Time, plane: &mut dyn Plane) -> Vec<Completed> {
         let mut others = Vec::new();
         while let Some(completed) = self.storing.log_mut().next_other() {
@@ -353,10 +355,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Reads what follows the last checkpoint of the store from the log.
+    /// Starts reading from the log the values after the store's last checkpoint.
     fn replay_streams(&mut self, now: Time, range: SlotRange) {
         if range.from < self.storing.log().start() {
-            // The slots were trimmed, so they were in a checkpoint that is lost.
+            // The slots were trimmed, so a checkpoint covered them, which is lost.
             return self.streaming.keeping.skip_replay();
         }
         let range = self.catching_up.readable(range);
@@ -365,7 +367,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Passes the values after the last checkpoint, read from the log, to the store.
+    /// Passes values after the last checkpoint, which were read from the log, to the store.
     pub(super) fn on_streams_read(&mut self, values: Values) {
         let disk = self.storing.log_mut().disk_mut();
         let streams = self.applying.streams();
@@ -380,7 +382,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Handles a loaded table of streams, which does not follow from the applied slots.
+    /// Handles a table of streams that was loaded instead of following from the applied slots.
     pub(super) fn streams_loaded(&mut self, now: Time) {
         let streams = self.applying.streams();
         self.streaming.loaded(now, streams, self.contents.runs_mut());
@@ -419,7 +421,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Reads up to `bytes_max` held bytes of an inner stream. [`Replica::take_held_bytes`] returns
-    /// them under the number `asked`.
+    /// them with the number `asked`.
     pub fn read_held(
         &mut self,
         now: Time,
@@ -431,12 +433,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.read_held(now, (asked, hold), (stream, position, bytes_max), disk);
     }
 
-    /// Returns the next result of a read of held bytes.
+    /// Takes the next result of a read of held bytes.
     pub fn take_held_bytes(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
         self.streaming.keeping.next_held()
     }
 
-    /// Reads bytes at a position of a named stream, as applied here.
+    /// Reads bytes at a position of a named stream, as of the applied slots.
     fn read_stream(
         &mut self,
         tag: StreamTag,
@@ -458,7 +460,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         taken.then_some(()).ok_or(Failure::Busy)
     }
 
-    /// Notifies a front of all events of streams; returns whether there were any.
+    /// Notifies a front of all stream events. Returns whether there were any.
     pub(super) fn deliver_streams(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! Small files of a data folder: which of them a scrub reads next, their faults, and the parts that
-//! rewrite them.
+//! Small files of a data folder: their order in a scrub, their faults, and the parts that rewrite
+//! them.
 
 use std::collections::VecDeque;
 
@@ -9,21 +9,22 @@ use quorate_log::{
 };
 use quorate_stream::store::Store;
 
-/// Number of reads of a file that is being rewritten, after which an operator must act.
+/// Number of reads of a damaged file after which its rewriting counts as failed and an operator
+/// must act.
 const TRIES_MAX: u32 = 30;
 
-/// Part that knows the content of a file and writes it.
+/// Part of the node that writes a file and knows its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeper {
-    /// Start of the log.
+    /// Writes the base of the log, which contains the start of the log.
     Base,
-    /// Position of the catalogue of byte streams.
+    /// Writes the position of the catalogue of byte streams.
     Catalogue,
-    /// Identity of this node.
+    /// Writes the identity of this node.
     Identity,
-    /// Addresses of the other nodes, which are only hints.
+    /// Writes the addresses of the other nodes, which are only hints.
     Book,
-    /// Number of the newest file of a family; rewritten when the next one is created.
+    /// Writes the number of the newest file of a family, whenever the next one is created.
     Makers,
 }
 
@@ -50,8 +51,8 @@ fn all() -> impl Iterator<Item = SmallFile> {
 }
 
 impl SmallFile {
-    /// Returns the fault in the bytes read, if any. A file that does not exist is a fault only if
-    /// it must.
+    /// Returns the fault in the bytes read, if any. The absence of the file is a fault only if it
+    /// must exist.
     pub(crate) fn fault(self, bytes: Option<&[u8]>, must_be_there: bool) -> Option<String> {
         let Some(bytes) = bytes else {
             return must_be_there.then(|| "it is gone".to_owned());
@@ -70,8 +71,8 @@ impl SmallFile {
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     left: VecDeque<SmallFile>,
-    /// Damaged files that are being rewritten, with the index of the finding and the number of
-    /// reads since.
+    /// Damaged files that are being rewritten, each with the index of the finding and the number of
+    /// reads since then.
     mended: VecDeque<(SmallFile, Option<usize>, u32)>,
     out: Option<Looked>,
 }
@@ -80,10 +81,11 @@ pub(crate) struct Files {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     pub(crate) file: SmallFile,
-    /// The file existed when the read began. A file created meanwhile is not missed.
+    /// Whether the file existed when the read began. A file created during the read is not reported
+    /// as missing.
     pub(crate) must_be_there: bool,
-    /// If the file was found damaged before: the index of the finding, and the number of reads
-    /// since.
+    /// Set if the file was found damaged before: the index of the finding, and the number of reads
+    /// since then.
     pub(crate) again: Option<(Option<usize>, u32)>,
 }
 
@@ -101,7 +103,7 @@ impl Files {
         self.out = None;
     }
 
-    /// Returns the next file to read, if none is being read.
+    /// Returns the next file to read, unless a read is in flight.
     pub(crate) fn next(&mut self) -> Option<Looked> {
         if self.out.is_some() {
             return None;
@@ -123,12 +125,12 @@ impl Files {
         }
     }
 
-    /// Returns whether files are still to be read.
+    /// Returns whether any files are still to be read.
     pub(crate) fn goes_on(&self) -> bool {
         self.out.is_some() || !self.left.is_empty() || !self.mended.is_empty()
     }
 
-    /// Ends the read of this file; returns its state.
+    /// Ends the read of this file, and returns its state.
     pub(crate) fn ended(&mut self, name: &str) -> Option<Looked> {
         self.out.take_if(|out| out.file.name == name)
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use quorate_core::slot::SlotRange;
 
-/// Maximum number of damaged places listed in a report; further ones are only counted.
+/// Maximum number of damaged places listed in a report; the report only counts further ones.
 pub const FOUND_MAX: usize = 64;
 
 /// Kind of data that a node stores.
@@ -53,7 +53,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// State of the repair of damage.
+/// State of the repair of a damaged place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
     /// The lost data is being fetched or created again.
@@ -90,28 +90,28 @@ impl Fate {
 /// Data or action that the repair of damage still needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Slots of the log; empty until they were read again to determine which are lost.
+    /// Slots of the log; empty until the slots were read again to determine which of them are lost.
     Slots(Vec<SlotRange>),
-    /// Bytes of a stream.
+    /// Bytes of a stream, from peers.
     Bytes,
-    /// A snapshot.
+    /// A new snapshot, which replaces the damaged one.
     Snapshot,
-    /// All files of the service.
+    /// Replacement of all files of the service.
     Store,
     /// A small file, which is being rewritten.
     File,
-    /// Nothing: the damage is repaired.
+    /// The damage is repaired, so nothing is needed.
     Nothing,
     /// Action by an operator.
     Person,
 }
 
-/// Damage found by a scrub.
+/// A damaged place found by a scrub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Kind of the damaged data.
     pub kind: Kind,
-    /// File, position in it, and kind of damage.
+    /// Damaged file, position in it, and kind of damage.
     pub what: String,
     pub fate: Fate,
     pub(crate) needs: Needs,
@@ -130,24 +130,25 @@ pub struct ScrubStatus {
     pub now: Option<Kind>,
     /// Start as Unix time in milliseconds; `None` if this process has not started a scrub.
     pub begun_ms: Option<u64>,
-    /// End of the last scrub as Unix time in milliseconds, even of one by an earlier process.
+    /// End of the last scrub as Unix time in milliseconds, including scrubs by earlier processes.
     pub ended_ms: Option<u64>,
     /// Interval in milliseconds from the end of one scrub to the start of the next; `None` if
     /// scrubs start only on request.
     pub every_ms: Option<u64>,
     /// Maximum rate in bytes per second.
     pub bytes_per_second: u64,
-    /// Bytes read, by kind.
+    /// Number of bytes read, by kind.
     pub bytes: [u64; Kind::ALL.len()],
     /// Estimated number of bytes to read, while a scrub is in progress.
     pub bytes_all: u64,
-    /// First damaged places that were found.
+    /// The damaged places found first.
     pub found: Vec<Found>,
-    /// Number of damaged places beyond those in `found`.
+    /// Number of further damaged places that are not in `found`.
     pub more: u64,
-    /// Bytes read since the process started, by all scrubs.
+    /// Number of bytes read by all scrubs since the process started.
     pub bytes_total: u64,
-    /// Damaged places found since the process started; each scrub counts all that it finds.
+    /// Number of damaged places found by all scrubs since the process started; each scrub counts a
+    /// place again.
     pub found_total: u64,
 }
 

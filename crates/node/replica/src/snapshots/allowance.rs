@@ -1,16 +1,17 @@
-//! Rate limit in bytes for background work, which leaves capacity for work that clients wait for.
+//! Rate limit in bytes for background work, which leaves capacity for clients' requests.
 
 use quorate_core::time::Time;
 
 /// Time in milliseconds for which unused allowance accumulates.
 const SAVED_MS: u64 = 100;
 
-/// A rate, with the unused allowance.
+/// A rate limit, with the allowance that is left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
-    /// Rate limit; `None`: unlimited.
+    /// Rate limit in bytes per second; `None` if unlimited.
     bytes_per_second: Option<u64>,
-    /// Bytes that may be moved now. If negative, the excess must be waited off.
+    /// Number of bytes that may be moved now. A negative number is an excess, for which work must
+    /// pause.
     left: i64,
     at: Time,
 }
@@ -20,7 +21,7 @@ impl Allowance {
         Self { bytes_per_second: bytes_per_second.map(|rate| rate.max(1)), left: 0, at: now }
     }
 
-    /// Returns whether bytes may be moved now, any number of them.
+    /// Returns whether any number of bytes may be moved now.
     pub(crate) fn may(&mut self, now: Time) -> bool {
         let Some(rate) = self.bytes_per_second else {
             return true;
@@ -44,7 +45,7 @@ impl Allowance {
         }
     }
 
-    /// Returns the time at which bytes may be moved again, if not now.
+    /// Returns the time at which bytes may be moved again; `None` if they may be moved now.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let rate = self.bytes_per_second?;
         let missing = u128::try_from(1 - self.left).ok().filter(|missing| *missing > 0)?;

@@ -1,20 +1,20 @@
-//! Operators' requests for a snapshot now, and their result.
+//! Operators' requests for an immediate snapshot, and their result.
 
 use quorate_core::{slot::Slot, time::Time};
 
 use crate::status::Snapshot;
 
 /// Time in milliseconds after which a request fails while the disk prevents the snapshot from
-/// becoming valid: ten attempts.
+/// becoming valid. Allows for ten attempts.
 const VAIN_MS: u64 = 1_000;
 
-/// Pending request. All operators that ask share one answer.
+/// Pending request. All operators that request a snapshot share one answer.
 #[derive(Debug, Default)]
 pub(super) struct OperatorRequest {
     /// Slot at or after which a snapshot is requested.
     wanted: Option<Slot>,
     answer: Option<Result<Snapshot, String>>,
-    /// Time since which the disk prevents progress.
+    /// Start of the time during which the disk has prevented progress.
     vain_since: Option<Time>,
 }
 
@@ -24,24 +24,24 @@ impl OperatorRequest {
         self.wanted = self.wanted.max(Some(at));
     }
 
-    /// Returns the slot of the unanswered request.
+    /// Returns the slot of the unanswered request, if there is one.
     pub(super) fn wanted(&self) -> Option<Slot> {
         self.wanted
     }
 
-    /// Records that the disk prevents progress now. Returns whether it has for so long that the
-    /// request should fail.
+    /// Records that the disk prevents progress now. Returns whether it has done so for so long that
+    /// the request should fail.
     pub(super) fn is_in_vain(&mut self, now: Time) -> bool {
         let asked = self.wanted.is_some();
         asked && now.since_us(*self.vain_since.get_or_insert(now)) >= VAIN_MS * 1000
     }
 
-    /// Records that the disk does not prevent progress any more.
+    /// Records that the disk no longer prevents progress.
     pub(super) fn goes_on(&mut self) {
         self.vain_since = None;
     }
 
-    /// Answers the request if this snapshot, which the base of the log references, is recent
+    /// Completes the request if this snapshot, which the base of the log references, is recent
     /// enough.
     pub(super) fn have(&mut self, own: Snapshot) {
         if self.wanted.take_if(|wanted| *wanted <= own.at).is_some() {
@@ -50,14 +50,14 @@ impl OperatorRequest {
         }
     }
 
-    /// Fails the request; operators may ask again.
+    /// Fails the request. Operators may repeat it.
     pub(super) fn fail(&mut self, why: String) {
         self.wanted = None;
         self.vain_since = None;
         self.answer = Some(Err(why));
     }
 
-    /// Takes the result.
+    /// Takes the result, if there is one.
     pub(super) fn take_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.answer.take()
     }

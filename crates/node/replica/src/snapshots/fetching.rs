@@ -1,8 +1,8 @@
 //! Transfer of a peer's snapshot to this node: offers of peers, and progress.
 //!
-//! All peers are asked for offers. The best one is chosen: a peer that is not busy, has the newest
-//! snapshot, and is not the leader if there is another. A peer that goes silent is replaced by any
-//! that has the same snapshot.
+//! All peers are asked for offers. The best offer is that of a peer that is not busy, has the
+//! newest snapshot, and is not the leader if there is another. A peer that goes silent is replaced
+//! by any peer that has the same snapshot.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 /// A snapshot that a peer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// Slot of the snapshot.
+    /// Slot of the snapshot, which is the state after all slots below it.
     pub(crate) at: Slot,
     /// Digest of the snapshot's stream.
     pub(crate) digest: u128,
     /// Length of the snapshot's stream in bytes.
     pub(crate) bytes: u64,
-    /// The peer already serves as many transfers as it can.
+    /// The peer already serves its maximum number of transfers.
     pub(crate) busy: bool,
 }
 
-/// Snapshot that is being received.
+/// Identity of the snapshot that is being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) at: Slot,
@@ -35,20 +35,21 @@ impl From<Offer> for Target {
     }
 }
 
-/// Next request to send.
+/// Next request of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// Request for offers, to all peers.
+    /// Request to all peers for offers.
     Offers,
     /// Request to this node to continue this snapshot from this offset.
     More(NodeId, Target, u64),
 }
 
-/// Time in milliseconds for which offers are collected after the first.
+/// Time in milliseconds for which offers are collected after the first one.
 const GATHER_MS: u64 = 20;
 /// Number of unanswered requests after which another peer is asked.
 const FRUITLESS_MAX: u32 = 3;
-/// Maximum length of a snapshot in bytes, since offers are not trusted: 4 TiB.
+/// Maximum accepted length of a snapshot in bytes (4 TiB). The limit is needed because offers are
+/// not trusted.
 const OFFER_BYTES_MAX: u64 = 4 << 40;
 /// Number of received bytes after which they are acknowledged to the peer.
 const TOLD_BYTES: u64 = 1 << 20;
@@ -61,7 +62,7 @@ pub(crate) struct Fetching {
     needed: Option<Slot>,
     offers: BTreeMap<NodeId, Offer>,
     first_offer: Option<Time>,
-    /// Peers whose snapshots were refused or that went silent, with the number of times; others are
+    /// Number of times that a peer's snapshot was refused or that it went silent. Other peers are
     /// preferred.
     fruitless_peers: BTreeMap<NodeId, u32>,
     /// Transfer in progress, with its sender.
@@ -73,7 +74,7 @@ pub(crate) struct Fetching {
 }
 
 impl Fetching {
-    /// Creates the state. Unanswered requests are repeated after `retry_ms`.
+    /// Creates the state. A request is repeated after `retry_ms` without an answer.
     pub(crate) fn new(retry_ms: u64) -> Self {
         Self {
             retry_ms: retry_ms.max(1),
@@ -93,27 +94,27 @@ impl Fetching {
         self.needed = Some(self.needed.map_or(from, |needed| needed.max(from)));
     }
 
-    /// Stops fetching, since no snapshot is needed.
+    /// Stops fetching, because no snapshot is needed.
     pub(crate) fn stop(&mut self) {
         *self = Self::new(self.retry_ms);
     }
 
-    /// Returns the slot at or after which a snapshot is needed.
+    /// Returns the slot at or after which a snapshot is needed, if one is.
     pub(crate) fn needed(&self) -> Option<Slot> {
         self.needed
     }
 
-    /// Returns the snapshot that is being received.
+    /// Returns the snapshot that is being received, if any.
     pub(crate) fn target(&self) -> Option<Target> {
         self.receiving.map(|(_, target)| target)
     }
 
-    /// Returns the peer that sends the snapshot.
+    /// Returns the peer that sends the snapshot, if a transfer is in progress.
     pub(crate) fn source(&self) -> Option<NodeId> {
         self.receiving.map(|(source, _)| source)
     }
 
-    /// Records a peer's offer, or that it has none yet.
+    /// Records a peer's offer, or that it has no snapshot yet.
     pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
         let Some(needed) = self.needed else { return };
         let possible = (1..=OFFER_BYTES_MAX).contains(&offer.bytes) && offer.at < Slot(u64::MAX);
@@ -134,7 +135,7 @@ impl Fetching {
         self.first_offer.get_or_insert(now);
     }
 
-    /// Marks a peer as worse than others, because its data was refused or none arrived.
+    /// Lowers the preference of a peer whose data was refused or did not arrive.
     pub(crate) fn mark_as_worse(&mut self, node: NodeId) {
         *self.fruitless_peers.entry(node).or_default() += 1;
         self.lose(node);
@@ -149,7 +150,7 @@ impl Fetching {
         }
     }
 
-    /// Returns whether these bytes are the next ones of the transfer, and if so, counts them as
+    /// Returns whether these bytes are the next ones of the transfer. If so, counts them as
     /// received.
     pub(crate) fn takes(
         &mut self,
@@ -169,9 +170,9 @@ impl Fetching {
         next
     }
 
-    /// Returns the next request. `received` is the number of bytes that this node has of the
-    /// target's stream, or of the snapshot `known` from an earlier process, which is continued if a
-    /// peer has it.
+    /// Returns the next request, if one is due. `received` is the number of bytes that this node
+    /// has of the target's stream, or of the snapshot `known` from an earlier process, which is
+    /// continued if a peer has it.
     pub(crate) fn question(
         &mut self,
         now: Time,
@@ -228,12 +229,12 @@ impl Fetching {
         offers.max_by_key(rank)
     }
 
-    /// Returns the time of the next request; `received` is the number of bytes that this node has
-    /// of the target.
+    /// Returns the time of the next request. `received` is the number of bytes that this node has
+    /// of the target's stream.
     pub(crate) fn wake_at(&self, received: u64) -> Option<Time> {
         self.needed?;
         if self.target().is_some_and(|target| received >= target.bytes) {
-            // Only the disk is still working.
+            // Only the disk still has work to do.
             return None;
         }
         let retry = self.asked.map_or(Time(0), |at| at.plus_ms(self.retry_ms));
@@ -245,7 +246,7 @@ impl Fetching {
     }
 }
 
-/// Returns the number of bytes that this node has of the offered snapshot.
+/// Returns the number of bytes that this node already has of the offered snapshot.
 fn received_of(offer: Offer, known: Option<Target>, received: u64) -> u64 {
     if known == Some(offer.into()) { received } else { 0 }
 }

@@ -23,7 +23,7 @@ const COVERED_FROM: usize = 12;
 /// Sizes of a snapshot's chunks and parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Size of a chunk on disk in bytes, including its head: whole blocks.
+    /// Size of a chunk on disk in bytes, including its head; a multiple of the block size.
     pub(crate) chunk_bytes: u32,
     /// Number of chunks in a part.
     pub(crate) part_chunks: u32,
@@ -43,7 +43,6 @@ impl Layout {
         (whole && bounded && layout.part_bytes() <= Self::PART_BYTES_MAX).then_some(layout)
     }
 
-    /// Returns the size of a part in bytes.
     pub(crate) fn part_bytes(self) -> u64 {
         u64::from(self.chunk_bytes) * u64::from(self.part_chunks)
     }
@@ -63,15 +62,15 @@ impl Layout {
         self.chunks(bytes).div_ceil(u64::from(self.part_chunks))
     }
 
-    /// Returns the number of the chunk that contains this offset of the stream, and the offset of
-    /// its content.
+    /// Returns the number of the chunk that contains this offset of the stream, and the stream
+    /// offset of the chunk's content.
     pub(crate) fn chunk_at(self, offset: u64) -> (u64, u64) {
         let content = self.content_bytes() as u64;
         let chunk = offset / content;
         (chunk, chunk * content)
     }
 
-    /// Returns the position of a chunk, if the snapshot's first part is `first_part`.
+    /// Returns the file position of a chunk of the snapshot whose first part is `first_part`.
     pub(crate) fn place(self, first_part: u64, chunk: u64) -> Position {
         let chunks = u64::from(self.part_chunks);
         let file = FileId::new(Family::Snapshot, first_part + chunk / chunks);
@@ -82,7 +81,7 @@ impl Layout {
 /// Fields of a chunk's head, except its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Slot of the snapshot.
+    /// Slot of the snapshot, which is the state after all slots below it.
     pub(crate) at: Slot,
     /// Offset of the content in the stream.
     pub(crate) offset: u64,
@@ -90,13 +89,15 @@ pub(crate) struct Head {
     pub(crate) first_part: u64,
 }
 
-/// Returns the size on disk of a chunk with this much content, in bytes: whole blocks.
+/// Returns the size on disk of a chunk with this much content, in bytes, rounded up to whole
+/// blocks.
 pub(crate) fn blocks(content: usize) -> usize {
     (HEAD + content).next_multiple_of(BLOCK)
 }
 
 /// Completes a chunk in place, after `content` bytes of the stream were stored after the head.
-/// Zeroes the bytes after the content, and returns the number of bytes to write, in whole blocks.
+/// Zeroes the bytes after the content, and returns the number of bytes to write, rounded up to
+/// whole blocks.
 pub(crate) fn seal(head: Head, chunk: &mut [u8], content: usize) -> usize {
     let used = HEAD + content;
     let blocks = blocks(content);

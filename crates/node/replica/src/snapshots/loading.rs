@@ -1,5 +1,5 @@
-//! Loading of this node's own snapshot by the service: after a start, or after a peer's snapshot
-//! has become this node's own.
+//! Loading of this node's own snapshot by the service, after a start or after a peer's snapshot
+//! became this node's own.
 
 use quorate_log::disk::Disk;
 
@@ -15,7 +15,7 @@ use crate::service::{LoadError, MetaChange, Metadata, StateMachine};
 pub(crate) struct Loading {
     manifest: Manifest,
     items: Items,
-    /// Number of bytes of the stream that are loaded.
+    /// Number of the stream's bytes that are loaded.
     bytes: u64,
     /// End of the stream's bytes that are loaded or being read.
     asked: u64,
@@ -47,7 +47,7 @@ impl From<LoadError> for Failed {
 }
 
 impl Loading {
-    /// Starts loading a snapshot; the service drops its present state.
+    /// Starts loading a snapshot. The service drops its current state.
     pub(crate) fn begin<S: StateMachine>(
         manifest: Manifest,
         service: &mut S,
@@ -73,7 +73,7 @@ impl Loading {
         self.bytes
     }
 
-    /// Starts further reads, as many as may be in flight.
+    /// Starts as many further reads as may be in flight.
     pub(crate) fn read<D: Disk>(&mut self, reads: &mut Reads, disk: &mut D) {
         self.asked = self.asked.max(self.bytes);
         while self.asked < self.manifest.bytes
@@ -83,7 +83,7 @@ impl Loading {
         }
     }
 
-    /// Loads a chunk that was read. Returns the metadata of the snapshot once the service has
+    /// Loads a chunk that was read. Returns the metadata of the snapshot after the service has
     /// loaded all of it.
     pub(crate) fn on_chunk<S: StateMachine>(
         &mut self,
@@ -96,7 +96,7 @@ impl Loading {
         }
         let content = chunk.content.map_err(|unread| match unread {
             Unread::NotNow => {
-                // The reads in flight after this one are useless.
+                // The reads in flight after this chunk are useless.
                 self.asked = self.bytes;
                 Failed::NotNow
             }

@@ -9,7 +9,7 @@ use crate::fields::Fields;
 /// A complete and durable snapshot on this node's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Slot of the snapshot, which is the state after all slots below.
+    /// Slot of the snapshot, which is the state after all slots below it.
     pub(crate) at: Slot,
     /// Layout of the chunks and parts.
     pub(crate) layout: Layout,
@@ -17,12 +17,12 @@ pub(crate) struct Manifest {
     pub(crate) first_part: u64,
     /// Length of the stream in bytes.
     pub(crate) bytes: u64,
-    /// XXH3-128 of the stream: equal on all nodes that have a snapshot at this slot.
+    /// XXH3-128 of the stream, which is equal on all nodes that have a snapshot at this slot.
     pub(crate) digest: u128,
 }
 
 impl Manifest {
-    /// Returns the number after that of the last part.
+    /// Returns the number that follows that of the last part.
     pub(crate) fn parts_end(&self) -> u64 {
         self.first_part.saturating_add(self.layout.parts(self.bytes))
     }

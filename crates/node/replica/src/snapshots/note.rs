@@ -1,5 +1,5 @@
-//! The replica's note in the base of its log: the eras at the start of the log, and this node's
-//! snapshot.
+//! The replica's note in the base of its log: the eras at the start of the log, and a reference to
+//! this node's snapshot.
 
 use quorate_core::reconfigure::Eras;
 
@@ -11,15 +11,15 @@ use crate::fields::Fields;
 
 const FORMAT: u16 = 1;
 
-/// Content of the note in a base.
+/// Content of the replica's note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
     /// Eras at the start of the log.
     pub(crate) eras: Eras,
     /// This node's snapshot, if it has one.
     pub(crate) snapshot: Option<Manifest>,
-    /// Slots below the start are missing without a replacement: this node forgot them as an
-    /// auxiliary, and the eras are those that it knew then ([trim-1]).
+    /// Slots below the start are missing, and no snapshot replaces them: this node forgot them as
+    /// an auxiliary. The eras are those that it knew then ([trim-1]).
     pub(crate) hollow: bool,
 }
 

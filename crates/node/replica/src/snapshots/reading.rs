@@ -1,4 +1,4 @@
-//! Reads chunks of a snapshot from its parts, a few at a time, and verifies them.
+//! Reads chunks of a snapshot from its parts, several at a time, and verifies them.
 
 use std::collections::VecDeque;
 
@@ -10,24 +10,24 @@ use super::{
     manifest::Manifest,
 };
 
-/// Maximum number of reads in flight for loading a snapshot, and likewise for serving all peers.
-/// Enough to keep the disk busy during a turn, with at most a MiB of usual chunks in memory.
+/// Maximum number of reads in flight for loading a snapshot, and likewise for serving all peers. It
+/// keeps the disk busy during a turn, with at most 1 MiB of chunks of the usual size in memory.
 pub(crate) const READS_MAX: usize = 4;
 
-/// Purpose of a read. Reads of one purpose complete in the order in which they were started.
+/// Purpose of a read. Reads with the same purpose complete in the order in which they were started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The service loads the snapshot.
     Load,
     /// The chunk is sent to a peer.
     Serve(NodeId),
-    /// Data received by an earlier process is checked.
+    /// Data received by an earlier process is verified.
     Resume,
-    /// The snapshot is checked for damage.
+    /// The snapshot is scrubbed.
     Scrub,
 }
 
-/// A read in flight, or one that waits for earlier reads of its purpose.
+/// A read in flight, or a completed one that waits for earlier reads of the same purpose.
 #[derive(Debug)]
 struct Open {
     token: u64,
@@ -47,7 +47,6 @@ impl Open {
 /// A chunk that was read.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    /// Purpose of the read.
     pub(crate) purpose: Purpose,
     /// Snapshot that the chunk belongs to.
     pub(crate) manifest: Manifest,
@@ -60,9 +59,10 @@ pub(crate) struct Chunk {
 /// Reason why a chunk could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
-    /// The bytes cannot be read now, for lack of file descriptors; their state is not known.
+    /// The bytes cannot be read now, for lack of file descriptors. Whether they are intact is
+    /// unknown.
     NotNow,
-    /// The bytes are damaged, as far as can be told.
+    /// The bytes appear to be damaged, as described.
     Damaged(String),
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Returns the number of reads in flight for these purposes.
+    /// Returns the number of reads in flight whose purpose is `wanted`.
     pub(crate) fn count(&self, wanted: impl Fn(Purpose) -> bool) -> usize {
         self.open.iter().filter(|open| wanted(open.purpose)).count()
     }
@@ -84,8 +84,8 @@ impl Reads {
         self.open.is_empty()
     }
 
-    /// Starts a read of the chunk that contains this offset of the stream. Returns the end of the
-    /// chunk's content.
+    /// Starts reading the chunk that contains this offset of the stream. Returns the end of the
+    /// chunk's content in the stream.
     pub(crate) fn start<D: Disk>(
         &mut self,
         purpose: Purpose,
@@ -105,7 +105,7 @@ impl Reads {
         begins + used
     }
 
-    /// Handles the completion of a read; [`Reads::take`] returns the chunks that are ready.
+    /// Handles the completion of a read. [`Reads::take`] returns the chunks that are ready.
     pub(crate) fn ended<D: Disk>(
         &mut self,
         token: u64,
@@ -132,7 +132,7 @@ impl Reads {
         disk.release(buffer);
     }
 
-    /// Takes the next chunk that was read, if all earlier reads of its purpose are complete.
+    /// Takes the next chunk that was read, once all earlier reads of its purpose are complete.
     pub(crate) fn take(&mut self) -> Option<Chunk> {
         let first = |open: &Open| {
             let mut reads = self.open.iter();

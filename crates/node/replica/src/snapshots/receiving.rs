@@ -1,4 +1,5 @@
-//! A peer's snapshot while it is being received. The received data on disk survives a restart.
+//! A peer's snapshot while it is being received. The received data is on disk and survives a
+//! restart.
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::Disk;
@@ -13,11 +14,11 @@ use super::{
 };
 use crate::fields::Fields;
 
-/// Name of the small file with the state of the transfer.
+/// Name of the small file that contains the state of the transfer.
 pub(crate) const FILE: &str = "incoming";
 const FORMAT: u16 = 1;
-/// Maximum size of bytes waiting for the disk: a window of the sender, the bytes that waited at the
-/// request, and as much again for a sender with a larger window.
+/// Maximum number of bytes waiting for the disk: a window of the sender, the bytes that were
+/// waiting at the time of the request, and as much again for a sender with a larger window.
 const BACKLOG_BYTES_MAX: u64 = 10 << 20;
 
 /// A snapshot that is being received.
@@ -30,7 +31,7 @@ pub(crate) struct Receiving {
     header: Option<Header>,
 }
 
-/// Error: the data does not match the offer, or is not a snapshot of this group.
+/// Error returned if data does not match the offer, or is not a snapshot of this group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong(pub(crate) &'static str);
 
@@ -53,7 +54,7 @@ impl Receiving {
         }
     }
 
-    /// Returns whether more bytes can be accepted: the sender is at most a window ahead.
+    /// Returns whether more bytes can be accepted. The sender is at most a window ahead.
     pub(crate) fn has_room(&self) -> bool {
         self.writer.backlog_bytes() < BACKLOG_BYTES_MAX
     }
@@ -67,8 +68,8 @@ impl Receiving {
         out
     }
 
-    /// Decodes the state of a transfer that an earlier process started; `None` if there is none
-    /// that can be continued.
+    /// Decodes the state of a transfer that an earlier process started. Returns `None` if the
+    /// transfer cannot be continued.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (bytes, sum) = bytes.split_last_chunk()?;
         if quorate_wire::checksum(bytes) != u32::from_be_bytes(*sum) {
@@ -120,7 +121,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Checks bytes from a peer, which are not trusted; the header must be right at the start.
+    /// Checks bytes from a peer, which are not trusted. The stream must begin with a valid header.
     fn look(&mut self, cluster: u128, bytes: &[u8]) -> Result<(), Wrong> {
         let (at, known) = (self.target.at, &mut self.header);
         self.items.feed(bytes, |item| match (item, &known) {
@@ -136,7 +137,8 @@ impl Receiving {
         })
     }
 
-    /// Returns the received snapshot, once all of it is durable and matches the offer.
+    /// Returns the received snapshot once all of it is durable, or an error if it does not match
+    /// the offer.
     pub(crate) fn done(&self) -> Option<Result<(Manifest, Header), Wrong>> {
         let manifest = self.writer.done()?;
         if manifest.digest != self.target.digest || !self.items.is_between_items() {

@@ -4,17 +4,17 @@
 
 use quorate_core::{slot::Slot, time::Time};
 
-/// Time in milliseconds without progress of a peer's snapshot after which the renewal is given up
+/// Time in milliseconds without progress of a peer's snapshot after which the renewal is abandoned
 /// until the next scrub.
 pub(super) const PATIENCE_MS: u64 = 600_000;
 
-/// Progress of a renewal.
+/// Stages of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
     /// No renewal is pending.
     Nothing,
-    /// A snapshot is needed. Until there is one, the log begins no later than `from`. The renewal
-    /// is given up at `until`.
+    /// A snapshot is needed. Until one is available, the log begins no later than `from`. The
+    /// renewal is abandoned at `until`.
     Wanted { from: Slot, until: Time },
     /// The service has dropped its state and loads the snapshot.
     Loading,

@@ -7,13 +7,12 @@ use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 
 use super::manifest::Manifest;
 
-/// Number of bytes sent to a peer beyond those that it acknowledged.
+/// Maximum number of bytes sent to a peer beyond those that it acknowledged.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// Time in milliseconds after which a transfer is dropped if the peer has requested nothing and was
-/// sent nothing; the peer will ask again. A transfer without progress for this time counts as
-/// stalled.
+/// Time in milliseconds after which a transfer is dropped if the peer requested no bytes and was
+/// sent none. The peer will ask again. A transfer without progress for this long counts as stalled.
 const SILENCE_MS: u64 = 30_000;
-/// Maximum number of peers served at a time.
+/// Maximum number of peers served concurrently.
 const PEERS_MAX: usize = 16;
 
 /// Transfer to one peer.
@@ -21,24 +20,24 @@ const PEERS_MAX: usize = 16;
 struct Transfer {
     at: Slot,
     digest: u128,
-    /// Offset that the peer requested last: it has everything below.
+    /// Offset that the peer requested last. The peer has everything below it.
     asked: u64,
     /// Offset of the next byte to send.
     next: u64,
-    /// Offset of the next byte to read; bytes from `next` to here are being read.
+    /// Offset of the next byte to read. Bytes from `next` to this offset are being read.
     read: u64,
     /// Time of the peer's last request.
     heard: Time,
-    /// Highest offset that the peer requested, and highest that it was sent.
+    /// Highest offset that the peer requested, and the highest offset that it was sent.
     furthest: (u64, u64),
-    /// Time of the last progress.
+    /// Time at which the transfer last made progress.
     moved: Time,
-    /// The connection broke; the peer will ask again if it can.
+    /// The connection was lost. The peer will ask again if it can.
     lost: bool,
 }
 
 impl Transfer {
-    /// Returns the end of the bytes that may be sent now; 0 if the peer wants another snapshot.
+    /// Returns the end of the bytes that may be sent now; 0 if the peer requested another snapshot.
     fn end(&self, manifest: &Manifest) -> u64 {
         let this = (self.at, self.digest) == (manifest.at, manifest.digest);
         // The peer may request any offset, even beyond the end.
@@ -64,15 +63,15 @@ fn lately(now: Time, at: Time) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     transfers: BTreeMap<NodeId, Transfer>,
-    /// Peers that learn from the log: the slot from which each requested it last, and when.
+    /// Peers that catch up from the log: the slot from which each peer last requested it, and when.
     learning: BTreeMap<NodeId, (Slot, Time)>,
-    /// Peer served last; the next one in order follows.
+    /// Peer served last; the next turn starts after it.
     last: NodeId,
 }
 
 impl Serving {
     /// Handles a request of a peer that has everything below `offset` of a snapshot. Returns
-    /// `false` if no further peer can be served. A repeated request, or a broken connection, means
+    /// `false` if no further peer can be served. A repeated request, or a lost connection, means
     /// that bytes in flight were lost.
     pub(crate) fn ask(
         &mut self,
@@ -124,7 +123,7 @@ impl Serving {
     /// Records that a peer requested this node's log from this slot on.
     pub(crate) fn learns(&mut self, now: Time, node: NodeId, from: Slot) {
         self.forget_silent(now);
-        // The peer has installed the snapshot.
+        // A peer that requests the log from here has installed the snapshot.
         let installed = |transfer: &Transfer| transfer.at <= from;
         if self.transfers.get(&node).is_some_and(installed) {
             self.transfers.remove(&node);
@@ -134,9 +133,9 @@ impl Serving {
         }
     }
 
-    /// [snap-4] Returns the first slot of the log that is still needed by peers which receive a
-    /// snapshot, or learn from the log, and make progress. `holds` returns the end of the slots
-    /// that a peer has, as it reported.
+    /// [snap-4] Returns the first slot of the log that is still needed by peers that make progress
+    /// in receiving a snapshot or in catching up from the log. `holds` returns the end of the slots
+    /// that a peer reported to have.
     pub(crate) fn needs(&self, now: Time, holds: impl Fn(NodeId) -> Slot) -> Option<Slot> {
         let transfers = self.transfers.values();
         let sent =
@@ -163,24 +162,25 @@ impl Serving {
         transfers.any(|transfer| (transfer.at, transfer.digest) == (manifest.at, manifest.digest))
     }
 
-    /// Returns the number of peers that are served.
+    /// Returns the number of peers being served.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.transfers.len()
     }
 
-    /// Returns whether no peer is served.
+    /// Returns whether no peer is being served.
     pub(crate) fn is_empty(&self) -> bool {
         self.transfers.is_empty()
     }
 
-    /// Returns whether no other peer can be served now.
+    /// Returns whether no further peer can be served now.
     pub(crate) fn is_full(&self) -> bool {
         let here = self.transfers.values().filter(|transfer| !transfer.lost);
         here.count() >= PEERS_MAX
     }
 
-    /// Returns the next peer to read for, and the offset; only peers that want this snapshot.
+    /// Returns the next peer for which to read, and the offset to read from. Considers only peers
+    /// that requested this snapshot.
     pub(crate) fn next(&mut self, now: Time, manifest: &Manifest) -> Option<(NodeId, u64)> {
         self.forget_silent(now);
         let wants = |(node, transfer): (&NodeId, &Transfer)| {
@@ -201,16 +201,16 @@ impl Serving {
         }
     }
 
-    /// Restarts reading for a peer after a failed read or send: the reads in flight after it are
-    /// useless.
+    /// Restarts reading for a peer after a failed read or send, because the later reads in flight
+    /// are useless.
     pub(crate) fn missed(&mut self, to: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.read = transfer.next;
         }
     }
 
-    /// Returns the part of `content` to send to the peer, and its offset; `content` begins at
-    /// `offset`. `None` if the peer no longer needs it.
+    /// Returns the part of `content` to send to the peer, and its offset, given that `content`
+    /// begins at `offset`. Returns `None` if the peer no longer needs it.
     pub(crate) fn piece<'a>(
         &self,
         to: NodeId,
@@ -225,7 +225,7 @@ impl Serving {
         this.then_some((transfer.next, piece))
     }
 
-    /// Records that bytes were sent.
+    /// Records that `bytes` more bytes were sent to the peer.
     pub(crate) fn sent(&mut self, now: Time, to: NodeId, bytes: usize) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.next += bytes as u64;
@@ -241,7 +241,7 @@ impl Serving {
         }
     }
 
-    /// Drops all transfers, since the snapshot can no longer be sent; peers will request another
+    /// Drops all transfers, because the snapshot can no longer be sent. Peers will request another
     /// one.
     pub(crate) fn clear(&mut self) {
         self.transfers.clear();
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(serving.next(Time(0), &all), None, "more than there is");
     }
 
-    /// Pieces are sent in order; reads in flight after one that failed are repeated.
+    /// Pieces are sent in order. Reads in flight after one that failed are repeated.
     #[test]
     fn what_was_read_ahead_is_read_again_if_it_cannot_be_sent() {
         let (mut serving, all) = (Serving::default(), manifest(1000));
@@ -327,7 +327,7 @@ mod tests {
         assert!(serving.ask(later, NodeId(99), Slot(9), 5, 0));
         assert_eq!(serving.len(), 1);
 
-        // A peer that lost its connection does not keep others from being served.
+        // A peer that lost its connection does not prevent others from being served.
         for node in 0..PEERS_MAX as u32 - 1 {
             assert!(serving.ask(later, NodeId(node), Slot(9), 5, 0));
         }
@@ -354,13 +354,13 @@ mod tests {
         assert_eq!(state(&serving, 29), (true, Some(9)));
         serving.ask(at(20), ONE, Slot(9), 5, 0);
         assert_eq!(state(&serving, 30), (false, None), "it has got nothing");
-        // A slow peer keeps the log as long as it makes progress.
+        // The log is retained for a slow peer as long as it makes progress.
         for seconds in (20..200).step_by(20) {
             serving.sent(at(seconds), ONE, 100);
             assert_eq!(serving.next(at(seconds), &all).unwrap().0, ONE);
             assert_eq!(state(&serving, seconds + 29), (true, Some(9)));
         }
-        // The connection breaks, and is restored.
+        // The connection is lost and restored.
         serving.stop(ONE);
         assert_eq!(serving.next(at(200), &all), None);
         assert_eq!(state(&serving, 200), (true, Some(9)));

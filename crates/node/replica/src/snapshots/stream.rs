@@ -16,7 +16,8 @@ const SERVICE: u8 = 3;
 
 /// Length of the head before an item's content.
 const HEAD: usize = 5;
-/// Maximum length of an item: enough for a value of the largest size with its key and attributes.
+/// Maximum length of an item in bytes: enough for the largest possible value with its key and
+/// attributes.
 const ITEM_BYTES_MAX: usize = 64 << 20;
 
 /// An item of the stream.
@@ -24,13 +25,13 @@ const ITEM_BYTES_MAX: usize = 64 << 20;
 pub(crate) enum Item<'a> {
     /// Header of the snapshot (see `header.rs`).
     Header(&'a [u8]),
-    /// A key and value of the replica.
+    /// Key and value of the replica's metadata.
     Meta(&'a [u8], &'a [u8]),
     /// An item of the service.
     Service(&'a [u8]),
 }
 
-/// Error: the bytes are not a valid stream of a snapshot.
+/// Error returned if bytes are not a valid snapshot stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -77,15 +78,15 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Decoder that accepts the stream in arbitrary pieces and passes on its items.
+/// Decoder that accepts the stream in pieces of any length and passes on its items.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
-    /// Bytes of an incomplete item.
+    /// Bytes of the item that is still incomplete.
     rest: Vec<u8>,
 }
 
 impl Items {
-    /// Decodes the next bytes of the stream. Passes each completed item to `each`.
+    /// Decodes the next bytes of the stream. Passes each item that they complete to `each`.
     pub(crate) fn feed<E: From<Malformed>>(
         &mut self,
         mut bytes: &[u8],
@@ -112,13 +113,13 @@ impl Items {
         Ok(())
     }
 
-    /// Returns whether the stream may end here.
+    /// Returns whether the stream may end here, with no item incomplete.
     pub(crate) fn is_between_items(&self) -> bool {
         self.rest.is_empty()
     }
 }
 
-/// Kind and content of an item, and the bytes after it.
+/// Kind and content of an item, and the bytes that follow it.
 type Split<'a> = (u8, &'a [u8], &'a [u8]);
 
 /// Returns the first item, if it is complete.
@@ -131,7 +132,7 @@ fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, Malformed> {
     Ok(Some((item[0], &item[HEAD..], behind)))
 }
 
-/// Returns the length of the first item, or the length of an item's head if that is incomplete.
+/// Returns the length of the first item, or the length of an item's head if the head is incomplete.
 fn needed(bytes: &[u8]) -> Result<usize, Malformed> {
     let Some((_, length)) = bytes.get(..HEAD).and_then(|head| head.split_first()) else {
         return Ok(HEAD);

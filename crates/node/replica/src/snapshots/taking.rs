@@ -8,7 +8,7 @@ use quorate_log::disk::Disk;
 use super::{header::Header, layout::Layout, stream::Item, writing::Writer};
 use crate::service::{Imaged, Metadata, StateMachine};
 
-/// Approximate number of bytes of an image requested at a time.
+/// Approximate number of bytes of an image that are requested at a time.
 const STEP_BYTES: usize = 64 << 10;
 
 /// A snapshot that is being taken.
@@ -20,12 +20,12 @@ pub(crate) struct Taking {
     scratch: Vec<u8>,
 }
 
-/// Error: the service could not continue its image.
+/// Error returned if the service could not continue its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageFailed;
 
 impl Taking {
-    /// Creates the state after the service has started its image; `meta` is the metadata at the
+    /// Creates the state after the service has started its image. `meta` is the metadata at the
     /// same position.
     pub(crate) fn new(header: &Header, meta: Metadata, layout: Layout, first_part: u64) -> Self {
         let mut scratch = Vec::with_capacity(STEP_BYTES);
@@ -38,7 +38,7 @@ impl Taking {
         }
     }
 
-    /// Writes the next items. Returns the number of bytes added.
+    /// Writes the next items. Returns the number of bytes written.
     pub(crate) fn step<D: Disk, S: StateMachine>(
         &mut self,
         service: &mut S,

@@ -4,8 +4,7 @@ use quorate_core::{message::Held, slot::Slot};
 
 use crate::defaults;
 
-/// While a node replays its log, the minimum growth of the log for a snapshot is divided by this
-/// number.
+/// Divisor of the minimum growth of the log before a snapshot, while a node replays its log.
 const REPLAYED_PART: u64 = 8;
 
 /// Options of snapshots and trimming.
@@ -15,12 +14,13 @@ pub struct SnapshotOptions {
     pub ratio: u32,
     /// Minimum growth of the log in bytes before a snapshot is taken.
     pub log_bytes_min: u64,
-    /// Size of the log in bytes above which it is trimmed even if nodes lag; they receive a
-    /// snapshot instead ([trim-1]).
+    /// Size of the log in bytes above which it is trimmed even if nodes lag. These nodes then
+    /// receive a snapshot ([trim-1]).
     pub log_bytes_max: u64,
-    /// Maximum rate of snapshots in bytes per second, written and sent together; `None`: unlimited.
+    /// Maximum rate of writing and sending snapshots together, in bytes per second; `None` if
+    /// unlimited.
     pub transfer_bytes_per_second: Option<u64>,
-    /// Size of a chunk on disk, and number of chunks in a file.
+    /// Size of a chunk on disk, and the number of chunks in a file.
     pub(crate) layout: super::layout::Layout,
 }
 
@@ -37,9 +37,9 @@ impl Default for SnapshotOptions {
 }
 
 impl SnapshotOptions {
-    /// Returns whether another snapshot is due. There are `log_bytes` of applied records after the
-    /// last snapshot, which has `snapshot_bytes`. While the node `replays` its log, snapshots are
-    /// due sooner, so that its progress survives if the process is killed ([snap-6]).
+    /// Returns whether another snapshot is due, given `log_bytes` of applied records after the last
+    /// snapshot of `snapshot_bytes`. While the node `replays` its log, snapshots are due sooner, so
+    /// that its progress survives if the process is killed ([snap-6]).
     pub(crate) fn is_due(&self, log_bytes: u64, snapshot_bytes: u64, replays: bool) -> bool {
         let wanted = match replays {
             true => snapshot_bytes.max(self.log_bytes_min / REPLAYED_PART),
@@ -49,14 +49,15 @@ impl SnapshotOptions {
     }
 
     /// [snap-4] Returns the size of the log in bytes above which it is trimmed in spite of
-    /// transfers in progress: a peer that is receiving a snapshot of that size then starts over
-    /// with another.
+    /// transfers in progress. A peer that is receiving a snapshot of that size must then start over
+    /// with another one.
     pub(crate) fn moving_bytes_max(&self, snapshot_bytes: u64) -> u64 {
         let more = self.log_bytes_max.max(snapshot_bytes);
         self.log_bytes_max.saturating_add(more)
     }
 
-    /// Sets another size of files, for tests and simulation; chunks are whole blocks.
+    /// Sets another file size, for tests and simulation. A chunk must be a multiple of the block
+    /// size.
     #[must_use]
     pub fn in_files_of(mut self, chunk_bytes: u32, chunks: u32) -> Self {
         if let Some(layout) = super::layout::Layout::checked(chunk_bytes, chunks) {
@@ -66,10 +67,11 @@ impl SnapshotOptions {
     }
 }
 
-/// [trim-1] Returns the slot at which the log may begin. Safety is `own`: below it this node's
-/// durable state is complete. The rest is policy. Peers that lag a little learn from the log,
-/// unless it has grown too large. In a group with auxiliaries, a quorum of full replicas is waited
-/// for no longer than that either: it may be absent for days while an auxiliary helps to decide.
+/// [trim-1] Returns the slot at which the log may begin. Only `own` matters for safety: below it
+/// this node's durable state is complete. The rest is policy. Peers that lag slightly catch up from
+/// the log, unless it has grown too large. In a group with auxiliaries, the wait for a quorum of
+/// full replicas has the same limit: the quorum may be absent for days while an auxiliary helps to
+/// decide.
 pub(crate) fn trim_to(
     own: Slot,
     held: Held,

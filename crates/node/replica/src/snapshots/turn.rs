@@ -1,4 +1,4 @@
-//! Work on snapshots within a turn: handles completions of the disk, and starts due work.
+//! Work on snapshots within a turn: handles completed disk operations, and starts work that is due.
 
 mod around;
 mod load;
@@ -19,12 +19,12 @@ use crate::service::StateMachine;
 use self::around::SHORT_MS;
 pub(crate) use self::{around::ReplicaParts, scrub::Scrubbed, transfer::offer_frame};
 
-/// Minimum interval in milliseconds between checks for due work while nothing is in progress.
+/// Minimum interval in milliseconds between checks for due work while no work is in progress.
 const LOOK_MS: u64 = 5;
 
 impl Snapshots {
-    /// Runs a turn. The slots applied in it must be committed. `done` are the completions of the
-    /// disk; the store of streams has everything below `streams_kept_to`.
+    /// Runs a turn. The slots applied in this turn must be committed. `done` contains the completed
+    /// disk operations. The store of streams has everything below `streams_kept_to`.
     pub(crate) fn advance<D: Disk, S: StateMachine>(
         &mut self,
         done: Vec<Completed>,
@@ -39,7 +39,7 @@ impl Snapshots {
         if let Some(start) = around.log().rebased() {
             self.on_rebased(start, around);
         }
-        // While nothing is in progress, due work is checked for at intervals only.
+        // While no work is in progress, due work is checked for only at intervals.
         if self.is_quiet() {
             if around.now < self.look_at {
                 return;
@@ -59,7 +59,7 @@ impl Snapshots {
         self.serve(around);
         self.load(around);
         self.sweep(around.disk());
-        // Nothing reports when work can start that lacked file descriptors, so it is retried.
+        // Work that lacked file descriptors is retried, because no event reports when it can start.
         if self.job.as_ref().is_some_and(|job| !job.writer().is_busy()) {
             let at = around.now.plus_ms(SHORT_MS);
             self.go_on_at = crate::wake::earliest([self.go_on_at, Some(at)]);
@@ -80,7 +80,7 @@ impl Snapshots {
                 }
                 return;
             }
-            // If a file could not be removed, the next start tries again.
+            // If a file could not be deleted, the next start retries.
             Completed::Retired { .. } => return,
             // Without the file, an interrupted transfer starts over.
             Completed::SmallFileReplaced { .. } | Completed::SmallFileRead { .. } => return,
@@ -98,7 +98,7 @@ impl Snapshots {
         }
         for writer in &mut self.ending {
             if writer.parts().any(|part| part == file) {
-                // The snapshot was abandoned.
+                // The operation belongs to an abandoned snapshot.
                 let _ = writer.on_completed(completed, disk);
                 return;
             }

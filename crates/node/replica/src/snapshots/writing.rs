@@ -1,7 +1,8 @@
-//! Writes the stream of a snapshot into its parts, a few chunks at a time, and makes it durable.
+//! Writes the stream of a snapshot into its parts, several chunks at a time, and makes it durable.
 //!
-//! These writes are not urgent, and are flushed at the end. The caller checks for capacity before
-//! it pushes bytes. A snapshot is not referenced before its last flush is done ([trim-3]).
+//! These writes are not urgent, and are flushed at the end. The caller checks for free capacity
+//! before it pushes bytes. A snapshot is not referenced before its last flush is complete
+//! ([trim-3]).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,11 +20,11 @@ use super::{
 };
 use crate::status::Snapshot;
 
-/// Maximum number of chunks that wait or are in flight before the caller must pause; also the
-/// maximum in flight for a caller that does not pause.
+/// Number of chunks waiting or in flight at which the caller must pause. It also bounds the chunks
+/// in flight for a caller that does not pause.
 const CHUNKS_MAX: usize = 3;
 /// Maximum number of disk operations for snapshots: writes and a flush of one snapshot, and reads
-/// for loading, for peers, and of data received before.
+/// for loading, for peers, and of previously received data.
 const SNAPSHOT_OPERATIONS_MAX: usize = CHUNKS_MAX + 1 + 2 * READS_MAX + 1;
 const _: () = assert!(
     quorate_log::OPERATIONS_MAX + SNAPSHOT_OPERATIONS_MAX + STORE_OPERATIONS_MAX <= OPERATIONS_MAX
@@ -37,9 +38,9 @@ pub(crate) struct Writer {
     /// Number of bytes of the stream that were pushed.
     bytes: u64,
     digest: Xxh3,
-    /// Chunk that is being filled, and the number of bytes of the stream in it.
+    /// Chunk that is being filled, and the number of the stream's bytes in it.
     open: Option<(Buffer, usize)>,
-    /// Sealed chunks that wait for their part: number, buffer, bytes.
+    /// Sealed chunks that wait for their part to be ready: number, buffer, and number of bytes.
     sealed: VecDeque<(u64, Buffer, usize)>,
     in_flight: usize,
     /// Unused buffers.
@@ -47,7 +48,7 @@ pub(crate) struct Writer {
     /// First part that does not exist yet.
     parts_ready: u64,
     preparing: bool,
-    /// Part that is open for writing.
+    /// Part that is open for writing, if any.
     part_open: Option<u64>,
     /// The stream has ended.
     finished: bool,
@@ -57,8 +58,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Creates the writer of a snapshot at `at`, in parts from `first_part` on. Part numbers are
-    /// never reused.
+    /// Creates the writer of a snapshot at `at`, whose parts are numbered from `first_part` on.
+    /// Part numbers are never reused.
     pub(crate) fn new(at: Slot, layout: Layout, first_part: u64) -> Self {
         Self {
             at,
@@ -84,12 +85,12 @@ impl Writer {
         self.bytes
     }
 
-    /// Returns the snapshot as far as it is written.
+    /// Returns the slot and the current length of the snapshot being written.
     pub(crate) fn so_far(&self) -> Snapshot {
         Snapshot { at: self.at, bytes: self.bytes }
     }
 
-    /// Returns the number after the last part that was requested.
+    /// Returns the number that follows that of the last requested part.
     pub(crate) fn parts_end(&self) -> u64 {
         self.parts_ready + u64::from(self.preparing)
     }
@@ -110,7 +111,7 @@ impl Writer {
         self.sealed.len() + self.in_flight < CHUNKS_MAX
     }
 
-    /// Continues after parts that an earlier process left: their bytes are pushed again without
+    /// Continues after parts that an earlier process left. Their bytes are pushed again without
     /// being written.
     pub(crate) fn resume(&mut self, parts_ready: u64) {
         self.parts_ready = parts_ready;
@@ -171,7 +172,7 @@ impl Writer {
         self.sealed.push_back((chunk, buffer, blocks));
     }
 
-    /// Starts the operations that can be started.
+    /// Starts all operations that can be started now.
     fn advance<D: Disk>(&mut self, disk: &mut D) {
         while self.in_flight < CHUNKS_MAX
             && let Some((chunk, ..)) = self.sealed.front()
@@ -182,7 +183,7 @@ impl Writer {
                 return self.prepare(disk);
             }
             if self.part_open != Some(part) {
-                // If the part cannot be opened now, the next completion or push tries again.
+                // If the part cannot be opened now, the next completion or push retries.
                 if disk.open_ahead(place.file).is_err() {
                     return;
                 }
@@ -210,7 +211,7 @@ impl Writer {
         self.preparing = true;
         let part = FileId::new(Family::Snapshot, self.parts_ready);
         disk.start_prepare(part, self.layout.part_bytes(), Zeros::Reserved);
-        // The file needs no zeros, so preparing it quickly delays no commit.
+        // The file needs no zeros, so preparing it quickly does not delay any commit.
         disk.hurry_prepare(Family::Snapshot);
     }
 
@@ -250,8 +251,8 @@ impl Writer {
         self.advance(disk);
     }
 
-    /// Returns whether operations of this snapshot are in flight; its parts must stay until they
-    /// end.
+    /// Returns whether operations of this snapshot are in flight. Its parts must not be deleted
+    /// until these end.
     pub(crate) fn is_busy(&self) -> bool {
         self.in_flight > 0 || self.preparing || self.flushing.is_some()
     }

@@ -12,24 +12,24 @@ use quorate_core::{
 use quorate_log::Log;
 use quorate_log::disk::Disk;
 
-/// Purpose of a read.
+/// Purpose of a log read, with the data needed to handle its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
-    /// Payloads of votes that an earlier process cast.
+    /// Payloads of votes cast by an earlier process.
     Votes,
     /// Decided slots that the service has to apply.
     Apply,
     /// Decided slots for a peer that lags.
     Serve(NodeId),
-    /// Bytes of a value, proposed in this slot, that a peer requested.
+    /// Bytes of a value that was proposed in this slot, requested by a peer.
     Payload(NodeId, Value, Slot),
-    /// Slots applied by an earlier process that the store of streams has to replay.
+    /// Slots applied by an earlier process that the store of streams must replay.
     Streams,
-    /// Slots that a scrub found to be damaged, to determine which are lost.
+    /// Slots that a scrub found to be damaged, to determine which of them are lost.
     Scrub,
 }
 
-/// Kind of a read; at most one of each kind is in flight.
+/// Kind of a read. At most one read of each kind is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Kind of [`Purpose::Votes`].
@@ -60,26 +60,25 @@ impl Purpose {
     }
 }
 
-/// Number of kinds.
 const KINDS: usize = 6;
 
 /// Reads in flight, at most one of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct LogReads {
-    /// Slots with records that are not on disk yet: for these the log has an outdated state, such
-    /// as a vote for another value than the one decided.
+    /// Slots with records that are not on disk yet. For these slots the log is outdated: for
+    /// example, it may contain a vote for a value other than the decided one.
     unwritten: VecDeque<(RecordSeq, SlotRange)>,
     open: [Option<Purpose>; KINDS],
-    /// Earliest time of the next read of each kind, after one that found nothing.
+    /// Earliest time of the next read of each kind, after one that found no data.
     retry_at: [Time; KINDS],
 }
 
 impl LogReads {
-    /// Records that a record about these slots was appended, or should have been if the log has
-    /// failed (`lost`).
+    /// Notes a record about these slots that was appended to the log, or that could not be appended
+    /// because the log has failed (`lost`).
     pub(crate) fn appended(&mut self, seq: RecordSeq, range: SlotRange, lost: bool) {
         match self.unwritten.back_mut() {
-            // These records will never be written, so they are merged to keep the list small.
+            // Records that will never be written are merged, to keep the list small.
             Some((last, run)) if lost && run.to == range.from => {
                 (*last, run.to) = (seq, range.to);
             }
@@ -92,7 +91,7 @@ impl LogReads {
         while self.unwritten.pop_front_if(|(seq, _)| *seq <= to).is_some() {}
     }
 
-    /// Returns the leading part of `range` for which the log is up to date; may be empty.
+    /// Returns the first part of `range` for which the log is up to date, which may be empty.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let unwritten =
             self.unwritten.iter().filter(|(_, other)| !other.intersect(range).is_empty());
@@ -119,7 +118,7 @@ impl LogReads {
         self.open[at].is_none() && now >= self.retry_at[at]
     }
 
-    /// Starts a read, unless too many are waiting; the caller then asks again.
+    /// Starts a read, unless too many are queued; the caller then retries.
     pub(crate) fn start<D: Disk>(
         &mut self,
         log: &mut Log<D>,
@@ -143,7 +142,7 @@ impl LogReads {
         self.retry_at[kind as usize] = until;
     }
 
-    /// Returns the time at which a waiting read may start.
+    /// Returns the time at which a postponed read may start.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         self.retry_at.iter().copied().filter(|at| *at > now).min()
     }
@@ -153,7 +152,7 @@ impl LogReads {
 mod tests {
     use super::*;
 
-    /// The log may have a vote for another value in a slot that is decided but not written.
+    /// The log may contain a vote for another value in a slot that is decided but not written.
     #[test]
     fn slots_with_unwritten_records_are_not_read() {
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));

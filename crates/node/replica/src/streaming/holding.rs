@@ -1,10 +1,10 @@
-//! Hold on the bytes of streams while a backup of them is read, whatever is trimmed or removed
-//! meanwhile ([trim-2]).
+//! Hold on the bytes of streams while a backup of them is read, whatever is trimmed or removed in
+//! the meantime ([trim-2]).
 //!
 //! A backup is of one slot, whose table defines the bytes in it. So the bytes that are retained at
-//! the request stay in the store until the backup ends for any reason: its reader is dropped, it
-//! has requested nothing for a while, or the disk is full, since then writers would have to wait
-//! for a reader.
+//! the time of the request remain in the store until the backup ends for any reason: its reader is
+//! dropped, it was idle for a while, or the disk is full, since then writers would have to wait for
+//! a reader.
 
 use std::sync::{Arc, Weak};
 
@@ -13,12 +13,12 @@ use quorate_core::{slot::Slot, time::Time};
 /// Time in milliseconds without a request after which a hold ends.
 const IDLE_MS: u64 = 120_000;
 
-/// Hold on the bytes of streams: the node releases none until this value is dropped.
+/// Hold on the bytes of streams. The node releases no bytes until this value is dropped.
 #[derive(Clone, Debug)]
 pub struct StreamHold {
     /// Number of the hold, unique in this process.
     pub id: u64,
-    /// Applied position when the hold began: for snapshots at or after it, all bytes are available.
+    /// Applied position when the hold began. All bytes of snapshots at or after it are available.
     pub from: Slot,
     _hold: Arc<()>,
 }
@@ -26,26 +26,27 @@ pub struct StreamHold {
 /// Reason why held bytes were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRead {
-    /// Too many reads are waiting.
+    /// Too many reads are queued.
     Busy,
     /// The bytes are missing on this node at the moment. It fetches them from other nodes, which
     /// may have them.
     NotHere,
-    /// The hold has ended: it was not used for too long, another backup began, or the disk is full.
+    /// The hold has ended, because it was idle for too long, another backup began, or the disk is
+    /// full.
     LetGo,
 }
 
-/// The present hold, if any; there is at most one at a time.
+/// The current hold; there is at most one.
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
     current: Option<(u64, Weak<()>, Time)>,
     last_id: u64,
-    /// A release of bytes was postponed.
+    /// A release of bytes was postponed because of the hold.
     late: bool,
 }
 
 impl Holding {
-    /// Begins a hold: no bytes are released from now on. An earlier hold ends.
+    /// Begins a hold, during which no bytes are released. An earlier hold ends.
     pub(crate) fn begin(&mut self, now: Time, applied_to: Slot) -> StreamHold {
         self.last_id += 1;
         let hold = Arc::new(());
@@ -54,7 +55,7 @@ impl Holding {
         StreamHold { id: self.last_id, from: applied_to, _hold: hold }
     }
 
-    /// Extends the hold, since its reader made a request. Returns `false` if it has ended.
+    /// Extends the hold because its reader made a request. Returns `false` if the hold has ended.
     pub(crate) fn touch(&mut self, now: Time, id: u64) -> bool {
         match &mut self.current {
             Some((current, _, until)) if *current == id => {
@@ -65,7 +66,7 @@ impl Holding {
         }
     }
 
-    /// Returns whether a hold is in place, so that nothing may be released.
+    /// Returns whether a hold is in place, so that no bytes may be released.
     pub(crate) fn holds(&self) -> bool {
         self.current.is_some()
     }
@@ -75,7 +76,7 @@ impl Holding {
         self.late = true;
     }
 
-    /// Ends the hold if its reader is gone or idle, or the disk is full.
+    /// Ends the hold if its reader was dropped or is idle, or the disk is full.
     pub(crate) fn look(&mut self, now: Time, is_full: bool) {
         let over = |(_, hold, until): &(u64, Weak<()>, Time)| {
             is_full || now >= *until || hold.strong_count() == 0
@@ -83,7 +84,7 @@ impl Holding {
         self.current.take_if(|current| over(current));
     }
 
-    /// Returns, once, whether a release was postponed and is possible now.
+    /// Returns whether a postponed release is possible now. The release is reported only once.
     pub(crate) fn take_late(&mut self) -> bool {
         !self.holds() && std::mem::take(&mut self.late)
     }

@@ -1,11 +1,11 @@
 //! Store of decided stream bytes: writes, reads, and recovery of bytes that this node lacks.
 //!
-//! The store lags behind the log: applied bytes are put, and a checkpoint makes them independent of
-//! the log. After a restart the log is replayed from the last checkpoint on; putting bytes again is
-//! harmless. Then the retained bytes that the store lacks are fetched from peers by position: a
-//! node that installed a snapshot has the table of streams, but none of the bytes ([snap-5]). No
-//! record contains fetched bytes, so they count as available only once a checkpoint covers them
-//! ([here-1], [here-2]).
+//! The store lags behind the log: applied bytes are put into the store, and a checkpoint makes them
+//! independent of the log. After a restart the log is replayed from the last checkpoint on; putting
+//! bytes again is harmless. Then the retained bytes that the store lacks are fetched from peers by
+//! position: a node that installed a snapshot has the table of streams, but none of the bytes
+//! ([snap-5]). No record contains fetched bytes, so they count as available only once a checkpoint
+//! covers them ([here-1], [here-2]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -33,28 +33,29 @@ use crate::{
     wake::earliest,
 };
 
-/// Maximum number of reads waiting for the store's queue.
+/// Maximum number of reads that wait for the store's queue.
 const READS_WAITING_MAX: usize = 1024;
-/// Maximum number of requests for missing bytes in flight, and number of bytes in a reply to one:
-/// no chunk of a store is smaller, and a read ends with its chunk.
+/// Maximum number of requests for missing bytes in flight.
 const ASKED_MAX: u64 = 16;
+/// Number of bytes in the reply to a request for missing bytes. No chunk of a store is smaller, and
+/// a read ends with its chunk.
 const ASKED_BYTES: usize = 64 << 10;
-/// Delay in milliseconds before a store that lacks space or file descriptors tries again.
+/// Delay in milliseconds before a store that lacks free space or file descriptors retries.
 const SHORT_MS: u64 = 20;
-/// Interval in milliseconds of checks for missing bytes.
+/// Interval in milliseconds between checks for missing bytes.
 const LOOK_MS: u64 = 50;
 /// Minimum interval in milliseconds between checkpoints for bytes that no record contains, since
-/// each one writes a whole catalogue.
+/// each checkpoint writes a whole catalogue.
 const SAVE_MS: u64 = 1000;
 
-/// Recipient of bytes that are read.
+/// Recipient of bytes read from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     Front(StreamTag),
     Peer(NodeId),
-    /// A backup, with the number of its request.
+    /// A backup, by the number of its request.
     Backup(u64),
-    /// A scrub: the bytes are checked for damage.
+    /// A scrub, which checks the bytes for damage.
     Scrub,
 }
 
@@ -62,7 +63,7 @@ enum Reader {
 #[derive(Debug)]
 pub(crate) enum Fetched {
     Bytes(Blocks),
-    /// This node does not have the bytes now; another may.
+    /// This node does not have the bytes now, but another node may.
     NotHere,
 }
 
@@ -74,16 +75,17 @@ struct Waiting {
     bytes_max: usize,
 }
 
-/// Retained bytes, according to the table, that the store lacks.
+/// Bytes that are retained according to the table but missing from the store.
 #[derive(Debug, Default)]
 struct Lack {
     ranges: VecDeque<(StreamName, Range<u64>)>,
-    /// End of the positions in the first range that were requested.
+    /// End of the requested positions in the first missing range.
     asked_to: u64,
-    /// Peer that delivered last, which is asked first.
+    /// Peer that delivered last, which receives the next request.
     source: Option<NodeId>,
-    /// Number of failed requests for the first byte, and whether another one is in flight.
+    /// Number of failed requests for the first missing byte.
     asked: usize,
+    /// A request for the first missing byte is in flight.
     waiting: bool,
     ask_at: Time,
     look_at: Time,
@@ -91,15 +93,16 @@ struct Lack {
     unknown: bool,
 }
 
-/// [here-1] Bytes in the store that no record of the log contains: a restart finds them only in the
-/// catalogue.
+/// [here-1] Bytes in the store that no record of the log contains, so that a restart finds them
+/// only in the catalogue.
 #[derive(Debug, Default)]
 struct Unrecorded {
-    /// Number of fetched bytes that were put since the last checkpoint began.
+    /// Number of fetched bytes put into the store since the last checkpoint began.
     fetched: u64,
     /// Number of fetched bytes that the checkpoint in progress covers.
     saving: u64,
-    /// End of the slots whose content was learned without bytes, which arrived later or not yet.
+    /// End of the slots whose content was learned without its bytes, whether or not these have
+    /// arrived since.
     bare_to: Slot,
     /// Earliest time of the next checkpoint for these bytes.
     save_at: Time,
@@ -109,11 +112,11 @@ struct Unrecorded {
 pub(crate) struct Keeping {
     store: Store,
     unrecorded: Unrecorded,
-    /// Result of [`Keeping::lacks`] that the core knows.
+    /// Last result of [`Keeping::lacks`] of which the core was notified.
     noted_lacking: bool,
-    /// End of the decided slots whose bytes were put.
+    /// End of the decided slots whose bytes were put into the store.
     put_to: Slot,
-    /// End of the slots that are replayed from the log.
+    /// End of the slots that are being replayed from the log.
     replay_to: Slot,
     readers: BTreeMap<u64, Reader>,
     waiting: VecDeque<Waiting>,
@@ -123,11 +126,11 @@ pub(crate) struct Keeping {
     /// Until everything below this slot is applied, the store may have streams that the table does
     /// not know.
     known_to: Option<Slot>,
-    /// Changes of streams that take effect once everything below these slots is applied. Open votes
-    /// may refer to bytes that the changes free, and a restart would count a vote whose bytes are
-    /// lost as forgotten ([trim-4]).
+    /// Changes of streams that take effect once everything below the given slots is applied. Open
+    /// votes may refer to bytes that the changes free, and a restart would count a vote whose bytes
+    /// are lost as forgotten ([trim-4]).
     later: VecDeque<(Slot, Change)>,
-    /// Time at which a store that lacks a resource tries again.
+    /// Time at which a store that lacks a resource retries.
     retry_at: Option<Time>,
     /// Hold of a backup on the retained bytes.
     holding: Holding,
@@ -139,9 +142,9 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// Creates the state with an open store that has claimed the places in the log. The service,
-    /// and with it the table, is at `applied_to`. The log begins at `log_start` and ends at
-    /// `log_end`. It contains content below `bare_to` that was learned without bytes.
+    /// Creates the state. The store is open and has claimed the places to which the log refers. The
+    /// service, and with it the table, is at `applied_to`. The log covers the slots from
+    /// `log_start` to `log_end`. Its content below `bare_to` may have been learned without bytes.
     pub(crate) fn new(
         store: Store,
         (log_start, log_end): (Slot, Slot),
@@ -173,8 +176,9 @@ impl Keeping {
         keeping
     }
 
-    /// Starts a replay. Everything below `at` is applied, and was put except for slots after the
-    /// last checkpoint, which the log has unless they are below its start.
+    /// Starts a replay. Everything below `at` is applied, and its bytes were put into the store
+    /// except those after the last checkpoint. The log has these slots unless they are below its
+    /// start.
     fn replay(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         let from = self.store.checkpointed_to().max(log_start);
         // Without streams there are no bytes to put.
@@ -183,12 +187,12 @@ impl Keeping {
         self.replay_to = at;
     }
 
-    /// Returns the slots that must be replayed before other bytes are put.
+    /// Returns the slots that must be replayed before other bytes are put into the store.
     pub(crate) fn replays(&self) -> Option<SlotRange> {
         (self.put_to < self.replay_to).then(|| SlotRange::new(self.put_to, self.replay_to))
     }
 
-    /// Puts the values of these slots, which were read from the log.
+    /// Puts the values of these slots, which were read from the log, into the store.
     pub(crate) fn replayed<D: Disk>(&mut self, values: Values, streams: &Table, disk: &mut D) {
         for (range, value, body) in values {
             if range.from > self.put_to || range.to <= self.put_to {
@@ -207,18 +211,18 @@ impl Keeping {
         }
     }
 
-    /// Skips slots that the log no longer has: their content is fetched by position.
+    /// Skips slots that the log no longer has. Their content is fetched by position.
     pub(crate) fn skip_replay(&mut self) {
         self.put_to = self.replay_to;
         self.lack.unknown = true;
     }
 
-    /// Returns whether more slots may be applied: there must be space for the appended bytes.
+    /// Returns whether there is space for the bytes of further slots, so that these may be applied.
     pub(crate) fn has_room(&self) -> bool {
         self.replays().is_none() && (self.store.failure().is_some() || self.store.has_room())
     }
 
-    /// Returns the reason why the store does not write any more, if so.
+    /// Returns the reason why the store no longer writes, if so.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.store.failure()
     }
@@ -229,7 +233,7 @@ impl Keeping {
         self.store.is_full()
     }
 
-    /// Returns the resource that the store waits for, if so.
+    /// Returns the resource for which the store waits, if so.
     pub(crate) fn short(&self) -> Option<&str> {
         self.store.short()
     }
@@ -252,7 +256,7 @@ impl Keeping {
                     let bytes = bytes.get(skip..).unwrap_or_default();
                     self.store.put(one.stream, position, bytes, disk);
                 }
-                // The bytes were placed; any that were damaged since must be fetched.
+                // The bytes were placed; bytes that were damaged since then must be fetched.
                 None => {
                     self.lack.unknown |= self.store.held_to(one.stream, position) < end;
                 }
@@ -281,8 +285,8 @@ impl Keeping {
         self.lack.unknown |= known.is_some();
     }
 
-    /// [disk-5] Writes whole units of a stream immediately. Returns `false` if that is not possible
-    /// now, so that the record must contain the bytes.
+    /// [disk-5] Starts writing whole units of a stream immediately. Returns `false` if that is not
+    /// possible now, so that the record must contain the bytes.
     pub(crate) fn place<D: Disk>(
         &mut self,
         stream: StreamName,
@@ -293,7 +297,7 @@ impl Keeping {
         self.places_units() && self.store.place(stream, position, bulk, disk)
     }
 
-    /// Returns whether units may be placed now: a replay must have ended, and there must be space.
+    /// Returns whether units may be placed now: no replay is in progress, and there is free space.
     pub(crate) fn places_units(&self) -> bool {
         self.replays().is_none()
             && self.store.failure().is_none()
@@ -306,7 +310,7 @@ impl Keeping {
         self.store.layout()
     }
 
-    /// Takes the next placed bytes that are on stable storage.
+    /// Takes the next placed bytes that reached stable storage.
     pub(crate) fn next_placed(&mut self) -> Option<(StreamName, Range<u64>)> {
         self.store.next_placed()
     }
@@ -318,7 +322,7 @@ impl Keeping {
         places.map_or_else(Vec::new, |places| Place::encode_all(&places))
     }
 
-    /// Records that a snapshot replaced everything below `at`: retained bytes of streams are still
+    /// Records that a snapshot replaced the state below `at`. Retained bytes of streams are still
     /// in the log, or must be fetched.
     pub(crate) fn loaded(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         self.went_back();
@@ -327,15 +331,16 @@ impl Keeping {
         self.lack.unknown = true;
     }
 
-    /// Handles a service, and with it a table, that went back to an earlier state. Until everything
-    /// that was put is applied again, that table does not know all streams in the store.
+    /// Handles a service that went back to an earlier state, and the table with it. Until
+    /// everything that was put into the store is applied again, the table does not know all streams
+    /// in the store.
     pub(crate) fn went_back(&mut self) {
         let was = self.known_to.unwrap_or_default().max(self.replay_to);
         self.known_to = Some(was);
     }
 
     /// Drops streams that the table does not know. Must not be called while the table is older than
-    /// the store: unknown streams may have placed bytes that no log contains.
+    /// the store: unknown streams may have placed bytes that are in no log.
     fn forget_unknown(&mut self, streams: &Table) {
         let gone: Vec<StreamName> = self
             .store
@@ -348,7 +353,7 @@ impl Keeping {
         }
     }
 
-    /// [trim-2] Returns the slot below which streams do not need the log.
+    /// [trim-2] Returns the end of the slots that streams do not need from the log.
     pub(crate) fn kept_to(&self, streams: &Table) -> Slot {
         let nothing = streams.is_empty() && self.store.streams().next().is_none();
         match nothing {
@@ -357,15 +362,15 @@ impl Keeping {
         }
     }
 
-    /// Starts a checkpoint, which makes the bytes that were put independent of the log.
+    /// Starts a checkpoint, which makes the bytes in the store independent of the log.
     pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) {
         if self.replays().is_none() && self.store.start_checkpoint(self.put_to, disk) {
             self.unrecorded.saving = std::mem::take(&mut self.unrecorded.fetched);
         }
     }
 
-    /// [here-2] Starts a checkpoint of stream bytes that no log record covers, once none are
-    /// missing or enough chunks have accumulated.
+    /// [here-2] Starts a checkpoint for bytes that no record contains, once no bytes are missing or
+    /// enough chunks have accumulated.
     fn save<D: Disk>(&mut self, now: Time, disk: &mut D) {
         let due = self.store.is_worth_saving(self.unrecorded.fetched) || self.has_all_to_save();
         if due && !self.store.is_checkpointing() && now >= self.unrecorded.save_at {
@@ -374,7 +379,7 @@ impl Keeping {
         }
     }
 
-    /// Returns whether bytes that no record contains wait for a checkpoint, and no more are
+    /// Returns whether bytes that no record contains wait for a checkpoint and no more are
     /// expected.
     fn has_all_to_save(&self) -> bool {
         let Unrecorded { fetched, bare_to, .. } = self.unrecorded;
@@ -382,7 +387,7 @@ impl Keeping {
         waits && !self.misses_any() && self.replays().is_none() && self.put_to >= bare_to
     }
 
-    /// Handles a completion of the disk for the store.
+    /// Handles a completed disk operation of the store.
     pub(crate) fn on_completed<D: Disk>(&mut self, completed: Completed, disk: &mut D) {
         self.store.on_completed(completed, disk);
         if !self.store.is_checkpointing() && self.store.failure().is_none() {
@@ -395,7 +400,7 @@ impl Keeping {
         self.unrecorded.bare_to = self.unrecorded.bare_to.max(to);
     }
 
-    /// Reads retained bytes for a front. Returns `false` if too many reads are waiting.
+    /// Reads retained bytes for a front. Returns `false` if too many reads are queued.
     pub(crate) fn read<D: Disk>(
         &mut self,
         tag: StreamTag,
@@ -418,7 +423,7 @@ impl Keeping {
         if self.store.held_to(stream, position) == position {
             return false;
         }
-        // If too many reads are waiting, the peer repeats its request.
+        // If too many reads are queued, the peer repeats its request.
         self.read_for(Reader::Peer(to), stream, position, ASKED_BYTES, disk);
         true
     }
@@ -467,7 +472,7 @@ impl Keeping {
             self.start_checkpoint(disk);
         }
         self.save(now, disk);
-        // The store does not report when space becomes free; it tries whenever it is called.
+        // The store does not report when space becomes free; it retries whenever it is called.
         let short = self.store.short().is_some() || self.store.is_checkpointing();
         self.retry_at = short.then(|| now.plus_ms(SHORT_MS));
         while let Some(done) = self.store.next_read() {
@@ -515,21 +520,21 @@ impl Keeping {
         self.misses_any() || fetched + saving > 0 || self.store.checkpointed_to() < bare_to
     }
 
-    /// Returns [`Keeping::lacks`] if it has changed since the last call.
+    /// Returns the result of [`Keeping::lacks`] if it has changed since the last call.
     pub(crate) fn lacking_news(&mut self) -> Option<bool> {
         let lacks = self.lacks();
         let before = std::mem::replace(&mut self.noted_lacking, lacks);
         (before != lacks).then_some(lacks)
     }
 
-    /// Returns the number of bytes known to be missing, now or after a restart.
+    /// Returns the number of bytes that are known to be missing, now or after a restart.
     pub(crate) fn missing_bytes(&self) -> u64 {
         let ranges = self.lack.ranges.iter();
         let missing: u64 = ranges.map(|(_, range)| range.end - range.start).sum();
         missing + self.unrecorded.fetched + self.unrecorded.saving
     }
 
-    /// Puts bytes that were requested by position, if they are missing.
+    /// Puts bytes that were requested by position into the store, if they are missing.
     pub(crate) fn take_missing<D: Disk>(
         &mut self,
         now: Time,
@@ -563,8 +568,8 @@ impl Keeping {
         }
     }
 
-    /// Records that a peer does not have the requested bytes. Another one is asked immediately,
-    /// unless all were.
+    /// Records that a peer does not have the requested bytes. Another peer is asked immediately,
+    /// unless all were asked.
     pub(crate) fn missing_not_there(&mut self, now: Time, stream: StreamName, peers: usize) {
         let first = self.lack.ranges.front();
         let wanted = self.lack.waiting && first.is_some_and(|(name, _)| *name == stream);
@@ -647,7 +652,8 @@ impl Keeping {
         }
     }
 
-    /// Returns whether the store may be reduced to the ranges in the table.
+    /// Returns whether the store may be reduced to the ranges in the table, because the table is
+    /// not older than the store.
     fn follows(&self) -> bool {
         self.later.is_empty() && !self.holding.holds()
     }
@@ -660,17 +666,18 @@ impl Keeping {
         }
     }
 
-    /// [trim-2] Begins a hold for a backup on all bytes retained as of the last applied slot.
+    /// [trim-2] Begins a hold for a backup on all bytes that are retained as of the last applied
+    /// slot.
     pub(crate) fn hold(&mut self, now: Time, applied_to: Slot) -> StreamHold {
         self.holding.begin(now, applied_to)
     }
 
-    /// Returns whether a hold is still in place, and extends it.
+    /// Returns whether a hold is still in place. If so, extends it.
     pub(crate) fn goes_on(&mut self, now: Time, hold: &StreamHold) -> bool {
         self.holding.touch(now, hold.id)
     }
 
-    /// Reads held bytes for a backup; [`Keeping::next_held`] returns them.
+    /// Reads held bytes for a backup. [`Keeping::next_held`] returns them.
     pub(crate) fn read_held<D: Disk>(
         &mut self,
         now: Time,
@@ -693,8 +700,8 @@ impl Keeping {
         self.held.pop_front()
     }
 
-    /// Starts reading stored bytes from this position on, or of the next stream, to check them.
-    /// Returns `false` if there are none left.
+    /// Starts reading stored bytes from this position on, or those of the next stream, to check
+    /// them for damage. Returns `false` if no bytes are left.
     pub(crate) fn scrub<D: Disk>(
         &mut self,
         from: Option<(StreamName, u64)>,
@@ -721,10 +728,10 @@ impl Keeping {
         self.store.checkpointed_to() > Slot::FIRST
     }
 
-    /// Returns when the next work is due without further input.
+    /// Returns when the store needs a turn without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let missing = !self.lack.ranges.is_empty() && self.replays().is_none();
-        // Bytes in memory are read immediately, without a completion.
+        // Bytes in memory are read immediately, without a disk completion.
         let scrubbed = (self.scrubs && self.store.has_read()).then_some(Time(0));
         let saves = self.has_all_to_save() && !self.store.is_checkpointing();
         let save_at = saves.then_some(self.unrecorded.save_at);
@@ -861,13 +868,13 @@ mod tests {
         assert_eq!(keeping.store.held_to(S, 0), 10, "slots 13 to 20 may name it");
         keeping.applied((Slot(19), Slot(40)), Vec::new(), Vec::new(), &mut disk);
         assert_eq!(keeping.store.held_to(S, 0), 10);
-        // Votes cast since do not need the bytes.
+        // Votes cast since then do not need the bytes.
         keeping.applied((Slot(20), Slot(40)), Vec::new(), Vec::new(), &mut disk);
         assert_eq!(keeping.store.held_to(S, 0), 0);
     }
 
-    /// A backup holds the bytes that an earlier table retained. When it ends, or is idle for too
-    /// long, bytes trimmed since are released.
+    /// A backup holds the bytes that an earlier table retained. When the backup ends, or is idle
+    /// for too long, bytes trimmed since then are released.
     #[test]
     fn a_backup_keeps_what_is_trimmed_and_removed_meanwhile() {
         let mut disk = MemoryDisk::default();
@@ -898,7 +905,7 @@ mod tests {
             let first = if remove { 4 } else { 0 };
             let slots = (Slot(13), Slot(13));
             keeping.applied(slots, Vec::new(), vec![change], &mut MemoryDisk::default());
-            // Nor does a check for missing bytes release any.
+            // A check for missing bytes does not release any, either.
             keeping.lack.unknown = true;
             turn(&mut keeping, Time(1), after);
             assert_eq!(keeping.store.held_to(S, first), 10, "it is held");
@@ -910,8 +917,9 @@ mod tests {
         }
     }
 
-    /// The service fails and recovers empty just before a check for missing bytes: its table knows
-    /// no stream, but the store keeps them all. A group of one could not fetch them from anywhere.
+    /// The service fails and recovers empty just before a check for missing bytes. Its table knows
+    /// no stream, but the store must keep them all: a group of one could not fetch them from
+    /// anywhere.
     #[test]
     fn a_table_that_went_back_makes_the_store_forget_nothing() {
         let mut disk = MemoryDisk::default();

@@ -1,6 +1,6 @@
 //! The leader's side of streams: assigns slots to the bytes that it has ([stream-1]).
 //!
-//! This part is about liveness, with one exception: within a ballot, the bytes of a stream are
+//! This module is about liveness, with one exception: within a ballot, the bytes of a stream are
 //! proposed in order, so that the rule for appending skips none. If a slot was lost in between, the
 //! rest is a no-op, and is proposed again once that is known.
 
@@ -26,7 +26,7 @@ const SLICE_BYTES: u64 = 64 << 10;
 /// Progress of a stream's proposals.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
-    /// End of the positions that are proposed in this ballot, or decided.
+    /// End of the positions that are proposed in this ballot or decided.
     proposed_to: u64,
     /// Slots of the consecutive positions proposed last.
     slots: SlotRange,
@@ -41,25 +41,25 @@ pub(crate) struct NextRun {
     position: u64,
 }
 
-/// Streams that this leader proposes.
+/// Streams for which this leader proposes bytes.
 #[derive(Debug)]
 pub(crate) struct Offering {
     offers: BTreeMap<StreamName, Offer>,
     /// Streams that may have more bytes to propose.
     ready: RoundRobin<StreamName>,
-    /// [p1-6] End of the inherited slots: only after them is the next position of each stream
-    /// known.
+    /// [p1-6] End of the inherited slots. The next position of each stream is known only after
+    /// them.
     wait_for: Option<Slot>,
-    /// Owners that are not connected, and since when.
+    /// Owners that are not connected, each with the start of its absence.
     away: BTreeMap<NodeId, Time>,
-    /// Streams that are being closed, with the slot after the close.
+    /// Streams whose close is proposed, each with the slot after that of the close.
     closing: BTreeMap<StreamName, Slot>,
     /// Time in milliseconds after which an absent owner counts as lost.
     lost_ms: u64,
 }
 
 impl Offering {
-    /// Creates the state. Owners absent for `lost_ms` count as lost ([stream-6]).
+    /// Creates the state. Owners that are absent for `lost_ms` count as lost ([stream-6]).
     pub(crate) fn new(lost_ms: u64) -> Self {
         Self {
             offers: BTreeMap::new(),
@@ -71,14 +71,14 @@ impl Offering {
         }
     }
 
-    /// Restarts for another ballot, in which this node leads and has proposed everything below
-    /// `next` again; `None` if it does not lead.
+    /// Restarts for a ballot in which this node leads and has proposed everything below `next`
+    /// again. `None` means that this node does not lead.
     pub(crate) fn restart(&mut self, next: Option<Slot>) {
         self.forget();
         self.wait_for = next;
     }
 
-    /// Drops the progress, since the table was replaced and the proposals may not fit it.
+    /// Drops the progress, because the table was replaced and the proposals may not fit it.
     pub(crate) fn forget(&mut self) {
         self.offers.clear();
         self.closing.clear();
@@ -90,7 +90,7 @@ impl Offering {
     }
 
     /// Records that content of a stream was applied in these slots, and whether some was `skipped`.
-    /// If so, later content in this ballot will be skipped, too, so proposals continue at the
+    /// If so, later content in this ballot will be skipped as well, so proposals continue at the
     /// stream's end.
     pub(crate) fn applied(&mut self, stream: StreamName, range: SlotRange, skipped: bool) {
         let own = |offer: &Offer| range.from >= offer.slots.from;
@@ -113,7 +113,7 @@ impl Offering {
         self.closing.remove(&stream);
     }
 
-    /// [stream-2] Returns the next run, round-robin over streams: the available bytes after the
+    /// [stream-2] Returns the next run, round-robin over streams: available bytes after the
     /// proposed ones, limited so that no stream waits long.
     pub(crate) fn next_run(
         &mut self,
@@ -128,11 +128,11 @@ impl Offering {
         loop {
             let stream = self.ready.turn()?;
             let Some(next) = streams.next(stream) else {
-                // The stream is not open (yet); bytes that arrive later make it ready again.
+                // The stream is not open (yet). Bytes that arrive later make it ready again.
                 self.ready.remove(&stream);
                 continue;
             };
-            // Once all proposals are applied, the stream continues where it is, whatever was lost.
+            // Once all proposals are applied, the stream continues at its end, whatever was lost.
             let under_way = |offer: &&Offer| applied_to < offer.slots.to;
             let offer = self.offers.get(&stream).filter(under_way);
             let position = offer.map_or(next, |offer| offer.proposed_to.max(next));
@@ -181,7 +181,7 @@ impl Offering {
         self.closing.retain(|_, behind| *behind > applied_to);
         for stream in streams.open() {
             let lost = match boot(stream.owner) {
-                // The owner's process ended, and another one runs.
+                // The owner's process ended, and another one has replaced it.
                 Some(boot) => boot != stream.boot,
                 None => {
                     let since = *self.away.entry(stream.owner).or_insert(now);
@@ -208,9 +208,9 @@ impl Offering {
     }
 }
 
-/// Returns the end of the run of available bytes that begins at this position. A record needs only
-/// little space for placed bytes, so such a run may be long. Bytes that are only in memory would
-/// delay other streams ([stream-2]).
+/// Returns the end of the run of available bytes that begins at this position. A run of placed
+/// bytes may be long, because they need little space in a record. Bytes that are only in memory
+/// would delay other streams ([stream-2]).
 fn end_of_run(stream: StreamName, position: u64, runs: &Runs) -> u64 {
     let boundary = |bytes: u64| (position / bytes + 1).saturating_mul(bytes);
     let long = boundary(STREAM_PIECE_BYTES_MAX as u64);

@@ -1,8 +1,8 @@
 //! Bytes from a client that were not sent to any node yet: the piece that is being filled.
 //!
-//! A few bytes are in a vector. More are in memory from which the store writes and connections
-//! send, so that they are copied only once. A piece ends at a chunk boundary of the store or, if it
-//! is needed earlier, at a unit boundary.
+//! Few bytes are stored in a vector. More bytes are stored in memory from which the store writes
+//! and connections send, so that they are copied only once. A piece ends at a chunk boundary of the
+//! store or, if it is needed earlier, at a unit boundary.
 
 use quorate_log::disk::{BlockPool, Filling};
 use quorate_stream::store::Layout;
@@ -13,7 +13,7 @@ use crate::payload::Payload;
 /// Maximum number of unused buffers that are retained for pieces.
 const FREE_MAX: usize = 32;
 
-/// Boundaries of pieces, and the memory for them.
+/// Boundaries of pieces, and the memory from which pieces are allocated.
 #[derive(Debug)]
 pub(crate) struct Cut {
     unit: u64,
@@ -37,12 +37,12 @@ impl Cut {
         position.is_multiple_of(self.piece)
     }
 
-    /// Returns the maximum length of a piece that begins here.
+    /// Returns the maximum length of a piece that begins at this position.
     fn most(&self, position: u64) -> usize {
         usize::try_from(self.piece - position % self.piece).expect("a piece")
     }
 
-    /// Returns the length of a piece that ends with the last whole unit of `bytes` bytes.
+    /// Returns the length of the whole units in `bytes` bytes that begin at this position.
     fn whole(&self, position: u64, bytes: usize) -> usize {
         let end = position + bytes as u64;
         let whole = (end - end % self.unit).saturating_sub(position);
@@ -53,7 +53,7 @@ impl Cut {
 /// Bytes of the piece that is being filled.
 #[derive(Debug)]
 pub(crate) enum Open {
-    /// At most a unit, in a vector.
+    /// At most one unit of bytes, in a vector.
     Few(Vec<u8>),
     Many(Filling),
 }
@@ -65,7 +65,7 @@ impl Default for Open {
 }
 
 impl Open {
-    /// Returns the number of bytes.
+    /// Returns the number of bytes in the piece.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Few(bytes) => bytes.len(),
@@ -73,13 +73,13 @@ impl Open {
         }
     }
 
-    /// Returns whether there are no bytes.
+    /// Returns whether the piece is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds bytes to those that begin at `position`, up to the end of the piece; returns the number
-    /// added.
+    /// Adds bytes to the piece that begins at `position`, up to its end. Returns the number of
+    /// bytes added.
     pub(crate) fn put(&mut self, position: u64, bytes: &[u8], cut: &Cut) -> usize {
         let most = cut.most(position);
         match self {
@@ -98,8 +98,8 @@ impl Open {
         }
     }
 
-    /// Returns memory for the next bytes, up to the end of the piece; [`Self::came`] must follow
-    /// with the number written.
+    /// Returns memory for the next bytes, up to the end of the piece. The caller must then call
+    /// [`Self::came`] with the number of bytes written.
     pub(crate) fn spare(&mut self, position: u64, cut: &Cut) -> &mut [u8] {
         if let Self::Few(few) = self {
             let mut filling = cut.pool.fill(position, cut.most(position));
@@ -112,8 +112,8 @@ impl Open {
         }
     }
 
-    /// Records that `count` bytes were written to [`Self::spare`]. If none were, and there is at
-    /// most a unit, the memory for a whole piece is released.
+    /// Records that `count` bytes were written to [`Self::spare`]. If none were, and the piece has
+    /// at most a unit, the memory for a whole piece is released.
     pub(crate) fn came(&mut self, count: usize, cut: &Cut) {
         if let Self::Many(filling) = self {
             filling.came(count);
@@ -124,7 +124,7 @@ impl Open {
         }
     }
 
-    /// Takes a piece from the bytes that begin at `position`: the whole units if there are any,
+    /// Takes a payload from the bytes that begin at `position`: the whole units if there are any,
     /// otherwise all bytes.
     pub(crate) fn take(&mut self, position: u64, cut: &Cut) -> Payload {
         match std::mem::take(self) {
@@ -137,7 +137,7 @@ impl Open {
                     whole => whole,
                 };
                 *self = Self::Few(bytes[whole..].to_vec());
-                // Bytes that need much less memory get memory of their own.
+                // Bytes that need much less memory are copied to memory of their own.
                 if cut.pool.memory_for(whole) == cut.pool.memory_for(most) {
                     return filling.done_at(whole).into();
                 }

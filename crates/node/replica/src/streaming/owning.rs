@@ -2,7 +2,7 @@
 //! sent to each node ([stream-5]).
 //!
 //! The owner retains bytes until they are decided, and offers them again if there is no progress.
-//! It binds a position to a byte only once: a client that returns gets a new piece.
+//! It binds a position to a byte only once: a client that reconnects gets a new piece.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,17 +21,17 @@ use crate::{
     wake::earliest,
 };
 
-/// Number of undecided bytes that each piece may always have, however many pieces there are.
+/// Number of undecided bytes that each piece may have in any case, however many pieces there are.
 const LEAST_WINDOW: u64 = 16 << 10;
 
-/// Maximum number of sealed runs in flight per piece. Meanwhile the next one grows, so no timer
-/// determines its length.
+/// Maximum number of sealed runs in flight per piece. While they are in flight the next run grows,
+/// so no timer determines its length.
 const UNDER_WAY_MAX: usize = 3;
 
-/// Flag of tags for the owner's own requests, which no front allocates.
+/// Tag bits of the owner's own requests, which no front allocates.
 const OWN_TAGS: u64 = u64::MAX << 32;
 
-/// Tag of requests without a waiting front.
+/// Tag of requests for which no front waits.
 pub(crate) const NO_FRONT: StreamTag = StreamTag(u64::MAX);
 
 /// Returns whether this is a tag of the owner's own requests.
@@ -52,22 +52,22 @@ struct Closing {
 struct Owned {
     /// Position of the piece's first byte in the named stream.
     first: u64,
-    /// Bytes that wait to be sealed, because enough others are in flight.
+    /// Bytes that wait to be sealed, because enough runs are in flight.
     open: Open,
-    /// End of the bytes that are sealed, so they can be sent.
+    /// End of the bytes that are sealed and may therefore be sent.
     sealed_to: u64,
     /// Ends of the sealed runs in flight, in order.
     under_way: VecDeque<u64>,
-    /// End of the bytes sent to each node on its present connection.
+    /// End of the bytes sent to each node over its current connection.
     sent: BTreeMap<NodeId, u64>,
     /// First position that is not applied here.
     next: u64,
-    /// Last time that `next` advanced, or bytes were offered again.
+    /// Last time that `next` advanced or bytes were offered again.
     progress_at: Time,
     /// Last time that `next` advanced, or bytes arrived after all earlier ones were decided.
     moved_at: Time,
     closing: Option<Closing>,
-    /// No front uses the piece any more: it only has to be closed.
+    /// No front uses the piece any longer, so it only has to be closed.
     orphan: bool,
 }
 
@@ -77,7 +77,7 @@ impl Owned {
         self.sealed_to + self.open.len() as u64
     }
 
-    /// Records that bytes are about to be put.
+    /// Prepares the timestamps for bytes that are about to be put.
     fn begins(&mut self, now: Time) {
         if self.given() == self.next {
             self.progress_at = now;
@@ -85,29 +85,29 @@ impl Owned {
         }
     }
 
-    /// Returns the position below which a node has, or does not need, all bytes.
+    /// Returns the position below which a node has all bytes or does not need them.
     fn sent_to(&self, node: NodeId) -> u64 {
         self.sent.get(&node).map_or(self.next, |sent| self.next.max(*sent))
     }
 
-    /// Returns the nodes that were not sent all sealed bytes.
+    /// Returns those of the nodes that were not sent all sealed bytes.
     fn lacking(&self, nodes: &[NodeId]) -> Vec<NodeId> {
         let lacks = |node: &&NodeId| self.sent_to(**node) < self.sealed_to;
         nodes.iter().filter(lacks).copied().collect()
     }
 
-    /// Returns the number of bytes that were put and are not decided.
+    /// Returns the number of bytes that were put and are not decided yet.
     fn undecided(&self) -> u64 {
         self.given().saturating_sub(self.next)
     }
 }
 
-/// End of a piece.
+/// The end of a piece, as reported to its front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     /// Final position in the named stream.
     pub(crate) at: u64,
-    /// No front of this node requested this end.
+    /// No front of this node requested that the piece end.
     pub(crate) unasked: bool,
 }
 
@@ -118,24 +118,24 @@ pub(crate) struct Owning {
     boot: u32,
     numbers: u32,
     pieces: BTreeMap<StreamName, Owned>,
-    /// Pieces that may have something to seal or to send.
+    /// Pieces that may have bytes to seal or to send.
     active: BTreeSet<StreamName>,
     /// Pieces with bytes that were not sent to all nodes, because connections were full.
     unsent: Unsent,
-    /// Pieces to be closed whose command was not proposed yet.
+    /// Pieces for which the command to close them must still be proposed.
     ending: BTreeSet<StreamName>,
     /// Time of the next check of all pieces for progress.
     look_at: Option<Time>,
     /// Maximum number of undecided bytes per piece ([stream-8]).
     window: u64,
-    /// Maximum number of undecided bytes of all pieces together: other nodes have capacity for
-    /// these besides the bytes of other owners.
+    /// Maximum number of undecided bytes of all pieces together. Other nodes have capacity for them
+    /// in addition to the bytes of other owners.
     total_max: u64,
     /// Number of undecided bytes of all pieces.
     total: u64,
     /// Time in milliseconds without progress after which bytes are offered again.
     repeat_ms: u64,
-    /// Time at which sending continues after a connection was full.
+    /// Time at which sending continues after connections were full.
     retry_at: Option<Time>,
     cut: Cut,
 }
@@ -175,8 +175,8 @@ impl Owning {
     }
 
     /// Records that a piece was opened. If it belongs to this process but was not requested now
-    /// (`asked`), it is closed again: the request is old, and the service has restarted since. A
-    /// piece that is known to be open continues.
+    /// (`asked`), it is closed again, because the request is from before a restart of the service.
+    /// A piece that is known to be open continues.
     pub(crate) fn opened(&mut self, now: Time, stream: StreamName, first: u64, asked: bool) {
         if (stream.owner, stream.boot) != (self.node, self.boot)
             || self.pieces.contains_key(&stream)
@@ -214,7 +214,7 @@ impl Owning {
         }
     }
 
-    /// [stream-8] Returns the number of bytes that may be put now.
+    /// [stream-8] Returns the number of bytes that may be put into the piece now.
     pub(crate) fn room(&self, stream: StreamName) -> usize {
         let Some(owned) = self.pieces.get(&stream) else {
             return 0;
@@ -225,19 +225,19 @@ impl Owning {
         let undecided = owned.undecided();
         let own = self.window.saturating_sub(undecided);
         let shared = self.shared_room() as u64;
-        // However many pieces there are, each makes progress.
+        // Each piece makes progress, however many there are.
         let least = LEAST_WINDOW.min(self.window).saturating_sub(undecided);
         usize::try_from(own.min(shared).max(least)).unwrap_or(usize::MAX)
     }
 
     /// Returns the number of bytes that may be put into all pieces together, in addition to those
-    /// that each may always have undecided.
+    /// that each may have undecided in any case.
     pub(crate) fn shared_room(&self) -> usize {
         let room = self.total_max.saturating_sub(self.total);
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
-    /// Adds the next bytes; returns the number of bytes accepted.
+    /// Adds the next bytes of the piece. Returns the number of bytes accepted.
     pub(crate) fn put(
         &mut self,
         now: Time,
@@ -262,8 +262,9 @@ impl Owning {
         taken
     }
 
-    /// Adds the next bytes, at most `bytes_max`, which `read` writes directly into the buffer;
-    /// returns their number. `read` may get a shorter buffer, or an empty one.
+    /// Adds the next bytes of the piece, at most `bytes_max`, which `read` writes directly into the
+    /// buffer. Returns the number of bytes added. `read` may receive a shorter buffer, or an empty
+    /// one.
     pub(crate) fn fill(
         &mut self,
         now: Time,
@@ -288,7 +289,7 @@ impl Owning {
         taken
     }
 
-    /// Counts accepted bytes.
+    /// Counts bytes that were accepted.
     fn took(&mut self, stream: StreamName, bytes: usize) {
         if bytes > 0 {
             self.active.insert(stream);
@@ -297,7 +298,7 @@ impl Owning {
     }
 
     /// Returns the time in milliseconds for which the oldest undecided bytes have waited without
-    /// progress.
+    /// progress; 0 if there are none.
     pub(crate) fn stuck_ms(&self, now: Time) -> u64 {
         let waiting = self.pieces.values().filter(|owned| owned.undecided() > 0);
         let first = waiting.map(|owned| owned.moved_at).min();
@@ -343,7 +344,7 @@ impl Owning {
     }
 
     /// Records that positions below `next` are applied here. If that is progress of a piece of this
-    /// node, returns the position in the named stream.
+    /// node, returns the applied position in the named stream.
     pub(crate) fn applied(&mut self, now: Time, stream: StreamName, next: u64) -> Option<u64> {
         let owned = self.pieces.get_mut(&stream)?;
         if next <= owned.next {
@@ -353,7 +354,7 @@ impl Owning {
         owned.next = next;
         self.total = self.total.saturating_sub(before - owned.undecided());
         if owned.orphan {
-            // Bytes put before the service restarted are decided or void.
+            // Bytes put before the service restarted are either decided or void.
             owned.sealed_to = owned.sealed_to.max(next);
             self.active.insert(stream);
             return None;
@@ -365,7 +366,8 @@ impl Owning {
         Some(owned.first + next)
     }
 
-    /// Records that a piece was closed after `end` bytes; `None` if no client of this node used it.
+    /// Records that a piece was closed after `end` bytes. Returns `None` if no client of this node
+    /// used the piece.
     pub(crate) fn closed(&mut self, stream: StreamName, end: u64) -> Option<Ended> {
         let owned = self.pieces.remove(&stream)?;
         self.active.remove(&stream);
@@ -379,16 +381,16 @@ impl Owning {
         Some(Ended { at: owned.first + end, unasked: !wanted })
     }
 
-    /// Returns the pieces that the table knows as closed, with their applied positions: they were
-    /// closed in slots that a snapshot replaced, so the final positions are not known. A piece that
-    /// the table does not know was opened later.
+    /// Returns the pieces that are closed according to the table, with their applied positions.
+    /// They were closed in slots that a snapshot replaced, so the final positions are not known. A
+    /// piece that the table does not know was opened later.
     pub(crate) fn lost(&self, may_be_open: impl Fn(StreamName) -> bool) -> Vec<(StreamName, u64)> {
         let pieces = self.pieces.iter();
         let gone = pieces.filter(|(stream, _)| !may_be_open(**stream));
         gone.map(|(stream, owned)| (*stream, owned.next)).collect()
     }
 
-    /// Returns the next command that is due: it closes a piece whose bytes are all decided.
+    /// Returns the next command to close a piece whose bytes are all decided.
     pub(crate) fn next_close(&mut self) -> Option<(StreamTag, Command)> {
         let due = |stream: &&StreamName| {
             let owned = &self.pieces[*stream];
@@ -403,19 +405,19 @@ impl Owning {
         Some((closing.tag, Command::Close { stream, finish }))
     }
 
-    /// Records that the command could not be proposed, so that it will be tried again.
+    /// Records that the command could not be proposed, so that it is retried later.
     pub(crate) fn not_asked(&mut self, now: Time, tag: StreamTag) {
         self.failed(tag);
         self.retry_at = Some(now.plus_ms(RETRY_MS));
     }
 
-    /// Marks all pieces as active, since this node leads now and may assign slots to all bytes in
+    /// Marks all pieces as active, because this node leads now and may assign slots to all bytes in
     /// flight.
     pub(crate) fn leads(&mut self) {
         self.active.extend(self.pieces.keys());
     }
 
-    /// Handles a new connection to a peer, since bytes sent on the old one may be lost.
+    /// Handles a new connection to a peer. Bytes sent over the old one may be lost.
     pub(crate) fn peer_up(&mut self, node: NodeId) {
         for (stream, owned) in &mut self.pieces {
             owned.sent.remove(&node);
@@ -423,7 +425,7 @@ impl Owning {
         }
     }
 
-    /// Seals bytes, and sends the nodes in `to` the bytes that they lack. Passes streams with
+    /// Seals bytes, and sends the nodes in `to` the bytes that they lack. Passes streams with newly
     /// sealed bytes to `each`.
     pub(crate) fn send(
         &mut self,
@@ -459,8 +461,8 @@ impl Owning {
         }
     }
 
-    /// Sends the bytes that a node lacks, as long as its connection has space, and the same bytes
-    /// to other nodes that lack them.
+    /// Sends the bytes that a node lacks while its connection has free space, and the same bytes to
+    /// other nodes that lack them.
     fn send_to(
         &mut self,
         node: NodeId,
@@ -482,8 +484,8 @@ impl Owning {
             };
             let before = owned.sent_to(node);
             let left = send_piece(stream, owned, to, runs, out, full);
-            // If the node's connection had no space at all, this piece is tried first the next
-            // time.
+            // If the node's connection had no free space at all, this piece is the first in the
+            // next attempt.
             if owned.sent_to(node) > before || !full.contains(&node) {
                 self.unsent.over(stream, node);
             }
@@ -491,8 +493,8 @@ impl Owning {
         }
     }
 
-    /// Checks the bytes in flight at intervals: offers those without progress to the `leader`
-    /// again, and all bytes to nodes whose connections were full.
+    /// Checks the bytes in flight at intervals. Offers bytes without progress to the `leader`
+    /// again, and sends all missing bytes to nodes whose connections were full.
     fn look(&mut self, now: Time, leader: Option<NodeId>, out: &mut Outbox<'_>) {
         if self.look_at.take_if(|at| *at <= now).is_none() {
             return;
@@ -514,13 +516,13 @@ impl Owning {
         }
     }
 
-    /// Returns when the next work is due without further input.
+    /// Returns when the owner needs a turn without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         earliest([self.retry_at, self.look_at])
     }
 }
 
-/// Seals the bytes that were put: they are sent as one run.
+/// Seals the bytes that were put, so that they are sent as one run.
 fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
     let payload = owned.open.take(owned.sealed_to, cut);
     // The owner's window is not larger than that of the runs, so the bytes fit.
@@ -529,8 +531,9 @@ fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
     owned.under_way.push_back(owned.sealed_to);
 }
 
-/// Sends these nodes the bytes of a piece that they lack, except those that are `full`. Returns the
-/// nodes that still lack some; nodes without space on their connections are added to `full`.
+/// Sends these nodes the bytes of a piece that they lack, except to the nodes in `full`. Returns
+/// the nodes that still lack some. Nodes without free space on their connections are added to
+/// `full`.
 fn send_piece(
     stream: StreamName,
     owned: &mut Owned,
@@ -556,7 +559,7 @@ fn send_piece(
             if !out.fits(node, Lane::Bulk, length) {
                 full.push(node);
             } else if !set.insert(node) {
-                // The frame already goes to the maximum number of nodes; the others follow.
+                // The frame already has the maximum number of recipients; the other nodes follow.
                 break;
             }
         }
@@ -593,7 +596,7 @@ mod tests {
     const A: NodeId = NodeId(2);
     const B: NodeId = NodeId(3);
 
-    /// Connections with space for a number of frames each, and the calls made to them.
+    /// Connections, each with space for a number of frames, and the calls made to them.
     #[derive(Default)]
     struct Connections {
         room: BTreeMap<NodeId, usize>,
@@ -650,7 +653,7 @@ mod tests {
             assert_eq!(taken, BYTES);
         }
 
-        /// Runs one turn with space for `a` and `b` frames; returns the number of checks for space,
+        /// Runs one turn with space for `a` and `b` frames. Returns the number of checks for space,
         /// and the recipients of frames.
         fn turn(&mut self, a: usize, b: usize) -> (usize, Vec<NodeId>) {
             self.connections = Connections::default();
@@ -686,7 +689,7 @@ mod tests {
         let mut owner = Owner::new();
         let first = *owner.owning.pieces.keys().next().unwrap();
         for _ in 0..PIECES {
-            // A piece that always has more bytes must not keep the others from their turn.
+            // A piece that always has more bytes must not prevent the others from being sent.
             owner.give(first);
             owner.turn(1, 0);
         }

@@ -1,5 +1,5 @@
-//! Pieces that wait to be sent, by node, each in its turn. However many wait, no more of them are
-//! checked than a connection has space for.
+//! Pieces that wait to be sent, by node and in round-robin order. However many wait, no more of
+//! them are checked than a connection has free space for.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Unsent {
     }
 
     /// Returns the next piece for a node. The caller reports the result with [`Self::sent`], and
-    /// with [`Self::over`] whether its turn has ended.
+    /// the end of the piece's turn with [`Self::over`].
     pub(super) fn next(&self, node: NodeId) -> Option<StreamName> {
         self.0.get(&node)?.next()
     }
@@ -42,7 +42,7 @@ impl Unsent {
         }
     }
 
-    /// Records that all bytes of a piece were sent to all nodes except these.
+    /// Records that all bytes of a piece were sent to all nodes except those in `but`.
     pub(super) fn sent(&mut self, stream: StreamName, but: &[NodeId]) {
         self.0.retain(|node, streams| {
             if !but.contains(node) {

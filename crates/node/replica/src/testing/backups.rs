@@ -21,12 +21,13 @@ use crate::{
     snapshots::{header::Header as StreamHeader, stream::Item},
 };
 
-/// Slot of the snapshot, which is the state after all slots below.
+/// Slot of the snapshot, which is the state after all slots below it.
 pub const SLOT: Slot = Slot(500);
 /// Id of the cluster that the backups are from.
 pub const CLUSTER: u128 = 7;
 
-/// Returns two eras: the founding with three nodes, and one in which another node has joined.
+/// Returns two eras: that of the founding with three nodes, and one in which another node has
+/// joined.
 pub fn eras() -> Eras {
     let members = [1, 2, 3].map(Member::first);
     let founded = Configuration::simple(members, Class::Durable);
@@ -41,8 +42,8 @@ fn table() -> Group {
     Group::founded((1..=4).map(|node| (NodeId(node), format!("n{node}:1"))))
 }
 
-/// Returns a table of byte streams: one is open, with a trimmed start and its second piece being
-/// written; one is closed, and one is empty.
+/// Returns a table of three byte streams. One is open, with a trimmed start and its second piece
+/// being written; one is closed; one is empty.
 pub fn byte_streams() -> Table {
     let inner = |owner, number| StreamName { owner: NodeId(owner), boot: 3, number };
     let open = |name: &str, how, writer, stream| Command::Open {
@@ -78,15 +79,15 @@ pub fn byte_streams() -> Table {
     table
 }
 
-/// Returns the bytes of these streams, one retained range after the other: each byte depends on its
-/// position in its inner stream.
+/// Returns the retained bytes of these streams in order. Each byte depends on its position in its
+/// inner stream.
 pub fn bytes_of(table: &Table) -> Vec<u8> {
     let bytes = |(_, range): (StreamName, Range<u64>)| range.map(|at| at as u8);
     table.kept().flat_map(bytes).collect()
 }
 
-/// Returns a backup of these items and of [`byte_streams`]. It contains their bytes if `piece` is
-/// set, in pieces of that length.
+/// Returns a backup of these items and of [`byte_streams`]. If `piece` is set, the backup contains
+/// the streams' bytes in pieces of that length.
 pub fn file_with_streams(items: &[Vec<u8>], piece: Option<usize>) -> Vec<u8> {
     let table = byte_streams();
     let stream = stream_with(items, &table);
@@ -140,7 +141,7 @@ pub fn header_of(stream: &[u8]) -> Header {
     }
 }
 
-/// Returns the backup file and its summary, with the stream in pieces of this length.
+/// Returns a backup file and its summary, with the stream in pieces of this length.
 pub fn file_of(header: &Header, stream: &[u8], piece: usize) -> (Vec<u8>, Summary) {
     let (mut encoder, mut out) = Encoder::begin(header);
     for piece in stream.chunks(piece) {

@@ -1,4 +1,4 @@
-//! A front without connections that records how requests ended.
+//! A front without connections that records the results of requests.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use crate::{
 /// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Executed, with this reply.
+    /// The command was executed, with this reply.
     Written(Vec<u8>),
-    /// In memory at a quorum, in this slot.
+    /// The command is in memory at a quorum, in this slot.
     InMemory(Slot),
     /// Reply to a linearizable query.
     Read(Vec<u8>),
     /// A session was registered.
     Registered(SessionId),
-    /// Failed, or with an unknown outcome.
+    /// The request failed, or its outcome is unknown.
     Failed(Failure),
 }
 
@@ -50,7 +50,7 @@ pub enum Heard {
 #[derive(Default)]
 pub(super) struct Ledger {
     queries: BTreeMap<Tag, Vec<u8>>,
-    /// Replies to reads that ran between commands.
+    /// Results of reads that ran between commands.
     answers: BTreeMap<Tag, Result<Vec<u8>, Failure>>,
     outcomes: BTreeMap<Tag, Outcome>,
     /// Stream events that were not taken yet.
@@ -73,7 +73,7 @@ impl Ledger {
         std::mem::take(&mut self.heard)
     }
 
-    /// Returns the result of a request, if it has ended.
+    /// Returns the result of a request, if it has completed.
     pub(super) fn outcome(&self, tag: Tag) -> Option<&Outcome> {
         self.outcomes.get(&tag)
     }

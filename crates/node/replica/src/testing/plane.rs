@@ -7,7 +7,7 @@ use quorate_wire::Lane;
 
 use crate::plane::{Body, Plane, TooLarge};
 
-/// A node's buffers towards its peers.
+/// A node's buffers, one per peer and lane.
 #[derive(Default)]
 pub(super) struct Buffers {
     to: BTreeMap<(NodeId, Lane), Vec<u8>>,
@@ -21,7 +21,7 @@ impl Buffers {
         self.bytes_max = bytes_max;
     }
 
-    /// Connects or disconnects a peer; returns whether it was connected.
+    /// Connects or disconnects a peer. Returns whether it was connected before.
     pub(super) fn set_connected(&mut self, peer: NodeId, up: bool) -> bool {
         if up {
             return !self.connected.insert(peer);
@@ -40,7 +40,7 @@ impl Buffers {
         self.to.clear();
     }
 
-    /// Takes the written frames, in order of peers and lanes; the buffers remain.
+    /// Takes the written frames, in order of peers and lanes. The buffers remain.
     pub(super) fn take(&mut self) -> Vec<((NodeId, Lane), Vec<u8>)> {
         let buffers = self.to.iter_mut();
         buffers.map(|(to, bytes)| (*to, std::mem::take(bytes))).collect()

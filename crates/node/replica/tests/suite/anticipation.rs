@@ -1,4 +1,4 @@
-//! With a window of one, a batch waits a moment for the clients that the last one answered.
+//! With a window of one, a batch waits a moment for the clients that the previous batch answered.
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_replica::{
@@ -8,7 +8,7 @@ use quorate_replica::{
 };
 use quorate_tuner::{Setting, Settings};
 
-/// Duration of a disk operation in microseconds: long compared with everything else here.
+/// Duration of a disk operation in microseconds, long compared with all other delays here.
 const DISK_US: u64 = 1_000;
 
 /// Replies with the command, and has no state.
@@ -22,7 +22,7 @@ impl StateMachine for Echo {
     fn query(&self, _query: &[u8], _wall_ms: u64, _reply: &mut Vec<u8>) {}
 }
 
-/// Starts three nodes with slow disks; returns the leader too, which has a window of one.
+/// Starts three nodes with slow disks and a window of one. Returns the cluster and its leader.
 fn slow() -> (Cluster<Echo>, NodeId) {
     let mut options = Cluster::<Echo>::options(3, Class::Durable);
     options.tuning = Some(Settings {

@@ -1,4 +1,4 @@
-//! Whole clusters in one thread: clients see the right results, whatever happens to nodes and
+//! Whole clusters in one thread: clients see correct results, whatever happens to nodes and
 //! messages.
 
 use std::{
@@ -16,7 +16,7 @@ use quorate_replica::{
     testing::{Cluster, Outcome},
 };
 
-/// Stores every command, and replies with its number. A query returns all of them.
+/// Stores every command, and replies with its number. A query returns all commands.
 #[derive(Default)]
 struct Book {
     pages: Vec<Vec<u8>>,
@@ -272,7 +272,7 @@ fn reads_run_between_the_writes_around_them() {
     }
 }
 
-/// A batch in flight may already have a slot, before writes that another client has seen since. A
+/// A batch in flight may already have a slot before writes that another client has seen since. A
 /// read that is requested now must not run with that batch.
 #[test]
 fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
@@ -281,7 +281,7 @@ fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     let [slow, other] = followers(leader);
     let first = cluster.write(slow, b"first");
     done(&mut cluster, slow, first);
-    // The follower's next batch is decided, but the follower does not learn of it.
+    // The follower's next batch is decided without the follower learning of it.
     let mine = cluster.write(slow, b"mine");
     let applied = |cluster: &Cluster<Book>| cluster.replica(leader).service().pages.len();
     assert!(cluster.run_until(1_000, |cluster| applied(cluster) == 2));
@@ -321,7 +321,7 @@ fn a_turn_that_has_lasted_long_executes_no_more() {
     assert!(catch_up(false) < 20);
 }
 
-/// Without a quorum a read in order ends as "not executed", wherever it waited, and it never runs
+/// Without a quorum a read in order ends as "not executed", wherever it waited, and never runs
 /// later.
 #[test]
 fn read_in_order_that_runs_out_of_time_was_not_executed() {
@@ -372,7 +372,7 @@ impl StateMachine for Verbose {
 }
 
 /// A batch is applied as a whole, however long the replies to its commands are. Replies that do not
-/// fit are dropped, and reported as unknown; short ones are not.
+/// fit are dropped and reported as unknown, except short ones.
 #[test]
 fn replies_of_one_batch_are_bounded() {
     let mut options = Cluster::<Verbose>::options(3, Class::Durable);
@@ -658,7 +658,7 @@ fn request_without_a_quorum_fails_and_says_whether_it_left() {
     assert!(!pages.contains(&"c".to_owned()), "never left, never executed: {pages:?}");
 }
 
-/// Starts a cluster whose nodes accept few commands before they are in a batch; returns its leader,
+/// Starts a cluster whose nodes accept few commands before they are in a batch. Returns its leader,
 /// too.
 fn cramped() -> (Cluster<Book>, NodeId) {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
@@ -672,7 +672,7 @@ fn cramped() -> (Cluster<Book>, NodeId) {
     (cluster, leader)
 }
 
-/// A node reports that clients should not be read long before it refuses anything, and only while
+/// A node reports that clients should not be read long before it refuses requests, and only while
 /// it can make progress.
 #[test]
 fn pressure_rises_before_anything_is_refused_and_ends() {
@@ -701,8 +701,8 @@ fn pressure_rises_before_anything_is_refused_and_ends() {
     assert_eq!(pressure, Pressure::Low, "errors are to be told in time");
 }
 
-/// In an overload memory stays bounded and clients get errors; everything works again once the
-/// other nodes are back.
+/// In an overload memory remains bounded and clients get errors. Everything works again once the
+/// other nodes return.
 #[test]
 fn overload_is_busy_and_bounded() {
     let (mut cluster, leader) = cramped();
@@ -735,7 +735,7 @@ fn group_goes_on_without_one_of_its_disks() {
     }
     assert!(cluster.run_until(1_000, |cluster| cluster.replica(broken).error().is_some()));
     assert!(cluster.replica(broken).has_log_failed());
-    // [disk-9] The node shows its state, and accepts nothing.
+    // [disk-9] The node shows its state and accepts no requests.
     let tag = cluster.write(broken, b"refused");
     assert_eq!(done(&mut cluster, broken, tag), Outcome::Failed(Failure::Voteless));
     let now = cluster.now();
@@ -948,7 +948,7 @@ fn persistent_service_goes_on_where_it_was() {
     assert_eq!(cluster.replica(N1).applied_to(), kept.borrow().applied_to);
 }
 
-/// Proposes one command each time that the replica asks for due work.
+/// Proposes one command each time the replica asks for due work.
 #[derive(Default)]
 struct Clockwork {
     book: Book,
@@ -1070,7 +1070,7 @@ fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, Nod
     again.then_some((cluster, leader))
 }
 
-/// [disk-8] [decide-2] The others wait for a value that the leader cannot provide, and no other
+/// [disk-8] [decide-2] The followers wait for a value that the leader cannot provide, and no other
 /// node has decided it. The leader steps down, the others decide the value anew, and the former
 /// leader gets it from them.
 #[test]
@@ -1119,8 +1119,8 @@ impl StateMachine for Odd {
     fn query(&self, _query: &[u8], _wall_ms: u64, _reply: &mut Vec<u8>) {}
 }
 
-/// Nodes send each other their applied state. A node that has diverged is found, on both sides, and
-/// nodes that agree raise no alarm about each other.
+/// Nodes send each other their applied state. A node that has diverged is detected by both sides,
+/// and nodes that agree raise no alarm about each other.
 #[test]
 fn different_histories_are_found() {
     let differs = |cluster: &Cluster<Odd>, node| cluster.replica(node).counters().alarms > 0;

@@ -47,7 +47,7 @@ impl Stage {
         stage
     }
 
-    /// Returns the leader and the two others.
+    /// Returns the leader and the two followers.
     fn roles(&mut self) -> (NodeId, NodeId, NodeId) {
         let leader = self.leader();
         let mut others = NODES.into_iter().filter(|node| *node != leader);
@@ -70,8 +70,8 @@ impl Stage {
     }
 }
 
-/// [less-1] Through any node: no disk has completed a write when the reply arrives, so none was
-/// waited for.
+/// [less-1] Through any node, the reply arrives before any disk has completed a write, so it did
+/// not wait for one.
 #[test]
 fn a_reply_comes_before_any_disk_has_written() {
     for at in NODES {
@@ -87,7 +87,7 @@ fn a_reply_comes_before_any_disk_has_written() {
 }
 
 /// A reply takes one round trip at the leader. At a follower, the messages to and from the leader
-/// take another.
+/// take another one.
 #[test]
 fn a_reply_takes_one_round_trip_at_the_leader_and_two_elsewhere() {
     let mut stage = Stage::slow();
@@ -105,7 +105,7 @@ fn a_reply_takes_one_round_trip_at_the_leader_and_two_elsewhere() {
     }
 }
 
-/// [less-2] Two of three nodes are enough, and one is not.
+/// [less-2] Two of three nodes are enough, and one node is not.
 #[test]
 fn a_quorum_of_memories_is_enough_and_less_is_not() {
     let mut stage = Stage::slow();
@@ -118,8 +118,8 @@ fn a_quorum_of_memories_is_enough_and_less_is_not() {
     assert_eq!(stage.outcome(leader, tag, 50), None);
 }
 
-/// [less-4] The leader that was asked crashes, and no disk had the command. The next leader finds
-/// it in the memory of the quorum.
+/// [less-4] The leader that accepted the command crashes before any disk has it. The next leader
+/// finds it in the memory of the quorum.
 #[test]
 fn what_is_in_memory_is_decided_when_the_leader_goes() {
     let mut stage = Stage::slow();

@@ -174,7 +174,7 @@ fn impossible_frames_change_nothing() {
     assert_eq!(cluster.replica(leader).service().0, 1);
 }
 
-/// [ballot-5] A stranger that requests a promise in an era that does not exist does not get it. A
+/// [ballot-5] An intruder that requests a promise in an era that does not exist does not get it. A
 /// vote cannot be refused, and binds permanently: the node reports that, even after a restart, and
 /// the others continue.
 #[test]

@@ -71,7 +71,7 @@ impl Stage {
         self.cluster.ask_group(leader, Ask::Raise)
     }
 
-    /// Runs until all of these nodes have reached this level; returns whether they have.
+    /// Runs until all of these nodes have reached this level. Returns whether they have.
     fn reaches(&mut self, nodes: &[NodeId], level: u16) -> bool {
         let at = |cluster: &mut Cluster<Journal>| {
             let level_of = |node: &NodeId| cluster.replica(*node).level();
@@ -89,8 +89,8 @@ impl Stage {
     }
 }
 
-/// [level-5] An operator raises the level immediately, by one at a time; at the highest one there
-/// is nothing to do.
+/// [level-5] An operator raises the level immediately, one level at a time. At the highest level
+/// there is nothing to do.
 #[test]
 fn an_operator_raises_when_all_support_it() {
     let mut stage = Stage::new(|_| {});
@@ -154,7 +154,7 @@ fn the_mark_comes_before_the_raise() {
     assert!(stage.reaches(&NODES, 9));
 }
 
-/// [level-8] The folder should have refused the release; if it did not, nothing after the raise is
+/// [level-8] A folder should have refused the release. If it did not, no slot after the raise is
 /// executed.
 #[test]
 fn a_release_that_does_not_support_the_level_stops_before_it() {

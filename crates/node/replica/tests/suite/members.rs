@@ -71,7 +71,7 @@ fn level(cluster: &mut Cluster<Journal>, node: NodeId) {
     }));
 }
 
-/// Sends a request to the leader, and waits until its plan is done, whichever node leads then.
+/// Sends a request to the leader, and waits until its plan is done, whichever node leads by then.
 fn carry_out(cluster: &mut Cluster<Journal>, ask: &Ask) -> Result<(), Refused> {
     let leader = led(cluster);
     let plan = match cluster.ask_group(leader, ask.clone())? {
@@ -145,7 +145,7 @@ fn a_group_of_one_grows_to_three_and_five_and_shrinks_again() {
         assert_eq!(weights(&cluster, one), equal_weights(nodes));
     }
     assert_same(&mut cluster, &[1, 2, 3, 4, 5]);
-    // One of them leads, and hands leadership over first.
+    // One of these nodes leads, and hands leadership over first.
     for node in [1, 2] {
         carry_out(&mut cluster, &Ask::Remove(NodeId(node))).unwrap();
     }
@@ -309,7 +309,7 @@ fn a_voter_of_the_same_weight_takes_a_place() {
     let leader = led(&mut cluster);
     assert_eq!(weights(&cluster, leader), equal_weights(&left));
     assert!(cluster.replica(leader).members(cluster.now()).removed.contains(&old));
-    // A repeated request reports that it is done.
+    // A repeated request reports that its result is already in place.
     assert_eq!(cluster.ask_group(leader, ask), Ok(Answer::Already));
     assert_same(&mut cluster, &left);
 }
@@ -522,7 +522,7 @@ fn a_member_that_forgets_again_while_it_is_taken_back_is_taken_back_still() {
     assert_same(&mut cluster, &[1, 2, 3]);
 }
 
-/// Leadership moves to the caught-up member with the highest priority, and stays there.
+/// Leadership moves to the caught-up member with the highest priority, and remains there.
 #[test]
 fn leadership_goes_to_the_highest_priority() {
     let mut cluster = cluster(3, Class::Durable, 19);
@@ -556,8 +556,8 @@ fn a_plan_that_takes_a_new_leaders_weight_does_not_rest() {
     assert!(done, "{members:?}");
 }
 
-/// [aux-1], [era-4] A voter becomes an auxiliary and a full replica again, and the quorum rule
-/// changes. An impossible change is refused. Meanwhile the rule is scaled with the weights.
+/// [aux-1], [era-4] A voter becomes an auxiliary and then a full replica again, and the quorum rule
+/// changes. An impossible change is refused. During the change the rule is scaled with the weights.
 #[test]
 fn roles_and_the_quorum_rule_change_by_plans() {
     let mut cluster = cluster(3, Class::Durable, 29);
@@ -595,7 +595,7 @@ fn a_node_joins_as_an_auxiliary() {
     assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3, 4]));
 }
 
-/// A plan is cancelled at its present step: no weight changes afterwards.
+/// A plan is cancelled at its current step: no weight changes afterwards.
 #[test]
 fn a_plan_that_waits_is_cancelled() {
     let mut cluster = cluster(3, Class::Durable, 23);

@@ -136,7 +136,7 @@ fn node_that_is_behind_is_not_ready_and_says_how_far_it_is() {
     assert!(matches!(last, Event::Level { at, .. } if at.0 > 2_000), "{told:?}");
 }
 
-/// Every node of a healthy group is ready; none is without a quorum, or while it stops.
+/// Every node of a healthy group is ready. No node is ready without a quorum, or while it stops.
 #[test]
 fn ready_is_who_can_serve_a_linearizable_read_now() {
     let mut cluster = cluster(2);
@@ -238,7 +238,7 @@ fn what_the_disk_does_is_told_of() {
     assert!(told.iter().any(|event| matches!(event, Event::LogFailed { .. })), "{told:?}");
 }
 
-/// A full disk is reported when it is noticed and when it has space again, not in between.
+/// A full disk is reported when it is noticed and when it has space again, but not in between.
 #[test]
 fn full_disk_is_told_of_once_and_so_is_its_end() {
     let mut cluster = cluster(5);
@@ -247,7 +247,7 @@ fn full_disk_is_told_of_once_and_so_is_its_end() {
     cluster.run_ms(100);
     events(&mut cluster, node);
     cluster.disk(node).set_capacity(Some(1));
-    // The existing segments have 64 MiB each.
+    // Each existing segment has 64 MiB.
     for _ in 0..100 {
         write(&mut cluster, leader, 1 << 20);
     }

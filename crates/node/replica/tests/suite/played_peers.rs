@@ -1,6 +1,6 @@
-//! One replica whose peers are played by the test. A proposal in flight belongs to its ballot: the
-//! next ballot, even of the same leader, may decide other values in its slots. Messages about slots
-//! that are far away, or were decided long ago, change nothing.
+//! One replica whose peers are simulated by the test. A proposal in flight belongs to its ballot:
+//! the next ballot, even of the same leader, may decide other values in its slots. Messages about
+//! slots that are far away, or were decided long ago, have no effect.
 
 use std::cell::Cell;
 
@@ -29,7 +29,7 @@ use quorate_replica::{
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Lane, decode};
 
 thread_local! {
-    /// The service of this test accepts commands.
+    /// Whether the service of this test accepts commands.
     static TAKES: Cell<bool> = const { Cell::new(true) };
     /// Slot up to which the service of this test has applied everything when it starts.
     static KEPT_TO: Cell<Slot> = const { Cell::new(Slot::FIRST) };
@@ -304,7 +304,7 @@ fn own_batch_that_lost_its_slot_is_proposed_again() {
     assert_eq!(stage.ended(third).cloned(), written("3"));
 }
 
-/// A batch that a follower forwarded loses its slot, too. If the follower repeats it, it must not
+/// A batch that a follower forwarded also loses its slot. If the follower repeats it, it must not
 /// count as known.
 #[test]
 fn forwarded_value_that_lost_its_slot_is_taken_again() {
@@ -526,7 +526,8 @@ fn reports_of_far_and_decided_slots_decide_nothing() {
 }
 
 /// [value-3] A leader makes proposals after an inherited value whose bytes it lacks, so its own
-/// votes wait. Until the bytes arrive, the bytes of its proposals stay, whatever else arrives.
+/// votes wait. Until the bytes arrive, the bytes of its proposals are retained, whatever else
+/// arrives.
 #[test]
 fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     let mut stage = Stage::new();
@@ -716,8 +717,8 @@ fn beat(lease: Lease) -> Message {
     })
 }
 
-/// [read-6] A heartbeat is no evidence. Its sender may have been replaced before it was sent; even
-/// otherwise, others may have acknowledged commands that it does not mention.
+/// [read-6] A heartbeat is not evidence. Its sender may have been replaced before it was sent; and
+/// even if not, other nodes may have acknowledged commands that it does not mention.
 #[test]
 fn heartbeats_are_no_evidence_of_freshness() {
     let mut stage = Stage::new();

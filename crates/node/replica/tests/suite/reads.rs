@@ -28,7 +28,7 @@ fn read(text: &str) -> Option<Outcome> {
     Some(Outcome::Read(text.into()))
 }
 
-/// Starts three nodes, which have executed `one`; returns the leader, too.
+/// Starts three nodes that have executed `one`. Returns the cluster and its leader.
 fn cluster(leases: bool) -> (Cluster<Last>, NodeId) {
     let mut options = Cluster::<Last>::options(3, Class::Durable);
     let election_min_ms = options.timeouts.election_min_ms;
@@ -81,8 +81,8 @@ fn without_leases_every_read_is_confirmed() {
     assert_eq!(cluster.replica(leader).counters().reads_leased, 0);
 }
 
-/// [read-4] The clock is checked after the query: if the process was suspended meanwhile, the lease
-/// has expired, and the read needs a confirmation.
+/// [read-4] The clock is checked after the query. If the process was suspended during the query,
+/// the lease has expired, and the read needs a confirmation.
 #[test]
 fn lease_that_ended_while_the_state_was_read_answers_nothing() {
     let (mut cluster, leader) = cluster(true);
@@ -107,7 +107,7 @@ fn cut_off_leader_soon_answers_nothing() {
     assert_eq!(cluster.replica(leader).counters().reads_leased, before.reads_leased);
 }
 
-/// [read-6] This node serves such reads alone as long as a confirmed request is recent enough, and
+/// [read-6] A node serves bounded reads alone as long as a confirmed request is recent enough, and
 /// no longer.
 #[test]
 fn bounded_read_is_served_within_its_bound_and_refused_beyond() {
@@ -138,7 +138,7 @@ fn bounded_read_is_served_within_its_bound_and_refused_beyond() {
     assert_eq!(cluster.outcome(node, tag).cloned(), read("two"));
 }
 
-/// The bound, too, is checked after the query.
+/// The staleness bound is also checked after the query.
 #[test]
 fn bound_that_passed_while_the_state_was_read_answers_nothing() {
     let (mut cluster, leader) = cluster(false);

@@ -64,7 +64,7 @@ impl Stage {
         self.cluster.leader().unwrap()
     }
 
-    /// Returns the result of a request, if it ends within this time.
+    /// Returns the result of a request, if it ends within `ms` milliseconds.
     pub(crate) fn outcome(&mut self, node: NodeId, tag: Tag, ms: u64) -> Option<Outcome> {
         let ended = |cluster: &mut Cluster<Places>| cluster.outcome(node, tag).is_some();
         self.cluster.run_until(ms, ended);

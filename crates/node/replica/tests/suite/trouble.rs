@@ -1,5 +1,5 @@
-//! A service that cannot work for a while, or loses its state, and the behaviour of its node
-//! meanwhile.
+//! A service that cannot work for a while, or loses its state, and the behaviour of its node during
+//! that time.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -31,7 +31,7 @@ struct Strings {
     misreads: bool,
     /// The service fails while it returns its position.
     stumbles: bool,
-    /// Number of commands that it was asked to execute.
+    /// Number of commands that the service was asked to execute.
     applied: u64,
     queried: u64,
 }
@@ -163,7 +163,7 @@ impl Stage {
         self.end(node, tag)
     }
 
-    /// Queries this node's own state as it is.
+    /// Queries this node's own state, however old it is.
     fn ask(&mut self, node: NodeId) -> Result<String, Failure> {
         let now = self.cluster.now();
         let mut reply = b"before ".to_vec();
@@ -202,7 +202,6 @@ impl Stage {
         events.filter(of_service).collect()
     }
 
-    /// Returns the result of a probe of this node.
     fn probe(&mut self, node: NodeId) -> Probed {
         let now = self.cluster.now();
         self.cluster.replica_mut(node).probe(now);
@@ -424,8 +423,8 @@ impl Stage {
     }
 }
 
-/// [differ-1] [differ-2] [differ-3] The one of three nodes that differs answers no clients any
-/// more, but votes. Its next process does not answer either, until a majority has the same state.
+/// [differ-1] [differ-2] [differ-3] The one of three nodes that differs no longer answers clients,
+/// but votes. Its next process does not answer either, until a majority has the same state.
 #[test]
 fn a_node_that_differs_from_a_majority_serves_no_clients() {
     let mut stage = Stage::new(3, 21);
@@ -480,7 +479,7 @@ fn of_two_nodes_that_differ_neither_serves_until_one_is_removed() {
 }
 
 /// [live-6] A leader that applies nothing for long hands over to a node that does. If there is
-/// none, it keeps leading until the first node has caught up.
+/// none, it continues to lead until the first node has caught up.
 #[test]
 fn a_leader_that_is_far_behind_gives_way() {
     // A leader that does not apply its session's registration repeats it.

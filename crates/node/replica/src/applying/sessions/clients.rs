@@ -1,4 +1,4 @@
-//! Client sessions: each numbers single commands and stores their replies ([session-2]).
+//! Client sessions: each numbers individual commands and stores their replies ([session-2]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,20 +12,21 @@ use crate::{
 
 /// Maximum number of open sequences per client session ([session-2]).
 pub const OPEN_SEQUENCES_MAX: u64 = 64;
-/// Overhead of a stored reply beyond its bytes.
+/// Memory charged for a stored reply in addition to its bytes.
 const REPLY_OVERHEAD_BYTES: usize = 64;
 
-/// Origin, boot and number of a registration: tells a repeated one from a new one.
+/// Origin, boot and number of a registration, which identify a repeated one.
 pub(super) type Request = (NodeId, u32, u64);
 
 /// Verdict on a client's numbered command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
-    /// Not executed yet: execute it, and report the reply with [`super::Sessions::executed`].
+    /// Not executed yet. The caller executes it and reports the reply with
+    /// [`super::Sessions::executed`].
     Execute,
     /// Executed before, with this reply.
     Stored(&'a [u8]),
-    /// Executed before; the reply is no longer stored.
+    /// Executed before, but the reply is no longer stored.
     Forgotten,
     /// The session already has the maximum number of open sequences.
     Full,
@@ -37,10 +38,10 @@ pub(crate) enum Verdict<'a> {
 pub(super) struct ClientSession {
     pub(super) request: Request,
     pub(super) last_slot: u64,
-    /// Lowest open sequence: those below are executed, or the client has acknowledged them.
+    /// Lowest open sequence. Each lower one is executed or acknowledged by the client.
     pub(super) low: u64,
-    /// Executed sequences at or above `low`, with their replies; `None` if the reply was too large
-    /// to store.
+    /// Executed sequences from `low` on, with their replies; `None` if the reply was too large to
+    /// store.
     pub(super) done: BTreeMap<u64, Option<Vec<u8>>>,
 }
 
@@ -105,7 +106,7 @@ impl ClientSessions {
         self.by_request.get(&request).copied()
     }
 
-    /// Returns boot and number of this origin's last registration whose session still exists.
+    /// Returns the boot and number of this origin's last registration whose session still exists.
     pub(super) fn last(&self, origin: NodeId) -> Option<(u32, u64)> {
         let all = (origin, 0, 0)..=(origin, u32::MAX, u64::MAX);
         let ((_, boot, number), _) = self.by_request.range(all).next_back()?;
@@ -128,7 +129,7 @@ impl ClientSessions {
             session.last_slot = slot.0;
             changed.insert(Key::Client(at.session));
         }
-        // A client cannot have the reply to a command that is decided only now.
+        // The client cannot have received the reply to a command that is only now decided.
         let acknowledged = at.acknowledged_below.min(at.sequence);
         let needed = at.sequence.saturating_sub(OPEN_SEQUENCES_MAX - 1);
         if !done_through(session, acknowledged.max(session.low), needed) {
@@ -175,8 +176,8 @@ impl ClientSessions {
         self.make_room(at.session, changed);
     }
 
-    /// [session-3] Makes space in a full table: drops the sessions with the oldest last slot. If
-    /// the newest session alone is too large, drops its oldest replies.
+    /// [session-3] Makes space in a full table by dropping the sessions whose last slot is the
+    /// oldest. If the newest session alone is too large, drops its oldest replies.
     fn make_room(&mut self, newest: SessionId, changed: &mut BTreeSet<Key>) {
         while self.table.len() > self.max || self.reply_bytes > self.reply_bytes_max {
             let oldest = self.by_age.iter().map(|(_, id)| *id).find(|id| *id != newest);
@@ -224,8 +225,8 @@ impl ClientSessions {
         self.table.insert(id, session);
     }
 
-    /// Adds a reply restored from a persistent service to its session, which was added before.
-    /// `None`: unreadable.
+    /// Adds a reply restored from a persistent service to a session that was restored before.
+    /// Returns `None` if the reply is unreadable.
     pub(super) fn adopt_reply(&mut self, id: SessionId, sequence: u64, value: &[u8]) -> Option<()> {
         let reply = decode_reply(value)?;
         let session = self.table.get_mut(&id)?;
@@ -263,7 +264,7 @@ impl ClientSessions {
     }
 }
 
-/// Returns whether every sequence in `low..to` is done.
+/// Returns whether all sequences in `low..to` are done.
 fn done_through(session: &ClientSession, low: u64, to: u64) -> bool {
     let missing = to.saturating_sub(low);
     missing <= OPEN_SEQUENCES_MAX && session.done.range(low..to.max(low)).count() as u64 == missing

@@ -1,4 +1,4 @@
-//! Encoding of sessions: for the metadata of a persistent service, and for comparisons between
+//! Encoding of sessions, for the metadata of a persistent service and for comparisons between
 //! nodes.
 
 use std::fmt;
@@ -15,7 +15,7 @@ pub(super) enum Key {
     Reply(SessionId, u64),
 }
 
-/// Metadata of a service that this version does not understand, or that contradicts itself.
+/// Metadata of a service that this version does not understand, or that is inconsistent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     pub(crate) key: Vec<u8>,
@@ -30,7 +30,7 @@ impl fmt::Display for Unreadable {
 impl std::error::Error for Unreadable {}
 
 impl Key {
-    /// Encodes the key, big-endian, so that encoded keys sort like the numbers in them.
+    /// Encodes the key in big-endian order, so that encoded keys sort numerically.
     pub(super) fn encode(self) -> Vec<u8> {
         let mut key = Vec::with_capacity(21);
         match self {
@@ -72,7 +72,7 @@ impl Fields<'_> {
     }
 }
 
-/// Encodes a stored reply, or the fact that it was too large to keep.
+/// Encodes a stored reply, or a marker for a reply that was too large to store.
 pub(super) fn encode_reply(reply: Option<&[u8]>) -> Vec<u8> {
     match reply {
         None => vec![0],
@@ -80,7 +80,7 @@ pub(super) fn encode_reply(reply: Option<&[u8]>) -> Vec<u8> {
     }
 }
 
-/// Decodes a stored reply; `None` if it is unreadable.
+/// Decodes a stored reply; the outer `None` means that it is unreadable.
 pub(super) fn decode_reply(value: &[u8]) -> Option<Option<Vec<u8>>> {
     match value.split_first() {
         Some((0, [])) => Some(None),

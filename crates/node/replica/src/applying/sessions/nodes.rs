@@ -1,7 +1,7 @@
 //! Node sessions: each numbers the batches of one process start of one node.
 //!
-//! Batches execute in the order of their numbers or not at all. So whatever an origin accepted
-//! executes once, in the order of acceptance, even if messages are repeated or overtake each other.
+//! Batches execute in the order of their numbers or not at all. Therefore everything that an origin
+//! accepts executes once, in the order of acceptance, even if messages are repeated or reordered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 use super::codec::Key;
 use crate::{fields::Fields, proposing::batch::Header};
 
-/// Verdict on a batch: executed now, or the reason why not.
+/// Whether a batch is to be executed now, or the reason why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Next batch of its origin, to be executed now.
+    /// The next batch of its origin, to be executed now.
     Now,
-    /// Batch that was executed before.
+    /// A batch that was executed before.
     Past,
-    /// Batch before which an earlier one of its origin is missing; the origin sends both again.
+    /// A batch that arrived before an earlier one of its origin; the origin resends both.
     Early,
-    /// Batch of an unknown session: never executed, in any slot ([session-4]).
+    /// A batch of an unknown session, which is never executed, in any slot ([session-4]).
     Never,
 }
 
@@ -103,8 +103,8 @@ impl NodeSessions {
         }
     }
 
-    /// Returns whether a batch of this name, decided in `slot`, is to be executed. If so, marks it
-    /// as executed.
+    /// Returns whether a batch with this name, decided in `slot`, is to be executed. If so, marks
+    /// the batch as executed.
     pub(super) fn take_turn(
         &mut self,
         slot: Slot,
@@ -144,13 +144,13 @@ impl NodeSessions {
         (session.boot == boot && session.number == number).then_some(session.slot)
     }
 
-    /// Returns boot and number of the newest session of this origin.
+    /// Returns the boot and number of this origin's newest session.
     pub(super) fn last(&self, origin: NodeId) -> Option<(u32, u64)> {
         let session = self.table.get(&origin)?;
         Some((session.boot, session.number))
     }
 
-    /// Returns the id of the session of this start of an origin, and the next number in it.
+    /// Returns the session id for this boot of an origin, and the number of the next batch.
     pub(super) fn stand(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         let session = self.table.get(&origin)?;
         (session.boot == boot).then_some((session.slot, session.next))

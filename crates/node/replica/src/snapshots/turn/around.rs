@@ -1,4 +1,4 @@
-//! Parts of a replica that snapshots use in one turn.
+//! Parts of the replica that snapshots use in one turn.
 
 use quorate_core::time::Time;
 use quorate_log::{Log, disk::Disk};
@@ -9,7 +9,7 @@ use crate::{
     service::StateMachine, storing::Storing,
 };
 
-/// Delay of a retry in milliseconds, if something cannot be read or accepted at the moment.
+/// Delay in milliseconds before a retry if data cannot be read or accepted at the moment.
 pub(super) const SHORT_MS: u64 = 100;
 
 /// Parts of the replica, borrowed for a turn.

@@ -1,4 +1,4 @@
-//! Loading of this node's own snapshot if the service is behind it.
+//! Loading of this node's own snapshot when the service is behind it.
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::Disk;
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{observing::events::Event, service::StateMachine};
 
-/// Delay in milliseconds before the next item, if the service's writes are behind.
+/// Delay in milliseconds before the next item while the service's writes are behind.
 const BEHIND_MS: u64 = 2;
 
 impl Snapshots {
@@ -33,7 +33,7 @@ impl Snapshots {
         self.own.as_ref().is_some_and(usable)
     }
 
-    /// Lets the service load this node's snapshot, if the service is behind it.
+    /// Makes the service load this node's snapshot if the service is behind it.
     pub(super) fn load<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -45,7 +45,7 @@ impl Snapshots {
             if around.now < self.load_at {
                 return;
             }
-            // The service's earlier state is already dropped: it starts with the log, or with
+            // The service has already dropped its earlier state: it starts with the log, or with
             // another snapshot.
             if let Err(error) = around.applying.begin_again() {
                 self.load_at = around.now.plus_ms(SHORT_MS);
@@ -90,7 +90,7 @@ impl Snapshots {
             let percent = (u128::from(done) * 100).checked_div(u128::from(all));
             let percent = percent.unwrap_or(100);
             around.applying.set_loading(format!("it takes in a snapshot: {percent} %"));
-            // A service whose writes are behind accepts nothing at the moment.
+            // A service whose writes are behind accepts no items at the moment.
             if around.now < self.load_at {
                 return;
             }

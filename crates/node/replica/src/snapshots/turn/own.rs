@@ -1,5 +1,5 @@
-//! Snapshots of this node's own state, and the start of its log: starts due work, whose result
-//! counts once the base of the log references it.
+//! Snapshots of this node's own state, and moves of the log's start. Starts work that is due; its
+//! result counts once the base of the log references it.
 
 use quorate_core::{input::Input, slot::Slot};
 use quorate_log::disk::Disk;
@@ -65,8 +65,8 @@ impl Snapshots {
     }
 
     /// [trim-1] Moves the start of the log to the slot that the core requested for this auxiliary,
-    /// without a replacement of earlier slots. Has no effect if the log already begins there or
-    /// later.
+    /// without a snapshot that replaces the earlier slots. Has no effect if the log already begins
+    /// there or later.
     fn begin_hollow<D: Disk, S: StateMachine>(&mut self, around: &mut ReplicaParts<'_, '_, D, S>) {
         let Some(start) = self.forget.take() else {
             return;
@@ -108,7 +108,7 @@ impl Snapshots {
         }
     }
 
-    /// Abandons a snapshot that failed at the disk or the service.
+    /// Abandons a snapshot after a failure of the disk or the service.
     pub(super) fn fail_job<D: Disk, S: StateMachine>(
         &mut self,
         why: String,
@@ -129,7 +129,7 @@ impl Snapshots {
         }
     }
 
-    /// Abandons the snapshot that is being taken; another one is due as soon as it can be started.
+    /// Abandons the snapshot that is being taken. Another one is due as soon as it can be started.
     fn give_up_taking<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -153,7 +153,7 @@ impl Snapshots {
         }
     }
 
-    /// Starts due work: a snapshot, or a new start of the log.
+    /// Starts work that is due: a snapshot, or a move of the log's start.
     pub(super) fn decide<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -162,7 +162,8 @@ impl Snapshots {
             self.asking.goes_on();
         }
         if self.switch.is_some() {
-            // The switch continues when the disk allows it, but operators should not wait for that.
+            // The new base will be written when the disk permits, but operators should not wait for
+            // that.
             if let Some(error) = around.log().rebase_failure().cloned()
                 && self.asking.is_in_vain(around.now)
             {
@@ -203,8 +204,8 @@ impl Snapshots {
         let wanted = [self.wanted, self.asking.wanted()];
         let asked = wanted.into_iter().flatten().any(|at| at <= applied_to);
         // [snap-4] A peer that receives this node's snapshot would have to start over with another
-        // one, and a peer that learns from the log would need one again. A peer that makes progress
-        // may finish even if the log exceeds its limit for a while.
+        // one, and a peer that catches up from the log would need a snapshot again. A peer that
+        // makes progress may finish even if the log exceeds its limit for a while.
         let now = around.now;
         let (roomy, moving) = match used {
             _ if used <= self.options.log_bytes_max => (true, true),
@@ -214,7 +215,7 @@ impl Snapshots {
             (roomy && self.serving.uses(&own)) || (moving && self.serving.moves(now, &own))
         });
         if sends {
-            // A snapshot that was started before must not use up the rate limit either, and then
+            // Likewise, a snapshot that was started before must not use up the rate limit and then
             // replace the one that is being sent.
             self.give_up_taking(around);
         } else if asked || (due && synced.is_none()) {
@@ -222,8 +223,8 @@ impl Snapshots {
         }
         let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
         let sent = self.own.filter(|_| sends).map(|own| own.at);
-        // [scrub-8] The snapshot that replaces the service's files is useful only with the log
-        // after it.
+        // [scrub-8] The snapshot that replaces the service's files is useful only together with the
+        // log after it.
         let renewed = match self.renewal {
             Renewal::Wanted { from, .. } if moving => Some(from),
             _ => None,
@@ -240,8 +241,8 @@ impl Snapshots {
         self.streams_wanted_to = Some(own).filter(|own| *own > self.streams_kept_to);
         let own = own.min(self.streams_kept_to);
         let held = around.protocol.node().held();
-        // A log that lost its end may have decided less than the snapshot contains; the core learns
-        // it again.
+        // A log that lost its end may contain fewer decisions than the snapshot covers; the core
+        // learns them again.
         let decided_to = around.protocol.node().decided_to();
         let node = around.protocol.node();
         // [trim-1] With an active auxiliary, full replicas may lack a quorum for as long as one of
@@ -310,14 +311,15 @@ impl Snapshots {
         match taking.step(around.applying.service_mut(), disk) {
             Ok(bytes) => {
                 self.allowance.spend(bytes);
-                // One step per turn, so that a snapshot does not hold up a turn.
+                // One step per turn, so that a snapshot does not delay a turn.
                 self.go_on_at = Some(around.now);
             }
             Err(_) => self.fail_job("the service could not be read".to_owned(), around),
         }
     }
 
-    /// Handles damage of this node's snapshot: the node takes another one, or needs a peer's.
+    /// Handles damage of this node's snapshot, after which the node takes another one or needs a
+    /// peer's.
     pub(super) fn lose_own<D: Disk, S: StateMachine>(
         &mut self,
         lost: Manifest,

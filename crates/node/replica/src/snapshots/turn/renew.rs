@@ -10,7 +10,7 @@ use super::{
 use crate::{observing::events::Event, service::StateMachine};
 
 impl Snapshots {
-    /// Starts a renewal after a scrub found damaged files of the service; `start` is the present
+    /// Starts a renewal after a scrub found damaged files of the service. `start` is the current
     /// start of the log.
     pub(crate) fn renew(&mut self, now: Time, start: Slot) {
         if !self.renewal.is_under_way() {
@@ -23,7 +23,7 @@ impl Snapshots {
         self.renewal
     }
 
-    /// Extends the time limit of the renewal, since a peer's snapshot makes progress.
+    /// Extends the time limit of the renewal, because a peer's snapshot makes progress.
     pub(in crate::snapshots) fn renewal_moves(&mut self, now: Time) {
         if let Renewal::Wanted { until, .. } = &mut self.renewal {
             *until = now.plus_ms(PATIENCE_MS);
@@ -37,20 +37,20 @@ impl Snapshots {
             && !self.has_replacement(start)
     }
 
-    /// Returns whether this node's disk has everything to rebuild the service: a snapshot, and the
-    /// log after it.
+    /// Returns whether this node's disk has everything needed to rebuild the service: a snapshot,
+    /// and the log after it.
     pub(in crate::snapshots) fn has_replacement(&self, start: Slot) -> bool {
         self.switch.is_none() && self.own.is_some_and(|own| own.at >= start)
     }
 
-    /// Returns whether everything is available and the renewal waits only until this node does not
-    /// lead.
+    /// Returns whether everything needed is available and the renewal only waits until this node no
+    /// longer leads.
     pub(crate) fn waits_to_follow(&self, start: Slot) -> bool {
         matches!(self.renewal, Renewal::Wanted { .. }) && self.has_replacement(start)
     }
 
-    /// Continues the renewal. Called before the log is trimmed, since a snapshot that arrived in
-    /// this turn is useful only with the log after it.
+    /// Continues the renewal. Called before the log is trimmed, because a snapshot that arrived in
+    /// this turn is useful only together with the log after it.
     pub(super) fn go_on_renewing<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -64,13 +64,13 @@ impl Snapshots {
             Renewal::Wanted { .. } => {
                 let failed = around.applying.service().has_failed();
                 let busy = self.job.is_some() || self.loading.is_some() || self.spoiled || failed;
-                // A leader hands over first, since it would serve nothing during the renewal.
+                // A leader hands over first, since it would serve no requests during the renewal.
                 if busy || around.protocol.leads() || !self.has_replacement(start) {
                     return;
                 }
                 self.renewal = match around.applying.service_mut().renew() {
                     Ok(()) => Renewal::Loading,
-                    // The service closed its files just now, to open them again.
+                    // The service has just closed its files, and will open them again.
                     Err(_) if around.applying.service().has_failed() => return,
                     Err(why) => {
                         around.observing.tell(Event::SnapshotFailed { why });

@@ -11,14 +11,15 @@ use super::{
 };
 use crate::service::StateMachine;
 
-/// Result of reading a chunk.
+/// Result of scrubbing a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scrubbed {
-    /// The chunk is intact; its number of bytes.
+    /// The chunk is intact and has this many bytes.
     Sound(u64),
     /// The chunk could not be read now.
     NotNow,
-    /// The chunk is damaged, for this reason. The whole snapshot is useless, and is dropped.
+    /// The chunk is damaged, for this reason. The whole snapshot is therefore useless, and is
+    /// dropped.
     Damaged(String),
     /// The snapshot is no longer this node's.
     Gone,
@@ -26,7 +27,7 @@ pub(crate) enum Scrubbed {
 
 impl Snapshots {
     /// Starts reading the chunk at this offset of this node's snapshot. Returns `false` if there is
-    /// no snapshot, or it ends there.
+    /// no snapshot or it ends before the offset.
     pub(crate) fn scrub<D: Disk>(&mut self, offset: u64, disk: &mut D) -> bool {
         if self.reads.count(|purpose| purpose == Purpose::Scrub) > 0 || self.scrubbed.is_some() {
             return true;
@@ -38,7 +39,7 @@ impl Snapshots {
         true
     }
 
-    /// Takes the result of the last chunk.
+    /// Takes the result of the last chunk, if it was read.
     pub(crate) fn take_scrubbed(&mut self) -> Option<Scrubbed> {
         self.scrubbed.take()
     }
@@ -48,8 +49,9 @@ impl Snapshots {
         self.own.is_none() && (self.wanted.is_some() || self.job.is_some() || self.switch.is_some())
     }
 
-    /// Rewrites the base of the log, whose file was damaged. Returns `false` for an auxiliary that
-    /// has forgotten earlier slots: its base has other content, so this is impossible.
+    /// Rewrites the base of the log, whose file was damaged. Returns `false` if that is impossible,
+    /// because this node is an auxiliary that has forgotten earlier slots and its base has other
+    /// content.
     pub(crate) fn restate_base<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -57,7 +59,7 @@ impl Snapshots {
         if around.protocol.node().is_hollow() {
             return false;
         }
-        // A new base that is being written will be intact.
+        // If a new base is already being written, it will be intact.
         if self.switch.is_none() {
             let start = around.log().start();
             self.rebase(start, self.own, None, around);

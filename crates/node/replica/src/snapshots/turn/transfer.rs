@@ -29,8 +29,8 @@ impl Snapshots {
         let start = around.log().start();
         let applied_to = around.applying.applied_to();
         let loads = self.loading.is_some() || self.can_load(start, applied_to, false, None);
-        // [aux-4] An auxiliary needs no state of its own, unless its log has grown too large
-        // without one.
+        // [aux-4] An auxiliary does not need state of its own, unless its log has grown too large
+        // without it.
         let small = around.log().used_bytes() <= self.options.log_bytes_max;
         let spared = around.protocol.node().is_auxiliary() && small;
         if applied_to < start && !loads && !spared && self.switch.is_none() {
@@ -38,7 +38,7 @@ impl Snapshots {
         }
         let renews = self.lacks_replacement(start) && !around.protocol.node().is_auxiliary();
         if renews {
-            // Any snapshot is recent enough that continues with this node's log.
+            // Any snapshot that connects to this node's log is recent enough.
             self.fetching.need(start);
         }
         let decided_to = around.protocol.node().decided_to();
@@ -69,8 +69,8 @@ impl Snapshots {
         if self.resuming.is_some() || around.now < self.not_before {
             return;
         }
-        // Each request makes the peer send a window, so the disk must have written most of the
-        // previous one.
+        // Each request makes the peer send a window, so the disk must first have written most of
+        // the previous one.
         if self.job.as_ref().is_some_and(|job| !job.writer().has_room()) {
             return;
         }
@@ -93,7 +93,7 @@ impl Snapshots {
         }
     }
 
-    /// Starts receiving this snapshot, unless it is being received already.
+    /// Starts receiving this snapshot, unless it is already being received.
     pub(super) fn receive<D: Disk, S: StateMachine>(
         &mut self,
         target: Target,
@@ -137,7 +137,7 @@ impl Snapshots {
         }
     }
 
-    /// Handles a snapshot that was received completely: it becomes this node's own once the base of
+    /// Handles a snapshot that was received completely. It becomes this node's own once the base of
     /// the log references it.
     pub(super) fn end_receiving<D: Disk, S: StateMachine>(
         &mut self,
@@ -177,7 +177,7 @@ impl Snapshots {
         }
     }
 
-    /// Refuses the received data, which does not match the offer, and drops all of it.
+    /// Drops all received data, because it does not match the offer.
     pub(super) fn refuse<D: Disk, S: StateMachine>(
         &mut self,
         why: &str,
@@ -193,7 +193,7 @@ impl Snapshots {
         }
     }
 
-    /// Drops the transfer in progress, if any, since it is not needed.
+    /// Drops the transfer in progress, if any, because it is not needed.
     pub(super) fn give_up_receiving<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -205,7 +205,7 @@ impl Snapshots {
         }
     }
 
-    /// Checks the data received by an earlier process, chunk by chunk.
+    /// Verifies the data received by an earlier process, chunk by chunk.
     pub(super) fn resume<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -245,7 +245,8 @@ impl Snapshots {
         }
     }
 
-    /// Ends the check of the data received by an earlier process, and continues that transfer.
+    /// Ends the verification of the data received by an earlier process, and continues that
+    /// transfer.
     pub(super) fn resumed<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -284,7 +285,7 @@ impl Snapshots {
             let room = blocks(own.layout.content_bytes());
             let before = self.reads.count(|purpose| purpose == Purpose::Serve(to));
             if before > 0 && !around.out.fits(to, Lane::Bulk, room * (before + 1)) {
-                // The reads in flight take precedence.
+                // The reads already in flight come first.
                 return;
             }
             if !around.out.has_room(to, Lane::Bulk, room) {

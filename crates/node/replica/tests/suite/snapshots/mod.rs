@@ -1,5 +1,5 @@
 //! Snapshots in whole clusters: a restart from a snapshot and the rest of the log, a peer's
-//! snapshot for a node that was away, damage, interruptions, and peers that lie.
+//! snapshot for a node that was away, damage, interruptions, and dishonest peers.
 
 mod power_cuts;
 mod scrub;
@@ -88,7 +88,7 @@ fn fill(cluster: &mut Shelves, node: NodeId, pages: u64) {
     }
 }
 
-/// Writes pages through a node, each of which gets a slot of its own.
+/// Writes pages through a node, each in a slot of its own.
 fn fill_slots(cluster: &mut Shelves, node: NodeId, pages: u64) {
     for count in 0..pages {
         let tag = cluster.write(node, &page(count));
@@ -291,7 +291,7 @@ fn left_behind(cluster: &mut Shelves) -> (NodeId, NodeId, NodeId) {
     (away, leader, third)
 }
 
-/// [snap-2] Clients with earlier requests learn the outcome of these.
+/// [snap-2] Clients learn the outcome of requests that were in flight.
 #[test]
 fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
     let mut unknown = 0;
@@ -711,7 +711,7 @@ fn absurd_questions_are_answered_and_forgotten() {
     level(&mut cluster);
 }
 
-/// Offers and pieces that this node has not requested are ignored.
+/// Offers and pieces that a node has not requested are ignored.
 #[test]
 fn offers_and_pieces_that_nobody_asked_for_change_nothing() {
     let mut cluster = shelves_with(small(), 1);

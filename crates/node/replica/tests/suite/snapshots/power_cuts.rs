@@ -45,7 +45,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Counts operations in flight other than the log's usual writes; returns whether there are
+    /// Counts operations in flight other than the log's usual writes. Returns whether there are
     /// any.
     fn look(&mut self, disk: &MemoryDisk) -> bool {
         let pending = disk.pending();

@@ -1,5 +1,5 @@
-//! A node that scrubs its data finds damage of its disk, has the others repair it, and serves
-//! nothing wrong meanwhile: for the log and for snapshots, one node at a time.
+//! A node that scrubs its data finds damage of its disk, has its peers repair it, and serves no
+//! wrong data in the meantime. Covers the log and snapshots, one node at a time.
 
 use quorate_log::{Log, LogOptions, disk::Position};
 use quorate_replica::scrubbing::report::{Fate, Kind, ScrubStatus};
@@ -9,7 +9,7 @@ use super::*;
 const N2: NodeId = NodeId(2);
 const FAST: Option<u64> = Some(1 << 30);
 
-/// Scrubs all data, and waits until everything that can be repaired is.
+/// Scrubs all data, and waits until everything that can be repaired is repaired.
 fn scrub(cluster: &mut Shelves, node: NodeId) -> ScrubStatus {
     begin(cluster, node, FAST);
     let ended = cluster.run_until(60_000, |cluster| {
@@ -276,8 +276,8 @@ fn a_scrub_keeps_its_pace() {
     assert_eq!((status.now, status.bytes[Kind::Log as usize] >= all), (None, true));
 }
 
-/// [scrub-6] Slots that a scrub has not checked yet may be trimmed meanwhile. The log refuses reads
-/// below its start, and nothing there is needed.
+/// [scrub-6] Slots that a scrub has not checked yet may be trimmed during the scrub. The log
+/// refuses reads below its start, and no slots below it are needed.
 #[test]
 fn a_scrub_of_slots_that_are_trimmed_meanwhile_ends() {
     let mut cluster = shelves_with(small(), 7);

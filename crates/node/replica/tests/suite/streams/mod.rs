@@ -34,7 +34,7 @@ fn name() -> Name {
     "s".parse().unwrap()
 }
 
-/// Returns the byte at a position, chosen so that mixed-up positions show.
+/// Returns the byte at a position, chosen so that misplaced bytes are detected.
 fn byte(position: u64) -> u8 {
     let [a, b, c, ..] = position.to_le_bytes();
     a ^ b.wrapping_mul(7) ^ c.wrapping_mul(31)
@@ -290,7 +290,8 @@ fn second_writer_is_refused_or_takes_over() {
     assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::Exists)));
     second.how = OpenMode::Append;
     assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::InUse)));
-    // Bytes in flight at the takeover are kept or not, and no writer gets a wrong answer.
+    // Bytes in flight at the takeover may or may not be retained, but no writer gets a wrong
+    // answer.
     first.give(&mut group, 60_000);
     second.how = OpenMode::Takeover;
     second.given = 60_000;
@@ -346,7 +347,7 @@ fn inherited_runs_are_recorded_in_parts() {
         let mut client = Client::new(7);
         client.write_to(&mut group, 50_000, owner);
         let dead = leader(&mut group);
-        // The followers' votes do not arrive any more.
+        // The followers' votes no longer arrive.
         client.give(&mut group, 900_000);
         group.run_until(1_000, |group| {
             let voted_to = group.replica(owner).node().acceptor().voted_to();
@@ -714,7 +715,7 @@ fn trimmed_and_removed_bytes_are_not_there() {
     }));
 }
 
-/// Stores a replica's frames.
+/// Stores the frames that a replica sends.
 #[derive(Default)]
 struct Said(Vec<u8>);
 
@@ -780,7 +781,7 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
     assert_eq!(asks(&mut group, content(before, 9_999), before), None);
 }
 
-/// [stream-8] A writer whose bytes are not decided waits. Its node reports that after a while, and
+/// [stream-8] A writer whose bytes are not decided waits. Its node reports this after a while, and
 /// only as long as it lasts.
 #[test]
 fn what_clients_gave_and_nobody_decides_is_told() {

@@ -19,7 +19,7 @@ fn scrub(group: &mut Group, node: NodeId) -> ScrubStatus {
     status
 }
 
-/// [scrub-2] [scrub-3] Flipped bits and a lost file, on one node after the other: nothing wrong is
+/// [scrub-2] [scrub-3] Flipped bits and a lost file, on one node after another: no wrong data is
 /// served, and all bytes are restored in the end.
 #[test]
 fn rotten_chunks_are_found_and_fetched_again() {
