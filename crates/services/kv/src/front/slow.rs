@@ -85,7 +85,7 @@ fn shortened(word: &[u8]) -> Vec<u8> {
 #[derive(Debug)]
 struct Entry {
     id: i64,
-    /// Time of the reply: Unix time in milliseconds.
+    /// Time of arrival: Unix time in milliseconds.
     at_ms: u64,
     split: Split,
     note: Note,

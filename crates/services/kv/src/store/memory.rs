@@ -1,4 +1,4 @@
-//! The store in memory, rebuilt from a snapshot and the log after a restart.
+//! Store in memory, which is rebuilt from a snapshot and the log after a restart.
 
 mod image;
 mod rows;
@@ -23,10 +23,10 @@ use super::{
 };
 use crate::key::Key;
 
-/// Size up to which data removed by a flush is freed at once.
+/// Size in bytes up to which the data removed by a flush is freed at once.
 const FLUSHED_AT_ONCE: u64 = 1 << 20;
 
-/// Store in memory: a table of keys, and an index of deadlines.
+/// Store in memory: a table of keys, the rows of collections, and indexes of deadlines.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     table: Table,
@@ -37,11 +37,11 @@ pub struct MemoryStore {
     deadlines: [BTreeSet<(u64, Box<[u8]>)>; 2],
     time: u64,
     dead: Dead,
-    /// Data removed by a flush, freed gradually.
+    /// Data removed by a flush, which is freed gradually.
     flushed: Vec<(Table, Collections)>,
     /// Snapshot in progress.
     image: Option<Box<Image>>,
-    /// Number of snapshots begun.
+    /// Number of snapshots begun so far.
     images: u64,
 }
 
@@ -65,7 +65,7 @@ impl MemoryStore {
         }
     }
 
-    /// Removes the entry of a key and returns its old data.
+    /// Removes the entry of a key. Returns the data it had.
     fn remove_stored(&mut self, key: &[u8]) -> Option<Old> {
         let position = Position::of(key);
         if self.image.is_some() {
@@ -77,7 +77,7 @@ impl MemoryStore {
         Some(old)
     }
 
-    /// Saves the old version of a row for the snapshot in progress, before the row changes.
+    /// Saves the current version of a row for the snapshot in progress, before the row changes.
     #[cold]
     fn keep_row_for_image(&mut self, id: Id, name: &[u8]) {
         if let (Some(image), Some(rows)) = (&mut self.image, self.collections.get(id))
@@ -87,7 +87,7 @@ impl MemoryStore {
         }
     }
 
-    /// Frees some rows without a key, unless a snapshot may need them.
+    /// Frees some rows that belong to no key, unless a snapshot may need them.
     fn free_some(&mut self) {
         if self.image.is_none() {
             self.collections.free_some();
@@ -100,7 +100,7 @@ impl MemoryStore {
         }
     }
 
-    /// Saves the old version of a key for the snapshot in progress, before the key changes.
+    /// Saves the current version of a key for the snapshot in progress, before the key changes.
     #[cold]
     fn keep_for_image(&mut self, position: Position, key: &[u8]) {
         if let Some(image) = &mut self.image
@@ -114,7 +114,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
-            // Time went backwards: the service was rolled back.
+            // The group's time went backwards because the service was rolled back.
             self.dead = Dead::default();
         }
         self.time = group_ms;
