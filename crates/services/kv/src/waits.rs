@@ -398,8 +398,7 @@ impl Waits {
         for (key, bytes) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
             let since = key.get(META.len()..).and_then(since_from);
             if let (Some(since), Ok(wait)) = (since, Wait::decode(&bytes)) {
-                // A client that was admitted remains admitted even if this release has lower
-                // limits.
+                // The limits were checked at admission, and they depend only on the release.
                 waits.enter(since, wait).ok();
             }
         }

@@ -1,4 +1,4 @@
-//! The functions of `quorate.h`, in the same order. Their contracts are documented in the header.
+//! The functions of `quorate.h`, in the same order. The header documents their contracts.
 
 use std::{
     ffi::{c_char, c_int, c_void},
@@ -20,13 +20,13 @@ use crate::{
     source::{Cursor, Done, Outcome},
 };
 
-/// `quorate_done`.
+/// The C type `quorate_done`.
 pub type DoneFunction = Option<unsafe extern "C" fn(argument: *mut c_void, code: c_int, slot: u64)>;
 
 fn done(function: DoneFunction, argument: *mut c_void) -> Done {
     let argument = Argument(argument);
     Box::new(move |outcome: Outcome| {
-        // Capture the whole struct, which is `Send`, and not only the pointer in it.
+        // Captures the whole struct, which is `Send`, rather than the pointer in it.
         let argument: Argument = argument;
         let (code, slot) = match &outcome {
             Ok(slot) => (Code::Ok as c_int, *slot),
@@ -40,7 +40,7 @@ fn done(function: DoneFunction, argument: *mut c_void) -> Done {
     })
 }
 
-/// Returns the version of the library, a static string.
+/// Returns the version of the library as a static string.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
@@ -344,7 +344,7 @@ fn dispatch(
     passed: &mut usize,
 ) -> Result<(), Failed> {
     let turn = open.handle.turn()?;
-    // Without a limit the call would not return while values keep arriving.
+    // Without a limit, the call would not return while values continue to arrive.
     let most = most.min(4096);
     let (mut deliver, mut version) = (open.deliver(), 0);
     loop {
@@ -423,7 +423,7 @@ pub unsafe extern "C" fn quorate_next(
                 turn.hush();
                 match turn.next_value() {
                     Event::Value { slot: at, value, epoch } => {
-                        // Further values may follow this one, and completions may be pending.
+                        // More values may follow, and completions may be pending.
                         turn.leave_readable();
                         slot.put(at);
                         // SAFETY: as the caller promises.
@@ -438,7 +438,7 @@ pub unsafe extern "C" fn quorate_next(
                     Event::Completed(..) | Event::Nothing => {}
                 }
                 if !turn.wait(until)? {
-                    // The cleared ring may have announced a completion.
+                    // The ring that was cleared may have announced a completion.
                     turn.leave_readable_for_completions();
                     return Err(Failed::new(Code::Timeout, "no value came"));
                 }
@@ -522,7 +522,7 @@ pub unsafe extern "C" fn quorate_status(
         text.push(0);
         // SAFETY: as the caller promises.
         unsafe { copy(&text, buffer.cast(), capacity, &length) }?;
-        // The length excludes the terminating zero.
+        // The length does not include the terminating zero.
         length.put(text.len() - 1);
         Ok(())
     })

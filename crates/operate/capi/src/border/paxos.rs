@@ -1,4 +1,5 @@
-//! The functions of `quorate_paxos.h`: encoding of LibPaxos3's messages, for libevpaxos.
+//! The functions of `quorate_paxos.h`, which encode and decode the messages of LibPaxos3 for
+//! libevpaxos.
 
 use std::ffi::{c_int, c_void};
 
@@ -11,7 +12,7 @@ use crate::{
     evpaxos::message::{Found, Message},
 };
 
-/// `quorate_paxos_message` of `quorate_paxos.h`.
+/// The C type `quorate_paxos_message` of `quorate_paxos.h`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PaxosMessage {
@@ -26,7 +27,7 @@ pub struct PaxosMessage {
 }
 
 impl PaxosMessage {
-    /// Converts a message for C, without copying its value.
+    /// Converts a message for C without copying the value.
     fn new(message: &Message<'_>) -> Self {
         let none = Self {
             kind: 0,
