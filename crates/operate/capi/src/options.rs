@@ -46,7 +46,7 @@ pub struct Options {
     pub value_bytes_max: usize,
     /// Maximum total size in bytes of the retained values.
     pub held_bytes_max: u64,
-    /// What to do when the retained values reach their limit.
+    /// Behaviour when the retained values reach their limit.
     pub when_full: WhenFull,
     /// Time limit for each request.
     pub request: Duration,

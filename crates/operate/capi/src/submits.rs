@@ -27,19 +27,19 @@ pub const OPEN_BYTES_MAX: usize = 64 << 20;
 /// Maximum size of a bundle in bytes, except that a single value may be larger.
 pub const BUNDLE_BYTES: usize = 128 << 10;
 
-/// Where to report the outcome of a request.
+/// Recipient of the outcome of a request.
 pub enum Teller {
-    /// To the program, when it handles events.
+    /// The program, which is notified when it handles events.
     Event(Done),
-    /// To a blocked caller, at once and on the thread that gets the outcome.
+    /// A blocked caller, which is notified at once by the thread that gets the outcome.
     Now(Done),
 }
 
-/// Values that are sent together, and where to report their outcomes.
+/// Values that are sent together, and the recipients of their outcomes.
 pub struct Bundle {
     /// Encoded values, in the format of [`Values`].
     pub values: Vec<u8>,
-    /// Where to report the outcome of each value.
+    /// Recipients of the outcomes, one for each value.
     tellers: Vec<Teller>,
     /// Time at which the first value was added.
     pub since: Instant,

@@ -145,7 +145,7 @@ pub enum SubscriptionKind {
     Shard,
 }
 
-/// How a client names the script to execute.
+/// Way in which a client names the script to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptBy {
     /// By the text of the script, as in EVAL.
@@ -179,7 +179,7 @@ pub struct Doc {
     pub complexity: &'static str,
     /// Purpose of the command, in a sentence or two.
     pub summary: &'static str,
-    /// How the command differs from Redis, for docs/commands.md.
+    /// Difference from Redis, as listed in docs/commands.md.
     pub differs: Option<&'static str>,
 }
 

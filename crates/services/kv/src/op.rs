@@ -280,7 +280,7 @@ impl Op {
     }
 }
 
-/// How an encoded command reaches the service.
+/// Path on which an encoded command reaches the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// As a query, outside the log.
@@ -292,7 +292,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns how an encoded command reaches the service.
+    /// Returns the path on which an encoded command reaches the service.
     pub fn of(command: &[u8]) -> Self {
         let mut decoder = Decoder(command);
         match decoder.byte().ok().and_then(Op::from_byte) {

@@ -183,7 +183,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends pending output.
+    /// Sends as much pending output as the connection accepts.
     fn send(&self) {
         let mut told = Told::default();
         self.write(&mut self.state(), &mut told);

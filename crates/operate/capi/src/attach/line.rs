@@ -14,7 +14,7 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// Buffer capacity in bytes that is retained after a large frame.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// How much of the output was sent.
+/// Extent to which the output was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
     /// All output was sent.

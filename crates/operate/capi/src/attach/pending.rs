@@ -22,7 +22,7 @@ const BUNDLES_MAX: usize = 4;
 /// Delay before a request is repeated that a node refused temporarily.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// What a request asks for.
+/// Kind of a request, with its parameters.
 pub(super) enum Wanted {
     /// Appends values exactly once.
     Append(Bundle),
@@ -49,7 +49,7 @@ struct Open {
     obstacle: String,
 }
 
-/// Outcome of a request, and where to report it.
+/// Outcome of a request, with its recipient.
 pub(super) enum End {
     /// Outcomes for the submitters of the values in a bundle.
     Bundle(Bundle, Ends),

@@ -89,7 +89,7 @@ impl PaxosMessage {
     }
 }
 
-/// See `quorate_paxos.h`.
+/// Decodes a message of LibPaxos3; see `quorate_paxos.h`.
 ///
 /// # Safety
 /// `length` bytes can be read at `from`; `message` and `used` can be written.
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn quorate_paxos_decode(
     })
 }
 
-/// See `quorate_paxos.h`.
+/// Encodes a message of LibPaxos3; see `quorate_paxos.h`.
 ///
 /// # Safety
 /// `message` is null, or can be read together with the bytes of its value; `capacity`

@@ -24,7 +24,7 @@ const APPEND: u8 = 1;
 const TRIM: u8 = 2;
 const BUNDLE: u8 = 3;
 
-/// What to do with a value that would exceed the limit of retained values.
+/// Behaviour if a value would exceed the limit of retained values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// Refuses the value until slots are trimmed.
@@ -101,7 +101,7 @@ pub enum Command<'a> {
     Append {
         /// Maximum size in bytes of the retained values, including this one.
         held_max: u64,
-        /// What to do if the value would exceed the limit.
+        /// Behaviour if the value would exceed the limit.
         when_full: WhenFull,
         /// Contents of the value.
         value: &'a [u8],
@@ -115,7 +115,7 @@ pub enum Command<'a> {
     Bundle {
         /// Maximum size in bytes of the retained values, including those of the bundle.
         held_max: u64,
-        /// What to do if a value would exceed the limit.
+        /// Behaviour if a value would exceed the limit.
         when_full: WhenFull,
         /// Values to append.
         values: Values<'a>,

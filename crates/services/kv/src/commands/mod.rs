@@ -87,7 +87,7 @@ static RUNS: [Option<Run>; 256] = {
     runs
 };
 
-/// Returns the key of an encoded command on a single key, if it can be found cheaply. The result is
+/// Returns the key of an encoded command that works on a single key, if it can be found cheaply. The result is
 /// only a hint: the command may still be malformed.
 pub fn first_key(command: &[u8]) -> Option<&[u8]> {
     let mut from = Decoder(command);

@@ -16,7 +16,7 @@ use crate::{
     waits::Waits,
 };
 
-/// Error for a command on a key of another type.
+/// Redis' error for a command on a key of another type.
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 /// Marker: the key has another type, and the reply already contains the error.

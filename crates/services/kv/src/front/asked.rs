@@ -4,7 +4,7 @@ use quorate_replica::front::Sequenced;
 
 use crate::{command::SubscriptionKind, commands::transactions::encode_versions, encode::Encoder};
 
-/// What to do with the answer to a query.
+/// Use of the answer to a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Query {
     /// Sends the answer as the reply.

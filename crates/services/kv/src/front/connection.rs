@@ -80,7 +80,7 @@ pub(super) struct Connection {
     subscriptions: Subscriptions,
     /// Published messages whose replies are pending.
     published: Published,
-    /// Which replies the client has turned off with CLIENT REPLY.
+    /// Replies that the client has turned off with CLIENT REPLY.
     quiet: Quiet,
     /// The client has sent MONITOR.
     monitors: bool,

@@ -203,7 +203,7 @@ pub struct LsmStore {
     wanted: Slot,
     /// The writer has been asked to sync.
     syncing: bool,
-    /// There are changes since the last commit.
+    /// Data has changed since the last commit.
     dirty: bool,
     /// Removed data is waiting for the purge.
     cleared: bool,

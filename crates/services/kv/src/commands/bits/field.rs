@@ -15,7 +15,7 @@ pub(super) struct Width {
     bits: u8,
 }
 
-/// What an operation does with a result that exceeds the width.
+/// Treatment of a result that exceeds the width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overflow {
     Wrap = 0,

@@ -21,7 +21,7 @@ const NOT_AN_INTEGER: &str = "ERR hash value is not an integer";
 const NOT_A_FLOAT: &str = "ERR hash value is not a float";
 const OVERFLOW: &str = "ERR increment or decrement would overflow";
 
-/// A hash, or a lock that is read as one.
+/// A hash, or a lock record that commands read as a hash.
 pub(super) enum Hash<'s> {
     Rows(View<'s>),
     /// A Redisson lock: the holder and the number of acquisitions as text.

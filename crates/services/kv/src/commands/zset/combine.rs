@@ -42,7 +42,7 @@ impl ZsetOperation {
     }
 }
 
-/// How the scores of a member in several sets are combined.
+/// Method of combining the scores of a member that is in several sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum = 0,

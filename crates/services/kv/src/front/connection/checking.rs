@@ -12,7 +12,7 @@ pub(super) struct Checking {
     pub(super) then: Then,
 }
 
-/// What to do if the password is right.
+/// Action to take if the password is right.
 #[derive(Debug)]
 pub(super) enum Then {
     Ok,

@@ -395,7 +395,7 @@ impl Connection {
         self.listen_as(what, name, false);
     }
 
-    /// Does the same as `listen`, but without a reply if `silent`.
+    /// Subscribes to a name or unsubscribes from it, without a reply if `silent`.
     fn listen_as(&mut self, (of, listen): (SubscriptionKind, bool), name: &[u8], silent: bool) {
         self.order.silent = silent;
         let read = Read {

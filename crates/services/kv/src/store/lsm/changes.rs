@@ -11,7 +11,7 @@ use crate::store::{
     table::{Record, Table},
 };
 
-/// Approximate memory in bytes of an entry in addition to its bytes.
+/// Approximate overhead of an entry in bytes, in addition to its key and value.
 const ENTRY_BYTES: usize = 64;
 
 /// Changed rows of a collection by name; `None` for a removed row.
@@ -35,7 +35,7 @@ pub(super) struct Changes {
     /// Dropped collections, whose ids no key has any more.
     pub(super) ended: BTreeSet<Id>,
     pub(super) meta: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// Approximate memory in bytes.
+    /// Approximate memory that the changes take, in bytes.
     pub(super) held: usize,
     /// Number of bytes written, including those overwritten since.
     pub(super) written: usize,

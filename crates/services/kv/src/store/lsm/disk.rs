@@ -31,7 +31,7 @@ pub struct DiskSpace {
     pub total: u64,
 }
 
-/// The disk of a store.
+/// Disk operations of a store. Tests replace them to simulate a failing disk.
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Returns the space of the file system that contains `folder`.
     fn room(&self, folder: &Path) -> io::Result<DiskSpace>;

@@ -45,7 +45,7 @@ pub(super) enum PurgeStep {
     Generations(Option<Vec<u8>>),
     /// Rows of a dropped collection were removed. Contains the stored keys at which to resume.
     Rows(Vec<u8>, Vec<u8>),
-    /// There are no dropped collections from the resume position on.
+    /// No dropped collections are left from the resume position on.
     Nothing,
 }
 

@@ -20,7 +20,7 @@ const KEPT_BYTES_MAX: usize = 256 << 20;
 const KEPT_PART: u64 = 4;
 /// Minimum of that limit for small stores: about as much as a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// Approximate memory in bytes of a saved record in addition to its bytes.
+/// Approximate overhead of a saved record in bytes, in addition to its key and value.
 const RECORD_BYTES: usize = 64;
 
 /// Saved rows of a collection; `None` for a row that was absent.
