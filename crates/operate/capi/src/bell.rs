@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// A ring that is written late, by a stalled thread, is cleared by the next hush.
+    /// The next hush clears a ring that a stalled thread writes late.
     #[test]
     fn what_is_written_late_is_read_by_the_next_hush() {
         let bell = Bell::new().unwrap();
@@ -164,8 +164,8 @@ mod tests {
         assert!(readable(&bell));
     }
 
-    /// During concurrent rings and hushes no ring is lost: it is seen by the check after a hush, or
-    /// by the descriptor.
+    /// No ring is lost during concurrent rings and hushes: either the check after a hush or the
+    /// descriptor shows it.
     #[test]
     fn no_ring_is_lost_among_hushes() {
         let bell = Arc::new(Bell::new().unwrap());

@@ -405,7 +405,7 @@ mod tests {
         }
         assert_eq!(refused(&submits, b"x"), Code::Busy, "as many bytes");
         assert_eq!(refused(&submits, &vec![0; (1 << 20) + 1]), Code::Size);
-        // Their bytes are released when they end, their count when the program takes the
+        // Their bytes are released when they end, and their count when the program takes the
         // completions.
         submits.refuse(&Failed::new(Code::Unavailable, ""));
         for _ in 64..OPEN_MAX {

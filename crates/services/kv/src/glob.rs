@@ -284,7 +284,8 @@ mod tests {
         }
     }
 
-    /// Matching takes linear time: the product of both lengths would be 2^32 steps.
+    /// Matching takes linear time. Time proportional to the product of both lengths would be 2^32
+    /// steps.
     #[test]
     fn long_patterns_take_as_long_as_they_are() {
         let text = "a".repeat(65_000);

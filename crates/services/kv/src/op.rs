@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    /// [level-9] An operation that the previous release does not know is not executed before the
+    /// [level-9] An operation that the previous release does not know is not executed until the
     /// group's feature level allows it.
     #[test]
     fn operations_of_released_levels_are_known_and_a_new_one_needs_a_level() {

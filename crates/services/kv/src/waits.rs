@@ -473,7 +473,7 @@ mod tests {
     const A: Owner = Owner { node: 1, life: 7 };
     const B: Owner = Owner { node: 2, life: 7 };
 
-    /// Encodes `BLPOP key … 0`, or with a count, that many elements.
+    /// Encodes `BLPOP key … 0`, or an attempt to pop `count` elements.
     fn attempt(keys: &[&str], count: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);

@@ -312,7 +312,8 @@ fn encode_value(value: &[u8], to: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Decodes bytes as given by the MessagePack specification, independently of this encoder.
+    /// Decodes bytes that were written according to the MessagePack specification, independently of
+    /// this encoder.
     #[test]
     fn messages_are_as_messagepack_says() {
         let cases: [(&[u8], Message<'_>); 6] = [
@@ -352,7 +353,7 @@ mod tests {
         for bytes in cases {
             assert_eq!(Message::decode(bytes, 100), Found::Malformed, "{bytes:?}");
         }
-        // Refused before the first byte of the value has arrived.
+        // The message is refused before the first byte of the value has arrived.
         assert_eq!(Message::decode(b"\x92\x08\xdb\xff\xff\xff\xff", 100), Found::Malformed);
         assert_eq!(Message::decode(b"\x92\x08\xda\x00\x65", 100), Found::Malformed);
         assert_eq!(Message::decode(b"\x92\x08\xda\x00\x64", 100), Found::NeedMore);

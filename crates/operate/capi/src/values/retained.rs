@@ -351,12 +351,12 @@ mod tests {
         let much = put(MUCH, WhenFull::Refuse);
         let all = held - VALUE_OVERHEAD - 10 + 4 * VALUE_OVERHEAD + 220;
         assert_eq!(much, bundled(3, 4, 1, all));
-        // The oldest values are forgotten, those of the same bundle included.
+        // The oldest values are trimmed, including those of the same bundle.
         let one = 200 + VALUE_OVERHEAD;
         let two = 10 + 2 * VALUE_OVERHEAD;
         assert_eq!(put(one, WhenFull::ForgetOldest), bundled(7, 4, 9, two));
         assert_eq!(log.at(10), value(b""));
-        // A value that can never fit does not cause others to be forgotten.
+        // A value that can never fit does not cause other values to be trimmed.
         let least = 10 + VALUE_OVERHEAD;
         let values = Values::parse(&bytes, 200).unwrap();
         let reply = log.execute(

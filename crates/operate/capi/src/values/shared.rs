@@ -17,8 +17,8 @@ use crate::{
     source::{self, Cursor, Read},
 };
 
-/// Maximum number of values, and approximate number of bytes, per read, so that readers do not delay
-/// appends.
+/// Maximum number of values, and approximate number of bytes, per read, so that readers do not
+/// delay appends.
 const SOME_VALUES: usize = 256;
 const SOME_BYTES: usize = 256 << 10;
 

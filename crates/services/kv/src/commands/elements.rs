@@ -299,7 +299,8 @@ fn write_drawn(items: &Items, wanted: Random, reply: &mut Reply<'_>) {
     });
 }
 
-/// Replies with drawn elements, as [`random`] does, for a value with at most one element and no rows.
+/// Replies with drawn elements, as [`random`] does, for a value with at most one element and no
+/// rows.
 pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: &mut Reply<'_>) {
     let Some(count) = wanted.count else {
         reply.optional(one.map(|(member, _)| member));

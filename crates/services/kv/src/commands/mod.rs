@@ -87,8 +87,8 @@ static RUNS: [Option<Run>; 256] = {
     runs
 };
 
-/// Returns the key of an encoded command that works on a single key, if it can be found cheaply. The result is
-/// only a hint: the command may still be malformed.
+/// Returns the key of an encoded command that works on a single key, if it can be found cheaply.
+/// The result is only a hint, since the command may still be malformed.
 pub fn first_key(command: &[u8]) -> Option<&[u8]> {
     let mut from = Decoder(command);
     match Op::from_byte(from.byte().ok()?)? {

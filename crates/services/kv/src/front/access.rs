@@ -193,8 +193,8 @@ mod tests {
     use super::*;
     use crate::commands::FAMILIES;
 
-    /// A reader may execute exactly the data commands that the table marks as read-only; all others
-    /// need at least a writer.
+    /// A reader may execute exactly the data commands that the table marks as read-only. All other
+    /// commands need at least a writer.
     #[test]
     fn every_command_of_the_table_has_a_role() {
         let mut readers = Vec::new();

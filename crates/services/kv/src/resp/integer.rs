@@ -65,7 +65,7 @@ mod tests {
             assert_eq!(parse_integer(word.as_bytes()), number, "{word}");
             assert_eq!(first_parse_integer(word.as_bytes()), number, "{word}");
         }
-        // Checks every short text over the relevant bytes, and every number of digits.
+        // Checks every short text over the relevant bytes, and numbers of every length.
         let alphabet = b"-+/0159: ";
         for first in alphabet {
             for second in alphabet {

@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(scripts.find(hash.as_bytes()), None);
     }
 
-    /// A script with one word more or less is unknown.
+    /// A script with a token more or less than a known one is unknown.
     #[test]
     fn what_says_something_else_is_unknown() {
         let mut scripts = Scripts::default();

@@ -482,12 +482,12 @@ mod tests {
         item
     }
 
-    /// Encodes a hash of `count` fields, created in the slot `begun`.
+    /// Encodes a hash with `count` fields that was created in the slot `begun`.
     fn hash_item(key: &[u8], count: u64, begun: u64) -> Vec<u8> {
         timed_item(key, count, begun, (Kind::Hash, None))
     }
 
-    /// Encodes a collection of the given type and deadlines.
+    /// Encodes a collection with the given type and deadlines.
     fn timed_item(key: &[u8], count: u64, begun: u64, of: (Kind, Option<Timed>)) -> Vec<u8> {
         let (kind, timed) = of;
         let version = Version { slot: begun, index: 0 };
@@ -643,7 +643,7 @@ mod tests {
             let result = check(items, *at);
             assert!(matches!(result, Err(LoadError::Malformed(_))), "{items:?}");
         }
-        // Every truncation is refused.
+        // Every truncated item is refused.
         for end in 0..first.len() - 1 {
             assert!(check(&[&head(1), &first[..end]], 10).is_err());
         }

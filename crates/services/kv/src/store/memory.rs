@@ -342,15 +342,15 @@ mod tests {
         keys
     }
 
-    /// Returns the bytes saved for the snapshot, checked against a recount.
+    /// Returns the number of bytes saved for the snapshot, checked against a recount.
     fn kept(store: &MemoryStore) -> usize {
         let image = store.image.as_ref().expect("an image is going on");
         assert!(image.kept_bytes() >= image.count_kept());
         image.kept_bytes()
     }
 
-    /// Saved records stay within their limit while keys at the end of the snapshot are written as
-    /// fast as the store accepts them.
+    /// The saved records remain within their limit even while keys at the end of the snapshot are
+    /// written as fast as the store accepts them.
     #[test]
     fn a_storm_of_writes_before_an_image_keeps_no_more_than_it_may() {
         const MAX: usize = 1 << 20;
@@ -363,7 +363,7 @@ mod tests {
         let (mut seen, mut most, mut waited, mut fresh) = (BTreeMap::new(), 0, 0, KEYS);
         let mut left = Imaged::More;
         while left == Imaged::More {
-            // One batch of commands.
+            // The loop executes one batch of commands.
             for number in 0..100 {
                 let key = last_first.next().expect("it never ends");
                 match number % 4 {
@@ -376,7 +376,7 @@ mod tests {
                 }
             }
             most = most.max(kept(&store));
-            // Now only its own steps advance the snapshot.
+            // From here on, only the snapshot's own steps advance it.
             let mut bytes = 1 << 10;
             while left == Imaged::More {
                 left = store.next_image(bytes, &mut |part| {
@@ -423,7 +423,7 @@ mod tests {
             store.put(key.into(), b"new", VERSION, None);
         }
         assert_eq!(kept(&store), 0);
-        // Nothing is saved twice, or after a flush.
+        // No record is saved twice, or after a flush.
         for _ in 0..3 {
             store.put(keys.last().expect("a key").into(), b"new", VERSION, None);
         }

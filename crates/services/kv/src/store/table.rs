@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(value, expected);
     }
 
-    /// Checks that the table equals the model, also when read from the middle, and that its
+    /// Checks that the table equals the model, even when read from the middle, and that its
     /// invariants hold.
     fn compare(table: &Table, model: &Model, from: Position) {
         assert_eq!(table.len(), model.len() as u64);
@@ -447,10 +447,10 @@ mod tests {
     #[test]
     fn positions_of_hashes_stay_near_their_places() {
         assert_eq!(lives(|draws| at(draws.below(END)), 1), 0);
-        // All keys in one shard.
+        // All keys are in one shard.
         let shard = END >> SHARD_BITS;
         assert_eq!(lives(|draws| at(shard * 5 + draws.below(shard)), 2), 0);
-        // The last positions of the last shard.
+        // All keys have the last positions of the last shard.
         lives(|draws| at(END - 1 - draws.below(shard / 4)), 3);
     }
 
@@ -462,13 +462,14 @@ mod tests {
         lives(far_and_wide, 5);
     }
 
-    /// Keys with adjacent home slots share them in the smaller table, and those too far from home spill.
+    /// In the smaller table, keys with adjacent home slots share them, and keys that are too far
+    /// from home spill.
     #[test]
     fn a_run_that_no_longer_fits_when_a_shard_shrinks_spills() {
         let (mut table, mut model) = (Table::default(), Model::new());
         let (shard, slots) = (END >> SHARD_BITS, 1 << 12);
         let mut draws = Draws(6);
-        // These keys make the table large; then every slot from the first on is filled.
+        // These keys make the table large. Then every slot from the first one on is filled.
         let behind = (0..1500).map(|_| at(shard / 8 + draws.below(shard - shard / 8)));
         let spread: Vec<_> = behind.collect();
         for position in &spread {

@@ -138,7 +138,6 @@ fn an_image_and_the_rest_of_the_log_are_the_whole_log() {
         }
         assert_eq!(results[0], results[1]);
         let (whole, replies) = &results[0];
-        // If the snapshot is already complete, the first item is loaded again.
         let [of_memory, of_disk] = &images[..] else { unreachable!() };
         assert_eq!(of_memory, of_disk, "seed {seed}");
         for (name, items) in [("memory", of_memory), ("disk", of_disk)] {

@@ -314,7 +314,7 @@ fn a_store_damaged_anywhere_is_itself_or_begun_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kv");
     {
-        // The limits are small, so that there are several kinds of tables.
+        // The memtables are small, so that there are several kinds of tables.
         let database = fjall::Database::builder(&path).open().unwrap();
         let small = || fjall::KeyspaceCreateOptions::default().max_memtable_size(100_000);
         database.keyspace("kv", small).unwrap();

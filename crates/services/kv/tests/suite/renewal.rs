@@ -350,7 +350,7 @@ fn compaction_that_meets_damage_has_the_node_look_for_it() {
     group.fill();
     let leader = group.cluster.leader().unwrap();
     let ill = NodeId(1 + leader.0 % 3);
-    // Long keys fill many blocks of a table.
+    // Long keys make a table of many blocks.
     for number in 0..200 {
         group.set(leader, &format!("{number:0>400}"));
     }

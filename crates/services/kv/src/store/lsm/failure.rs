@@ -122,8 +122,8 @@ pub fn gets_over_panics_here() -> bool {
 mod tests {
     use super::*;
 
-    /// The library's threads have the expected name; otherwise a panic in one of them would end the
-    /// node.
+    /// The library's threads have the expected names. Otherwise a panic in one of them would end
+    /// the node.
     #[test]
     fn threads_of_the_library_are_known() {
         let folder = tempfile::tempdir().unwrap();

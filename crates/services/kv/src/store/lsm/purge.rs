@@ -210,7 +210,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let tree = opened(&folder);
         let id = |slot| Id { version: Version { slot, index: 0 }, number: 0 };
-        // Rows of the neighbouring collections survive.
+        // The rows of neighbouring collections survive.
         for slot in 1..=5 {
             let rows = if slot == 3 { 3 * PURGED_MAX } else { 7 };
             for number in 0..rows {
@@ -234,12 +234,12 @@ mod tests {
         purge.begin(4, true);
         assert_eq!(run(&mut purge), 1 + 4 + 1 + 1);
         assert_eq!(tree.entries().unwrap(), 2 * 7);
-        // A collection created earlier is dropped later.
+        // A collection that was created earlier is dropped later.
         tree.insert(ended_key(4, id(1)));
         purge.begin(4, true);
         run(&mut purge);
         assert_eq!(tree.entries().unwrap(), 7);
-        // A new purge finds it too, as after a restart.
+        // A new purge also finds the collection, as after a restart.
         tree.insert(ended_key(4, id(4)));
         run(&mut Purge::new(4, 4, Arc::new(AtomicU64::new(4))));
         assert_eq!(tree.entries().unwrap(), 0);

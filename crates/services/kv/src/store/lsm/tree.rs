@@ -459,7 +459,7 @@ mod tests {
     use super::*;
     use crate::store::lsm::disk::RealDisk;
 
-    /// Returns the bytes read by this thread, from the disk or the kernel's cache.
+    /// Returns the number of bytes that this thread has read from the disk or the kernel's cache.
     fn read_bytes() -> u64 {
         let text = fs::read_to_string("/proc/thread-self/io").unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
@@ -485,7 +485,7 @@ mod tests {
             panic!("a new folder can be opened")
         };
         let key = |number: u32| [b"row ", &number.to_be_bytes()[..]].concat();
-        // Overlapping tables of the first level, until they are merged into the next.
+        // The tables of the first level overlap until they are merged into the next level.
         for part in 0..PARTS {
             for number in (part..ROWS).step_by(PARTS as usize) {
                 tree.keyspace.insert(key(2 * number), "value").unwrap();
@@ -498,14 +498,14 @@ mod tests {
             thread::yield_now();
         }
         let before = read_bytes();
-        // Existing rows and missing rows alternate.
+        // Rows that exist and rows that do not alternate.
         let asked = (0..2 * ROWS).step_by(1999);
         for number in asked.clone() {
             let found = tree.get(&key(number)).unwrap();
             assert_eq!(found.is_some(), number % 2 == 0);
         }
         let each = (read_bytes() - before) / asked.count() as u64;
-        // Unpartitioned filters and indexes have 65 KB.
+        // Filters and indexes that are not partitioned have 65 KB.
         assert!((1000..30_000).contains(&each), "{each} bytes for a row");
     }
 }

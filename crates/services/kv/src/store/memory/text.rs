@@ -110,8 +110,8 @@ mod tests {
 
     use super::*;
 
-    /// Generates texts of lengths around the inline limit and word boundaries, over few letters
-    /// including zero.
+    /// Generates texts with lengths around the inline limit and word boundaries. They consist of
+    /// few letters, including zero.
     fn any(dice: &mut Dice) -> Vec<u8> {
         let len = dice.index(SHORT + 4);
         (0..len).map(|_| [0, 0, 0, 1, 255][dice.index(5)]).collect()
@@ -123,7 +123,7 @@ mod tests {
         for _ in 0..100_000 {
             let (one, mut two) = (any(&mut dice), any(&mut dice));
             if dice.index(2) == 0 {
-                // Equal up to the end of the shorter one.
+                // The texts are equal up to the end of the shorter one.
                 two = one.clone();
                 two.resize(dice.index(SHORT + 4), 0);
             }

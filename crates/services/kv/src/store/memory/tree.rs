@@ -387,7 +387,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks counts, order and fill of the nodes; returns the depth.
+    /// Checks the counts, the order and the fill of the nodes. Returns the depth.
     fn check(node: &Node, is_root: bool) -> usize {
         let below: usize = node.children.iter().map(|child| child.count).sum();
         assert_eq!(node.count, node.rows.len() + below);
@@ -423,7 +423,8 @@ mod tests {
         assert_eq!(tree.get(&name), plain.get(&name).map(|value| &**value));
     }
 
-    /// Generates names of one to four bytes and some long ones, with zeros at the end or between.
+    /// Generates names of one to four bytes and some longer ones, with zeros at the end or in
+    /// between.
     fn name(dice: &mut Dice) -> Vec<u8> {
         let number = dice.index(4000);
         let mut name = number.to_string().into_bytes();
@@ -440,8 +441,8 @@ mod tests {
         (name.to_vec(), value.to_vec())
     }
 
-    /// A tree that grows and shrinks, in random and in sorted order, equals one of the standard
-    /// library.
+    /// A tree that grows and shrinks, in random or sorted order, has the same contents as one of
+    /// the standard library.
     #[test]
     fn it_says_what_a_plain_tree_says() {
         let mut dice = Dice::new(36);
@@ -480,7 +481,7 @@ mod tests {
         assert!(tree.is_empty());
     }
 
-    /// A tree of a million rows is four nodes deep, in whichever order they were inserted.
+    /// A tree of a million rows is four nodes deep, whatever the order of insertion.
     #[test]
     fn ways_are_short() {
         let mut tree = Tree::default();
