@@ -175,7 +175,7 @@ pub struct Doc {
     pub group: &'static str,
     /// First version of Redis or Valkey that has the command.
     pub since: &'static str,
-    /// Time complexity in the number of elements.
+    /// Time complexity in O notation.
     pub complexity: &'static str,
     /// Purpose of the command, in a sentence or two.
     pub summary: &'static str,

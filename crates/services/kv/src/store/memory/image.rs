@@ -18,7 +18,7 @@ use crate::store::{
 const KEPT_BYTES_MAX: usize = 256 << 20;
 /// Smaller stores may save one part in this many of their size.
 const KEPT_PART: u64 = 4;
-/// Minimum of that limit for small stores: about as much as a few batches write.
+/// Minimum number of bytes that a small store may save, about as much as a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
 /// Approximate overhead of a saved record in bytes, in addition to its key and value.
 const RECORD_BYTES: usize = 64;
