@@ -1,4 +1,4 @@
-//! Wakes waiting threads by a condition variable, and event loops by a descriptor.
+//! Wakes threads that wait on a condition variable, and event loops that poll a descriptor.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Wakes all listeners, and counts how often.
+/// Bell that wakes all listeners and counts its rings.
 #[derive(Debug)]
 pub struct Bell {
     state: Mutex<State>,
@@ -23,15 +23,15 @@ pub struct Bell {
 #[derive(Debug, Default)]
 struct State {
     rung: u64,
-    /// Number of blocked threads: if there are none and the descriptor is already readable, a ring
+    /// Number of blocked threads. If there are none and the descriptor is already readable, a ring
     /// makes no system call.
     waiting: usize,
-    /// The descriptor is readable, or is about to be.
+    /// The descriptor is readable or about to become so.
     readable: bool,
 }
 
 impl Bell {
-    /// Creates a bell. Fails without a free descriptor.
+    /// Creates a bell. Fails if no descriptor is free.
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self {
@@ -45,7 +45,7 @@ impl Bell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes all listeners.
+    /// Wakes all listeners and makes the descriptor readable.
     pub fn ring(&self) {
         let (waited_for, written) = {
             let mut state = self.state();
@@ -53,7 +53,7 @@ impl Bell {
             let written = !std::mem::replace(&mut state.readable, true);
             (state.waiting > 0, written)
         };
-        // Without the lock, for which a woken thread would otherwise block at once.
+        // Notified without the lock, on which a woken thread would otherwise block at once.
         if waited_for {
             self.changed.notify_all();
         }
@@ -62,15 +62,15 @@ impl Bell {
         }
     }
 
-    /// Makes the descriptor unreadable until the next ring; a ring in progress may still make it
-    /// readable. The caller must check for events afterwards. Only one thread at a time may call
-    /// it.
+    /// Makes the descriptor unreadable until the next ring, although a ring in progress may still
+    /// make it readable. The caller must check for events afterwards. Only one thread at a time may
+    /// call this.
     pub fn hush(&self) {
         if !self.state().readable {
             return;
         }
-        // A ring that is not written yet is read by the next call. A ring between the read and the
-        // next line writes nothing, and the caller sees its event when it checks.
+        // The next call reads a ring that has not been written yet. A ring between the read and the
+        // next line writes nothing, but the caller sees its event when it checks.
         if rustix::io::read(&self.descriptor, &mut [0; 8]).is_ok() {
             self.state().readable = false;
         }
@@ -81,7 +81,7 @@ impl Bell {
         self.state().rung
     }
 
-    /// Waits until the number of rings differs from `seen`; returns `false` on timeout.
+    /// Waits until the number of rings differs from `seen`. Returns `false` on timeout.
     pub fn wait(&self, seen: u64, until: Option<Instant>) -> bool {
         let mut state = self.state();
         while state.rung == seen {
@@ -105,20 +105,20 @@ impl Bell {
         true
     }
 
-    /// Returns a descriptor that is readable after a ring.
+    /// Returns the descriptor, which is readable after a ring.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
 
-/// Waits until one of these descriptors is readable; returns `false` on timeout.
+/// Waits until one of the descriptors is readable. Returns `false` on timeout.
 pub fn wait_readable(of: &[BorrowedFd<'_>], until: Option<Instant>) -> bool {
     let mut set: Vec<PollFd<'_>> =
         of.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     wait_ready(&mut set, until)
 }
 
-/// Waits until a descriptor in the set is ready; returns `false` on timeout.
+/// Waits until a descriptor in the set is ready. Returns `false` on timeout.
 pub fn wait_ready(set: &mut [PollFd<'_>], until: Option<Instant>) -> bool {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -126,9 +126,9 @@ pub fn wait_ready(set: &mut [PollFd<'_>], until: Option<Instant>) -> bool {
         match poll(set, left.as_ref()) {
             Ok(0) => return false,
             Ok(_) => return true,
-            // A signal, which the program has handled.
+            // The program has handled a signal.
             Err(Errno::INTR) => {}
-            // On an error of the wait, the caller checks the descriptors.
+            // If waiting fails, the caller checks the descriptors.
             Err(_) => return true,
         }
     }
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// A ring that is written late, by a stalled thread, is cleared by the next hush.
+    /// The next hush clears a ring that a stalled thread writes late.
     #[test]
     fn what_is_written_late_is_read_by_the_next_hush() {
         let bell = Bell::new().unwrap();
@@ -164,8 +164,8 @@ mod tests {
         assert!(readable(&bell));
     }
 
-    /// During concurrent rings and hushes no ring is lost: it is seen by the check after a hush, or
-    /// by the descriptor.
+    /// No ring is lost during concurrent rings and hushes: either the check after a hush or the
+    /// descriptor shows it.
     #[test]
     fn no_ring_is_lost_among_hushes() {
         let bell = Arc::new(Bell::new().unwrap());

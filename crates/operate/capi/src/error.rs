@@ -1,4 +1,4 @@
-//! Errors: a code for programs, and three texts for people: what, detail and hint.
+//! Errors, each with a code for programs and three texts for people: what, detail and hint.
 
 use quorate::{Failure, NotDone};
 
@@ -6,29 +6,30 @@ use quorate::{Failure, NotDone};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Code {
-    /// Success.
+    /// The call succeeded.
     Ok = 0,
-    /// An argument is invalid, or a handle is closed.
+    /// An argument is invalid or the handle is closed.
     Invalid = 1,
-    /// A value, or a buffer, has the wrong size.
+    /// A value or buffer has the wrong size.
     Size = 2,
-    /// Too many requests are open; not submitted.
+    /// Too many requests are unanswered. The value was not submitted.
     Busy = 3,
-    /// The limit of retained values is reached; not submitted. Trim first.
+    /// The retained values have reached their limit. The value was not submitted; trim first.
     Full = 4,
-    /// The slot was trimmed.
+    /// The slot has been trimmed.
     Trimmed = 5,
-    /// The time limit was reached.
+    /// The call has timed out.
     Timeout = 6,
-    /// The outcome is unknown: it may have happened, or may yet.
+    /// The outcome is unknown. The request may have been executed, or may still be.
     Unknown = 7,
-    /// No node can serve the request now; not done.
+    /// No node can serve the request now. It was not executed.
     Unavailable = 8,
-    /// The node has stopped, or is stopping; not done.
+    /// The node has stopped or is stopping. The request was not executed.
     Stopped = 9,
     /// A call that excludes this one is in progress.
     InUse = 10,
-    /// The environment does not allow it: a folder, a port, another cluster, a setting.
+    /// The environment does not permit the call, for example a folder, a port, another cluster, or
+    /// a setting.
     Refused = 11,
     /// Internal error: the library panicked.
     Panicked = 12,
@@ -52,7 +53,7 @@ impl Code {
         (Self::Panicked, "QUORATE_PANICKED"),
     ];
 
-    /// Returns the code with this number.
+    /// Returns the code with the number `number`.
     pub fn of(number: i32) -> Option<Self> {
         let mut codes = Self::ALL.into_iter().map(|(code, _)| code);
         codes.find(|code| *code as i32 == number)
@@ -78,26 +79,26 @@ impl Code {
     }
 }
 
-/// An error with a code and three texts.
+/// Error of a call, with a code and three texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
     /// Code for programs.
     pub code: Code,
-    /// Description of the failure.
+    /// Description of what failed.
     pub what: String,
-    /// Details, with the values concerned.
+    /// Details, including the values involved.
     pub detail: String,
-    /// Advice; may be empty.
+    /// Advice on what to do next; may be empty.
     pub hint: String,
 }
 
 impl Failed {
-    /// Creates an error with the default description of its code.
+    /// Creates an error with the default description of its code and no advice.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self { code, what: code.text().to_owned(), detail: detail.into(), hint: String::new() }
     }
 
-    /// Adds advice.
+    /// Adds advice on what to do next.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();

@@ -1,4 +1,4 @@
-//! A handle: submitted values and their completions, and the delivery of values to the program.
+//! A program's handle: submits values and reports completions, and delivers values to the program.
 
 use std::{
     cell::RefCell,
@@ -21,69 +21,68 @@ use crate::{
     submits::{Ended, Submits, Teller},
 };
 
-/// Maximum time for which values submitted within callbacks wait to be bundled with more.
+/// Maximum time for which values submitted within callbacks wait to be bundled with further ones.
 const GATHER: Duration = Duration::from_micros(100);
 
-/// Position of delivery; `None`: no delivery.
+/// Position of the next value to deliver; `None` while delivery is off.
 type Delivery = Option<Cursor>;
 
-/// State of the thread that handles events, which needs no lock.
+/// State that belongs to the thread that handles events and needs no further lock.
 #[derive(Default)]
 struct Hand {
     ended: Option<Ended>,
     values: Values,
-    /// Epoch of the handle that the values belong to, and the last delivered slot that was not
-    /// reported yet.
+    /// Epoch of the handle to which the values belong.
     epoch: u64,
     delivered: Option<u64>,
 }
 
 /// Next event for the program.
 pub enum Event {
-    /// The completion of a request.
+    /// Completion of a request.
     Completed(Done, Outcome),
-    /// A value; it counts as delivered after a call of [`Turn::delivered`].
+    /// A value. It counts as delivered after a call of [`Turn::delivered`].
     Value {
         /// Slot of the value.
         slot: u64,
-        /// Bytes of the value.
+        /// Contents of the value.
         value: Arc<[u8]>,
-        /// Epoch, to be passed to [`Turn::delivered`].
+        /// Epoch to pass to [`Turn::delivered`].
         epoch: u64,
     },
-    /// Delivery has failed, and is off.
+    /// Delivery has failed and is now off.
     Failed(Failed),
-    /// There is no event now.
+    /// No event is pending.
     Nothing,
 }
 
-/// One node or client, shared by all threads of a program.
+/// A node or client, shared by all threads of a program.
 pub struct Handle {
     source: Arc<dyn Source>,
     bell: Arc<Bell>,
     submits: Arc<Submits>,
     delivery: Mutex<Delivery>,
-    /// Incremented, while `delivery` is locked, when a program sets a new position of delivery.
+    /// Incremented, while `delivery` is locked, each time the program sets a new delivery position.
     epoch: AtomicU64,
-    /// The thread that handles events; 0: none.
+    /// Thread that handles events; 0 for none.
     dispatcher: AtomicUsize,
     hand: Mutex<Hand>,
-    /// Values submitted within callbacks are waiting for the end of the turn.
+    /// Values submitted within callbacks wait for the end of the turn.
     gathers: AtomicBool,
-    /// The source has ended: no more events will arrive.
+    /// The source has ended, so no more events will arrive.
     closed: AtomicBool,
 }
 
-/// Returns a number that differs between live threads, and is not 0.
+/// Returns a number that differs between live threads and is never 0.
 fn this_thread() -> usize {
     thread_local! {
         static HERE: u8 = const { 0 };
     }
-    // The thread-local is gone in a thread that is ending, which handles no events either.
+    // In a thread that is ending the thread-local is gone, but such a thread handles no events.
     HERE.try_with(|here| std::ptr::from_ref(here).addr()).unwrap_or(1)
 }
 
-/// The right to handle events, for one thread at a time.
+/// Right to handle events, which one thread has at a time.
 pub struct Turn<'a> {
     handle: &'a Handle,
     hand: RefCell<(MutexGuard<'a, Hand>, Option<Instant>)>,
@@ -140,7 +139,7 @@ impl Handle {
         self.source.descriptor().unwrap_or_else(own).as_raw_fd()
     }
 
-    /// Sends a request and waits for its outcome.
+    /// Sends a request and waits for the outcome.
     fn ask_and_wait(
         &self,
         wait: Duration,
@@ -158,7 +157,7 @@ impl Handle {
         })
     }
 
-    /// Sends a request other than a value; its completion is an event.
+    /// Sends a request other than a value. The completion becomes an event.
     fn ask(&self, done: Done, ask: impl FnOnce(Done) -> Result<(), Failed>) -> Result<(), Failed> {
         self.submits.open()?;
         let (submits, bell) = (Arc::clone(&self.submits), Arc::clone(&self.bell));
@@ -169,7 +168,7 @@ impl Handle {
         ask(queue).inspect_err(|_| self.submits.free())
     }
 
-    /// Sends a request other than a value and waits for its outcome.
+    /// Sends a request other than a value and waits for the outcome.
     fn ask_now(
         &self,
         wait: Duration,
@@ -187,7 +186,7 @@ impl Handle {
         })
     }
 
-    /// Appends a value. The completion, which calls `done`, is an event.
+    /// Submits a value. The completion becomes an event, which calls `done`.
     pub fn submit(&self, value: &[u8], done: Done) -> Result<(), Failed> {
         if self.submits.push(value, Teller::Event(done))? {
             if self.is_in_turn() {
@@ -199,7 +198,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Appends a value and waits for its slot.
+    /// Submits a value and waits for its slot.
     pub fn submit_and_wait(&self, value: &[u8], wait: Duration) -> Outcome {
         self.ask_and_wait(wait, |done| {
             if self.submits.push(value, Teller::Now(done))? {
@@ -209,19 +208,19 @@ impl Handle {
         })
     }
 
-    /// Sends values that are waiting to be bundled with more.
+    /// Sends the values that wait to be bundled with further ones.
     fn send_gathered(&self) {
         if self.gathers.swap(false, Ordering::Relaxed) {
             self.source.gathered();
         }
     }
 
-    /// Forgets slots below `below`. The completion, which calls `done`, is an event.
+    /// Trims all slots below `below`. The completion becomes an event, which calls `done`.
     pub fn trim(&self, below: u64, done: Done) -> Result<(), Failed> {
         self.ask(done, |done| self.source.trim(below, done))
     }
 
-    /// Forgets slots below `below` and waits for the outcome.
+    /// Trims all slots below `below` and waits for the outcome.
     pub fn trim_and_wait(&self, below: u64, wait: Duration) -> Outcome {
         self.ask_now(wait, |source, done| source.trim(below, done))
     }
@@ -242,7 +241,7 @@ impl Handle {
         self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts delivery at a position.
+    /// Starts delivery at the given position.
     pub fn deliver_from(&self, cursor: Cursor) -> Result<(), Failed> {
         {
             let mut delivery = self.delivery();
@@ -253,7 +252,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Returns the retained value in a slot, independently of delivery.
+    /// Returns the retained value in a slot. Delivery is not affected.
     pub fn peek(&self, slot: u64) -> Result<Arc<[u8]>, Failed> {
         match self.source.peek(slot)? {
             Read::Value(_, value) => Ok(value),
@@ -263,7 +262,7 @@ impl Handle {
         }
     }
 
-    /// Ends delivery.
+    /// Turns delivery off.
     pub fn deliver_nothing(&self) {
         let mut delivery = self.delivery();
         *delivery = None;
@@ -279,7 +278,7 @@ impl Handle {
         self.hand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to handle events. Fails while another thread does, and within a callback.
+    /// Begins to handle events. Fails within a callback, and while another thread handles events.
     pub fn turn(&self) -> Result<Turn<'_>, Failed> {
         let (own, set, get) = (this_thread(), Ordering::Acquire, Ordering::Relaxed);
         if let Err(thread) = self.dispatcher.compare_exchange(0, own, set, get) {
@@ -292,12 +291,12 @@ impl Handle {
         Ok(Turn { handle: self, hand: RefCell::new((self.hand(), None)) })
     }
 
-    /// Returns whether this thread is within a callback of this handle.
+    /// Returns whether the calling thread is in a callback of this handle.
     pub fn is_in_turn(&self) -> bool {
         self.dispatcher.load(Ordering::Relaxed) == this_thread()
     }
 
-    /// Returns the status of the source.
+    /// Returns the status of the source as JSON.
     pub fn status(&self, wait: Duration) -> Result<String, Failed> {
         self.source.status(wait)
     }
@@ -307,13 +306,13 @@ impl Handle {
         self.source.ready(wait)
     }
 
-    /// Returns the maximum size of a value.
+    /// Returns the maximum size of a value in bytes.
     pub fn value_bytes_max(&self) -> usize {
         self.submits.value_bytes_max()
     }
 
-    /// Closes the source. Completions of open requests become events, and a thread that waits for
-    /// events returns.
+    /// Closes the source. The completions of unanswered requests become events, and a thread that
+    /// waits for events returns.
     pub fn close(&self) -> Result<(), Failed> {
         let ended = self.source.close();
         self.closed.store(true, Ordering::Release);
@@ -321,8 +320,8 @@ impl Handle {
         ended
     }
 
-    /// Passes the pending completions to `each`, without a turn: after the end. Excludes those that
-    /// another thread is already handling.
+    /// Passes the pending completions to `each` without a turn, after the source has ended.
+    /// Excludes completions that another thread is already handling.
     pub fn last_completions(&self, each: impl FnMut((Done, Outcome))) {
         let hand = self.hand.try_lock().ok();
         let left = hand.and_then(|mut hand| hand.ended.take());
@@ -356,7 +355,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Handle {
-    /// Reports the position of delivery, unless the program has set another one.
+    /// Reports the delivered position to the source, unless the program has set another position.
     fn settle(&self, hand: &mut Hand) {
         let Some(slot) = hand.delivered.take() else {
             return;
@@ -376,7 +375,7 @@ impl Handle {
         let read = self.source.read(&mut cursor, &mut hand.values);
         *delivery = Some(cursor);
         if let Some((slot, _)) = hand.values.front() {
-            // Delivery now has a definite position, and an older value trimmed from now on is not
+            // The delivery position is now known, and the trimming of older values is no longer
             // reported.
             *delivery = Some(Cursor::At(*slot));
             return None;
@@ -420,7 +419,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Returns the next value, even if completions are pending.
+    /// Returns the next value even if completions are pending.
     pub fn next_value(&self) -> Event {
         self.with(|hand, _| {
             if hand.epoch != self.handle.epoch.load(Ordering::Acquire) {
@@ -441,8 +440,8 @@ impl Turn<'_> {
         })
     }
 
-    /// Records that a value was delivered: the next one follows, unless the program has set another
-    /// position meanwhile.
+    /// Records that a value was delivered, so that the next one follows. Does nothing if the
+    /// program has set another position since.
     pub fn delivered(&self, slot: u64, epoch: u64) {
         self.with(|hand, _| {
             if hand.epoch == epoch && hand.values.front().is_some_and(|(at, _)| *at == slot) {
@@ -458,7 +457,7 @@ impl Turn<'_> {
         self.handle.bell.hush();
     }
 
-    /// Makes the descriptor readable, because events are left.
+    /// Makes the descriptor readable because events are left.
     pub fn leave_readable(&self) {
         self.handle.bell.ring();
     }
@@ -472,8 +471,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Waits for an event after the last [`Turn::hush`]; returns `false` on timeout. Fails if the
-    /// handle is closed.
+    /// Waits for an event that occurs after the last [`Turn::hush`]. Returns `false` on timeout.
+    /// Fails if the handle is closed.
     pub fn wait(&self, until: Option<Instant>) -> Result<bool, Failed> {
         self.with(|hand, _| self.handle.settle(hand));
         self.handle.send_gathered();

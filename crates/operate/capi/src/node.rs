@@ -1,4 +1,4 @@
-//! A node in this process: started in the background, called, stopped.
+//! A node in this process, which starts in the background.
 
 use std::{
     sync::{
@@ -27,23 +27,23 @@ use crate::{
     },
 };
 
-/// Maximum wait for the thread that forwards standard error when a node ends.
+/// Maximum time to wait, when a node ends, for the thread that forwards standard error.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Life cycle of a node.
 enum State {
     Starting,
     Up(Embedded),
-    /// The start failed, or the node was closed.
+    /// The node failed to start or was closed.
     Down(Failed),
 }
 
-/// A node, and the values that it retains.
+/// A node in this process and the values that it retains.
 pub struct Node {
     options: Arc<Options>,
     shared: Arc<Shared>,
     state: RwLock<State>,
-    /// Rings when the state changes, and for readers of values.
+    /// Bell that rings when the state changes or there are new values.
     changed: Arc<Bell>,
     submits: Arc<Submits>,
     give_up: Arc<AtomicBool>,
@@ -52,8 +52,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Begins to start a node, which handles the values gathered in `submits`; `bell` rings for
-    /// readers of values.
+    /// Starts a node in the background. The node takes the values gathered in `submits`, and `bell`
+    /// rings for readers of values.
     pub fn start(
         options: Options,
         bell: &Arc<Bell>,
@@ -77,7 +77,7 @@ impl Node {
         let start = thread::Builder::new().name("quorate-start".to_owned());
         let start = start
             .spawn(move || {
-                // The threads of the node inherit the mask.
+                // The threads of the node inherit the signal mask.
                 block_signals();
                 let values = Arc::clone(&own.shared);
                 let started = builder.start(move || Values::new(values));
@@ -100,8 +100,8 @@ impl Node {
         failed
     }
 
-    /// Called when the node runs: sets the position from which values can be read, and lets
-    /// programs attach.
+    /// Called once the node runs. Sets the position from which values can be read, and starts to
+    /// accept attaching programs.
     fn begin(self: &Arc<Self>, up: Embedded) -> Result<Embedded, Failed> {
         let stopped = || Failed::new(Code::Stopped, "the node ended while it started");
         let status = up.status().map_err(|_| stopped())?;
@@ -127,7 +127,7 @@ impl Node {
         self.changed.ring();
     }
 
-    /// Returns the options of this node.
+    /// Returns the options with which the node was started.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -137,7 +137,7 @@ impl Node {
         &self.shared
     }
 
-    /// Calls a closure with the running node.
+    /// Calls a closure with the running node. Fails if the node does not run.
     fn with<T>(&self, ask: impl FnOnce(&Embedded) -> Result<T, NotDone>) -> Result<T, Failed> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Up(up) => ask(up).map_err(Failed::from),
@@ -146,18 +146,18 @@ impl Node {
         }
     }
 
-    /// Returns the maximum size of a bundle.
+    /// Returns the maximum size of a bundle in bytes.
     pub fn bundle_bytes_max(&self) -> usize {
         self.options.largest_bundle()
     }
 
-    /// Registers a session for [`Node::append_once`]. Blocks.
+    /// Registers a session for [`Node::append_once`]. Blocks until the outcome is known.
     pub fn register(&self) -> Result<SessionId, Failed> {
         self.with(|replica| replica.register())
     }
 
-    /// Appends values exactly once, however often this number is used; `done` gets the failure
-    /// unchanged.
+    /// Appends values exactly once, however often this sequence number is used. `done` gets a
+    /// failure unchanged.
     pub fn append_once(
         &self,
         at: Sequenced,
@@ -168,7 +168,7 @@ impl Node {
         self.with(|up| up.submit_once(at, command, |reply| done(reply.map(|reply| ends(&reply)))))
     }
 
-    /// Makes the node take a gathered bundle on its own thread: values gathered until it does so
+    /// Makes the node take a gathered bundle on its own thread, so that values gathered until then
     /// are included.
     fn pull(local: &Local, options: &Arc<Options>, submits: &Arc<Submits>, bell: &Arc<Bell>) {
         let taken = Arc::new(Mutex::new(None::<Bundle>));
@@ -177,8 +177,8 @@ impl Node {
             let (options, submits, bell) =
                 (Arc::clone(options), Arc::clone(submits), Arc::clone(bell));
             move |_| {
-                // Each notification takes one bundle, and only this closure takes any: one is
-                // there, unless the node has ended.
+                // Each notification takes one bundle, and only this closure takes bundles, so there
+                // is one unless the node has ended.
                 let Some((first, more)) = submits.take() else {
                     return Vec::new();
                 };
@@ -200,7 +200,7 @@ impl Node {
             };
             let anything = match bundle {
                 Some(bundle) => own.end(bundle, ends),
-                // The node ended before it took them, so they are in no slot.
+                // The node ended before it took the values, so they have no slot.
                 None => own.refuse(&Failed::new(Code::Stopped, "the node has stopped")),
             };
             if anything {
@@ -214,20 +214,20 @@ impl Node {
         }
     }
 
-    /// Returns the address for attaching programs.
+    /// Returns the address on which programs can attach, if the node listens.
     pub fn attach_address(&self) -> Option<String> {
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         server.as_ref().map(|server| server.address().to_string())
     }
 }
 
-/// Returns the error while the node is starting.
+/// Returns the error for calls while the node is starting.
 pub fn starting() -> Failed {
     Failed::new(Code::Unavailable, "the node is still starting")
         .hint("at the first start of a cluster it waits for the node with the lowest id")
 }
 
-/// Encodes the command that appends values.
+/// Encodes the command that appends the values of a bundle.
 fn bundle(options: &Options, values: Bundled<'_>) -> Vec<u8> {
     let command =
         Command::Bundle { held_max: options.held_bytes_max, when_full: options.when_full, values };
@@ -266,7 +266,7 @@ fn outcome(reply: &[u8]) -> Outcome {
 impl Source for Arc<Node> {
     fn gathered(&self) {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        // In other states nothing is gathered, or it has been refused.
+        // In all other states no values are gathered, or they have been refused.
         if let State::Up(up) = &*state {
             Node::pull(up.local(), &self.options, &self.submits, &self.changed);
         }
@@ -328,7 +328,8 @@ impl Source for Arc<Node> {
     fn ready(&self, wait: Duration) -> Result<(), Failed> {
         let until = Instant::now() + wait;
         loop {
-            // The bell is not hushed: a program that polls the descriptor must see the change too.
+            // The bell is not hushed, because a program that polls the descriptor must also see the
+            // change.
             let seen = self.changed.rung();
             match self.with(|_| Ok(())) {
                 Err(failed) if failed.code == Code::Unavailable => {}

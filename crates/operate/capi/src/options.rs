@@ -1,4 +1,4 @@
-//! Options of a handle: names and values, both text, as listed in `quorate.h`.
+//! Options of a handle. Names and values are texts, as listed in `quorate.h`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,53 +13,54 @@ use crate::{
     },
 };
 
-/// Maximum size of any value: a frame between a node and an attached program contains one.
+/// Maximum size in bytes of a value under any settings, because a frame between a node and an
+/// attached program contains a whole value.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// Settings of nodes and attached programs; each uses its own.
+/// Settings of nodes and attached programs, each of which uses only its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Folder of a node.
+    /// Data folder of the node.
     pub data: Option<String>,
-    /// Number of the node.
+    /// Id of the node.
     pub node: Option<u32>,
-    /// Addresses on which the nodes listen for peers, by node.
+    /// Addresses on which the nodes listen for peers, by node id.
     pub cluster: BTreeMap<u32, String>,
-    /// Listening address for peers, if it differs from the cluster's entry.
+    /// Address on which this node listens for peers, if it differs from the entry in `cluster`.
     pub peer: Option<String>,
     /// Device that votes for the node.
     pub device: Device,
     /// Network interface of the device.
     pub device_interface: Option<String>,
-    /// Trust every sender on that interface.
+    /// Trusts every sender on the network interface of the device.
     pub device_trusted: bool,
-    /// Discard the contents of the node's folder.
+    /// Discards the contents of the data folder at the start.
     pub start_empty: bool,
-    /// Listening address for attaching programs.
+    /// Address on which the node listens for attaching programs, if any.
     pub listen: Option<String>,
-    /// Nodes to attach to.
+    /// Addresses of the nodes to attach to.
     pub attach: Vec<String>,
     /// Durability class of the group.
     pub class: Option<Class>,
-    /// Maximum size of a value.
+    /// Maximum size of a value in bytes.
     pub value_bytes_max: usize,
-    /// Maximum bytes of retained values.
+    /// Maximum total size in bytes of the retained values.
     pub held_bytes_max: u64,
-    /// Behaviour when the limit of retained values is reached.
+    /// Behaviour when the retained values reach their limit.
     pub when_full: WhenFull,
-    /// Time limit of a request.
+    /// Time limit for each request.
     pub request: Duration,
-    /// Maximum wait for the node while opening; zero does not wait.
+    /// Maximum time for which opening a handle waits for the node. Zero does not wait.
     pub start_wait: Duration,
-    /// Maximum interval between a leader's messages.
+    /// Maximum interval in milliseconds between messages of a leader.
     pub heartbeat_ms: Option<u64>,
-    /// Range of the random silence after which an election starts.
+    /// Range in milliseconds of the randomly chosen silence after which an election starts.
     pub election_ms: Option<(u64, u64)>,
-    /// Size of a new segment of the log.
+    /// Size in bytes of a new log segment.
     pub log_segment_bytes: Option<u64>,
-    /// Growth of the log after which a snapshot is taken, as a multiple of the snapshot's size.
+    /// Growth of the log after which a snapshot is taken, as a multiple of the size of a snapshot.
     pub snapshot_ratio: Option<u32>,
-    /// Maximum number of programs attached to a node at a time.
+    /// Maximum number of programs attached to the node at a time.
     pub attached_max: usize,
 }
 
@@ -92,13 +93,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Sets the option of this name.
+    /// Sets an option by name. Fails if the name is unknown or the value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Failed> {
         let text = || (!value.is_empty()).then(|| value.to_owned()).ok_or("not empty");
         let done = match name {
             "data" => text().map(|text| self.data = Some(text)),
             "peer" => text().map(|text| self.peer = Some(text)),
-            // `p4` needs a program that only the `quorate` binary has.
+            // `p4` needs a program that only the `quorate` binary includes.
             "device" => Device::named(value)
                 .filter(|_| value != "p4")
                 .map(|device| self.device = device)
@@ -199,18 +200,19 @@ impl Options {
         })
     }
 
-    /// Returns the maximum size of a value, which must also fit the limit of retained values.
+    /// Returns the maximum size in bytes of a value that also fits the limit of retained values.
     pub fn largest_value(&self) -> usize {
         let held = self.held_bytes_max.saturating_sub(VALUE_OVERHEAD);
         usize::try_from(held).map_or(self.value_bytes_max, |held| held.min(self.value_bytes_max))
     }
 
-    /// Returns the maximum size of a bundle: at least one value of the maximum size.
+    /// Returns the maximum size in bytes of a bundle, which fits at least one value of the maximum
+    /// size.
     pub fn largest_bundle(&self) -> usize {
         BUNDLE_BYTES.max(self.largest_value() + LENGTH_BYTES)
     }
 
-    /// Returns the builder of the node.
+    /// Returns the builder of a node with these options. Fails if there is no data folder.
     pub fn builder(&self) -> Result<Builder, Failed> {
         let missing =
             || Failed::new(Code::Invalid, "a node needs a folder").hint("set the option data");
@@ -229,8 +231,8 @@ impl Options {
             trusted: self.device_trusted,
             ..Place::default()
         };
-        // Programs in C have no certificates yet. docs/libquorate.md says which networks to keep
-        // away from them.
+        // C programs have no certificates yet. docs/libquorate.md says which networks to keep away
+        // from them.
         builder = builder.device(self.device.clone(), place).protection(Protection::Insecure);
         builder = builder.start_empty(self.start_empty);
         let members = self.cluster.iter();

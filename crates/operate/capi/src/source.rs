@@ -1,36 +1,37 @@
-//! Source and destination of a handle's values: a node in this process, or a remote node.
+//! Where a handle submits values and reads them: a node in this process, or a remote node.
 
 use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 use crate::error::Failed;
 
-/// Outcome of a request: its slot, or the reason why it was not done.
+/// Outcome of a request: the slot, or the reason why the request was not executed.
 pub type Outcome = Result<u64, Failed>;
 
-/// Called once with the outcome of a request, on a thread of the library, which it must not block.
+/// Callback that is called once with the outcome of a request, on a thread of the library. It must
+/// not block.
 pub type Done = Box<dyn FnOnce(Outcome) + Send>;
 
-/// Position of a reader.
+/// Position of a reader in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cursor {
-    /// Oldest retained value, as soon as there is one.
+    /// The oldest retained value, as soon as there is one.
     Oldest,
-    /// This slot.
+    /// The value in this slot.
     At(u64),
-    /// Next value that is assigned a slot.
+    /// The next value that is assigned a slot.
     End,
 }
 
 /// Result of reading at a cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// A value with its slot.
+    /// A value, with its slot.
     Value(u64, Arc<[u8]>),
-    /// No value yet.
+    /// The slot has no value yet.
     Ahead,
-    /// Trimmed; the first retained slot.
+    /// The slot was trimmed. Contains the first retained slot.
     Forgotten(u64),
-    /// No further values will follow.
+    /// The source has ended for this reason, so no more values will follow.
     Ended(Failed),
 }
 
@@ -40,35 +41,35 @@ pub type Values = VecDeque<(u64, Arc<[u8]>)>;
 /// A node, local or remote. No call blocks, except [`Source::ready`], [`Source::status`] and
 /// [`Source::close`].
 pub trait Source: Send + Sync {
-    /// Announces the first of newly gathered values ([`crate::submits`]).
+    /// Announces that values have been gathered after there were none ([`crate::submits`]).
     fn gathered(&self);
 
-    /// Announces a caller that waits for an answer and does not handle events meanwhile.
+    /// Announces a caller that waits for an answer and does not handle events while it waits.
     fn attend(&self) {}
 
-    /// Forgets all slots below `below`; `done` gets the first retained slot.
+    /// Trims all slots below `below`. `done` gets the first retained slot.
     fn trim(&self, below: u64, done: Done) -> Result<(), Failed>;
 
-    /// Requests the next slot that the whole cluster will assign, now or later.
+    /// Requests the next slot that the cluster as a whole will assign.
     fn sync(&self, done: Done) -> Result<(), Failed>;
 
-    /// Sets the position of reading, and returns it: [`Cursor::End`] is resolved to a slot if that
-    /// is known. Values appended from here afterwards are always at or after the end. Fails if the
-    /// slot is known to be trimmed.
+    /// Sets the reading position and returns it. [`Cursor::End`] is resolved to a slot if the end
+    /// is known. Values that this program appends afterwards are always at or after the end. Fails
+    /// if the slot is known to be trimmed.
     fn seek(&self, cursor: Cursor) -> Result<Cursor, Failed>;
 
-    /// Appends some values from the cursor on to `to`. The cursor must be the last position, or
-    /// after the values taken since. Returns the reason if there are none. [`Cursor::End`] is
-    /// resolved to a slot as soon as that is known.
+    /// Appends some values, starting at the cursor, to `to`. The cursor must be the last position
+    /// set, or the one after the values taken since. Returns a reason if there are no values.
+    /// [`Cursor::End`] is resolved to a slot as soon as the end is known.
     fn read(&self, cursor: &mut Cursor, to: &mut Values) -> Option<Read>;
 
-    /// Returns the value in a slot, if it is retained here. Delivery is not affected.
+    /// Returns the value in a slot, if this source retains it. Delivery is not affected.
     fn peek(&self, slot: u64) -> Result<Read, Failed>;
 
-    /// Reports that the values up to this slot are not needed again.
+    /// Reports that the values up to `slot` are no longer needed.
     fn taken(&self, slot: u64);
 
-    /// Processes pending input, on the thread that handles events.
+    /// Processes pending input. Called on the thread that handles events.
     fn hear(&self) {}
 
     /// Returns a descriptor that is readable while input may be pending; `None` if the bell
@@ -77,17 +78,17 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Waits until the node is ready, or never will be.
+    /// Waits until the node is ready. Fails if it never will be.
     fn ready(&self, wait: Duration) -> Result<(), Failed>;
 
-    /// Returns the node's status, as JSON.
+    /// Returns the status of the node as JSON.
     fn status(&self, wait: Duration) -> Result<String, Failed>;
 
-    /// Closes the source. Open requests are answered first, with what is known of them.
+    /// Closes the source. Unanswered requests are first completed with what is known about them.
     fn close(&self) -> Result<(), Failed>;
 }
 
-/// Returns the error for a trimmed slot.
+/// Returns the error for a trimmed slot, where `first` is the first retained one.
 pub fn forgotten(slot: u64, first: u64) -> Failed {
     Failed::new(
         crate::error::Code::Trimmed,

@@ -1,7 +1,7 @@
-//! Submitted values: gathered on the caller's thread, sent and answered in bundles.
+//! Submitted values, which are gathered on the caller's thread, and sent and answered in bundles.
 //!
-//! A value costs one lock, which is rarely contended, and no wake-up: the sender is woken by the
-//! first value of a bundle, and the program once for the outcome of a whole bundle.
+//! A value costs one lock, which is rarely contended, and no wake-up. The first value of a bundle
+//! wakes the sender, and the outcome of a whole bundle wakes the program once.
 
 use std::{
     collections::VecDeque,
@@ -19,18 +19,19 @@ use crate::{
     values::command::{LENGTH_BYTES, Values},
 };
 
-/// Maximum number of open requests, including completions that the program has not taken.
+/// Maximum number of open requests, including completions that the program has not taken yet.
 pub const OPEN_MAX: usize = 4096;
-/// Maximum bytes of open values; a single larger value may be open alone.
+/// Maximum total size in bytes of the values in open requests. A single larger value is accepted if
+/// there is no other.
 pub const OPEN_BYTES_MAX: usize = 64 << 20;
-/// Maximum size of a bundle, unless it is a single value.
+/// Maximum size of a bundle in bytes, except that a single value may be larger.
 pub const BUNDLE_BYTES: usize = 128 << 10;
 
-/// Recipient of an outcome.
+/// Recipient of the outcome of a request.
 pub enum Teller {
-    /// The program, when it handles events.
+    /// The program, which is notified when it handles events.
     Event(Done),
-    /// A blocked caller, notified at once on the thread that gets the outcome.
+    /// A blocked caller, which is notified at once by the thread that gets the outcome.
     Now(Done),
 }
 
@@ -38,14 +39,14 @@ pub enum Teller {
 pub struct Bundle {
     /// Encoded values, in the format of [`Values`].
     pub values: Vec<u8>,
-    /// Recipients, one for each value.
+    /// Recipients of the outcomes, one for each value.
     tellers: Vec<Teller>,
-    /// Time when the first value was added.
+    /// Time at which the first value was added.
     pub since: Instant,
 }
 
 impl Bundle {
-    /// Returns the number of values.
+    /// Returns the number of values in the bundle.
     pub fn count(&self) -> usize {
         self.tellers.len()
     }
@@ -55,20 +56,20 @@ impl Bundle {
     }
 }
 
-/// Outcome of a bundle: the first `count` values are in consecutive slots from `slot` on, the
-/// others have another outcome.
+/// Outcome of a bundle. The first `count` values are in consecutive slots from `slot` on, and the
+/// remaining ones have another outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ends {
     /// Slot of the first value.
     pub slot: u64,
-    /// Number of values with a slot.
+    /// Number of values that got a slot.
     pub count: usize,
-    /// Outcome of the other values.
+    /// Outcome of the remaining values, if any.
     pub otherwise: Option<Failed>,
 }
 
 impl From<Failed> for Ends {
-    /// Creates the outcome of a bundle of which no value has a slot.
+    /// Creates the outcome of a bundle in which no value got a slot.
     fn from(failed: Failed) -> Self {
         Self { slot: 0, count: 0, otherwise: Some(failed) }
     }
@@ -84,7 +85,7 @@ impl Ends {
     }
 }
 
-/// Completions of a bundle, for the program to take one by one.
+/// Completions of a bundle, which the program takes one by one.
 pub struct Ended {
     tellers: std::iter::Enumerate<std::vec::IntoIter<Teller>>,
     ends: Ends,
@@ -117,15 +118,15 @@ pub struct Submits {
 struct State {
     open: usize,
     open_bytes: usize,
-    /// Bundles not sent yet; values are added to the last one.
+    /// Bundles that have not been sent yet. New values are added to the last one.
     gathered: VecDeque<Bundle>,
     completed: VecDeque<Ended>,
-    /// Reason why no values are accepted at the moment.
+    /// Reason why no values are accepted, if they are not.
     closed: Option<Failed>,
 }
 
 impl State {
-    /// Reserves capacity for a request of this size.
+    /// Reserves capacity for a request of `bytes` bytes.
     fn open(&mut self, bytes: usize) -> Result<(), Failed> {
         let full = self.open_bytes.saturating_add(bytes) > OPEN_BYTES_MAX && self.open > 0;
         if self.open >= OPEN_MAX || full {
@@ -157,7 +158,7 @@ impl State {
 
 impl Submits {
     /// Creates the state without open requests. `closed` is the reason why no values are accepted
-    /// yet, if so.
+    /// yet, if they are not.
     pub fn new(value_bytes_max: usize, closed: Option<Failed>) -> Self {
         let state = State { closed, ..State::default() };
         Self { state: Mutex::new(state), value_bytes_max: AtomicUsize::new(value_bytes_max) }
@@ -167,17 +168,17 @@ impl Submits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the maximum size of a value.
+    /// Returns the maximum size of a value in bytes.
     pub fn value_bytes_max(&self) -> usize {
         self.value_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Sets the maximum size of a value.
+    /// Sets the maximum size of a value in bytes.
     pub fn take_values_of(&self, bytes_max: usize) {
         self.value_bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
-    /// Adds a value to a bundle. Returns true if the sender must be woken.
+    /// Adds a value to a bundle. Returns whether the sender must be woken.
     pub fn push(&self, value: &[u8], teller: Teller) -> Result<bool, Failed> {
         let most = self.value_bytes_max();
         if value.len() > most {
@@ -194,21 +195,23 @@ impl Submits {
         Ok(state.gathered.len() == 1 && state.gathered[0].count() == 1)
     }
 
-    /// Returns the oldest gathered bundle, and whether there is another.
+    /// Removes the oldest gathered bundle and returns it. The second result is whether there are
+    /// more.
     pub fn take(&self) -> Option<(Bundle, bool)> {
         let mut state = self.state();
         let bundle = state.gathered.pop_front()?;
         Some((bundle, !state.gathered.is_empty()))
     }
 
-    /// Ends a bundle. Blocked callers are notified at once; returns `true` if there are completions
+    /// Completes a bundle. Notifies blocked callers at once. Returns whether there are completions
     /// for the program.
     pub fn end(&self, bundle: Bundle, ends: Ends) -> bool {
         let bytes = bundle.value_bytes();
         let (mut for_program, mut at_once) = (Vec::with_capacity(bundle.count()), Vec::new());
         let waits = |teller: &Teller| matches!(teller, Teller::Now(_));
         if bundle.tellers.iter().any(waits) {
-            // With a blocked caller in the bundle, the outcomes are separated.
+            // If the bundle contains the value of a blocked caller, the outcomes are reported one
+            // by one.
             for (number, teller) in bundle.tellers.into_iter().enumerate() {
                 let outcome = ends.of(number);
                 match teller {
@@ -244,7 +247,7 @@ impl Submits {
         self.state().open -= 1;
     }
 
-    /// Adds the completion of a request other than a value, for the program.
+    /// Adds the completion of a request other than a value, for the program to take.
     pub fn complete(&self, done: Done, outcome: Outcome) {
         self.state().completed.push_back(one(done, outcome));
     }
@@ -267,8 +270,8 @@ impl Submits {
         self.state().closed = None;
     }
 
-    /// Refuses values from now on, and ends the gathered ones with this error. Returns `true` if
-    /// there are completions for the program.
+    /// Refuses values from now on, and fails the gathered ones with the error `why`. Returns
+    /// whether there are completions for the program.
     pub fn close(&self, why: &Failed) -> bool {
         let gathered = {
             let mut state = self.state();
@@ -278,8 +281,8 @@ impl Submits {
         self.end_all(gathered, why)
     }
 
-    /// Ends the gathered values with this error; further values are accepted. Returns `true` if
-    /// there are completions for the program.
+    /// Fails the gathered values with the error `why`, but continues to accept values. Returns
+    /// whether there are completions for the program.
     pub fn refuse(&self, why: &Failed) -> bool {
         let gathered = mem::take(&mut self.state().gathered);
         self.end_all(gathered, why)
@@ -402,7 +405,7 @@ mod tests {
         }
         assert_eq!(refused(&submits, b"x"), Code::Busy, "as many bytes");
         assert_eq!(refused(&submits, &vec![0; (1 << 20) + 1]), Code::Size);
-        // Their bytes are released when they end, their count when the program takes the
+        // Their bytes are released when they end, and their count when the program takes the
         // completions.
         submits.refuse(&Failed::new(Code::Unavailable, ""));
         for _ in 64..OPEN_MAX {

@@ -1,8 +1,8 @@
-//! Measures a snapshot of a store in memory while commands write to it: `image [keys] [value
+//! Measures a snapshot of a store in memory while commands write to the store: `image [keys] [value
 //! bytes]`.
 //!
-//! Prints the time of a snapshot, its longest step, and its effect on the process's memory, for
-//! several numbers of writes between two steps.
+//! Prints the time of a snapshot, its longest step, and its effect on the memory of the process,
+//! for several numbers of writes between two steps.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -24,9 +24,9 @@ use quorate_kv::{
 use quorate_replica::service::{CommandId, Health, Imaged, StateMachine as _};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes of a snapshot per step.
+/// Number of bytes of a snapshot per step.
 const TURN_BYTES: usize = 256 << 10;
-/// Commands per batch.
+/// Number of commands per batch.
 const BATCH: u64 = 64;
 
 fn main() {
@@ -69,7 +69,8 @@ fn main() {
             let at = Instant::now();
             for _ in 0..batches {
                 for index in 0..BATCH {
-                    // Anywhere: most of these keys are not in the snapshot yet.
+                    // The keys are anywhere, so most of them have not been passed by the snapshot
+                    // yet.
                     let key = (slot * BATCH + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
                     value[0] = value[0].wrapping_add(1);
                     let mut command = Vec::new();
@@ -105,7 +106,7 @@ fn main() {
     }
 }
 
-/// Returns the memory of this process in MiB.
+/// Returns the resident memory of this process in MiB.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

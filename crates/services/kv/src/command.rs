@@ -8,14 +8,14 @@ use crate::{
     resp::{integer::parse_integer, request::Arguments},
 };
 
-/// Reason why a request is not turned into a command.
+/// Reason why a request cannot be encoded as a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Wrong number of arguments. It aborts a transaction.
+    /// Wrong number of arguments. Aborts a transaction.
     Arity,
-    /// A key that is too long. It aborts a transaction too.
+    /// A key is too long. Aborts a transaction.
     KeyTooLong,
-    /// Error to reply with.
+    /// Error text to reply with.
     Text(Cow<'static, str>),
 }
 
@@ -42,34 +42,34 @@ impl From<TooLong> for Refusal {
     }
 }
 
-/// Redis' error for arguments that do not fit together.
+/// Redis' error for an invalid combination of arguments.
 pub const SYNTAX: &str = "ERR syntax error";
 /// Redis' error for text that is not a 64-bit integer.
 pub const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
-/// A client's request, to be encoded as a command.
+/// Client request that is about to be encoded as a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The command's name in lower case.
     pub name: &'static str,
-    /// Arguments after the name.
+    /// Arguments without the name.
     pub arguments: Arguments<'a>,
-    /// Wall clock of the front: Unix time in milliseconds.
+    /// Clock of the front: Unix time in milliseconds.
     pub wall_ms: u64,
-    /// Largest value that this node lets a command build.
+    /// Maximum size in bytes of a value that a command may build on this node.
     pub value_bytes_max: usize,
-    /// Random seed, different for each request. It travels in the command, so every node makes the
-    /// same random choices.
+    /// Random seed, different for each request. The encoded command contains it, so all nodes make
+    /// the same random choices.
     pub seed: u64,
 }
 
 impl<'a> Request<'a> {
-    /// Returns an argument by its index; 0 is the first after the name.
+    /// Returns an argument by its index; 0 is the first one after the name.
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.arguments.at(index)
     }
 
-    /// Returns an argument as the name of a field or member, or refuses it if it is too long.
+    /// Returns an argument as the name of a field or member. Fails if it is too long.
     pub fn field(&self, index: usize) -> Result<&'a [u8], Refusal> {
         let field = self.at(index);
         if field.len() > FIELD_BYTES_MAX {
@@ -83,7 +83,7 @@ impl<'a> Request<'a> {
         parse_integer(self.at(index)).ok_or(Refusal::from(NOT_AN_INTEGER))
     }
 
-    /// Returns whether an argument equals this word, ignoring case.
+    /// Returns whether an argument equals `word`, ignoring case.
     pub fn is(&self, index: usize, word: &str) -> bool {
         self.at(index).eq_ignore_ascii_case(word.as_bytes())
     }
@@ -97,7 +97,7 @@ impl<'a> Request<'a> {
 /// Function that encodes a request as a command or query.
 pub type Encode = fn(&Request<'_>, &mut Encoder<'_>) -> Result<(), Refusal>;
 
-/// Commands answered by the connection itself.
+/// Commands that the connection answers by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named after the commands; docs/commands.md has them")]
 pub enum Local {
@@ -138,54 +138,53 @@ pub enum Local {
 /// Kinds of names that a connection can subscribe to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscriptionKind {
-    /// Channel.
     Channel,
-    /// Pattern: all channels with matching names.
+    /// Pattern that selects all channels with matching names.
     Pattern,
-    /// Shard channel (SSUBSCRIBE).
+    /// Shard channel, as in SSUBSCRIBE.
     Shard,
 }
 
-/// Forms in which a client names a script.
+/// Way in which a client names the script to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptBy {
-    /// By its text (EVAL).
+    /// By the text of the script, as in EVAL.
     Text,
-    /// By its hash (EVALSHA).
+    /// By the hash of the script, as in EVALSHA.
     Hash,
 }
 
-/// Component that handles a command.
+/// Component that executes a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
-    /// Every node, in log order; for a query, one node.
+    /// The service: all nodes in log order, or a single node for a query.
     Data(Encode),
-    /// Like `Data`, but the encoding depends on a script, given as text or hash.
+    /// The service, but the script determines the encoding.
     Script(ScriptBy),
-    /// The connection.
+    /// The connection that received the command.
     Local(Local),
 }
 
-/// Positions of the keys among the arguments as in COMMAND INFO: first, last, step.
+/// Positions of the keys among the arguments, in the format of COMMAND INFO: first, last and step.
 pub type Keys = (i8, i8, i8);
 
-/// Documentation of a command, as in COMMAND DOCS.
+/// Documentation of a command, in the format of COMMAND DOCS.
 #[derive(Clone, Copy, Debug)]
 pub struct Doc {
     /// Redis' group of the command.
     pub group: &'static str,
-    /// First version of Redis or Valkey with the command.
+    /// First version of Redis or Valkey that has the command.
     pub since: &'static str,
-    /// Time complexity.
+    /// Time complexity in O notation.
     pub complexity: &'static str,
-    /// Summary in a sentence or two.
+    /// Purpose of the command, in a sentence or two.
     pub summary: &'static str,
-    /// Difference from Redis, for docs/commands.md.
+    /// Difference from Redis, as listed in docs/commands.md.
     pub differs: Option<&'static str>,
 }
 
 impl Doc {
-    /// Creates the documentation from group, first version, complexity and summary.
+    /// Creates the documentation of a command that does not differ from Redis.
     pub const fn new(
         group: &'static str,
         since: &'static str,
@@ -195,7 +194,7 @@ impl Doc {
         Self { group, since, complexity, summary, differs: None }
     }
 
-    /// Adds the difference from Redis.
+    /// Adds a description of how the command differs from Redis.
     pub const fn differs(self, how: &'static str) -> Self {
         Self { differs: Some(how), ..self }
     }
@@ -206,13 +205,12 @@ impl Doc {
 pub struct Spec {
     /// Name in lower case.
     pub name: &'static str,
-    /// Number of arguments, the name included. If negative, its magnitude is the minimum.
+    /// Number of arguments, including the name. If negative, its magnitude is the minimum.
     pub arity: i8,
-    /// Flags as in COMMAND INFO.
+    /// Flags in the format of COMMAND INFO.
     pub flags: &'static [&'static str],
     pub keys: Keys,
     pub handler: Handler,
-    /// Documentation as in COMMAND DOCS.
     pub doc: Doc,
 }
 
@@ -235,16 +233,16 @@ impl Spec {
         Self { name, arity, flags, keys: (0, 0, 0), handler: Handler::Local(local), doc }
     }
 
-    /// Returns the positions of the keys among `count` arguments, the name included.
+    /// Returns the positions of the keys in a request of `count` arguments, including the name.
     pub fn key_places(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
         let (first, last, step) = self.keys;
         let last = if last < 0 {
-            // -1 is the last argument.
+            // -1 stands for the last argument.
             count.saturating_sub(usize::from(last.unsigned_abs()))
         } else {
             usize::from(last.unsigned_abs())
         };
-        // Commands without keys have 0 for all three.
+        // Commands without keys have 0 in all three places.
         let first = match first {
             0 => usize::MAX,
             first => usize::from(first.unsigned_abs()),
@@ -252,7 +250,7 @@ impl Spec {
         (first..=last).step_by(usize::from(step.unsigned_abs()).max(1))
     }
 
-    /// Checks what the table specifies: the number of arguments and the lengths of keys.
+    /// Checks the number of arguments and the lengths of keys against the table.
     pub fn check(&self, arguments: &Arguments<'_>) -> Result<(), Refusal> {
         if !self.takes(arguments.len()) {
             return Err(Refusal::Arity);
@@ -263,7 +261,8 @@ impl Spec {
         Ok(())
     }
 
-    /// Returns whether the command reads or changes data, so that a session can number it.
+    /// Returns whether the command reads or changes data. Only such commands can be numbered within
+    /// a session.
     pub const fn can_be_numbered(&self) -> bool {
         match self.handler {
             Handler::Data(_) | Handler::Script(_) => true,
@@ -271,7 +270,7 @@ impl Spec {
         }
     }
 
-    /// Returns whether the command accepts `count` arguments, the name included.
+    /// Returns whether the command accepts `count` arguments, including the name.
     pub fn takes(&self, count: usize) -> bool {
         let least = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { count >= least } else { count == least }

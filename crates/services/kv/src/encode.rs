@@ -1,27 +1,27 @@
 //! Encoding of the fields of a replicated command.
 //!
-//! Lengths and counts are LEB128; deadlines and slots are eight bytes, little-endian. These bytes
-//! live as long as the log: a layout never changes under the same operation number.
+//! Lengths and counts are LEB128; deadlines and slots are eight bytes, little-endian. Encoded
+//! commands remain in the log, so the layout of an operation number never changes.
 
 use crate::key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong};
 
-/// Error: the bytes are not a command. Deterministic: every node returns it for the same bytes.
+/// Error for bytes that are not a valid command. All nodes return it for the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Reason why a command is not executed. Deterministic: every node returns the same one for the
-/// same bytes, and nothing was changed.
+/// Reason why a command was not executed and has changed nothing. All nodes return the same reason
+/// for the same command and state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Malformed,
-    /// A key longer than any store accepts. A front refuses it, but another version may have logged
-    /// it.
+    /// A key is longer than stores accept. Fronts refuse such a key, but another version may have
+    /// logged it.
     KeyTooLong,
-    /// A field or member longer than any store accepts.
+    /// A field or member is longer than stores accept.
     FieldTooLong,
-    /// The commands of the batch have used up its copying budget.
+    /// The batch has no copying budget left for the command.
     Budget,
-    /// The command, or its batch, would exceed the limit of visits ([visit-2]).
+    /// The command or its batch would exceed the limit of visits ([visit-2]).
     Visits,
 }
 
@@ -37,7 +37,8 @@ impl Fault {
     ask for fewer elements, or go step by step as with SCAN"
             }
             Self::Budget => {
-                // Not BUSY: within a session this is the permanent reply to the number.
+                // The code is not BUSY, since a session stores this reply permanently for the
+                // number.
                 "TOOBIG not executed: commands that are under way together may copy 256 MiB within \
                  the store; send fewer at a time"
             }
@@ -68,7 +69,7 @@ impl Encoder<'_> {
         self
     }
 
-    /// Appends a small unsigned number, as LEB128.
+    /// Appends an unsigned number in LEB128, which is short for small numbers.
     pub fn count(&mut self, mut value: u64) -> &mut Self {
         while value >= 0x80 {
             self.0.push(value.to_le_bytes()[0] | 0x80);
@@ -78,17 +79,17 @@ impl Encoder<'_> {
         self
     }
 
-    /// Appends a length or number of items.
+    /// Appends the length of a byte string or the number of items.
     pub fn length(&mut self, value: usize) -> &mut Self {
         self.count(value as u64)
     }
 
-    /// Appends a signed number, usually small, in zigzag encoding.
+    /// Appends a signed number in zigzag encoding, which is short for small magnitudes.
     pub fn signed(&mut self, value: i64) -> &mut Self {
         self.count((value.cast_unsigned() << 1) ^ (value >> 63).cast_unsigned())
     }
 
-    /// Appends a number as eight bytes.
+    /// Appends a number as eight bytes, little-endian.
     pub fn word(&mut self, value: u64) -> &mut Self {
         self.0.extend_from_slice(&value.to_le_bytes());
         self
@@ -101,7 +102,7 @@ impl Encoder<'_> {
         self
     }
 
-    /// Appends a counted list of keys.
+    /// Appends the number of keys, followed by the keys.
     pub fn keys(&mut self, keys: &[&[u8]]) -> &mut Self {
         self.length(keys.len());
         for key in keys {
@@ -111,7 +112,7 @@ impl Encoder<'_> {
     }
 }
 
-/// Reader of encoded fields from the front of a slice.
+/// Reader that consumes encoded fields from the start of a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder<'a>(pub &'a [u8]);
 
@@ -123,7 +124,7 @@ impl<'a> Decoder<'a> {
         Ok(first)
     }
 
-    /// Reads a small unsigned number.
+    /// Reads an unsigned number in LEB128.
     pub fn count(&mut self) -> Result<u64, Malformed> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -140,18 +141,18 @@ impl<'a> Decoder<'a> {
         Err(Malformed)
     }
 
-    /// Reads a length or number of items.
+    /// Reads the length of a byte string or the number of items.
     pub fn length(&mut self) -> Result<usize, Malformed> {
         usize::try_from(self.count()?).map_err(|_| Malformed)
     }
 
-    /// Reads a signed number.
+    /// Reads a signed number in zigzag encoding.
     pub fn signed(&mut self) -> Result<i64, Malformed> {
         let value = self.count()?;
         Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }
 
-    /// Reads a number of eight bytes.
+    /// Reads a number of eight bytes, little-endian.
     pub fn word(&mut self) -> Result<u64, Malformed> {
         let (head, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
         self.0 = rest;
@@ -166,22 +167,22 @@ impl<'a> Decoder<'a> {
         Ok(head)
     }
 
-    /// Reads a length-prefixed key.
+    /// Reads a length-prefixed key. Fails if it is too long.
     pub fn key(&mut self) -> Result<Key<'a>, Fault> {
         Ok(Key::new(self.bytes()?)?)
     }
 
-    /// Reads a length-prefixed name of a field or member.
+    /// Reads the length-prefixed name of a field or member. Fails if it is too long.
     pub fn field(&mut self) -> Result<&'a [u8], Fault> {
         check_field(self.bytes()?)
     }
 
-    /// Checks that the input is used up.
+    /// Checks that all input has been consumed.
     pub fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 
-    /// Reads a counted list: checks all of it first, so that iterating needs no checks.
+    /// Reads a counted list. The whole list is checked here, so that iterating over it cannot fail.
     pub fn list(&mut self) -> Result<List<'a>, Malformed> {
         let count = self.length()?;
         let start = self.0;
@@ -191,8 +192,8 @@ impl<'a> Decoder<'a> {
         Ok(List { count, bytes: Decoder(&start[..start.len() - self.0.len()]) })
     }
 
-    /// Reads a counted list of which, after the first `skip` items, every `step`-th is the name of
-    /// a field or member.
+    /// Reads a counted list. After the first `skip` items, every `step`-th item is checked as the
+    /// name of a field or member.
     pub fn fields(&mut self, skip: usize, step: usize) -> Result<List<'a>, Fault> {
         let list = self.list()?;
         let mut fields = list.skip(skip).step_by(step);
@@ -207,7 +208,7 @@ impl<'a> Decoder<'a> {
         Ok(Keys(list))
     }
 
-    /// Reads a counted list of keys, each followed by a value.
+    /// Reads a counted list of alternating keys and values.
     pub fn pairs(&mut self) -> Result<Pairs<'a>, Fault> {
         let list = self.list()?;
         if list.len() % 2 != 0 {
@@ -226,7 +227,7 @@ fn check_keys<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> Result<(), TooLon
     keys.try_for_each(|key| Key::new(key).map(drop))
 }
 
-/// Byte strings in sequence, already checked.
+/// Sequence of byte strings that has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct List<'a> {
     count: usize,
@@ -251,7 +252,7 @@ impl<'a> Iterator for List<'a> {
     }
 }
 
-/// Keys, already checked.
+/// Sequence of keys that has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys<'a>(List<'a>);
 
@@ -273,7 +274,7 @@ impl<'a> Iterator for Keys<'a> {
     }
 }
 
-/// Pairs of a key and a value, already checked.
+/// Sequence of key-value pairs that has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs<'a>(List<'a>);
 

@@ -1,7 +1,8 @@
 //! Housekeeping: removes expired keys and fields in small steps ([time-2]).
 //!
-//! Clients cannot see the removal, so it is not urgent. It is still a command in the log: the set
-//! of stored keys follows from the log alone, and so do digests and snapshots.
+//! Clients cannot observe the removal, so it is not urgent. It is nevertheless a command in the
+//! log, so that the set of stored keys, and with it digests and snapshots, depends on the log
+//! alone.
 
 use std::ops::ControlFlow;
 
@@ -11,10 +12,11 @@ use crate::{
     store::{DeadlineKind, Store},
 };
 
-/// Number of keys and fields that one command removes, by the milliseconds since the oldest of them
-/// expired: keys that are set faster than they are removed must not fill the memory.
+/// Number of keys and fields that one command removes, by the time in milliseconds since the oldest
+/// of them expired. The number grows with that time, so that keys that are set faster than they are
+/// removed do not fill the memory.
 const BITES: [(u64, usize); 3] = [(10_000, 256), (60_000, 1024), (u64::MAX, 4096)];
-/// Returns the command for a leader to propose now, if a key or field has expired.
+/// Returns the command that a leader should propose now, or `None` if no key or field has expired.
 pub(crate) fn sweep(store: &dyn Store) -> Option<Vec<u8>> {
     let mut first: Option<u64> = None;
     for of in [DeadlineKind::Keys, DeadlineKind::Fields] {

@@ -1,17 +1,17 @@
 //! Patterns of KEYS, SCAN and CONFIG GET: `*`, `?`, `[a-z]`, `[^a]`, `\x`, as in Redis.
 //!
-//! A pattern is parsed once and a text is scanned once: the segment between two stars is searched
-//! for at all positions in parallel, 64 of its characters per step.
+//! A pattern is parsed once, and each text is scanned once. The segment between two stars is
+//! searched for at all positions in parallel, 64 pattern characters per step.
 
 use crate::key::KEY_BYTES_MAX;
 
-/// Bits per word.
+/// Number of bits in a word of a mask.
 const WORD: usize = 64;
-/// Up to this length, a segment is searched for position by position.
+/// Length up to which a segment is searched for position by position.
 const FEW: usize = 8;
 /// Maximum number of characters between the first and the last star of a client's pattern.
 const BETWEEN_STARS_MAX: usize = 256;
-/// Error for a pattern that exceeds `BETWEEN_STARS_MAX`.
+/// Error for a pattern with too many characters between its first and last star.
 pub const TOO_LONG: &str =
     "TOOBIG not executed: a pattern may have 256 characters between its first and its last '*'";
 
@@ -20,22 +20,22 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern.len() <= KEY_BYTES_MAX && Pattern::new(pattern).matches(text)
 }
 
-/// A parsed pattern, to be matched against many texts.
+/// Parsed pattern, which can be matched against many texts.
 #[derive(Debug)]
 pub struct Pattern {
-    /// Elements before the first star; the whole pattern if it has none.
+    /// Elements before the first star, or the whole pattern if it has no star.
     first: Vec<Element>,
     rest: Option<Rest>,
 }
 
-/// Part of a pattern after its first star.
+/// Part of a pattern after the first star.
 #[derive(Debug)]
 struct Rest {
     between: Vec<Segment>,
     last: Vec<Element>,
 }
 
-/// Pattern of a single byte.
+/// Pattern element that matches a single byte.
 #[derive(Clone, Debug)]
 enum Element {
     Byte(u8),
@@ -62,8 +62,8 @@ fn all_include(elements: &[Element], text: &[u8]) -> bool {
 struct Segment {
     elements: Vec<Element>,
     words: usize,
-    /// Bit mask per byte value of the elements that match it, `words` words each; empty for a short
-    /// segment.
+    /// For each byte value, a mask of the elements that match it, `words` words long. Empty for a
+    /// short segment.
     places: Vec<u64>,
 }
 
@@ -86,7 +86,7 @@ impl Segment {
         Self { elements, words, places }
     }
 
-    /// Finds the first match and returns the position after it.
+    /// Finds the first match and returns the position after the match.
     fn find(&self, text: &[u8], reached: &mut Vec<u64>) -> Option<usize> {
         let length = self.elements.len();
         if self.places.is_empty() {
@@ -98,7 +98,7 @@ impl Segment {
         let (last, bit) = (self.words - 1, 1 << ((length - 1) % WORD));
         for (at, byte) in text.iter().enumerate() {
             let from = usize::from(*byte) * self.words;
-            // Shift-and: each partial match may continue, and a new one may begin here.
+            // Shift-and algorithm: each partial match may continue, and a new one may begin here.
             let mut carry = 1;
             for (word, places) in reached.iter_mut().zip(&self.places[from..from + self.words]) {
                 let next = *word >> (WORD - 1);
@@ -114,7 +114,7 @@ impl Segment {
 }
 
 impl Pattern {
-    /// Parses a pattern; any bytes are valid.
+    /// Parses a pattern. Every byte string is a valid pattern.
     pub fn new(pattern: &[u8]) -> Self {
         let mut segments = vec![Vec::new()];
         let mut at = 0;
@@ -169,7 +169,7 @@ impl Pattern {
     }
 }
 
-/// Parses the pattern of one byte; returns it with the position after it.
+/// Parses one element of a pattern. Returns it with the position after it.
 fn element(pattern: &[u8], at: usize) -> (Element, usize) {
     match pattern[at] {
         b'?' => (Element::Any, at + 1),
@@ -179,7 +179,8 @@ fn element(pattern: &[u8], at: usize) -> (Element, usize) {
     }
 }
 
-/// Parses a bracket expression. Without a closing bracket it extends to the end.
+/// Parses a bracket expression, which extends to the end of the pattern if the closing bracket is
+/// missing.
 fn class(pattern: &[u8], mut at: usize) -> (Element, usize) {
     let negated = pattern.get(at) == Some(&b'^');
     at += usize::from(negated);
@@ -243,7 +244,7 @@ mod tests {
         }
     }
 
-    /// Matches by backtracking at every star: for short patterns only.
+    /// Matches by backtracking at every star. Only suitable for short patterns.
     fn slow(pattern: &[u8], text: &[u8]) -> bool {
         let Some((first, rest)) = pattern.split_first() else {
             return text.is_empty();
@@ -283,7 +284,8 @@ mod tests {
         }
     }
 
-    /// Matching takes linear time: the product of both lengths would be 2^32 steps.
+    /// Matching takes linear time. Time proportional to the product of both lengths would be 2^32
+    /// steps.
     #[test]
     fn long_patterns_take_as_long_as_they_are() {
         let text = "a".repeat(65_000);

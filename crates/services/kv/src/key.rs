@@ -2,47 +2,47 @@
 
 use std::fmt;
 
-/// Maximum length of a key: 64 KiB less 16 bytes.
+/// Maximum length of a key in bytes: 64 KiB less 16.
 ///
-/// Replicated commands are executed or refused by this limit, so it is the same on every node and
-/// in every version. The tree on disk accepts keys of 65 535 bytes, and the store prefixes a
-/// client's key with up to 15 ([`crate::store::lsm`] asserts that they fit, the index of deadlines
-/// included). This is the largest limit with which every key may have a deadline, so every key that
-/// an earlier version could store is still reachable.
+/// All nodes and versions must agree on this limit, because it decides whether a replicated command
+/// is executed. The tree on disk accepts keys of 65 535 bytes, and the store adds a prefix of up to
+/// 15 bytes to a client's key ([`crate::store::lsm`] asserts that they fit, including the index of
+/// deadlines). This is the largest limit with which every key may have a deadline, so every key
+/// that an earlier version could store remains reachable.
 pub const KEY_BYTES_MAX: usize = (64 << 10) - 16;
 
-/// Error for a key or a pattern of keys that is too long.
+/// Error for a key or key pattern that is too long.
 pub const KEY_TOO_LONG: &str =
     "TOOBIG not executed: a key, or a pattern of keys, may have 65520 bytes";
 
-/// Maximum length of a hash field or of a member of a set or sorted set: 64 KiB less 64 bytes. They
-/// are names of rows, which have a longer prefix than keys.
+/// Maximum length in bytes of a hash field or of a member of a set or sorted set: 64 KiB less 64.
+/// Fields and members are names of rows, whose prefix is longer than that of keys.
 pub const FIELD_BYTES_MAX: usize = (64 << 10) - 64;
 
 /// Error for a field or member that is too long.
 pub const FIELD_TOO_LONG: &str = "TOOBIG not executed: a field or a member may have 65472 bytes; values and elements of lists may be longer";
 
-/// A key short enough for every store.
+/// Key whose length is within the limit of all stores.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key<'a>(&'a [u8]);
 
-/// Error: the key has more than [`KEY_BYTES_MAX`] bytes.
+/// Error for a key that has more than [`KEY_BYTES_MAX`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
 impl<'a> Key<'a> {
-    /// Checks the length and creates the key.
+    /// Creates a key after checking its length.
     pub const fn new(bytes: &'a [u8]) -> Result<Self, TooLong> {
         if bytes.len() <= KEY_BYTES_MAX { Ok(Self(bytes)) } else { Err(TooLong) }
     }
 
-    /// Returns the key as the client sent it.
+    /// Returns the bytes of the key as the client sent them.
     pub const fn bytes(self) -> &'a [u8] {
         self.0
     }
 }
 
-/// Converts a literal. One that is too long does not compile.
+/// Converts a literal. A literal that is too long does not compile.
 impl<'a, const BYTES: usize> From<&'a [u8; BYTES]> for Key<'a> {
     fn from(bytes: &'a [u8; BYTES]) -> Self {
         const { assert!(BYTES <= KEY_BYTES_MAX) };

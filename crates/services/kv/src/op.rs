@@ -1,14 +1,14 @@
-//! Contents of the log and of queries: operation numbers, and encodings shared by several
+//! Contents of logged commands and queries: operation numbers, and encodings shared by several
 //! operations.
 
 use crate::encode::{Decoder, Encoder, Malformed};
 
-/// Maximum size of a reply with several values. A constant, since the replies to replicated
-/// commands must be equal on every node.
+/// Maximum size in bytes of a reply that contains several values. A constant, because all nodes
+/// must give the same reply to a replicated command.
 pub const REPLY_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// First byte of a command or query. A number is never reused: the log keeps it. Numbers below
-/// [`Op::FIRST_WRITE`] are reads, which may be queries.
+/// Operation number, the first byte of a command or query. Logs contain the numbers, so a number is
+/// never reused. Operations below [`Op::FIRST_WRITE`] only read and may be queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named after the commands; docs/commands.md has them")]
 #[repr(u8)]
@@ -121,7 +121,7 @@ pub enum Op {
     SortStore = 122,
     PublishShard = 123,
     HExpire = 124,
-    /// A command follows, to be executed within bounds ([visit-2]).
+    /// Prefix of a command that must be executed within its limits ([visit-2]).
     Bounded = 125,
 }
 
@@ -238,7 +238,7 @@ impl Op {
         Self::HExpire,
         Self::Bounded,
     ];
-    /// First operation that writes.
+    /// Lowest number of an operation that may write.
     pub const FIRST_WRITE: u8 = 64;
 
     const BY_NUMBER: [Option<Self>; 256] = {
@@ -253,13 +253,13 @@ impl Op {
         table
     };
 
-    /// Returns the operation with this number.
+    /// Returns the operation with the number `byte`.
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::BY_NUMBER[usize::from(byte)]
     }
 
-    /// Returns whether the operation is barred from transactions. Operations for blocked clients
-    /// are not requests of clients.
+    /// Returns whether the operation is not allowed in transactions. Operations on the queue of
+    /// blocked clients are not requests of clients.
     pub const fn stands_alone(self) -> bool {
         matches!(
             self,
@@ -280,19 +280,19 @@ impl Op {
     }
 }
 
-/// Path on which an encoded command is sent.
+/// Path on which an encoded command reaches the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// As a query.
+    /// As a query, outside the log.
     Read,
-    /// Through the log.
+    /// Through the log, with a small reply.
     Write,
-    /// Through the log, with a reply that may be as large as a value or larger.
+    /// Through the log, with a reply that may be at least as large as a value.
     WriteReturning,
 }
 
 impl Kind {
-    /// Returns the path of an encoded command.
+    /// Returns the path on which an encoded command reaches the service.
     pub fn of(command: &[u8]) -> Self {
         let mut decoder = Decoder(command);
         match decoder.byte().ok().and_then(Op::from_byte) {
@@ -322,15 +322,15 @@ impl Kind {
 
 /// Flags of [`Op::Set`].
 pub mod set_flag {
-    /// Set only if the key is absent.
+    /// Sets the key only if it is absent.
     pub const NX: u8 = 1;
-    /// Set only if the key is present.
+    /// Sets the key only if it exists.
     pub const XX: u8 = 2;
-    /// Keep the key's deadline.
+    /// Retains the deadline of the key.
     pub const KEEP_TTL: u8 = 4;
-    /// Reply with the old value.
+    /// Replies with the old value.
     pub const GET: u8 = 8;
-    /// Reply 1 or 0 (SETNX).
+    /// Replies 1 or 0, as SETNX does.
     pub const COUNTED: u8 = 16;
     /// A condition follows the value.
     pub const IF: u8 = 32;
@@ -341,14 +341,13 @@ pub mod set_flag {
 pub enum Deadline {
     /// No deadline.
     Never,
-    /// Unix time in milliseconds.
+    /// The key expires at this Unix time in milliseconds.
     At(u64),
-    /// Already past when the front encoded it: the key is removed at once.
+    /// The deadline had already passed when the front encoded it, so the key is removed at once.
     Past,
 }
 
 impl Deadline {
-    /// Encodes the deadline.
     pub fn encode(self, out: &mut Encoder<'_>) {
         match self {
             Self::Never => out.byte(0),
@@ -357,12 +356,11 @@ impl Deadline {
         };
     }
 
-    /// Decodes a deadline.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         match from.byte()? {
             0 => Ok(Self::Never),
             1 => match from.word()? {
-                // Stores may represent "none" by this number.
+                // Stores may represent a missing deadline by this number.
                 u64::MAX => Err(Malformed),
                 at => Ok(Self::At(at)),
             },
@@ -386,7 +384,7 @@ mod tests {
         }
     }
 
-    /// [level-9] An operation that the previous release does not know is not executed before the
+    /// [level-9] An operation that the previous release does not know is not executed until the
     /// group's feature level allows it.
     #[test]
     fn operations_of_released_levels_are_known_and_a_new_one_needs_a_level() {

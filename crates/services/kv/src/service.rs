@@ -1,4 +1,4 @@
-//! The service: executes commands in log order and answers queries.
+//! The service, which executes commands in log order and answers queries.
 
 use std::collections::VecDeque;
 
@@ -29,29 +29,29 @@ use crate::{
     waits::{Wait, Waits},
 };
 
-/// The key-value state machine on any store.
+/// Key-value state machine on top of a store.
 pub struct Service {
     store: Box<dyn Store>,
     applied_to: Slot,
     budget: Budget,
-    /// Buffer, reused between calls.
+    /// Scratch buffer for the positions of keys to prefetch.
     prefetched: Vec<Position>,
-    /// Notices from commands since they were last taken.
+    /// Notices that commands have produced since the fronts last took them.
     notices: Vec<Notice>,
     /// Keyspace events enabled on this node.
     events: Setting,
-    /// Set when a command was executed after the last commit.
+    /// A command was executed after the last commit.
     uncommitted: bool,
     /// Blocked clients.
     waits: Waits,
     /// Snapshot in progress.
     imaging: Imaging,
-    /// Snapshot being loaded.
+    /// Snapshot that is being loaded, if any.
     loading: Option<Items>,
 }
 
 impl Service {
-    /// Creates the service on `store`.
+    /// Creates the service, starting from the state of `store`.
     pub fn new(store: Box<dyn Store>) -> Self {
         Self {
             store,
@@ -67,13 +67,13 @@ impl Service {
         }
     }
 
-    /// Returns a fingerprint of all contents, to compare nodes at equal positions. Reads
-    /// everything.
+    /// Returns a fingerprint of all contents, which is equal on nodes at equal positions. Reads all
+    /// data.
     pub fn digest(&self) -> u128 {
         self.waits.digest(store::digest(&*self.store))
     }
 
-    /// Sets the applied position and resets what belonged to the previous one.
+    /// Sets the applied position and resets the state that depended on the previous position.
     fn set_applied(&mut self, applied_to: Slot) {
         self.applied_to = applied_to;
         self.budget = Budget::default();
@@ -81,34 +81,33 @@ impl Service {
         self.loading = None;
     }
 
-    /// Returns the shared setting of this node's keyspace events; a front changes it.
+    /// Returns the keyspace event setting of this node, which the front shares and may change.
     pub fn events(&self) -> Setting {
         self.events.clone()
     }
 
-    /// [visit-1] Returns an upper bound of the visits that a replicated command makes beyond its
-    /// arguments, on the current state. Numbers above the limit are not distinguished.
+    /// [visit-1] Returns an upper bound on the visits that a replicated command would make beyond
+    /// its arguments in the current state. The result is not exact once it exceeds the limit.
     pub fn visits(&self, command: &[u8]) -> u64 {
         let (store, waits) = (&*self.store, &self.waits);
         let state = ReadContext { store, applied_to: self.applied_to, wall_ms: None, waits };
         visits::visits(command, &state, VISITS_MAX)
     }
 
-    /// Returns the store.
     pub fn store(&self) -> &dyn Store {
         &*self.store
     }
 }
 
-/// Remaining parts of a snapshot.
+/// Parts of a snapshot that have not been returned yet.
 #[derive(Debug, Default)]
 struct Imaging {
-    /// Number of keys, for the head; `None` once the head has been returned.
+    /// Number of keys for the head, or `None` once the head has been returned.
     head: Option<u64>,
-    /// Item after the head: versions of removed keys.
+    /// Item that follows the head: the versions of removed keys.
     removals: Option<Vec<u8>>,
     keys_are_over: bool,
-    /// Clients blocked when the snapshot began; they follow the keys.
+    /// Clients that were blocked when the snapshot began. They follow the keys.
     waits: VecDeque<(Version, Wait)>,
 }
 
@@ -142,8 +141,8 @@ impl StateMachine for Service {
         self.store.prefetch(&self.prefetched);
     }
 
-    /// [watch-4] [visit-2] All commands need only the base level, except transactions that watch
-    /// absent keys and bounded commands.
+    /// [watch-4] [visit-2] Returns the feature level that a command needs: the base level, except
+    /// for transactions that watch absent keys and for bounded commands.
     fn level_of(&self, command: &[u8]) -> Level {
         let bounded = command.first() == Some(&(Op::Bounded as u8));
         match bounded || exec::watches_absent_keys(command) {
@@ -202,7 +201,7 @@ impl StateMachine for Service {
             waits: &self.waits,
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
-            // A digest reads everything by design.
+            // A digest reads all data, so its visits are not limited.
             Some(Op::Digest) => read(Op::Digest, &mut decoder, &state, &mut Reply(reply)),
             Some(op) => {
                 let answer = || read(op, &mut decoder, &state, &mut Reply(reply));
@@ -279,9 +278,9 @@ impl StateMachine for Service {
 
     fn begin_image(&mut self) -> bool {
         self.end_image();
-        // Only the keys and the blocked clients are replicated. The budget is of one batch, which a
-        // commit ends; notices and prefetched positions belong to this node. The replica keeps the
-        // group's time.
+        // Only the keys and the blocked clients are replicated. The budget belongs to a batch,
+        // which a commit ends; notices and prefetched positions belong to this node. The replica
+        // stores the group's time.
         if self.uncommitted || self.loading.is_some() {
             return false;
         }
@@ -344,7 +343,7 @@ impl StateMachine for Service {
 
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         let items = self.loading.take().ok_or(LoadError::NotLoading)?;
-        // Before the first slot there is no state to take a snapshot of.
+        // There is no state to snapshot before the first slot.
         if at != Slot::FIRST || !items.is_empty() {
             items.end(at)?;
         }

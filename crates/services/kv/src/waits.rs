@@ -1,7 +1,7 @@
-//! Queue of blocked clients: the keys that each waits for, in log order.
+//! Queue of blocked clients, with the keys that each of them waits for, in log order.
 //!
-//! It is replicated state, in memory on every node, whichever store is used. A store on disk saves
-//! it among the metadata of its commits, and snapshots carry it after the keys.
+//! The queue is replicated state and in memory on every node, with either store. A store on disk
+//! saves it among the metadata of its commits, and snapshots contain it after the keys.
 //! `docs/decisions/0023` has the reasons.
 
 use std::{
@@ -18,57 +18,55 @@ use crate::{
     store::{collection::Kind, places::Version},
 };
 
-/// Maximum number of blocked clients, and of bytes of their attempts.
+/// Maximum number of blocked clients in the group, and maximum total size of their attempts.
 const LIMIT: Share = Share { count: 65_536, bytes: 64 << 20 };
-/// Limits of a single node's clients.
+/// Maximum number of blocked clients per node, and maximum total size of their attempts.
 const LIMIT_OF_NODE: Share = Share { count: 16_384, bytes: 16 << 20 };
-/// Approximate memory of a wait, and of each of its keys, in addition to its bytes.
+/// Approximate memory in bytes of a wait, in addition to its attempt.
 const WAIT_BYTES: usize = 256;
 const KEY_BYTES: usize = 384;
 
-/// Prefix of the metadata's keys; no key of the replica begins with it.
+/// Prefix of the metadata keys that store waits. No metadata key of the replica starts with it.
 const META: &[u8] = b"kv.wait.";
 
-/// Ready keys that one commit checks, to forget those without elements.
+/// Number of ready keys that each commit checks, to forget those that have no elements.
 const SETTLED_EACH: usize = 16;
 
-/// One incarnation of a front.
+/// Front in one incarnation of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// Node of the front.
+    /// Node that runs the front.
     pub node: u32,
-    /// Incarnation, different for each start of the process.
+    /// Number of the incarnation, different for each start of the process.
     pub life: u64,
 }
 
 impl Owner {
-    /// Encodes the owner.
     pub fn encode(self, out: &mut Encoder<'_>) {
         out.count(self.node.into()).word(self.life);
     }
 
-    /// Decodes an owner.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         let node = u32::try_from(from.count()?).map_err(|_| Malformed)?;
         Ok(Self { node, life: from.word()? })
     }
 
-    /// Returns a lower bound of the owners of a node.
+    /// Returns a lower bound of all owners on a node.
     const fn first(node: u32) -> Self {
         Self { node, life: 0 }
     }
 }
 
-/// A blocked client.
+/// Blocked client in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Front of the client.
+    /// Front that the client is connected to.
     pub owner: Owner,
-    /// Number of the client at its front.
+    /// Number that the front gave the client.
     pub number: u64,
     /// Version at which the client joined the queue or last retried without success.
     pub sign: Version,
-    /// Shared with snapshots in progress.
+    /// Encoded attempt, shared with snapshots in progress.
     attempt: Arc<[u8]>,
     kind: Kind,
     wanted: u64,
@@ -76,7 +74,8 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Creates the wait of a client that joins the queue with an encoded attempt.
+    /// Creates the queue entry of a client with an encoded attempt. Fails if the attempt is not
+    /// valid.
     pub fn new(owner: Owner, number: u64, sign: Version, attempt: &[u8]) -> Result<Self, Fault> {
         let read = Attempt::decode(&mut Decoder(attempt))?;
         Ok(Self {
@@ -90,7 +89,7 @@ impl Wait {
         })
     }
 
-    /// Encodes the wait for metadata and snapshots.
+    /// Encodes the queue entry for metadata and snapshots.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);
@@ -114,12 +113,12 @@ impl Wait {
     }
 
     fn share(&self) -> Share {
-        // The keys are counted twice more: in the queues and among the ready keys.
+        // The keys count two more times, since the queues and the ready keys contain them too.
         Share { count: 1, bytes: WAIT_BYTES + 3 * self.attempt.len() + KEY_BYTES * self.keys }
     }
 }
 
-/// Number and bytes of waits: a limit, or the usage of some clients.
+/// Number and total size of waits, as a limit or as the usage of some clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
     count: usize,
@@ -140,12 +139,12 @@ impl Share {
     }
 }
 
-/// Error: the limit of blocked clients is reached.
+/// Error for a client that cannot join the queue because a limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The limit of the client's node.
+    /// The client's node has reached its limit.
     Node,
-    /// The limit of the group.
+    /// The group has reached its limit.
     All,
 }
 
@@ -163,22 +162,23 @@ impl Full {
     }
 }
 
-/// All blocked clients.
+/// Queue of all blocked clients.
 #[derive(Debug, Default)]
 pub struct Waits {
-    /// By the command that joined the queue.
+    /// Waits, by the version of the command with which the client joined the queue.
     waits: BTreeMap<Version, Wait>,
     numbers: BTreeMap<(Owner, u64), Version>,
     lines: BTreeMap<Box<[u8]>, BTreeSet<Version>>,
     shares: BTreeMap<Owner, Share>,
     all: Share,
-    /// Waits changed since the last commit.
+    /// Waits that have changed since the last commit.
     changed: BTreeSet<Version>,
-    /// Ready keys: keys with blocked clients that may have elements. A hint, not state.
+    /// Ready keys, which have blocked clients and may have elements. Only a hint, not part of the
+    /// state.
     ready_keys: BTreeSet<Box<[u8]>>,
-    /// Key at which the next commit resumes checking the ready keys.
+    /// Ready key at which the next commit resumes checking.
     settled: Box<[u8]>,
-    /// Set by changes that a front may have to react to.
+    /// A change has occurred to which a front may have to react.
     news: bool,
 }
 
@@ -191,7 +191,7 @@ impl Waits {
         self.waits.len()
     }
 
-    /// Adds a client to the queue, unless a limit is reached.
+    /// Adds a client to the queue. Fails if a limit is reached.
     pub fn enter(&mut self, since: Version, wait: Wait) -> Result<(), Full> {
         let share = wait.share();
         let of_owner = self.shares.get(&wait.owner).copied().unwrap_or_default();
@@ -214,8 +214,8 @@ impl Waits {
                 }
             }
         }
-        // The client may be in the queue of a key with elements left, if one before it leaves
-        // without any.
+        // If a client before this one leaves without taking an element, the key may already have
+        // elements for this client.
         self.ready_keys.extend(wait.keys().map(Box::from));
         self.waits.insert(since, wait);
         self.changed.insert(since);
@@ -223,19 +223,20 @@ impl Waits {
         Ok(())
     }
 
-    /// Returns the version at which a client joined the queue, and its attempt.
+    /// Returns the version at which a client joined the queue, and its attempt. Returns `None` if
+    /// the client is not in the queue.
     pub fn find(&self, owner: Owner, number: u64) -> Option<(Version, &[u8])> {
         let since = *self.numbers.get(&(owner, number))?;
         Some((since, &self.waits.get(&since)?.attempt))
     }
 
-    /// Returns the version of a client's last sign of life.
+    /// Returns the version at which a client joined the queue or last retried without success.
     pub fn sign_of(&self, owner: Owner, number: u64) -> Option<Version> {
         let since = self.numbers.get(&(owner, number))?;
         self.waits.get(since).map(|wait| wait.sign)
     }
 
-    /// Records a sign of life: the client retried without success.
+    /// Records that a client retried without success at version `now`.
     pub fn sign(&mut self, since: Version, now: Version) {
         if let Some(wait) = self.waits.get_mut(&since) {
             wait.sign = now;
@@ -271,7 +272,7 @@ impl Waits {
         self.news = true;
     }
 
-    /// Removes all clients of a front; returns their number.
+    /// Removes all clients of a front and returns the number of clients removed.
     pub fn leave_all(&mut self, owner: Owner) -> usize {
         let numbers = self.numbers.range((owner, 0)..=(owner, u64::MAX));
         let gone: Vec<Version> = numbers.map(|(_, since)| *since).collect();
@@ -281,7 +282,7 @@ impl Waits {
         gone.len()
     }
 
-    /// Starts a front's incarnation: removes the clients of its earlier ones.
+    /// Starts an incarnation of a front by removing the clients of earlier ones.
     pub fn begin_life(&mut self, owner: Owner) {
         let lives = self.shares.range(Owner::first(owner.node)..);
         let lives = lives.map(|(life, _)| *life);
@@ -294,8 +295,8 @@ impl Waits {
         }
     }
 
-    /// Returns whether the client that joined at `since` may pop from a key with `count` elements:
-    /// the clients before it leave at least one.
+    /// Returns whether the client that joined at `since` may pop from a key with `count` elements,
+    /// that is, whether the clients before it leave at least one.
     pub fn has_turn(&self, since: Version, key: &[u8], kind: Kind, count: u64) -> bool {
         let mut before = 0_u64;
         let Some(line) = self.lines.get(key) else {
@@ -326,13 +327,13 @@ impl Waits {
         }
     }
 
-    /// Returns the client numbers of a front, in order.
+    /// Returns the numbers of all clients of a front, in ascending order.
     pub fn numbers_of(&self, owner: Owner) -> Vec<u64> {
         let numbers = self.numbers.range((owner, 0)..=(owner, u64::MAX));
         numbers.map(|((_, number), _)| *number).collect()
     }
 
-    /// Marks a key as ready: it has new elements.
+    /// Marks a key as ready because it has new elements.
     pub fn mark_ready(&mut self, key: &[u8]) {
         if self.lines.contains_key(key) {
             if !self.ready_keys.contains(key) {
@@ -342,13 +343,13 @@ impl Waits {
         }
     }
 
-    /// Returns the ready keys, starting at `from`.
+    /// Returns the ready keys from `from` on, in order.
     pub fn stirred_from<'a>(&'a self, from: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         let from: Box<[u8]> = from.into();
         self.ready_keys.range(from..).map(|key| &**key)
     }
 
-    /// Forgets some of the ready keys without elements.
+    /// Forgets some of the ready keys that have no elements.
     fn settle(&mut self, has_some: &dyn Fn(&[u8]) -> bool) {
         let next = self.ready_keys.range(self.settled.clone()..);
         let looked_at: Vec<Box<[u8]>> = next.take(SETTLED_EACH).cloned().collect();
@@ -363,7 +364,8 @@ impl Waits {
         }
     }
 
-    /// Commits: returns the changes of the metadata. `has_some` says whether a key has elements.
+    /// Commits the queue and returns the metadata changes. `has_some` returns whether a key has
+    /// elements.
     pub fn commit(&mut self, has_some: &dyn Fn(&[u8]) -> bool) -> Vec<MetaChange> {
         self.settle(has_some);
         let changed = std::mem::take(&mut self.changed);
@@ -374,28 +376,29 @@ impl Waits {
         changed.into_iter().map(change).collect()
     }
 
-    /// Returns whether a commit would have no work.
+    /// Returns whether nothing has changed since the last commit.
     pub fn is_unchanged(&self) -> bool {
         self.changed.is_empty() && self.ready_keys.is_empty()
     }
 
-    /// Records that everything is committed.
+    /// Marks all changes as committed.
     pub fn is_as_committed(&mut self) {
         self.changed.clear();
     }
 
-    /// Returns whether a front may have to react to changes since the last call.
+    /// Returns whether a change has occurred since the last call to which a front may have to
+    /// react.
     pub fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
 
-    /// Extracts the blocked clients from the metadata.
+    /// Removes the waits from the metadata and decodes them.
     pub fn restore(meta: &mut Metadata) -> Self {
         let mut waits = Self::default();
         for (key, bytes) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
             let since = key.get(META.len()..).and_then(since_from);
             if let (Some(since), Ok(wait)) = (since, Wait::decode(&bytes)) {
-                // A client admitted before stays admitted: the limits depend on the release.
+                // The limits were checked at admission, and they depend only on the release.
                 waits.enter(since, wait).ok();
             }
         }
@@ -403,19 +406,19 @@ impl Waits {
         waits
     }
 
-    /// Returns all waits as metadata, for a store that has none.
+    /// Returns all waits as metadata, for a store that has no earlier version of them.
     pub fn as_metadata(&self) -> impl Iterator<Item = MetaChange> {
         self.waits
             .iter()
             .map(|(since, wait)| MetaChange { key: meta_key(*since), value: Some(wait.encode()) })
     }
 
-    /// Returns all waits in order. Attempts are shared, not copied.
+    /// Returns all waits in order. Their attempts are shared, not copied.
     pub fn all(&self) -> impl Iterator<Item = (Version, Wait)> {
         self.waits.iter().map(|(since, wait)| (*since, wait.clone()))
     }
 
-    /// Loads a wait from a snapshot, in order.
+    /// Adds a wait from a snapshot. Waits must be added in order.
     pub fn load(&mut self, since: Version, bytes: &[u8]) -> Result<(), &'static str> {
         let wait = Wait::decode(bytes).map_err(|_| "a client that waits makes no sense")?;
         if self.waits.last_key_value().is_some_and(|(last, _)| *last >= since) {
@@ -427,12 +430,13 @@ impl Waits {
         self.enter(since, wait).map_err(|_| "more clients wait than may")
     }
 
-    /// Returns the latest slot of any client's sign of life.
+    /// Returns the latest slot at which a client joined the queue or retried.
     pub fn newest(&self) -> Option<u64> {
         self.waits.values().map(|wait| wait.sign.slot).max()
     }
 
-    /// Returns a fingerprint of the data and the blocked clients; `data` itself if there are none.
+    /// Combines the fingerprint `data` of the data with that of the blocked clients. Returns `data`
+    /// unchanged if there are none.
     pub fn digest(&self, data: u128) -> u128 {
         if self.is_empty() {
             return data;
@@ -469,7 +473,7 @@ mod tests {
     const A: Owner = Owner { node: 1, life: 7 };
     const B: Owner = Owner { node: 2, life: 7 };
 
-    /// Encodes `BLPOP key … 0`, or with a count, that many elements.
+    /// Encodes `BLPOP key … 0`, or an attempt to pop `count` elements.
     fn attempt(keys: &[&str], count: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);

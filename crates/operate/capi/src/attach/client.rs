@@ -1,10 +1,11 @@
-//! An attached program's side: one connection at a time to one of several nodes.
+//! The side of an attached program, which is connected to one of several nodes at a time.
 //!
-//! Requests are sent on the caller's thread, and the thread that handles events reads the
-//! connection: no value passes through a thread of the library. The library's thread, the *keeper*,
-//! connects, enforces time limits, completes partial writes, and reads while the program does not.
+//! Requests are sent on the caller's thread, and the thread that handles events reads from the
+//! connection, so no value passes through a thread of the library. The library's own thread, the
+//! *keeper*, connects, enforces time limits, completes partial writes, and reads while the program
+//! does not.
 //!
-//! Requests without an answer when a connection ends are repeated on the next one, under their
+//! When a connection ends, its unanswered requests are repeated on the next one, under their
 //! numbers in the program's session, so that each is executed once. Delivery continues after the
 //! last value received.
 
@@ -40,27 +41,27 @@ use crate::{
     submits::Submits,
 };
 
-/// Time limit to connect, and then to be greeted.
+/// Time limit for connecting, and then again for the node's greeting.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
-/// Time without input or progress of output after which a node is considered gone. A live node
-/// sends at least once a second.
+/// Time without input, or without progress of output, after which the client gives up on a node. A
+/// live node sends at least once a second.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// Delay between two attempts to connect.
 const BACK_OFF: Duration = Duration::from_millis(50);
-/// Time without a call for events after which a program is considered not to read.
+/// Time without handling events after which the program is considered not to read.
 const READS_WITHIN: Duration = Duration::from_millis(100);
-/// Interval at which the keeper checks when nothing happens.
+/// Interval at which an idle keeper checks the connection.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Approximate bytes sent at a time.
+/// Approximate number of bytes sent at a time.
 const BATCH_BYTES: usize = 256 << 10;
-/// Maximum size of a frame from a node.
+/// Maximum size in bytes of a frame from a node.
 const FRAME_BYTES_MAX: usize = {
     let value = VALUE_BYTES_MAX;
     let largest = if value > TEXT_BYTES_MAX { value } else { TEXT_BYTES_MAX };
     largest + FRAME_OVERHEAD
 };
 
-/// An attached program.
+/// Connection of a program to remote nodes, shared with the keeper.
 pub struct Client {
     inner: Arc<Inner>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -70,15 +71,16 @@ struct Inner {
     options: Options,
     state: Mutex<State>,
     submits: Arc<Submits>,
-    /// The program has handled events recently, and reads.
+    /// The program has handled events recently and reads from the connection.
     reads: AtomicBool,
-    /// The keeper also waits for the connection.
+    /// The keeper waits for input because the program does not read.
     keeper_reads: AtomicBool,
-    /// Wakes the keeper.
+    /// Bell that wakes the keeper.
     work: Bell,
-    /// Wakes the program.
+    /// Bell that wakes the program.
     news: Arc<Bell>,
-    /// Descriptor for the caller to poll: readable when `news` or the connection is.
+    /// Descriptor for the caller to poll. Readable when `news` has rung or the connection is
+    /// readable.
     readable: OwnedFd,
 }
 
@@ -87,32 +89,32 @@ struct State {
     pending: Pending,
     delivery: Delivery,
     link: Option<Link>,
-    /// Number of connections so far.
+    /// Number of connections made so far.
     links: u64,
-    /// Cluster of the first node that greeted.
+    /// Id of the cluster, from the first node that sent a greeting.
     cluster: Option<u128>,
     node: u32,
-    /// Reason why the last connection ended or failed.
+    /// Reason why the last connection failed or ended.
     obstacle: String,
-    /// Permanent failure.
+    /// Permanent failure, after which the client gives up.
     fatal: Option<Failed>,
     closed: bool,
     /// Time of the keeper's next check.
     looks_at: Option<Instant>,
 }
 
-/// A connection on which a node has greeted.
+/// Connection on which a node has sent its greeting.
 struct Link {
     /// Address of the node.
     at: String,
     line: Line,
     number: u64,
     heard_at: Instant,
-    /// Time since which the connection accepts no output.
+    /// Time from which on the connection has accepted no output; `None` while it does.
     stuck_since: Option<Instant>,
 }
 
-/// Notifications to send once the state is unlocked.
+/// Notifications to send after the state has been unlocked.
 #[derive(Default)]
 struct Told {
     ends: Vec<End>,
@@ -126,8 +128,8 @@ impl Told {
 }
 
 impl Client {
-    /// Starts attaching. The client sends the values gathered in `submits`; `news` rings for
-    /// readers of values.
+    /// Starts to attach to one of the nodes in `options`. Sends the values gathered in `submits`,
+    /// and rings `news` for readers of values.
     pub fn start(
         options: Options,
         news: &Arc<Bell>,
@@ -181,7 +183,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends pending output.
+    /// Sends as much pending output as the connection accepts.
     fn send(&self) {
         let mut told = Told::default();
         self.write(&mut self.state(), &mut told);
@@ -190,7 +192,7 @@ impl Inner {
         }
     }
 
-    /// Reads pending input and sends pending output. Returns `true` if there are events for the
+    /// Reads pending input and sends pending output. Returns whether there are events for the
     /// program.
     fn hear(&self) -> bool {
         let mut told = Told::default();
@@ -214,7 +216,7 @@ impl Inner {
         };
         let now = Instant::now();
         loop {
-            // Gathered values wait while enough bundles are in flight, and form a larger bundle.
+            // While enough bundles are in flight, gathered values wait and form a larger bundle.
             while pending.has_room()
                 && let Some((bundle, _)) = self.submits.take()
             {
@@ -229,8 +231,8 @@ impl Inner {
             }
             let output = link.line.output();
             if output.is_empty() {
-                // Values appended after a request for the end must not get a slot before the end is
-                // known.
+                // Values appended after a request for the end of the log must not get a slot before
+                // the end is known.
                 if !delivery.ending {
                     pending.frames(link.number, now, BATCH_BYTES, output);
                 }
@@ -261,7 +263,7 @@ impl Inner {
         }
     }
 
-    /// Ends the connection.
+    /// Closes the connection because of `error`.
     fn unlink(&self, state: &mut State, error: &io::Error, told: &mut Told) {
         let Some(link) = state.link.take() else {
             return;
@@ -272,7 +274,7 @@ impl Inner {
             state.obstacle = format!("{}: {error}", link.at);
             state.pending.unlinked(&state.obstacle);
         }
-        // The keeper wakes a program that only waits, so that it learns of the failure.
+        // Wakes the program even if it only waits, so that it learns of the failure.
         told.news |= state.fatal.is_some();
         self.work.ring();
     }
@@ -296,7 +298,7 @@ impl Inner {
             while self.look() {}
             let (seen, over) = {
                 let mut state = self.state();
-                // The time limit of gathered values also applies without a connection.
+                // Gathered values time out even without a connection.
                 while let Some((bundle, _)) = self.submits.take() {
                     let until = bundle.since + self.options.request;
                     let now = bundle.since;
@@ -318,7 +320,7 @@ impl Inner {
         self.news.ring();
     }
 
-    /// Ends the requests that have timed out.
+    /// Fails the requests that have timed out.
     fn expire(&self) {
         let ends = self.state().pending.expire(Instant::now());
         if self.tell(Told { ends, news: false }) {
@@ -326,7 +328,7 @@ impl Inner {
         }
     }
 
-    /// Connects to this node.
+    /// Connects to the node with the address `node`.
     fn connect(&self, node: &str) -> io::Result<()> {
         let mut connected = Err(io::Error::other("the name has no address"));
         for address in node.to_socket_addrs()? {
@@ -366,7 +368,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Checks a node's greeting.
+    /// Checks the greeting of a node and accepts the connection.
     fn welcome(&self, state: &mut State, frame: &[u8]) -> io::Result<()> {
         let Some(Answer::Welcome { version, cluster, node, value_bytes_max }) =
             Answer::decode(frame)
@@ -395,7 +397,7 @@ impl Inner {
     /// Waits for work of the keeper and does it. Returns `false` if there is no connection.
     fn look(&self) -> bool {
         self.work.hush();
-        // In this order: a program that stops reading between the two steps wakes the keeper.
+        // The order matters: a program that stops reading between the two steps wakes the keeper.
         self.keeper_reads.store(false, Ordering::SeqCst);
         let reads = self.reads.swap(false, Ordering::SeqCst);
         self.keeper_reads.store(!reads, Ordering::SeqCst);
@@ -423,7 +425,7 @@ impl Inner {
             (socket, stuck, until)
         };
         let (Ok(socket), stuck, until) = waits_for else {
-            // Without a free descriptor: check again soon.
+            // No descriptor is free, so check again soon.
             thread::sleep(Duration::from_millis(1));
             return true;
         };
@@ -432,14 +434,14 @@ impl Inner {
         flags.set(PollFlags::OUT, stuck);
         let work = PollFd::from_borrowed_fd(self.work.descriptor(), PollFlags::IN);
         let socket = PollFd::from_borrowed_fd(socket.as_fd(), flags);
-        // The end of the connection is reported without any flags, and is then handled.
+        // The end of the connection is reported even without any flags.
         let mut both = [work, socket];
         let count = if flags.is_empty() { 1 } else { 2 };
         wait_ready(&mut both[..count], until);
         true
     }
 
-    /// Ends a connection that is silent or stuck, or whose answers take too long.
+    /// Closes a connection that is silent or stuck, or on which answers take too long.
     fn check(&self, state: &mut State, now: Instant, told: &mut Told) {
         let Some(link) = &state.link else { return };
         let silent = now.duration_since(link.heard_at) >= SILENCE_MAX;
@@ -482,7 +484,7 @@ fn receive(state: &mut State, told: &mut Told) -> io::Result<()> {
     Ok(())
 }
 
-/// Applies an answer to the state.
+/// Applies an answer from the node to the state.
 fn hear(state: &mut State, answer: &Answer<'_>, told: &mut Told) -> io::Result<()> {
     if state.closed {
         return Err(io::ErrorKind::Interrupted.into());
@@ -492,7 +494,7 @@ fn hear(state: &mut State, answer: &Answer<'_>, told: &mut Told) -> io::Result<(
         Answer::Welcome { .. } => return Err(nonsense("a second greeting")),
         Answer::Alive => {}
         Answer::Registered { session, .. } => pending.registered(session),
-        // Answer to a registration.
+        // Id 0 belongs to the registration of a session.
         Answer::Done { id: 0, .. } => pending.not_registered(),
         Answer::Done { id, code: NO_SESSION, .. } => told.end(pending.no_session(id)),
         Answer::Done { id, code, slot, text } => {

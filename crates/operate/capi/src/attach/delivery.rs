@@ -1,4 +1,5 @@
-//! Delivery to an attached program: the requested position, and values received but not taken yet.
+//! Delivery to an attached program: the position it requested, and the values received but not
+//! taken yet.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -8,30 +9,30 @@ use crate::{
     source::{Cursor, Values},
 };
 
-/// Number of values read at a time.
+/// Maximum number of values that one read returns.
 const SOME_VALUES: usize = 256;
 
 fn cost(value: &[u8]) -> usize {
     value.len() + FRAME_OVERHEAD
 }
 
-/// Values received and not taken yet.
+/// State of the delivery to a program.
 #[derive(Default)]
 pub(super) struct Delivery {
     epoch: u32,
-    /// Position from which values are wanted, after the received ones.
+    /// Position from which to request more values, after those already received.
     wanted: Option<Cursor>,
-    /// Connection on which the position was requested.
+    /// Number of the connection on which the position was requested.
     asked_on: u64,
     received: VecDeque<(u64, Arc<[u8]>)>,
-    /// Values are wanted from the end on, whose slot is being requested.
+    /// Delivery is to start at the end of the log, whose slot is being requested.
     pub(super) ending: bool,
-    /// Trimmed position, and the first retained slot.
+    /// Position that turned out to be trimmed, and the first retained slot.
     pub(super) forgotten: Option<(Option<u64>, u64)>,
     taken: Option<u64>,
-    /// Bytes taken and not reported yet.
+    /// Size in bytes of the values taken but not reported to the node yet.
     unreported: usize,
-    /// Bytes received and not taken.
+    /// Size in bytes of the values received but not taken yet.
     bytes: usize,
 }
 
@@ -46,7 +47,7 @@ impl Delivery {
         };
     }
 
-    /// Appends the frames to send on this connection.
+    /// Appends the frames that must be sent on the connection with the number `link`.
     pub(super) fn frames(&mut self, link: u64, to: &mut Vec<u8>) {
         if self.ending && self.asked_on != link {
             self.asked_on = link;
@@ -54,7 +55,7 @@ impl Delivery {
         }
         let Some(wanted) = self.wanted else { return };
         if self.asked_on != link {
-            // These values were received on another connection, and fill the window of this one.
+            // Values received on an earlier connection already fill the window of this one.
             if self.bytes >= WINDOW_BYTES {
                 return;
             }
@@ -64,8 +65,8 @@ impl Delivery {
             let (epoch, from) = (self.epoch, wanted);
             Ask::Deliver { epoch, from }.encode(to);
         }
-        // Sent along with other frames, or when enough was taken: until then the node continues
-        // within the window.
+        // Sent together with other frames, or once enough was taken. Until then the node can
+        // continue within the window.
         if self.unreported >= WINDOW_BYTES / 4 || (self.unreported > 0 && !to.is_empty()) {
             let epoch = self.epoch;
             if let Some(slot) = self.taken {
@@ -75,12 +76,12 @@ impl Delivery {
         }
     }
 
-    /// Returns the id of the request for the end, which no other request has.
+    /// Returns the id for the request for the end of the log, which no other request has.
     fn end_id(&self) -> u64 {
         1 << 63 | u64::from(self.epoch)
     }
 
-    /// Handles the reply to the query for the end of the log: delivery starts at `next`.
+    /// Handles the reply to the request for the end of the log. Delivery starts at the slot `next`.
     pub(super) fn at_end(&mut self, id: u64, code: Code, next: u64) {
         if self.ending && id == self.end_id() {
             self.asked_on = 0;
@@ -91,7 +92,7 @@ impl Delivery {
         }
     }
 
-    /// Handles a value. Fails if it is not the expected one.
+    /// Handles a value from the node. Fails if it is not the expected one.
     pub(super) fn receive(
         &mut self,
         epoch: u32,
@@ -107,7 +108,7 @@ impl Delivery {
             _ => return Err("a value of another slot than was asked for"),
         }
         let next = slot.checked_add(1).ok_or("a slot that cannot be")?;
-        // The limit is a window, and the values received on an earlier connection.
+        // The limit is one window, plus the values received on an earlier connection.
         if self.bytes >= 2 * WINDOW_BYTES {
             return Err("more values than there was room for");
         }
@@ -117,8 +118,8 @@ impl Delivery {
         Ok(())
     }
 
-    /// Handles the values taken by the program, up to this slot. Returns whether that should be
-    /// reported.
+    /// Records that the program has taken the values up to `slot`. Returns whether to report this
+    /// to the node now.
     pub(super) fn take(&mut self, slot: u64) -> bool {
         while let Some((taken, value)) = self.received.pop_front_if(|(at, _)| *at <= slot) {
             self.unreported += cost(&value);
@@ -128,7 +129,8 @@ impl Delivery {
         self.unreported >= WINDOW_BYTES / 4
     }
 
-    /// Records that the next wanted value was trimmed. Returns false if it is no longer wanted.
+    /// Records that the next value to deliver was trimmed. Returns `false` if the program has
+    /// requested another position since.
     pub(super) fn forget(&mut self, epoch: u32, first: u64) -> bool {
         if epoch != self.epoch {
             return false;
@@ -141,7 +143,7 @@ impl Delivery {
         true
     }
 
-    /// Appends some of the received values from the cursor on to `to`.
+    /// Appends some of the received values, starting at the cursor, to `to`.
     pub(super) fn read(&self, cursor: Cursor, to: &mut Values) {
         let from = match cursor {
             Cursor::At(slot) => slot,
@@ -169,7 +171,7 @@ mod tests {
         assert!(delivery.receive(before, 6, b"x").is_err(), "a gap");
         assert_eq!(delivery.receive(before, 5, b"x"), Ok(()));
         assert!(delivery.receive(before, 5, b"x").is_err(), "again");
-        // On the next connection delivery continues after the received values.
+        // On the next connection, delivery continues after the values already received.
         bytes.clear();
         delivery.frames(2, &mut bytes);
         let from = Cursor::At(6);

@@ -1,7 +1,7 @@
-//! Frames between a node and an attached program: `docs/spec/values-client.md`.
+//! Frames between a node and an attached program, as specified in `docs/spec/values-client.md`.
 //!
-//! A frame is its length (4 bytes, of the rest), a kind, and a body; numbers are little-endian. The
-//! receiver of an invalid frame closes the connection.
+//! A frame consists of its length (4 bytes, not counting themselves), a kind, and a body. Numbers
+//! are little-endian. A receiver closes the connection after an invalid frame.
 
 use std::io::{self, Read};
 
@@ -9,101 +9,102 @@ use quorate::SessionId;
 
 use crate::{source::Cursor, values::command::Values};
 
-/// Magic bytes of a greeting.
+/// Magic bytes at the start of a greeting.
 const MAGIC: [u8; 8] = *b"qrtvalue";
 /// Version of the protocol.
 pub const VERSION: u8 = 2;
-/// Maximum overhead of a frame in addition to its values.
+/// Maximum size in bytes of a frame, not counting its values.
 pub const FRAME_OVERHEAD: usize = 96;
-/// Maximum size of a text.
+/// Maximum size in bytes of a text.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of values sent and not taken yet, unless it is a single value.
+/// Maximum size in bytes of the values sent but not taken yet, except that a single value may be
+/// larger.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
-/// Outcome without a code in `quorate.h`: the session is unknown.
+/// Outcome that has no code in `quorate.h`: the node does not know the session.
 pub const NO_SESSION: u8 = 255;
 
-/// Frame from a program to a node.
+/// Frame that a program sends to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
-    /// Greets the node; the first frame.
+    /// Greets the node. Must be the first frame.
     Hello {
-        /// Protocol version.
+        /// Version of the protocol that the program uses.
         version: u8,
     },
     /// Registers a session.
     Register {
-        /// Id of the request, returned in the answer.
+        /// Id of the request, which the answer repeats.
         id: u64,
     },
-    /// Appends values once.
+    /// Appends values exactly once.
     Append {
-        /// Id of the request, returned in the answer.
+        /// Id of the request, which the answer repeats.
         id: u64,
         /// Session of the program.
         session: SessionId,
-        /// Number in the session.
+        /// Sequence number in the session.
         sequence: u64,
-        /// All lower numbers have been answered.
+        /// The program has received the answers to all lower sequence numbers.
         acknowledged_below: u64,
         /// Values to append.
         values: Values<'a>,
     },
-    /// Forgets slots.
+    /// Trims the log.
     Trim {
-        /// Id of the request, returned in the answer.
+        /// Id of the request, which the answer repeats.
         id: u64,
         /// First slot to retain.
         below: u64,
     },
     /// Requests the end of the cluster's log.
     Sync {
-        /// Id of the request, returned in the answer.
+        /// Id of the request, which the answer repeats.
         id: u64,
     },
-    /// Requests the node's status.
+    /// Requests the status of the node.
     Status {
-        /// Id of the request, returned in the answer.
+        /// Id of the request, which the answer repeats.
         id: u64,
     },
-    /// Requests values from a position on, instead of any earlier request.
+    /// Requests delivery from a position on. Replaces any earlier request.
     Deliver {
-        /// Number of the request for values.
+        /// Number that identifies this request for delivery.
         epoch: u32,
-        /// Position of the first value.
+        /// Position of the first value to deliver.
         from: Cursor,
     },
-    /// Reports that all values up to this slot were taken.
+    /// Reports that the program has taken all values up to a slot.
     Taken {
-        /// Number of the request for values.
+        /// Number of the request for delivery.
         epoch: u32,
-        /// Last slot taken.
+        /// Slot of the last value taken.
         slot: u64,
     },
 }
 
-/// Frame from a node to a program.
+/// Frame that a node sends to a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// Answers the greeting.
+    /// Answers the greeting of the program.
     Welcome {
-        /// Protocol version.
+        /// Version of the protocol that the node uses.
         version: u8,
         /// Id of the cluster.
         cluster: u128,
         /// Id of the node.
         node: u32,
-        /// Maximum size of a value.
+        /// Maximum size in bytes of a value.
         value_bytes_max: u64,
     },
-    /// Returns a registered session.
+    /// Reports that a session was registered.
     Registered {
         /// Id of the request.
         id: u64,
-        /// Registered session.
+        /// Id of the new session.
         session: SessionId,
     },
-    /// Ends a request.
+    /// Reports the outcome of a request.
     Done {
         /// Id of the request.
         id: u64,
@@ -111,41 +112,41 @@ pub enum Answer<'a> {
         code: u8,
         /// Slot that the outcome refers to.
         slot: u64,
-        /// Detail for people; a JSON document for a status.
+        /// Detail for people, or a JSON document for a status.
         text: &'a str,
     },
     /// Delivers a value.
     Value {
-        /// Number of the request for values.
+        /// Number of the request for delivery.
         epoch: u32,
         /// Slot of the value.
         slot: u64,
-        /// Bytes of the value.
+        /// Contents of the value.
         value: &'a [u8],
     },
-    /// Reports that the next wanted value was trimmed.
+    /// Reports that the next value to deliver was trimmed.
     Forgotten {
-        /// Number of the request for values.
+        /// Number of the request for delivery.
         epoch: u32,
         /// First retained slot.
         first: u64,
     },
-    /// Shows that the node is alive when it has nothing else to send.
+    /// Shows that the node is alive, when it has nothing else to send.
     Alive,
-    /// Reports the slots of an append: the first values are in consecutive slots.
+    /// Reports the outcome of an append. The first `count` values are in consecutive slots.
     Appended {
         /// Id of the request.
         id: u64,
         /// Slot of the first value.
         slot: u64,
-        /// Number of appended values; there was no space for the others.
+        /// Number of appended values. There was no capacity for the remaining ones.
         count: u32,
-        /// Detail for people, if there was not enough space.
+        /// Detail for people, if there was not enough capacity.
         text: &'a str,
     },
 }
 
-/// Writer of a frame's body; the length is filled in at the end.
+/// Writer of a frame's kind and body. The length is filled in at the end.
 struct Frame<'a> {
     to: &'a mut Vec<u8>,
     start: usize,
@@ -180,7 +181,7 @@ impl<'a> Frame<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// Appends the frame.
+    /// Appends the encoded frame to `to`.
     pub fn encode(&self, to: &mut Vec<u8>) {
         match *self {
             Self::Hello { version } => Frame::new(to, 0).bytes(&MAGIC).bytes(&[version]),
@@ -198,7 +199,7 @@ impl<'a> Ask<'a> {
             Self::Deliver { epoch, from } => Frame::new(to, 6).half(epoch).word(match from {
                 Cursor::Oldest => 0,
                 Cursor::At(slot) => slot,
-                // Never sent: a program requests the slot of the end first.
+                // Never sent, because a program first requests the slot of the end.
                 Cursor::End => u64::MAX,
             }),
             Self::Taken { epoch, slot } => Frame::new(to, 7).half(epoch).word(slot),
@@ -206,7 +207,7 @@ impl<'a> Ask<'a> {
         .end();
     }
 
-    /// Decodes kind and body of a frame; returns `None` if they are invalid.
+    /// Decodes the kind and body of a frame. Returns `None` if they are invalid.
     pub fn decode(frame: &'a [u8]) -> Option<Self> {
         let (kind, mut rest) = frame.split_first()?;
         let ask = match kind {
@@ -224,7 +225,7 @@ impl<'a> Ask<'a> {
                     session,
                     sequence: word(&mut rest)?,
                     acknowledged_below: word(&mut rest)?,
-                    // The node checks the size of each value.
+                    // The node checks the size of each value later.
                     values: Values::parse(std::mem::take(&mut rest), usize::MAX)?,
                 }
             }
@@ -246,7 +247,7 @@ impl<'a> Ask<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// Appends the frame. Text beyond [`TEXT_BYTES_MAX`] is truncated.
+    /// Appends the encoded frame to `to`. Truncates texts to [`TEXT_BYTES_MAX`] bytes.
     pub fn encode(&self, to: &mut Vec<u8>) {
         match *self {
             Self::Welcome { version, cluster, node, value_bytes_max } => Frame::new(to, 128)
@@ -275,7 +276,7 @@ impl<'a> Answer<'a> {
         .end();
     }
 
-    /// Decodes kind and body of a frame; returns `None` if they are invalid.
+    /// Decodes the kind and body of a frame. Returns `None` if they are invalid.
     pub fn decode(frame: &'a [u8]) -> Option<Self> {
         let (kind, mut rest) = frame.split_first()?;
         let answer = match kind {
@@ -345,8 +346,8 @@ fn half(from: &mut &[u8]) -> Option<u32> {
     take(from).map(u32::from_le_bytes)
 }
 
-/// Splits off the first frame: returns its kind and body, and the bytes after it; `None` if it is
-/// incomplete. A length above `bytes_max` is an error before anything is buffered.
+/// Splits off the first frame. Returns its kind and body, and the bytes after it, or `None` if the
+/// frame is incomplete. Fails if the length exceeds `bytes_max`, before the rest has arrived.
 pub fn split_frame(bytes: &[u8], bytes_max: usize) -> io::Result<Option<(&[u8], &[u8])>> {
     let Some((length, rest)) = bytes.split_first_chunk() else {
         return Ok(None);
@@ -366,14 +367,14 @@ fn checked(length: [u8; 4], bytes_max: usize) -> io::Result<usize> {
     }
 }
 
-/// Reads kind and body of the next frame into `frame`. A length above `bytes_max` is an error
-/// before anything is buffered; memory grows only with received bytes.
+/// Reads the kind and body of the next frame into `frame`. Fails if the length exceeds `bytes_max`,
+/// before anything is buffered. Memory grows only with the bytes that arrive.
 pub fn read_frame(from: &mut impl Read, bytes_max: usize, frame: &mut Vec<u8>) -> io::Result<()> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
     let length = checked(length, bytes_max)?;
     frame.clear();
-    // Frees memory that only a large frame needed.
+    // Releases memory that only a large frame needed.
     frame.shrink_to(64 << 10);
     if from.take(length as u64).read_to_end(frame)? < length {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -1,5 +1,5 @@
-//! Buffers of a non-blocking connection: received bytes of incomplete frames, and bytes not sent
-//! yet.
+//! A non-blocking connection with its buffers: received bytes that have not been handled, and bytes
+//! that have not been sent.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -7,23 +7,23 @@ use std::{
     net::{Shutdown, TcpStream},
 };
 
-/// Bytes read at a time.
+/// Number of bytes per read.
 const READ_BYTES: usize = 64 << 10;
-/// Maximum bytes read in one turn, for fairness to others.
+/// Maximum number of bytes read in one turn, for fairness to other work.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// Capacity retained after a large frame.
+/// Buffer capacity in bytes that is retained after a large frame.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// Result of sending.
+/// Extent to which the output was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
-    /// Everything was sent.
+    /// All output was sent.
     All,
-    /// The connection accepts no more at the moment.
+    /// Some output remains, because the connection accepts no more at the moment.
     Some,
 }
 
-/// Received bytes, in a buffer with free space at its end.
+/// Received bytes, in a buffer with free capacity at its end.
 pub(super) struct Input {
     bytes: Vec<u8>,
     filled: usize,
@@ -39,7 +39,7 @@ impl Input {
     }
 }
 
-/// A connection with its buffers.
+/// A non-blocking connection with its buffers.
 pub(super) struct Line {
     socket: TcpStream,
     input: Input,
@@ -48,7 +48,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Wraps a non-blocking socket.
+    /// Creates the buffers for a socket, which must be non-blocking.
     pub(super) const fn new(socket: TcpStream) -> Self {
         Self { socket, input: Input::new(), output: Vec::new(), sent: 0 }
     }
@@ -57,7 +57,7 @@ impl Line {
         &self.socket
     }
 
-    /// Returns the output buffer; bytes may be appended to it.
+    /// Returns the output buffer, to which the caller may append.
     pub(super) const fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
@@ -79,13 +79,13 @@ impl Line {
         Ok(Moved::All)
     }
 
-    /// Receives available bytes; returns their number. The end of the connection is an error,
-    /// reported after all bytes before it.
+    /// Receives the available bytes and returns the number received. The end of the connection is
+    /// an error, reported after all bytes before it.
     pub(super) fn receive(&mut self) -> io::Result<usize> {
         let Input { bytes, filled } = &mut self.input;
         let before = *filled;
         loop {
-            // Memory grows with received bytes, not with the length that a frame claims.
+            // Memory grows with the received bytes, not with the length that a frame claims.
             if bytes.len() < *filled + READ_BYTES {
                 bytes.resize(*filled + READ_BYTES, 0);
             }
@@ -95,24 +95,25 @@ impl Line {
             let received = *filled - before;
             match read {
                 Ok(0) if received == 0 => return Err(ErrorKind::UnexpectedEof.into()),
-                // Everything was read, or the limit is reached: then the connection stays readable.
+                // All available bytes were read, or the limit was reached and the connection
+                // remains readable.
                 Ok(count) if count < room || received >= READ_BYTES_MAX => return Ok(received),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(received),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The received bytes are handled first; the error will be reported again.
+                // The received bytes are handled first. The next call will report the error again.
                 Err(_) if received > 0 => return Ok(received),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Takes the received bytes.
+    /// Removes and returns the received bytes.
     pub(super) const fn take_input(&mut self) -> Input {
         mem::replace(&mut self.input, Input::new())
     }
 
-    /// Returns the bytes, of which the first `used` have been handled.
+    /// Puts the received bytes back, of which the first `used` have been handled.
     pub(super) fn put_back(&mut self, mut input: Input, used: usize) {
         input.bytes.copy_within(used..input.filled, 0);
         input.filled -= used;
@@ -122,7 +123,7 @@ impl Line {
         self.input = input;
     }
 
-    /// Shuts down both directions.
+    /// Shuts down both directions of the connection.
     pub(super) fn shut(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }

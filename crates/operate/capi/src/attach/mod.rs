@@ -1,4 +1,5 @@
-//! Programs that attach to a node over TCP: the protocol, the node's side, the program's side.
+//! Programs that attach to a node over TCP: the protocol, and the sides of the node and the
+//! program.
 
 pub mod client;
 mod delivery;

@@ -1,4 +1,4 @@
-//! Unanswered requests of an attached program: session numbers, retries, time limits.
+//! Unanswered requests of an attached program: sequence numbers, retries and time limits.
 
 use std::{
     collections::BTreeMap,
@@ -16,42 +16,42 @@ use crate::{
     values::command::Values,
 };
 
-/// Maximum number of bundles in flight, below the number limit of a session ([session-2]):
-/// meanwhile the next bundle grows.
+/// Maximum number of bundles in flight. It is below the limit of a session ([session-2]), and the
+/// next bundle grows while the client waits.
 const BUNDLES_MAX: usize = 4;
-/// Delay before a temporarily refused request is repeated.
+/// Delay before a request is repeated that a node refused temporarily.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Kind of a request.
+/// Kind of a request, with its parameters.
 pub(super) enum Wanted {
-    /// Append values once.
+    /// Appends values exactly once.
     Append(Bundle),
-    /// Forget slots below this one.
+    /// Trims all slots below this one.
     Trim(u64),
-    /// Return the end of the log.
+    /// Returns the end of the log.
     Sync,
-    /// Return the node's status.
+    /// Returns the status of the node.
     Status(SyncSender<Result<String, Failed>>),
 }
 
-/// A request without an answer.
+/// A request that has not been answered yet.
 struct Open {
     wanted: Wanted,
     done: Option<Done>,
     until: Instant,
     not_before: Instant,
-    /// Session and number under which it was first sent.
+    /// Session and sequence number under which the request was first sent, if it was.
     number: Option<(SessionId, u64)>,
-    /// Number of times it was sent, and the last connection.
+    /// Number of times the request has been sent.
     attempts: u32,
     sent_on: u64,
     sent_at: Instant,
     obstacle: String,
 }
 
-/// An outcome with its recipients.
+/// Outcome of a request, with its recipient.
 pub(super) enum End {
-    /// Outcome for the submitters of these values.
+    /// Outcomes for the submitters of the values in a bundle.
     Bundle(Bundle, Ends),
     /// Outcome for the caller of a request.
     Ask(Done, Outcome),
@@ -60,8 +60,8 @@ pub(super) enum End {
 }
 
 impl End {
-    /// Notifies the recipients; no lock may be held. Returns `true` if there are events for the
-    /// program.
+    /// Reports the outcome. The caller must not hold a lock. Returns whether there are events for
+    /// the program.
     pub(super) fn tell(self, submits: &Submits) -> bool {
         match self {
             Self::Bundle(bundle, ends) => return submits.end(bundle, ends),
@@ -73,24 +73,24 @@ impl End {
     }
 }
 
-/// All unanswered requests.
+/// All requests that have not been answered yet.
 #[derive(Default)]
 pub(super) struct Pending {
     open: BTreeMap<u64, Open>,
     last: u64,
-    /// Number of bundles among the open requests.
+    /// Number of bundles among the unanswered requests.
     bundles: usize,
     session: Option<SessionId>,
     next_number: u64,
-    /// Connection on which a session was requested.
+    /// Number of the connection on which a session was requested; 0 for none.
     registering_on: u64,
-    /// Registration was refused: it is not repeated before this time.
+    /// After a failed registration, the earliest time for the next attempt.
     register_at: Option<Instant>,
 }
 
 impl Pending {
-    /// Adds a request with a deadline. It can be sent at once, so `now` must not be later than the
-    /// time of sending.
+    /// Adds a request with a deadline. The request can be sent at once, so `now` must not be later
+    /// than the time of sending.
     pub(super) fn push(
         &mut self,
         wanted: Wanted,
@@ -114,7 +114,7 @@ impl Pending {
         self.open.insert(self.last, open);
     }
 
-    /// Returns whether another bundle may be in flight.
+    /// Returns whether another bundle may be sent.
     pub(super) const fn has_room(&self) -> bool {
         self.bundles < BUNDLES_MAX
     }
@@ -129,14 +129,14 @@ impl Pending {
         self.open.values().map(wake).chain(register).min()
     }
 
-    /// Returns the time at which the oldest request sent on this connection exceeds `patience`:
-    /// then another node is tried.
+    /// Returns the time at which the oldest request sent on a connection exceeds `patience`, so
+    /// that another node should be tried.
     pub(super) fn impatient(&self, link: u64, patience: Duration) -> Option<Instant> {
         let sent = self.open.values().filter(|open| open.sent_on == link);
         sent.map(|open| open.sent_at + patience).min()
     }
 
-    /// Appends the frames to send on this connection now, about `bytes` of them.
+    /// Appends the frames to send now on the connection `link`, about `bytes` bytes of them.
     pub(super) fn frames(&mut self, link: u64, now: Instant, bytes: usize, to: &mut Vec<u8>) {
         let wants_number = |open: &Open| matches!(open.wanted, Wanted::Append(_));
         if self.session.is_none()
@@ -177,7 +177,7 @@ impl Pending {
                         id,
                         session,
                         sequence,
-                        // Nothing is acknowledged in a lost session.
+                        // A lost session acknowledges nothing.
                         acknowledged_below: low.unwrap_or(1).min(sequence),
                         values,
                     }
@@ -192,14 +192,14 @@ impl Pending {
         }
     }
 
-    /// Returns the lowest open number of the session.
+    /// Returns the lowest unanswered sequence number of the session.
     fn acknowledged_below(&self) -> Option<u64> {
         let numbers = self.open.values().filter_map(|open| open.number);
         let own = numbers.filter(|(session, _)| Some(*session) == self.session);
         own.map(|(_, number)| number).min()
     }
 
-    /// Handles a registered session.
+    /// Handles the registration of a session.
     pub(super) fn registered(&mut self, session: SessionId) {
         self.session = Some(session);
         self.register_at = None;
@@ -212,15 +212,16 @@ impl Pending {
         self.register_at = Some(Instant::now() + AGAIN_AFTER);
     }
 
-    /// Handles the end of a connection: unanswered requests are sent again on the next one.
+    /// Handles the end of a connection. Unanswered requests are sent again on the next one.
     pub(super) fn unlinked(&mut self, why: &str) {
         for open in self.open.values_mut() {
             why.clone_into(&mut open.obstacle);
         }
     }
 
-    /// Handles an unknown session. A request that was sent once was not executed, and is repeated
-    /// in a new session; the outcome of one sent more often is unknown ([session-4]).
+    /// Handles a session that the node does not know. A request that was sent once has not been
+    /// executed, so it is repeated in a new session. The outcome of a request that was sent more
+    /// often is unknown ([session-4]).
     pub(super) fn no_session(&mut self, id: u64) -> Option<End> {
         let open = self.open.get_mut(&id)?;
         let number = open.number.take();
@@ -236,21 +237,22 @@ impl Pending {
         None
     }
 
-    /// Handles an answer.
+    /// Handles an answer to a request. Returns the outcome if the request is complete.
     pub(super) fn answered(&mut self, id: u64, code: Code, slot: u64, text: &str) -> Option<End> {
         let open = self.open.get_mut(&id)?;
         let (detail, hint) = text.split_once('\n').unwrap_or((text, ""));
         match code {
             Code::Ok => match self.remove(id)? {
                 (Wanted::Status(tell), _) => Some(End::Status(tell, Ok(text.to_owned()))),
-                // The answer does not fit the request, so the outcome is unknown.
+                // The answer does not match the request, so the outcome is unknown.
                 (Wanted::Append(bundle), _) => {
                     let why = Failed::new(Code::Unknown, "an answer that makes no sense");
                     Some(End::Bundle(bundle, why.into()))
                 }
                 (Wanted::Trim(_) | Wanted::Sync, done) => Some(End::Ask(done?, Ok(slot))),
             },
-            // Not executed now, or unknown: the request is repeated under its number.
+            // The request was not executed now, or its outcome is unknown. It is repeated under its
+            // number.
             Code::Busy | Code::Unavailable | Code::Stopped | Code::Unknown => {
                 detail.clone_into(&mut open.obstacle);
                 open.sent_on = 0;
@@ -261,8 +263,8 @@ impl Pending {
         }
     }
 
-    /// Handles the answer to a bundle: its first `count` values are in consecutive slots. Fails if
-    /// the answer is invalid.
+    /// Handles the answer to a bundle, whose first `count` values are in consecutive slots. Fails
+    /// if the answer is invalid.
     pub(super) fn appended(
         &mut self,
         id: u64,
@@ -272,7 +274,7 @@ impl Pending {
     ) -> Result<Option<End>, &'static str> {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         match self.open.get(&id).map(|open| &open.wanted) {
-            // Already answered on another connection, or given up.
+            // The request was already answered on another connection, or has timed out.
             None => return Ok(None),
             Some(Wanted::Append(bundle)) if count <= bundle.count() => {}
             Some(_) => return Err("an answer to another question"),
@@ -303,14 +305,14 @@ impl Pending {
         })
     }
 
-    /// Ends the requests that have timed out.
+    /// Fails the requests that have timed out, and returns their outcomes.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<End> {
         let late = self.open.iter().filter(|(_, open)| open.until <= now);
         let late: Vec<u64> = late.map(|(id, _)| *id).collect();
         late.into_iter().filter_map(|id| self.give_up(id, Code::Timeout)).collect()
     }
 
-    /// Ends all requests because the handle is closed.
+    /// Fails all requests because the handle is being closed, and returns their outcomes.
     pub(super) fn abandon(&mut self) -> Vec<End> {
         let all: Vec<u64> = self.open.keys().copied().collect();
         all.into_iter().filter_map(|id| self.give_up(id, Code::Stopped)).collect()

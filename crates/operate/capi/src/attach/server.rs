@@ -1,9 +1,9 @@
-//! The node's side of attachments: two threads for each attached program, which block, so that
-//! nothing is queued.
+//! The side of a node to which programs attach. Each attached program has two threads, which block,
+//! so that nothing is queued.
 //!
-//! A reader accepts requests as long as there is capacity for them; a writer sends outcomes, and
-//! values directly from the log, so that nothing is queued for a slow program. Unread values are
-//! not retained for it: once they are trimmed, the program is notified.
+//! A reader accepts requests while there is capacity for them. A writer sends outcomes, and reads
+//! values directly from the log, so that nothing is queued for a slow program. Values are not
+//! retained for a program that has not read them. Once they are trimmed, the program is notified.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -29,29 +29,30 @@ use crate::{
     values::command::Values,
 };
 
-/// Maximum number of open requests of one program.
+/// Maximum number of unanswered requests of one program.
 const OPEN_MAX: usize = 256;
-/// Maximum bytes of open values of all programs together; a single larger one may be open alone.
+/// Maximum size in bytes of the values in unanswered requests, over all programs. A single larger
+/// request is accepted if there is no other.
 const OPEN_BYTES_MAX: usize = 64 << 20;
-/// Time without output after which a program is sent a sign of life.
+/// Time without output after which a program is sent a sign that the node is alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
-/// Time without progress of output after which a program is considered gone.
+/// Time without progress of output after which the node gives up on a program.
 const WRITE_WAIT: Duration = Duration::from_secs(10);
-/// Time limit for a program to greet.
+/// Time limit for a program's greeting.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
-/// Approximate bytes sent at a time.
+/// Approximate number of bytes sent at a time.
 const BATCH_BYTES: usize = 256 << 10;
-/// Maximum wait for the node's status.
+/// Time limit for the node to report its status.
 const STATUS_WAIT: Duration = Duration::from_secs(2);
 
-/// Listener for attaching programs.
+/// Listener to which programs attach.
 pub struct Server {
     address: SocketAddr,
     around: Arc<ServerState>,
     listening: Option<JoinHandle<()>>,
 }
 
-/// State shared by all connections.
+/// State shared by all attached programs.
 struct ServerState {
     node: Arc<Node>,
     cluster: u128,
@@ -69,7 +70,7 @@ struct Connections {
 }
 
 impl Server {
-    /// Starts to listen on this address.
+    /// Starts to listen on the address `at`.
     pub fn listen(at: &str, cluster: u128, id: u32, node: &Arc<Node>) -> Result<Self, Failed> {
         let refused = |error: io::Error| {
             Failed::new(Code::Refused, format!("listen at {at}: {error}"))
@@ -91,7 +92,7 @@ impl Server {
         Ok(Self { address, around, listening: Some(listening) })
     }
 
-    /// Returns the listening address.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -100,7 +101,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.around.stopping.store(true, Ordering::Release);
-        // Connect to wake the listener.
+        // Connects to the listener in order to wake it.
         let mut own = self.address;
         if own.ip().is_unspecified() {
             own.set_ip(match own {
@@ -136,15 +137,15 @@ impl ServerState {
                 return;
             }
             let Ok(socket) = socket else {
-                // Most likely there are no free descriptors: existing connections continue, and one
-                // of them will end.
+                // Most likely no descriptor is free. Existing connections continue, and one of them
+                // will end.
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };
             let mut connections = self.connections();
             connections.threads.retain(|thread| !thread.is_finished());
             if connections.sockets.len() >= self.node.options().attached_max {
-                // Above the limit, the connection is closed at once.
+                // Above the limit, the new connection is closed at once.
                 continue;
             }
             let Ok(kept) = socket.try_clone() else {
@@ -155,7 +156,7 @@ impl ServerState {
             let own = Arc::clone(&self);
             let thread = thread::Builder::new().name("quorate-attached".to_owned());
             let thread = thread.spawn(move || {
-                // An error only ends the connection: the program or the network is at fault.
+                // An error only ends the connection, since the program or the network is at fault.
                 let _ = own.serve(&socket);
                 let _ = socket.shutdown(Shutdown::Both);
                 own.connections().sockets.remove(&number);
@@ -185,7 +186,7 @@ impl ServerState {
             value_bytes_max: most as u64,
         }
         .encode(&mut welcome);
-        // A program with another version learns the version of this node.
+        // The greeting tells a program with another version the version of this node.
         (&*socket).write_all(&welcome)?;
         if hello != Some(Ask::Hello { version: VERSION }) {
             return Ok(());
@@ -236,8 +237,8 @@ impl ServerState {
         }
     }
 
-    /// Waits for capacity for a request, so that a program is throttled to the rate of the answers.
-    /// Returns `None` if the program is gone.
+    /// Waits for capacity for a request, which throttles a program to the rate of its answers.
+    /// Returns `None` if the program has disconnected.
     fn wait_for_room(&self, bytes: usize, line: &Arc<Line>) -> Option<Room> {
         loop {
             let seen = line.bell.rung();
@@ -257,7 +258,7 @@ impl ServerState {
                     return Some(Room { open_bytes, bytes });
                 }
             }
-            // Capacity released by another program does not ring this bell.
+            // This bell does not ring when another program releases capacity.
             line.bell.wait(seen, Some(Instant::now() + Duration::from_millis(20)));
         }
     }
@@ -348,7 +349,7 @@ impl ServerState {
         }
     }
 
-    /// Adds values that the program wants and has window space for.
+    /// Adds the values that the program requested, as far as its window has capacity.
     fn add_values(&self, line: &Line, batch: &mut Vec<u8>) {
         let mut some = Found::new();
         while batch.len() < BATCH_BYTES {
@@ -379,7 +380,7 @@ impl ServerState {
     }
 }
 
-/// Capacity for an open request, released when it is dropped.
+/// Capacity reserved for an unanswered request and released on drop.
 struct Room {
     open_bytes: Arc<AtomicUsize>,
     bytes: usize,
@@ -391,7 +392,7 @@ impl Drop for Room {
     }
 }
 
-/// State of one connection.
+/// State of the connection to one program.
 struct Line {
     state: Mutex<LineState>,
     bell: Arc<Bell>,
@@ -404,7 +405,7 @@ struct LineState {
     out: VecDeque<Vec<u8>>,
     epoch: u32,
     from: Option<Cursor>,
-    /// Values sent and not taken yet: slot and cost.
+    /// Slots and sizes of the values sent but not taken yet.
     unread: VecDeque<(u64, usize)>,
     unread_bytes: usize,
 }
@@ -467,7 +468,7 @@ impl Line {
         self.send(&Answer::Done { id, code, slot, text }, 1);
     }
 
-    /// Sends the outcomes of `values` values.
+    /// Sends the outcomes of a bundle of `values` values.
     fn appended(&self, id: u64, values: usize, ends: &Ends) {
         let Ends { slot, count, otherwise } = ends;
         let why = otherwise.as_ref().filter(|_| *count < values);

@@ -1,4 +1,4 @@
-//! The functions of `quorate.h`, in the same order. Their contracts are documented in the header.
+//! The functions of `quorate.h`, in the same order. The header documents their contracts.
 
 use std::{
     ffi::{c_char, c_int, c_void},
@@ -20,13 +20,13 @@ use crate::{
     source::{Cursor, Done, Outcome},
 };
 
-/// `quorate_done`.
+/// The C type `quorate_done`.
 pub type DoneFunction = Option<unsafe extern "C" fn(argument: *mut c_void, code: c_int, slot: u64)>;
 
 fn done(function: DoneFunction, argument: *mut c_void) -> Done {
     let argument = Argument(argument);
     Box::new(move |outcome: Outcome| {
-        // Capture the whole struct, which is `Send`, and not only the pointer in it.
+        // Captures the whole struct, which is `Send`, rather than the pointer in it.
         let argument: Argument = argument;
         let (code, slot) = match &outcome {
             Ok(slot) => (Code::Ok as c_int, *slot),
@@ -40,19 +40,19 @@ fn done(function: DoneFunction, argument: *mut c_void) -> Done {
     })
 }
 
-/// Returns the version of the library, a static string.
+/// Returns the version of the library as a static string.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// See `quorate.h`.
+/// Returns the last error of the calling thread; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_last_error() -> *const QuorateError {
     last()
 }
 
-/// See `quorate.h`.
+/// Returns the name of a code; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_code_name(code: c_int) -> *const c_char {
     let name = match Code::of(code) {
@@ -74,7 +74,7 @@ pub extern "C" fn quorate_code_name(code: c_int) -> *const c_char {
     name.as_ptr()
 }
 
-/// See `quorate.h`.
+/// Starts to write log lines to standard error; see `quorate.h`.
 ///
 /// # Safety
 /// `filter` is null, or a zero-terminated string.
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn quorate_log_to_stderr(filter: *const c_char) -> c_int {
     })
 }
 
-/// See `quorate.h`.
+/// Creates a set of options with the default values; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_options_new() -> *mut Opaque {
     let mut handle = std::ptr::null_mut();
@@ -105,7 +105,7 @@ pub extern "C" fn quorate_options_new() -> *mut Opaque {
     handle
 }
 
-/// See `quorate.h`.
+/// Sets an option by name; see `quorate.h`.
 ///
 /// # Safety
 /// `name` and `value` are null, or zero-terminated strings.
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn quorate_options_set(
     })
 }
 
-/// See `quorate.h`.
+/// Frees a set of options; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_options_free(handle: *mut Opaque) {
     guard(|| {
@@ -151,7 +151,7 @@ unsafe fn begin(
     Ok(())
 }
 
-/// See `quorate.h`.
+/// Starts a node in this process; see `quorate.h`.
 ///
 /// # Safety
 /// `out` is null, or a handle can be written there.
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn quorate_start(handle: *const Opaque, out: *mut *mut Opa
     guard(|| unsafe { begin(handle, out, Handle::start) })
 }
 
-/// See `quorate.h`.
+/// Attaches to a remote node; see `quorate.h`.
 ///
 /// # Safety
 /// As [`quorate_start`].
@@ -171,13 +171,13 @@ pub unsafe extern "C" fn quorate_attach(handle: *const Opaque, out: *mut *mut Op
     guard(|| unsafe { begin(handle, out, Handle::attach) })
 }
 
-/// See `quorate.h`.
+/// Waits until the node runs or is reached; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_ready(handle: *mut Opaque, timeout_ms: c_int) -> c_int {
     guard(|| open(handle, |open| open.handle.ready(wait(timeout_ms))))
 }
 
-/// See `quorate.h`.
+/// Closes a node or client and its handle; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_close(handle: *mut Opaque) -> c_int {
     guard(|| {
@@ -191,7 +191,7 @@ pub extern "C" fn quorate_close(handle: *mut Opaque) -> c_int {
     })
 }
 
-/// See `quorate.h`.
+/// Submits a value without waiting; see `quorate.h`.
 ///
 /// # Safety
 /// `length` bytes can be read at `value`; `function` has the signature declared in the
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn quorate_submit(
     })
 }
 
-/// See `quorate.h`.
+/// Submits a value and waits for its slot; see `quorate.h`.
 ///
 /// # Safety
 /// `length` bytes can be read at `value`; `slot` is null, or can be written.
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn quorate_submit_wait(
     })
 }
 
-/// See `quorate.h`.
+/// Waits for the next slot that the cluster will assign; see `quorate.h`.
 ///
 /// # Safety
 /// `slot` is null, or can be written.
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn quorate_sync(
     })
 }
 
-/// See `quorate.h`.
+/// Starts delivery at a slot; see `quorate.h`.
 ///
 /// # Safety
 /// `function` has the signature declared in the header.
@@ -280,13 +280,13 @@ fn cursor(slot: u64) -> Cursor {
     }
 }
 
-/// See `quorate.h`.
+/// Continues delivery at another slot; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_recover(handle: *mut Opaque, slot: u64) -> c_int {
     guard(|| open(handle, |open| open.handle.deliver_from(cursor(slot))))
 }
 
-/// See `quorate.h`.
+/// Turns delivery off; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_deliver_nothing(handle: *mut Opaque) -> c_int {
     guard(|| {
@@ -297,7 +297,7 @@ pub extern "C" fn quorate_deliver_nothing(handle: *mut Opaque) -> c_int {
     })
 }
 
-/// See `quorate.h`.
+/// Returns a descriptor that becomes readable when there is work; see `quorate.h`.
 ///
 /// # Safety
 /// `fd` is null, or can be written.
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn quorate_fd(handle: *mut Opaque, fd: *mut c_int) -> c_in
     })
 }
 
-/// See `quorate.h`.
+/// Waits for events and calls their callbacks; see `quorate.h`.
 ///
 /// # Safety
 /// `events` is null, or can be written.
@@ -344,7 +344,7 @@ fn dispatch(
     passed: &mut usize,
 ) -> Result<(), Failed> {
     let turn = open.handle.turn()?;
-    // Without a limit the call would not return while values keep arriving.
+    // Without a limit, the call would not return while values continue to arrive.
     let most = most.min(4096);
     let (mut deliver, mut version) = (open.deliver(), 0);
     loop {
@@ -386,7 +386,7 @@ fn dispatch(
     }
 }
 
-/// See `quorate.h`.
+/// Takes the next value without a callback; see `quorate.h`.
 ///
 /// # Safety
 /// `slot` and `length` can be written, and `capacity` bytes at `buffer`.
@@ -423,7 +423,7 @@ pub unsafe extern "C" fn quorate_next(
                 turn.hush();
                 match turn.next_value() {
                     Event::Value { slot: at, value, epoch } => {
-                        // Further values may follow this one, and completions may be pending.
+                        // More values may follow, and completions may be pending.
                         turn.leave_readable();
                         slot.put(at);
                         // SAFETY: as the caller promises.
@@ -438,7 +438,7 @@ pub unsafe extern "C" fn quorate_next(
                     Event::Completed(..) | Event::Nothing => {}
                 }
                 if !turn.wait(until)? {
-                    // The cleared ring may have announced a completion.
+                    // The ring that was cleared may have announced a completion.
                     turn.leave_readable_for_completions();
                     return Err(Failed::new(Code::Timeout, "no value came"));
                 }
@@ -447,7 +447,7 @@ pub unsafe extern "C" fn quorate_next(
     })
 }
 
-/// See `quorate.h`.
+/// Copies the retained value in a slot; see `quorate.h`.
 ///
 /// # Safety
 /// `length` can be written, and `capacity` bytes at `buffer`.
@@ -469,7 +469,7 @@ pub unsafe extern "C" fn quorate_read(
     })
 }
 
-/// See `quorate.h`.
+/// Trims slots and waits for the outcome; see `quorate.h`.
 ///
 /// # Safety
 /// `first` is null, or can be written.
@@ -488,7 +488,7 @@ pub unsafe extern "C" fn quorate_trim_wait(
     })
 }
 
-/// See `quorate.h`.
+/// Trims slots without waiting; see `quorate.h`.
 ///
 /// # Safety
 /// `function` has the signature declared in the header.
@@ -502,7 +502,7 @@ pub unsafe extern "C" fn quorate_trim(
     guard(|| open(handle, |open| open.handle.trim(below, done(function, argument))))
 }
 
-/// See `quorate.h`.
+/// Writes the status of the node as JSON; see `quorate.h`.
 ///
 /// # Safety
 /// `capacity` bytes can be written at `buffer`; `length` is null, or can be written.
@@ -522,13 +522,13 @@ pub unsafe extern "C" fn quorate_status(
         text.push(0);
         // SAFETY: as the caller promises.
         unsafe { copy(&text, buffer.cast(), capacity, &length) }?;
-        // The length excludes the terminating zero.
+        // The length does not include the terminating zero.
         length.put(text.len() - 1);
         Ok(())
     })
 }
 
-/// See `quorate.h`.
+/// Returns the maximum size of a value; see `quorate.h`.
 ///
 /// # Safety
 /// `bytes` is null, or can be written.

@@ -1,8 +1,8 @@
-//! Delivery of values to a C program: its callback, and the pointer passed to it.
+//! Delivery of values to a C program: the callback and the pointer passed to it.
 
 use std::ffi::{c_int, c_void};
 
-/// `quorate_deliver`.
+/// The C type `quorate_deliver`.
 pub type DeliverFunction = unsafe extern "C" fn(
     argument: *mut c_void,
     slot: u64,
@@ -10,7 +10,7 @@ pub type DeliverFunction = unsafe extern "C" fn(
     length: usize,
 ) -> c_int;
 
-/// A pointer of the program, which the library passes back and never dereferences.
+/// Pointer that belongs to the program. The library passes it back and never dereferences it.
 #[derive(Clone, Copy)]
 pub(super) struct Argument(pub(super) *mut c_void);
 
@@ -18,7 +18,7 @@ pub(super) struct Argument(pub(super) *mut c_void);
 // back.
 unsafe impl Send for Argument {}
 
-/// The C callback that receives values.
+/// The C callback that receives values, with its argument.
 #[derive(Clone, Copy)]
 pub(super) struct Deliver {
     pub(super) function: DeliverFunction,

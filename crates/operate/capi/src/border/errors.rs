@@ -1,4 +1,4 @@
-//! The last error of each thread, in the form that C reads.
+//! The last error of each thread, in a form that C can read.
 
 use std::{
     cell::RefCell,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::error::{Code, Failed};
 
-/// `quorate_error` of `quorate.h`.
+/// The C type `quorate_error` of `quorate.h`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct QuorateError {
@@ -18,7 +18,7 @@ pub struct QuorateError {
     hint: *const c_char,
 }
 
-/// The texts, and the view of them for C.
+/// Texts of an error, and the view of them for C.
 struct Kept {
     _texts: [CString; 3],
     view: QuorateError,
@@ -35,7 +35,7 @@ fn text(text: &str) -> CString {
 
 impl Kept {
     fn new(code: Code, what: &str, detail: &str, hint: &str) -> Self {
-        // The texts are on the heap: moving them does not invalidate the pointers.
+        // The texts are on the heap, so moving them does not invalidate the pointers.
         let texts = [text(what), text(detail), text(hint)];
         let view = QuorateError {
             code: code as c_int,
@@ -47,23 +47,24 @@ impl Kept {
     }
 }
 
-/// Stores the error for this thread and returns its code.
+/// Stores an error for the calling thread and returns its code.
 pub(super) fn tell(failed: &Failed) -> c_int {
     let kept = Kept::new(failed.code, &failed.what, &failed.detail, &failed.hint);
-    // The storage is gone in a thread that is ending, which has no caller either.
+    // In a thread that is ending the storage is gone, but there is no caller either.
     let _ = LAST.try_with(|last| *last.borrow_mut() = kept);
     failed.code as c_int
 }
 
-/// Returns the calling thread's last error, valid until the next call of the library on this
-/// thread.
+/// Returns the last error of the calling thread. It is valid until the thread's next call of the
+/// library.
 pub(super) fn last() -> *const QuorateError {
     LAST.try_with(|last| &raw const last.borrow().view).unwrap_or(std::ptr::null())
 }
 
-/// Runs a call of the library; returns a code, also after an error or a panic.
+/// Runs a call of the library and returns its code, even after an error or a panic.
 pub(super) fn guard(call: impl FnOnce() -> Result<(), Failed>) -> c_int {
-    // State left inconsistent by a panic is behind locks, whose poisoning the library handles.
+    // State that a panic leaves inconsistent is behind locks, and the library handles their
+    // poisoning.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => Code::Ok as c_int,
         Ok(Err(failed)) => tell(&failed),

@@ -1,4 +1,4 @@
-//! Objects behind handles in C.
+//! The table of objects for which C has handles.
 
 use std::{
     collections::HashMap,
@@ -15,22 +15,23 @@ use crate::{
     options::Options,
 };
 
-/// `quorate` and `quorate_options` of `quorate.h`: never created, only the target type of pointers.
+/// Target type of the pointers `quorate` and `quorate_options` of `quorate.h`. No value of it
+/// exists.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Opaque([u8; 0]);
 
-/// Object that C has a handle of.
+/// Object for which C has a handle.
 pub(super) enum Object {
     Options(Box<Mutex<Options>>),
     Handle(Box<Open>),
 }
 
-/// An open node or client, and its callback for values, if there is one.
+/// An open node or client, and the callback that receives its values, if any.
 pub(super) struct Open {
     pub(super) handle: Handle,
     deliver: Mutex<Option<Deliver>>,
-    /// Incremented when the callback changes.
+    /// Version of the callback, incremented with each change.
     version: AtomicU64,
 }
 
@@ -43,7 +44,7 @@ impl Open {
         *self.deliver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the callback if it has changed since this version.
+    /// Returns the callback if it has changed since `version`, which is then updated.
     pub(super) fn deliver_since(&self, version: &mut u64) -> Option<Option<Deliver>> {
         let now = self.version.load(Ordering::Acquire);
         (std::mem::replace(version, now) != now).then(|| self.deliver())
@@ -62,8 +63,8 @@ fn table() -> &'static Table {
     TABLE.get_or_init(Table::default)
 }
 
-/// Registers an object under a new handle: a number that was never used, and is not an address of
-/// anything.
+/// Adds an object to the table and returns its handle, a number that was never used and is not the
+/// address of anything.
 pub(super) fn put(object: Object) -> *mut Opaque {
     // Odd, so that it is never the address of a C object.
     static NEXT: AtomicUsize = AtomicUsize::new(0x5155_0001);
@@ -82,7 +83,7 @@ fn find(handle: *const Opaque) -> Result<Arc<Object>, Failed> {
     table.get(&handle.addr()).map(Arc::clone).ok_or_else(invalid)
 }
 
-/// Calls `with` on the options behind a handle, under their lock.
+/// Calls `with` on the options behind a handle while they are locked.
 pub(super) fn options<T>(
     handle: *const Opaque,
     with: impl FnOnce(&mut Options) -> Result<T, Failed>,
@@ -95,8 +96,8 @@ pub(super) fn options<T>(
     }
 }
 
-/// Calls `with` on the open connection behind a handle. The object outlives the call even if
-/// another thread closes the handle meanwhile.
+/// Calls `with` on the open node or client behind a handle. The object outlives the call even if
+/// another thread closes the handle during it.
 pub(super) fn open<T>(
     handle: *const Opaque,
     with: impl FnOnce(&Open) -> Result<T, Failed>,
@@ -117,7 +118,7 @@ pub(super) fn take(
     table.remove(&handle.addr()).ok_or_else(invalid)
 }
 
-/// Fails unless the object is options.
+/// Fails unless the object is a set of options.
 pub(super) fn is_options(object: &Object) -> Result<(), Failed> {
     match object {
         Object::Options(_) => Ok(()),
@@ -125,7 +126,7 @@ pub(super) fn is_options(object: &Object) -> Result<(), Failed> {
     }
 }
 
-/// Fails unless the object is an open handle, and this thread is not in one of its callbacks.
+/// Fails unless the object is an open handle and the calling thread is not in one of its callbacks.
 pub(super) fn may_close(object: &Object) -> Result<(), Failed> {
     match object {
         Object::Handle(open) if open.handle.is_in_turn() => {

@@ -1,7 +1,7 @@
-//! The border to C: every pointer and length is checked here, and no panic crosses it.
+//! The C interface. It checks every pointer and length, and lets no panic through.
 //!
-//! Handles are numbers that look like pointers: they are looked up, and never dereferenced. A
-//! closed or invalid handle causes an error, not a crash.
+//! Handles are numbers that look like pointers. They are looked up in a table and never
+//! dereferenced, so a closed or invalid handle causes an error, not a crash.
 #![allow(unsafe_code, reason = "C gives pointers; each is used in one place, with what it must be")]
 
 pub mod calls;

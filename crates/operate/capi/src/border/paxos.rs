@@ -1,4 +1,5 @@
-//! The functions of `quorate_paxos.h`: encoding of LibPaxos3's messages, for libevpaxos.
+//! The functions of `quorate_paxos.h`, which encode and decode the messages of LibPaxos3 for
+//! libevpaxos.
 
 use std::ffi::{c_int, c_void};
 
@@ -11,7 +12,7 @@ use crate::{
     evpaxos::message::{Found, Message},
 };
 
-/// `quorate_paxos_message` of `quorate_paxos.h`.
+/// The C type `quorate_paxos_message` of `quorate_paxos.h`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PaxosMessage {
@@ -26,7 +27,7 @@ pub struct PaxosMessage {
 }
 
 impl PaxosMessage {
-    /// Converts a message for C, without copying its value.
+    /// Converts a message for C without copying the value.
     fn new(message: &Message<'_>) -> Self {
         let none = Self {
             kind: 0,
@@ -88,7 +89,7 @@ impl PaxosMessage {
     }
 }
 
-/// See `quorate_paxos.h`.
+/// Decodes a message of LibPaxos3; see `quorate_paxos.h`.
 ///
 /// # Safety
 /// `length` bytes can be read at `from`; `message` and `used` can be written.
@@ -122,7 +123,7 @@ pub unsafe extern "C" fn quorate_paxos_decode(
     })
 }
 
-/// See `quorate_paxos.h`.
+/// Encodes a message of LibPaxos3; see `quorate_paxos.h`.
 ///
 /// # Safety
 /// `message` is null, or can be read together with the bytes of its value; `capacity`

@@ -1,4 +1,4 @@
-//! Pointers from C: null and lengths are checked before anything is read or written.
+//! Pointers from C. Null pointers and lengths are checked before anything is read or written.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub(super) unsafe fn bytes<'a>(bytes: *const c_void, length: usize) -> Result<&'
     Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), length) })
 }
 
-/// Pointer to which a result is written.
+/// Pointer through which a result is returned to C.
 pub(super) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
@@ -103,14 +103,14 @@ pub(super) unsafe fn copy(
     Ok(())
 }
 
-/// Returns the end of a wait; a negative timeout waits without a limit.
+/// Returns the time at which a wait ends; `None` for a negative timeout, which waits without a
+/// limit.
 pub(super) fn until(timeout_ms: c_int) -> Option<Instant> {
     let ms = u64::try_from(timeout_ms).ok()?;
     Some(Instant::now() + Duration::from_millis(ms))
 }
 
-/// Returns the duration of a wait for calls with a limit of their own; a negative timeout means a
-/// day.
+/// Returns how long to wait in a call that needs a limit. A negative timeout means a day.
 pub(super) fn wait(timeout_ms: c_int) -> Duration {
     u64::try_from(timeout_ms).map_or(Duration::from_secs(86_400), Duration::from_millis)
 }

@@ -1,7 +1,7 @@
-//! Signals belong to the program: no thread of the library handles any.
+//! Signals. They belong to the program, so no thread of the library handles any.
 
-/// Blocks all signals in the calling thread, and in threads that it starts. A write to a closed
-/// connection is then an error of the call, and not a signal that ends an unsuspecting program.
+/// Blocks all signals in the calling thread and the threads it starts. A write to a closed
+/// connection then fails, instead of sending a signal that ends an unsuspecting program.
 pub(crate) fn block_signals() {
     // SAFETY: the zeroed set is filled before it is used; both pointers live through the calls;
     // only the mask of the calling thread, which is one of the library's, changes.

@@ -18,91 +18,91 @@
 /// A message of LibPaxos3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// Phase 1A.
+    /// Asks an acceptor for a promise (phase 1A).
     Prepare {
-        /// Instance.
+        /// Instance for which the promise is requested.
         iid: u32,
-        /// Ballot.
+        /// Ballot of the proposer.
         ballot: u32,
     },
-    /// Phase 1B.
+    /// Promises a ballot and reports the vote, if any (phase 1B).
     Promise {
-        /// Acceptor.
+        /// Id of the acceptor.
         aid: u32,
-        /// Instance.
+        /// Instance for which the promise is made.
         iid: u32,
-        /// Ballot.
+        /// Promised ballot.
         ballot: u32,
-        /// Ballot of the value.
+        /// Ballot in which the acceptor voted for the value.
         value_ballot: u32,
-        /// Value.
+        /// Value that the acceptor voted for; may be empty.
         value: &'a [u8],
     },
-    /// Phase 2A.
+    /// Asks an acceptor to vote for a value (phase 2A).
     Accept {
-        /// Instance.
+        /// Instance to vote in.
         iid: u32,
-        /// Ballot.
+        /// Ballot of the proposer.
         ballot: u32,
-        /// Value.
+        /// Proposed value.
         value: &'a [u8],
     },
-    /// Phase 2B.
+    /// Reports a vote (phase 2B).
     Accepted {
-        /// Acceptor.
+        /// Id of the acceptor.
         aid: u32,
-        /// Instance.
+        /// Instance of the vote.
         iid: u32,
-        /// Ballot.
+        /// Ballot that the acceptor has promised.
         ballot: u32,
-        /// Ballot of the value.
+        /// Ballot in which the acceptor voted for the value.
         value_ballot: u32,
-        /// Value.
+        /// Value that the acceptor voted for.
         value: &'a [u8],
     },
-    /// A higher ballot was promised.
+    /// Reports that the acceptor has promised a higher ballot.
     Preempted {
-        /// Acceptor.
+        /// Id of the acceptor.
         aid: u32,
-        /// Instance.
+        /// Instance that the proposer asked about.
         iid: u32,
-        /// Ballot.
+        /// Promised ballot.
         ballot: u32,
     },
-    /// A learner requests missing instances.
+    /// Requests instances that a learner is missing.
     Repeat {
-        /// First instance.
+        /// First missing instance.
         from: u32,
-        /// Last instance.
+        /// Last missing instance.
         to: u32,
     },
-    /// Reports that instances up to this one are stored elsewhere.
+    /// Reports that the instances up to this one are stored elsewhere.
     Trim {
-        /// Last instance that can be forgotten.
+        /// Last instance that acceptors may forget.
         iid: u32,
     },
-    /// Trim position of an acceptor.
+    /// Reports how far an acceptor has trimmed its instances.
     AcceptorState {
-        /// Acceptor.
+        /// Id of the acceptor.
         aid: u32,
-        /// Last forgotten instance.
+        /// Last instance that the acceptor has forgotten.
         trim_iid: u32,
     },
-    /// A client submits a value.
+    /// Submits the value of a client.
     ClientValue {
-        /// Value.
+        /// Submitted value.
         value: &'a [u8],
     },
 }
 
-/// Result of decoding some bytes.
+/// Result of decoding a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
-    /// A message and its length.
+    /// A message, and the number of bytes it occupies.
     Message(Message<'a>, usize),
-    /// An incomplete message.
+    /// The message is incomplete.
     NeedMore,
-    /// Not a message of LibPaxos3, or its value is too large.
+    /// The bytes are not a message of LibPaxos3, or the value is too large.
     Malformed,
 }
 
@@ -136,7 +136,7 @@ impl<'a> Items<'a> {
         Ok(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// Reads a signed number, which must not be negative.
+    /// Reads a signed number of `count` bytes. Fails if it is negative.
     fn not_negative(&mut self, count: usize) -> Result<u64, Stop> {
         let number = self.big_endian(count)?;
         match number >> (8 * count - 1) {
@@ -145,7 +145,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Reads the header of an array; returns the number of items.
+    /// Reads the header of an array and returns the number of items.
     fn array(&mut self) -> Result<u64, Stop> {
         match self.byte()? {
             small @ 0x90..=0x9f => Ok(u64::from(small & 0x0f)),
@@ -172,7 +172,7 @@ impl<'a> Items<'a> {
         u32::try_from(number).map_err(|_| Stop::Malformed)
     }
 
-    /// Reads a value. Its length is checked before more bytes are requested.
+    /// Reads a value. Checks the length before more bytes are requested.
     fn value(&mut self) -> Result<&'a [u8], Stop> {
         let length = match self.byte()? {
             small @ 0xa0..=0xbf => u64::from(small & 0x1f),
@@ -189,11 +189,11 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Maximum size of a message without its value.
+/// Maximum size in bytes of a message without its value.
 pub const OVERHEAD: usize = 64;
 
 impl<'a> Message<'a> {
-    /// Decodes the message at the beginning of the bytes.
+    /// Decodes the message at the start of the bytes.
     pub fn decode(bytes: &'a [u8], value_bytes_max: usize) -> Found<'a> {
         let mut items = Items { all: bytes, at: 0, value_bytes_max };
         match Self::read(&mut items) {
@@ -253,7 +253,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Appends the encoded message.
+    /// Appends the encoded message to `to`.
     pub fn encode(&self, to: &mut Vec<u8>) {
         let (kind, numbers, value): (u8, &[u32], Option<&[u8]>) = match *self {
             Self::Prepare { iid, ballot } => (0, &[iid, ballot], None),
@@ -312,7 +312,8 @@ fn encode_value(value: &[u8], to: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Decodes bytes as given by the MessagePack specification, independently of this encoder.
+    /// Decodes bytes that were written according to the MessagePack specification, independently of
+    /// this encoder.
     #[test]
     fn messages_are_as_messagepack_says() {
         let cases: [(&[u8], Message<'_>); 6] = [
@@ -352,7 +353,7 @@ mod tests {
         for bytes in cases {
             assert_eq!(Message::decode(bytes, 100), Found::Malformed, "{bytes:?}");
         }
-        // Refused before the first byte of the value has arrived.
+        // The message is refused before the first byte of the value has arrived.
         assert_eq!(Message::decode(b"\x92\x08\xdb\xff\xff\xff\xff", 100), Found::Malformed);
         assert_eq!(Message::decode(b"\x92\x08\xda\x00\x65", 100), Found::Malformed);
         assert_eq!(Message::decode(b"\x92\x08\xda\x00\x64", 100), Found::NeedMore);

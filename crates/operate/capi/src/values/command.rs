@@ -12,33 +12,35 @@
 //! Numbers are little-endian. The limit travels with the values, so that every node applies the same
 //! one, whatever its own settings are.
 
-/// Overhead counted for each value, so that a flood of empty values is bounded too.
+/// Overhead in bytes that is counted for each value, so that the number of empty values is bounded
+/// too.
 pub const VALUE_OVERHEAD: u64 = 64;
-/// Size of a bundle's header, before the values.
+/// Size in bytes of a bundle's header, before the values.
 pub const BUNDLE_HEAD: usize = 10;
-/// Size of a value's length in a bundle.
+/// Size in bytes of the length before each value of a bundle.
 pub const LENGTH_BYTES: usize = 4;
 
 const APPEND: u8 = 1;
 const TRIM: u8 = 2;
 const BUNDLE: u8 = 3;
 
-/// Behaviour for a value that would exceed the limit.
+/// Behaviour if a value would exceed the limit of retained values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Refuse the value until slots are trimmed.
+    /// Refuses the value until slots are trimmed.
     #[default]
     Refuse,
-    /// Forget as many of the oldest values as needed, even if a reader still wants them.
+    /// Trims as many of the oldest values as needed, even if a reader still needs them.
     ForgetOldest,
 }
 
-/// The values of a bundle, at least one, each prefixed with its length. Checked on creation.
+/// Values of a bundle, at least one, each prefixed with its length. Checked on creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Values<'a>(&'a [u8]);
 
 impl<'a> Values<'a> {
-    /// Parses any bytes; returns `None` if they are not values, or one of them is too long.
+    /// Parses the values of a bundle. Returns `None` if the bytes are invalid or a value is too
+    /// long.
     pub fn parse(bytes: &'a [u8], value_bytes_max: usize) -> Option<Self> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -50,12 +52,12 @@ impl<'a> Values<'a> {
         (!bytes.is_empty()).then_some(Self(bytes))
     }
 
-    /// Returns the encoded values.
+    /// Returns the values in encoded form.
     pub const fn bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// Appends a value to a bundle.
+    /// Appends a value to an encoded bundle.
     pub fn push(value: &[u8], to: &mut Vec<u8>) {
         let length = u32::try_from(value.len()).expect("values are bounded");
         to.extend(length.to_le_bytes());
@@ -72,7 +74,7 @@ impl<'a> IntoIterator for Values<'a> {
     }
 }
 
-/// Iterator over values.
+/// Iterator over the values of a bundle.
 #[derive(Clone, Debug)]
 pub struct ValuesIter<'a>(&'a [u8]);
 
@@ -92,30 +94,30 @@ fn take_value<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(value)
 }
 
-/// A replicated command.
+/// Replicated command of the values service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// Append a value.
+    /// Appends a single value.
     Append {
-        /// Maximum bytes retained, including this value.
+        /// Maximum size in bytes of the retained values, including this one.
         held_max: u64,
-        /// Behaviour when full.
+        /// Behaviour if the value would exceed the limit.
         when_full: WhenFull,
-        /// The value, any bytes.
+        /// Contents of the value.
         value: &'a [u8],
     },
-    /// Forget all slots below this one.
+    /// Trims all slots below `below`.
     Trim {
         /// First slot to retain.
         below: u64,
     },
-    /// Append values in order, up to the first one that does not fit.
+    /// Appends values in order, up to the first one that does not fit.
     Bundle {
-        /// Maximum bytes retained, including each value.
+        /// Maximum size in bytes of the retained values, including those of the bundle.
         held_max: u64,
-        /// Behaviour when full.
+        /// Behaviour if a value would exceed the limit.
         when_full: WhenFull,
-        /// The values, any bytes.
+        /// Values to append.
         values: Values<'a>,
     },
 }
@@ -157,7 +159,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Decodes any bytes; returns `None` if they are not a command.
+    /// Decodes a command. Returns `None` if the bytes are not one.
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         match bytes.split_first()? {
             (&APPEND, rest) => {
@@ -169,7 +171,7 @@ impl<'a> Command<'a> {
                 Some(Self::Bundle {
                     held_max,
                     when_full,
-                    // The size of values was checked where they were submitted.
+                    // The size of values was checked when they were submitted.
                     values: Values::parse(values, usize::MAX)?,
                 })
             }
@@ -184,38 +186,38 @@ impl<'a> Command<'a> {
 pub enum Reply {
     /// The value was appended.
     Appended {
-        /// Slot of the value: from 1, without gaps.
+        /// Slot of the value. Slots start at 1 and have no gaps.
         slot: u64,
     },
-    /// All slots below `first` are forgotten.
+    /// All slots below `first` have been trimmed.
     Trimmed {
-        /// First retained slot, or the next one to be assigned.
+        /// First retained slot, or the next one to be assigned if there is none.
         first: u64,
     },
-    /// The value was refused: the limit of retained values is reached.
+    /// The value was refused because the retained values have reached their limit.
     Full {
         /// First retained slot.
         first: u64,
-        /// Bytes retained, including overhead.
+        /// Size of the retained values in bytes, including overhead.
         held: u64,
     },
-    /// The bytes were not a command.
+    /// The bytes are not a valid command.
     Malformed,
     /// The first `count` values of a bundle were appended, in consecutive slots.
     Bundled {
-        /// Slot of the first value; the next slot if none was appended.
+        /// Slot of the first value, or the next slot if no value was appended.
         slot: u64,
-        /// Number of appended values; there was no space for the others.
+        /// Number of values appended. There was no capacity for the remaining ones.
         count: u64,
         /// First retained slot.
         first: u64,
-        /// Bytes retained, including overhead.
+        /// Size of the retained values in bytes, including overhead.
         held: u64,
     },
 }
 
 impl Reply {
-    /// Appends the encoded reply.
+    /// Appends the encoded reply to `to`.
     pub fn encode(&self, to: &mut Vec<u8>) {
         let (kind, words) = match *self {
             Self::Appended { slot } => (0, [slot, 0]),
@@ -236,7 +238,7 @@ impl Reply {
         }
     }
 
-    /// Decodes any bytes; returns `None` if they are not a reply.
+    /// Decodes a reply. Returns `None` if the bytes are not one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         if *kind == 4 {
@@ -256,26 +258,26 @@ impl Reply {
     }
 }
 
-/// Range of the retained slots: the answer to the only query, which is empty.
+/// Range of the retained slots. This is the answer to the only query, which is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// First retained slot; `next` if there is none.
+    /// First retained slot, or `next` if there is none.
     pub first: u64,
     /// Next slot to be assigned.
     pub next: u64,
-    /// Bytes retained, including overhead.
+    /// Size of the retained values in bytes, including overhead.
     pub bytes: u64,
 }
 
 impl Held {
-    /// Appends the encoded answer.
+    /// Appends the encoded answer to `to`.
     pub fn encode(&self, to: &mut Vec<u8>) {
         for word in [self.first, self.next, self.bytes] {
             to.extend(word.to_le_bytes());
         }
     }
 
-    /// Decodes any bytes; returns `None` if they are not an answer.
+    /// Decodes an answer. Returns `None` if the bytes are not one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let words: [u8; 24] = bytes.try_into().ok()?;
         Some(Self { first: word(&words, 0)?, next: word(&words, 8)?, bytes: word(&words, 16)? })

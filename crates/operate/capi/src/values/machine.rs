@@ -1,5 +1,5 @@
-//! The values as a replica's service: in memory, rebuilt from a snapshot and the log after a
-//! restart.
+//! The values service of a replica. Its state is in memory and rebuilt from a snapshot and the log
+//! after a restart.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use quorate::{CommandId, Imaged, LoadError, MetaChange, Slot, StateMachine};
 
 use super::shared::Shared;
 
-/// Name of the service, as recorded in a node's folder.
+/// Name of the service, as recorded in the data folder of a node.
 pub const STORE: &str = "values";
 
-/// State machine of the values.
+/// State machine that replicates the values.
 #[derive(Debug)]
 pub struct Values(Arc<Shared>);
 
 impl Values {
-    /// Creates the service over `shared`, which must be empty.
+    /// Creates the service with `shared` as its state, which must be empty.
     pub fn new(shared: Arc<Shared>) -> Self {
         Self(shared)
     }

@@ -1,4 +1,4 @@
-//! The replicated log of values: commands, retained values, the state machine, and its readers.
+//! The replicated log of values: commands, retained values, the state machine and its readers.
 
 pub mod command;
 pub mod machine;

@@ -1,18 +1,18 @@
-//! The retained values: appended, trimmed, read, and written to a snapshot.
+//! The retained values: appending, trimming, reading and snapshots.
 //!
-//! Everything here follows from the sequence of commands, so it is equal on every node. A snapshot
-//! is its first item (format, first slot, next slot), then the values, each an item.
+//! The state depends only on the sequence of commands, so it is equal on every node. A snapshot
+//! consists of a first item (format, first slot, next slot) and an item for each value.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use super::command::{Command, Held, Reply, VALUE_OVERHEAD, Values, WhenFull};
 
-/// Version of a snapshot's items.
+/// Version of the format of a snapshot's items.
 const FORMAT: u8 = 1;
-/// Slot of the first value.
+/// Slot of the first value ever appended.
 pub const FIRST: u64 = 1;
 
-/// Values in their slots.
+/// Retained values and their slots.
 #[derive(Debug)]
 pub struct Retained {
     first: u64,
@@ -25,19 +25,19 @@ pub struct Retained {
 /// A snapshot in progress.
 #[derive(Debug)]
 struct Image {
-    /// The first item, until it is passed.
+    /// The first item, until it has been passed on.
     head: Option<Vec<u8>>,
-    /// Next slot to pass, and the end, exclusive.
+    /// Next slot to pass on.
     at: u64,
     end: u64,
-    /// Values from `at` on that were trimmed meanwhile.
+    /// Values from `at` on that were trimmed after the snapshot began.
     kept: VecDeque<Arc<[u8]>>,
 }
 
-/// A snapshot being loaded.
+/// A snapshot that is being loaded.
 #[derive(Debug, Default)]
 struct Loading {
-    /// First and next slot, once the first item has arrived.
+    /// First slot and next slot, once the first item has arrived.
     range: Option<(u64, u64)>,
     values: VecDeque<Arc<[u8]>>,
     bytes: u64,
@@ -46,11 +46,11 @@ struct Loading {
 /// Contents of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
-    /// A value.
+    /// The slot has this value.
     Value(Arc<[u8]>),
-    /// No value yet.
+    /// The slot has no value yet.
     Ahead,
-    /// Trimmed; the first retained slot, or the next one to be assigned.
+    /// The slot was trimmed. Contains the first retained slot, or the next one to be assigned.
     Forgotten(u64),
 }
 
@@ -77,7 +77,7 @@ impl Retained {
         Held { first: self.first, next: self.next(), bytes: self.bytes }
     }
 
-    /// Returns the contents of this slot; [`At::Ahead`] while a snapshot is being loaded.
+    /// Returns the contents of a slot. Returns [`At::Ahead`] while a snapshot is being loaded.
     pub fn at(&self, slot: u64) -> At {
         if self.loading.is_some() {
             return At::Ahead;
@@ -89,7 +89,7 @@ impl Retained {
         value.map_or(At::Ahead, |value| At::Value(Arc::clone(value)))
     }
 
-    /// Appends values from this slot on to `to`, at most `count` and about `bytes` bytes.
+    /// Appends values from `slot` on to `to`: at most `count` values and about `bytes` bytes.
     pub fn from(&self, slot: u64, count: usize, bytes: usize, to: &mut VecDeque<(u64, Arc<[u8]>)>) {
         let index = slot.checked_sub(self.first).map(usize::try_from);
         let Some(Ok(index)) = index else { return };
@@ -106,7 +106,7 @@ impl Retained {
         }
     }
 
-    /// Executes a command.
+    /// Executes an encoded command.
     pub fn execute(&mut self, command: &[u8]) -> Reply {
         match Command::decode(command) {
             Some(Command::Append { held_max, when_full, value }) => {
@@ -126,7 +126,7 @@ impl Retained {
         }
     }
 
-    /// Appends a value and returns its slot; `None` if it does not fit.
+    /// Appends a value and returns its slot, or `None` if the value does not fit.
     fn append(&mut self, held_max: u64, when_full: WhenFull, value: &[u8]) -> Option<u64> {
         let cost = cost(value);
         let fits = |held: u64| held.saturating_add(cost) <= held_max;
@@ -142,8 +142,8 @@ impl Retained {
         Some(slot)
     }
 
-    /// Appends values up to the first one that does not fit, so that the refused values are the end
-    /// of the bundle, and its order is preserved.
+    /// Appends values up to the first one that does not fit. Refused values are thus always at the
+    /// end of a bundle, which preserves the order.
     fn append_all(&mut self, held_max: u64, when_full: WhenFull, values: Values<'_>) -> Reply {
         let slot = self.next();
         for value in values {
@@ -154,7 +154,7 @@ impl Retained {
         Reply::Bundled { slot, count: self.next() - slot, first: self.first, held: self.bytes }
     }
 
-    /// Forgets the first value; returns `false` if there is none.
+    /// Trims the first value. Returns `false` if there is none.
     fn forget_first(&mut self) -> bool {
         let Some(value) = self.values.pop_front() else {
             return false;
@@ -169,8 +169,9 @@ impl Retained {
         true
     }
 
-    /// Begins a snapshot of the current values. It retains values that are trimmed meanwhile, whose
-    /// size was bounded before. Returns `false` while a snapshot is being loaded.
+    /// Begins a snapshot of the current values. The snapshot retains values that are trimmed before
+    /// it ends; they were counted towards the limit before. Returns `false` while a snapshot is
+    /// being loaded.
     pub fn begin_image(&mut self) -> bool {
         if self.loading.is_some() {
             return false;
@@ -187,8 +188,8 @@ impl Retained {
         true
     }
 
-    /// Passes about `bytes` of the snapshot. Returns whether more is left; `None` if there is no
-    /// snapshot in progress.
+    /// Passes about `bytes` bytes of the snapshot to `each`. Returns whether any items are left, or
+    /// `None` if no snapshot is in progress.
     pub fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Option<bool> {
         let image = self.image.as_mut()?;
         let mut passed = 0;
@@ -217,12 +218,12 @@ impl Retained {
         self.image = None;
     }
 
-    /// Discards the state and begins to load another one.
+    /// Discards the state and begins to load a snapshot.
     pub fn begin_load(&mut self) {
         *self = Self { loading: Some(Loading::default()), ..Self::default() };
     }
 
-    /// Loads an item; returns `None` if no load is in progress.
+    /// Loads an item. Returns `None` if no load is in progress.
     pub fn load(&mut self, item: &[u8]) -> Option<Result<(), Malformed>> {
         let loading = self.loading.as_mut()?;
         let loaded = loading.item(item);
@@ -232,7 +233,7 @@ impl Retained {
         Some(loaded)
     }
 
-    /// Finishes a load; returns `None` if none is in progress.
+    /// Finishes the load. Returns `None` if no load is in progress.
     pub fn finish_load(&mut self) -> Option<Result<(), Malformed>> {
         let loading = self.loading.take()?;
         let (first, next) = loading.range.unwrap_or((FIRST, FIRST));
@@ -262,7 +263,7 @@ impl Loading {
     }
 }
 
-/// Parses the first item: first and next slot.
+/// Parses the first item into the first slot and the next slot.
 fn head(item: &[u8]) -> Option<(u64, u64)> {
     let (format, rest) = item.split_first()?;
     let (first, rest) = rest.split_first_chunk()?;
@@ -350,12 +351,12 @@ mod tests {
         let much = put(MUCH, WhenFull::Refuse);
         let all = held - VALUE_OVERHEAD - 10 + 4 * VALUE_OVERHEAD + 220;
         assert_eq!(much, bundled(3, 4, 1, all));
-        // The oldest values are forgotten, those of the same bundle included.
+        // The oldest values are trimmed, including those of the same bundle.
         let one = 200 + VALUE_OVERHEAD;
         let two = 10 + 2 * VALUE_OVERHEAD;
         assert_eq!(put(one, WhenFull::ForgetOldest), bundled(7, 4, 9, two));
         assert_eq!(log.at(10), value(b""));
-        // A value that can never fit does not cause others to be forgotten.
+        // A value that can never fit does not cause other values to be trimmed.
         let least = 10 + VALUE_OVERHEAD;
         let values = Values::parse(&bytes, 200).unwrap();
         let reply = log.execute(

@@ -1,4 +1,4 @@
-//! The log of values, shared between the node's thread, which applies commands, and the threads
+//! The log of values, shared by the thread of the node, which applies commands, and the threads
 //! that read.
 
 use std::sync::{
@@ -17,22 +17,22 @@ use crate::{
     source::{self, Cursor, Read},
 };
 
-/// Maximum number of values, and approximate bytes, read at a time, so that readers do not delay
-/// appends.
+/// Maximum number of values, and approximate number of bytes, per read, so that readers do not
+/// delay appends.
 const SOME_VALUES: usize = 256;
 const SOME_BYTES: usize = 256 << 10;
 
-/// Retained values, and the listeners for new ones.
+/// Retained values, and the bells that ring for new ones.
 #[derive(Debug)]
 pub struct Shared {
     values: Mutex<Retained>,
     listeners: Mutex<Vec<Weak<Bell>>>,
-    /// Applied position in the node's log.
+    /// Applied position in the log of the node.
     applied_to: AtomicU64,
-    /// Position in the node's log before which nothing is read: the decided one at the start.
-    /// Values seen during the replay may have been trimmed long ago.
+    /// Decided position in the log of the node when it started. Reading starts once this is
+    /// applied, because values seen during the replay may have been trimmed long ago.
     read_from: AtomicU64,
-    /// Slot after the last value that the node knew when it started.
+    /// First slot after the values that the node knew when it started.
     known_to: AtomicU64,
     /// The node has stopped.
     ended: AtomicBool,
@@ -52,24 +52,24 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Locks and returns the values.
+    /// Locks the values and returns them.
     pub fn values(&self) -> MutexGuard<'_, Retained> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Allows reading once everything below this position of the node's log is applied.
+    /// Allows reading once everything below `slot` in the log of the node has been applied.
     pub fn read_from(&self, slot: u64) {
         self.read_from.store(slot, Ordering::Release);
         self.ring();
     }
 
-    /// Returns whether everything decided before the start is applied again.
+    /// Returns whether everything that was decided before the start has been applied again.
     pub fn is_replayed(&self) -> bool {
         self.applied_to.load(Ordering::Acquire) >= self.read_from.load(Ordering::Acquire)
     }
 
-    /// Returns the first position to read. [`Cursor::End`] is resolved to its slot, if that is
-    /// known.
+    /// Returns the position at which to start reading. [`Cursor::End`] is resolved to a slot if the
+    /// end is known.
     pub fn seek(&self, cursor: Cursor) -> Cursor {
         if cursor == Cursor::End && self.is_replayed() {
             return Cursor::At(self.held().next);
@@ -77,8 +77,8 @@ impl Shared {
         cursor
     }
 
-    /// Reads at the cursor. An end requested during the replay means the end of the replay: it is
-    /// resolved to its slot once that is known.
+    /// Reads at the cursor. During the replay, [`Cursor::End`] stands for the end of the replay and
+    /// is resolved to a slot once that is known.
     pub fn read(&self, cursor: &mut Cursor) -> Read {
         if !self.is_replayed() {
             return Read::Ahead;
@@ -100,7 +100,7 @@ impl Shared {
         }
     }
 
-    /// Appends some values in consecutive slots to `to`; returns the reason if there are none.
+    /// Appends some values in consecutive slots to `to`. Returns a reason if there are none.
     pub fn read_some(&self, cursor: &mut Cursor, to: &mut source::Values) -> Option<Read> {
         match self.read(cursor) {
             Read::Value(slot, value) => {
@@ -117,17 +117,17 @@ impl Shared {
         self.values().held()
     }
 
-    /// Rings this bell for new values as long as it exists.
+    /// Makes `bell` ring for new values, as long as the bell exists.
     pub fn listen(&self, bell: &Arc<Bell>) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(Arc::downgrade(bell));
     }
 
-    /// Sets the applied position of the node's log.
+    /// Sets the applied position in the log of the node.
     pub fn applied(&self, to: u64) {
-        // Values applied together past that position may belong to a reader that started at the
-        // end.
+        // Values that were applied together, beyond that position, may belong to a reader that
+        // started at the end.
         if to <= self.read_from.load(Ordering::Acquire) {
             self.known_to.store(self.held().next, Ordering::Release);
         }
@@ -135,7 +135,7 @@ impl Shared {
         self.ring();
     }
 
-    /// Marks the node as stopped: no new values will follow.
+    /// Marks the node as stopped, so that readers learn that no new values will follow.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.ring();

@@ -1,4 +1,4 @@
-//! The headers declare exactly what the library exports, with its codes and options.
+//! The headers declare exactly the functions that the library exports, with its codes and options.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -20,7 +20,7 @@ fn declarations(header: &str) -> String {
     })
 }
 
-/// Returns the functions declared in a header: names and numbers of arguments.
+/// Returns the functions that a header declares, with their numbers of arguments.
 fn declared(header: &str) -> BTreeSet<(String, usize)> {
     let text = declarations(header);
     let mut found = BTreeSet::new();
@@ -86,7 +86,7 @@ fn the_codes_are_equal() {
     assert_eq!(codes, ours);
 }
 
-/// The options listed in the header are those of the code.
+/// The options listed in the header are those in the code.
 #[test]
 fn the_options_are_listed() {
     let header = file("include/quorate.h");
@@ -105,7 +105,7 @@ fn the_options_are_listed() {
         .map(|(name, _)| name)
         .filter(|name| {
             let unknown = Options::default().set(name, "\u{1}").err();
-            // The error for an unknown option differs from that for an invalid value.
+            // The error for an unknown option differs from the error for an invalid value.
             unknown.is_none_or(|failed| !failed.detail.contains("there is no option"))
         })
         .collect();

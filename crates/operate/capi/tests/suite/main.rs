@@ -1,4 +1,4 @@
-//! Integration tests of `quorate-capi`: one program with a module per subject.
+//! Integration tests of `quorate-capi`, one program with a module per subject.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

@@ -1,12 +1,13 @@
-//! Random choices of Redis commands, determined by a seed in the command: the same on every node.
+//! Random choices of Redis commands. The seed is in the command, so all nodes make the same
+//! choices.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use super::rows::{View, each_placed};
 use crate::{op::REPLY_BYTES_MAX, store::Position};
 
-/// Random numbers from a seed (splitmix64). They are part of the meaning of logged commands and
-/// must never change.
+/// Random number generator (splitmix64). Replaying logged commands depends on the numbers it draws,
+/// so they must never change.
 pub(super) struct Draws(u64);
 
 impl Draws {
@@ -34,19 +35,19 @@ impl Draws {
     }
 }
 
-/// A member and its value.
+/// A drawn member and its value.
 pub(super) type Drawn = (Vec<u8>, Vec<u8>);
 
-/// Up to this many members, all are equally likely. In a larger collection a position is drawn, and
-/// then one of the members that follow: gaps between positions favour some members, and with many
-/// members this evens out.
+/// Number of members up to which all are equally likely. In a larger collection a position is
+/// drawn, and then one of the members that follow. Gaps between positions favour some members, but
+/// this evens out over many members.
 const EVEN: u64 = 1024;
-/// Number of members after the drawn position to choose from.
+/// Number of members after the drawn position from which one is chosen.
 const NEIGHBOURS: usize = 64;
-/// Up to this many members, several are drawn by a walk over all of them.
+/// Number of members up to which several are drawn by a walk over the whole collection.
 const LISTED: u64 = 4096;
 
-/// Draws one member; `None` from an empty collection.
+/// Draws one member, or `None` if the collection is empty.
 pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<Drawn> {
     if view.count() <= EVEN {
         let mut left = draws.below(view.count().max(1));
@@ -78,7 +79,7 @@ pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<D
     found
 }
 
-/// Draws `most` different members, or all if there are fewer.
+/// Draws `most` different members, or returns all if the collection has fewer.
 pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Draws) -> Vec<Drawn> {
     let most = most.min(view.count());
     if walks(view, most) {
@@ -98,7 +99,7 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
         return drawn;
     }
     let (mut seen, mut drawn) = (BTreeSet::new(), Vec::new());
-    // Nearly every draw is a new member, but this is not guaranteed.
+    // A draw nearly always finds a new member, but this is not guaranteed.
     for _ in 0..most.saturating_mul(16) {
         if drawn.len() as u64 >= most {
             break;
@@ -112,8 +113,8 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
     drawn
 }
 
-/// Draws `times` members with replacement, with their values if requested. Stops at the limit of a
-/// reply.
+/// Draws `times` members with replacement, with their values if requested. Stops when the reply
+/// reaches its size limit.
 pub(super) fn repeatedly(
     view: &View<'_>,
     prefix: &[u8],
@@ -166,7 +167,7 @@ pub(super) fn repeatedly(
     drawn
 }
 
-/// Returns whether a walk over all members is cheaper than this many draws by position.
+/// Returns whether walking over all members is cheaper than drawing `draws` members by position.
 fn walks(view: &View<'_>, draws: u64) -> bool {
     view.count() <= LISTED || draws.saturating_mul(NEIGHBOURS as u64) >= view.count()
 }
@@ -175,7 +176,7 @@ fn walks(view: &View<'_>, draws: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// Random numbers never change: logged commands were executed with them.
+    /// The generator's numbers never change, because logged commands were executed with them.
     #[test]
     fn draws_stay_as_they_are() {
         let mut draws = Draws::of(7);

@@ -1,5 +1,5 @@
-//! Messages to subscribers. PUBLISH and SPUBLISH are logged commands without changes, so every node
-//! executes them at the same position and notifies its own subscribers ([`crate::front`]).
+//! Messages to subscribers. PUBLISH and SPUBLISH are logged commands that change no data. Every
+//! node executes them at the same position and notifies its own subscribers ([`crate::front`]).
 
 use crate::{
     command::{Doc, Local, Refusal, Request, Spec, SubscriptionKind},
@@ -10,7 +10,7 @@ use crate::{
     resp::reply::Reply,
 };
 
-/// Commands and operations for messages.
+/// Commands and operations that publish messages.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -135,8 +135,8 @@ fn encode_spublish(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// Publishes a message. The reply is the same on all nodes, since no node knows the number of
-/// receivers on the others.
+/// Executes PUBLISH. All nodes give the same reply, since no node knows how many subscribers the
+/// other nodes have.
 pub(super) fn publish(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -145,8 +145,7 @@ pub(super) fn publish(
     post(notice::CHANNEL, from, state, reply)
 }
 
-/// Publishes a message on a shard channel. Shards do not exist: these channels are a second
-/// namespace.
+/// Executes SPUBLISH. There are no shards, so shard channels are merely a second namespace.
 pub(super) fn publish_shard(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -168,7 +167,7 @@ fn post(
     Ok(())
 }
 
-/// Adds a notice of a message for the subscribers on this node.
+/// Queues the notice of a message for the subscribers on this node.
 pub(super) fn tell(state: &mut WriteContext<'_>, message: Option<(&[u8], &[u8])>) {
     if let Some((channel, message)) = message {
         leave(state, notice::CHANNEL, channel, message);

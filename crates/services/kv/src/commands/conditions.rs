@@ -1,5 +1,6 @@
-//! Compare and set, compare and delete: conditions of SET, DELEX and DELIFEQ, and DIGEST for values
-//! too long to be sent for comparison. As in Redis 8.4 and Valkey 9.
+//! Compare-and-set and compare-and-delete: the conditions of SET, DELEX and DELIFEQ, and DIGEST,
+//! which replaces values too long to be sent for a comparison. Compatible with Redis 8.4 and Valkey
+//! 9.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -12,7 +13,7 @@ use crate::{
     resp::reply::Reply,
 };
 
-/// Commands and operations with conditions.
+/// Commands and operations with conditions on the current value.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[Operation::read(Op::ValueDigest, digest), Operation::write(Op::DelIf, del_if)],
@@ -60,21 +61,21 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Condition on the current value.
+/// Condition on the current value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition<'a> {
-    /// The value equals this one.
+    /// The key has exactly this value.
     Equal(&'a [u8]),
-    /// The value differs from this one, or is absent.
+    /// The key has a different value or is absent.
     Different(&'a [u8]),
-    /// The value has this digest.
+    /// The value of the key has this digest.
     DigestEqual(u64),
-    /// The value has another digest, or is absent.
+    /// The value of the key has a different digest, or the key is absent.
     DigestDifferent(u64),
 }
 
 impl<'a> Condition<'a> {
-    /// Parses an option and its argument; returns `None` for any other option.
+    /// Parses an option and its argument. Returns `None` if the option is not a condition.
     pub(super) fn parse(option: &[u8], argument: &'a [u8]) -> Result<Option<Self>, Refusal> {
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         let digest = || parse_digest(argument).ok_or(NOT_A_DIGEST);
@@ -87,7 +88,6 @@ impl<'a> Condition<'a> {
         }))
     }
 
-    /// Encodes the condition.
     pub(super) fn encode(self, out: &mut Encoder<'_>) {
         match self {
             Self::Equal(value) => out.byte(0).bytes(value),
@@ -97,7 +97,6 @@ impl<'a> Condition<'a> {
         };
     }
 
-    /// Decodes a condition.
     pub(super) fn decode(from: &mut Decoder<'a>) -> Result<Self, Malformed> {
         match from.byte()? {
             0 => Ok(Self::Equal(from.bytes()?)),
@@ -108,7 +107,7 @@ impl<'a> Condition<'a> {
         }
     }
 
-    /// Returns whether the condition holds for a value, or for an absent one.
+    /// Returns whether the condition holds for a value; `None` stands for an absent key.
     pub(super) fn holds(self, value: Option<&[u8]>) -> bool {
         match self {
             Self::Equal(wanted) => value == Some(wanted),

@@ -91,7 +91,6 @@ pub(super) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 pub(super) const NOT_FINITE: &str = "ERR value is NaN or Infinity";
 pub(super) const TOO_LARGE_SUM: &str = "ERR increment would produce NaN or Infinity";
 
-/// Returns whether the text is infinity or NaN.
 pub(super) fn is_not_finite(text: &[u8]) -> bool {
     let text = text.strip_prefix(b"+").unwrap_or(text);
     let text = text.strip_prefix(b"-").unwrap_or(text);
@@ -191,18 +190,19 @@ pub(super) fn incr_by_float(
 
 /// A decimal fraction in units of 10^-17.
 ///
-/// Binary floating point would do if every machine and library rounded and printed alike; sums of
-/// decimal fractions are exact, and 0.1 + 0.2 is 0.3. Redis also prints 17 digits after the point.
+/// Binary floating point would give the same results everywhere only if all machines and libraries
+/// rounded and printed alike. Sums of decimal fractions are exact: 0.1 + 0.2 is 0.3. Redis also
+/// prints 17 digits after the point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decimal(i128);
 
 impl Decimal {
     pub(super) const ZERO: Self = Self(0);
-    /// Digits after the point; further digits are rounded, halves away from zero.
+    /// Number of digits after the point. Further digits are rounded, halves away from zero.
     const SCALE: i32 = 17;
     /// Maximum magnitude: 10^20.
     const MAX: i128 = 10i128.pow(20 + Self::SCALE.unsigned_abs());
-    /// Maximum length of a text to parse.
+    /// Maximum length of a text that can be parsed.
     const TEXT_BYTES_MAX: usize = 64;
 
     pub(super) fn plus(self, other: Self) -> Option<Self> {
@@ -230,7 +230,7 @@ impl Decimal {
         (units <= Self::MAX).then_some(Self(if negative { -units } else { units }))
     }
 
-    /// Returns `digits` × 10^`shift`, rounded. Never handles more than 38 digits.
+    /// Returns `digits` × 10^`shift`, rounded to the scale. Handles at most 38 digits.
     fn scaled(digits: &str, shift: i32) -> Option<i128> {
         if digits.is_empty() {
             return Some(0);
@@ -250,7 +250,7 @@ impl Decimal {
 }
 
 impl std::fmt::Display for Decimal {
-    /// Writes the shortest text of the number.
+    /// Writes the shortest decimal text that represents the number.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let unit = 10u128.pow(Self::SCALE.unsigned_abs());
         let (whole, fraction) = (self.0.unsigned_abs() / unit, self.0.unsigned_abs() % unit);

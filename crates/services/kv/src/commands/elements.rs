@@ -1,5 +1,4 @@
-//! Operations shared by several types of collections: counting, scanning, drawing and removing
-//! elements.
+//! Operations shared by the collection types: counting, scanning, drawing and removing elements.
 
 use std::ops::ControlFlow;
 
@@ -21,27 +20,26 @@ use crate::{
     store::{Position, collection::Kind},
 };
 
-/// Operations shared by collections; no commands.
+/// Operations shared by the collection types. This family has no commands.
 pub(super) const FAMILY: Family = Family {
     commands: &[],
     operations: &[Operation::read(Op::Count, count), Operation::read(Op::ScanRows, scan)],
 };
 
-/// Maximum number of elements that one HSCAN, SSCAN or ZSCAN examines, whatever COUNT says.
+/// Maximum number of elements that one HSCAN, SSCAN or ZSCAN examines, regardless of COUNT.
 const SCAN_COUNT_MAX: u64 = 10_000;
-/// Size at which a page is full.
+/// Size in bytes at which a page of a scan is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 
-/// Size of the shortest string in a reply.
+/// Length of the shortest bulk string in a reply.
 const ITEM_BYTES: usize = b"$0\r\n\r\n".len();
 
-/// Error for a number out of range.
 const OUT_OF_RANGE: &str = "ERR value is out of range";
-/// Error for a number that Redis cannot negate.
+/// Error for a count that Redis cannot negate.
 pub(super) const OUT_OF_LONG: &str =
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 
-/// Returns the prefix of the names of this type's members, which are ordered by position.
+/// Returns the prefix of the row names of this type's elements, which are ordered by position.
 pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     match kind {
         Kind::Zset => MEMBER,
@@ -49,7 +47,7 @@ pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     }
 }
 
-/// Encodes the arguments from an index on, as a list.
+/// Encodes the arguments from index `from` on as a list.
 pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
     let rest = r.arguments.from(from);
     out.length(rest.len());
@@ -58,7 +56,7 @@ pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
     }
 }
 
-/// Encodes fields or members from an index on, as a list.
+/// Encodes the fields or members from an argument on as a list.
 pub(super) fn write_fields(
     r: &Request<'_>,
     from: usize,
@@ -135,8 +133,8 @@ pub(super) fn write_scan(
     Ok(())
 }
 
-/// Returns a page in the order of positions, as SCAN does for keys: an element present during the
-/// whole scan is returned exactly once.
+/// Returns a page of elements in the order of positions, as SCAN does for keys. An element that
+/// exists throughout the scan is returned exactly once.
 fn scan(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -167,7 +165,7 @@ fn scan(
             }
             (looked_at, last) = (looked_at + 1, position);
             names += member.len();
-            // An expired element counts too: a page takes bounded time.
+            // Expired elements count towards the page, so that its time is bounded.
             if pattern.matches(member) && !(view.has_ended() && view.is_over(name)) {
                 page.next().bulk(member);
                 match kind {
@@ -190,7 +188,7 @@ fn scan(
 /// Arguments of HRANDFIELD, SRANDMEMBER and ZRANDMEMBER.
 #[derive(Clone, Copy)]
 pub(super) struct Random {
-    /// Number of elements; `None`: one element, and no array.
+    /// Number of elements to draw; `None` requests a single element instead of an array.
     count: Option<i64>,
     values: bool,
     seed: u64,
@@ -242,7 +240,7 @@ impl Random {
     }
 }
 
-/// Replies with drawn elements; `write` writes the value of one.
+/// Replies with drawn elements; `write` writes the value of an element.
 pub(super) fn random(
     view: &View<'_>,
     prefix: &[u8],
@@ -287,7 +285,7 @@ pub(super) fn random(
     write_drawn(&items, wanted, reply);
 }
 
-/// Returns whether this many elements of average size exceed the limit of a reply.
+/// Returns whether a reply with `elements` elements of average size would exceed its limit.
 pub(super) fn would_be_too_large(view: &View<'_>, elements: u64) -> bool {
     let elements = u128::from(elements.min(view.count()));
     let each = u128::from(view.header.bytes) / u128::from(view.header.count.max(1));
@@ -301,7 +299,8 @@ fn write_drawn(items: &Items, wanted: Random, reply: &mut Reply<'_>) {
     });
 }
 
-/// Like `random`, for a collection with at most one element and without rows.
+/// Replies with drawn elements, as [`random`] does, for a value with at most one element and no
+/// rows.
 pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: &mut Reply<'_>) {
     let Some(count) = wanted.count else {
         reply.optional(one.map(|(member, _)| member));
@@ -337,7 +336,7 @@ pub(super) fn remove(
         for member in members {
             removed += usize::from(change.remove(&placed(b"", member)));
         }
-        // A removal without effect does not change the version, so that watchers of the key are not
+        // A removal without effect keeps the version, so that watchers of the key are not
         // disturbed.
         if removed > 0 {
             match kind {
@@ -350,8 +349,8 @@ pub(super) fn remove(
     reply.count(removed);
 }
 
-/// Resolves the indexes `start` to `stop`, both inclusive, negative ones counted from the end.
-/// Returns the first index and the one after the last; `None` if the range is empty.
+/// Resolves the indexes `start` to `stop`, both inclusive; negative indexes count from the end.
+/// Returns the half-open range of indexes, or `None` if it is empty.
 pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     let length = i64::try_from(count).unwrap_or(i64::MAX);
     let place = |at: i64| {
@@ -365,8 +364,8 @@ pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     Some((unsigned(start), unsigned(stop) + 1))
 }
 
-/// Parses `numkeys key …` from an argument on; returns the keys and the index of the argument after
-/// them.
+/// Parses `numkeys key …` from an argument on. Returns the keys and the index of the first argument
+/// after them.
 pub(super) fn keys<'a>(
     r: &Request<'a>,
     from: usize,
@@ -382,8 +381,8 @@ pub(super) fn keys<'a>(
     Ok((keys.collect::<Result<_, Refusal>>()?, behind))
 }
 
-/// Parses `numkeys key … [LIMIT n]` of SINTERCARD and ZINTERCARD; returns the keys and the limit, 0
-/// if there is none.
+/// Parses the arguments `numkeys key … [LIMIT n]` of SINTERCARD or ZINTERCARD. Returns the keys and
+/// the limit, or 0 if there is no limit.
 pub(super) fn card<'a>(r: &Request<'a>) -> Result<(Vec<&'a [u8]>, u64), Refusal> {
     let count = parse_integer(r.at(0)).filter(|&count| count > 0);
     let count = count.ok_or("ERR numkeys should be greater than 0")?;
@@ -403,7 +402,7 @@ pub(super) fn card<'a>(r: &Request<'a>) -> Result<(Vec<&'a [u8]>, u64), Refusal>
     Ok((keys, limit))
 }
 
-/// Parses `[COUNT n]` at the end of LMPOP and ZMPOP.
+/// Parses the optional `[COUNT n]` at the end of LMPOP or ZMPOP.
 pub(super) fn pop_count(r: &Request<'_>, at: usize) -> Result<u64, Refusal> {
     match r.arguments.len().saturating_sub(at) {
         0 => Ok(1),

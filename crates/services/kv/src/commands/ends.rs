@@ -1,9 +1,9 @@
-//! Deadlines of fields: their rows within a hash, and the removal of expired fields.
+//! Deadlines of fields: how a hash stores them, and the removal of expired fields.
 //!
-//! A field's deadline has two rows, one by field and one by time. Both precede the rows of fields:
-//! those begin with a position, and no position is 0. A field whose deadline is not above the
-//! group's time does not exist ([time-2]), but is stored until a command overwrites it or
-//! [`remove_ended`] reaches it, which is invisible to clients.
+//! A field's deadline has two rows, one by field and one by time. Both sort before the rows of
+//! fields, which begin with a position, and no position is 0. A field whose deadline is not later
+//! than the group's time does not exist ([time-2]). It remains stored until a command overwrites it
+//! or [`remove_ended`] removes it, which clients cannot observe.
 
 use std::ops::ControlFlow;
 
@@ -16,11 +16,11 @@ use crate::{
     },
 };
 
-/// Prefix of rows with a field's deadline; the name of the field's row follows.
+/// Prefix of the rows that hold a field's deadline. The name of the field's row follows.
 const BY_FIELD: [u8; 7] = [0, 0, 0, 0, 0, 0, 0];
-/// Prefix of rows in the order of deadlines; the deadline and the name of the field's row follow.
+/// Prefix of the rows in order of deadline. The deadline and the name of the field's row follow.
 const BY_TIME: [u8; 7] = [0, 0, 0, 0, 0, 0, 1];
-/// Upper bound of all rows of deadlines.
+/// Exclusive upper bound of all deadline rows.
 const BEHIND: [u8; 7] = [0, 0, 0, 0, 0, 0, 2];
 
 pub(super) fn by_field(name: &[u8]) -> Vec<u8> {
@@ -31,8 +31,9 @@ pub(super) fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
     [&BY_TIME[..], &deadline.to_be_bytes(), name].concat()
 }
 
-/// Parses the deadline and the name of the field's row. A name that is too short, which this code
-/// never writes, is parsed as it sorts.
+/// Splits the name of a row in order of deadline into the deadline and the name of the field's row.
+/// This code never writes a name that is too short; if one occurs, missing bytes are read as zeros,
+/// which is how the name sorts.
 fn parse(by_time: &[u8]) -> (u64, &[u8]) {
     let rest = by_time.get(BY_TIME.len()..).unwrap_or_default();
     let (deadline, name) = rest.split_at(rest.len().min(8));
@@ -42,7 +43,7 @@ fn parse(by_time: &[u8]) -> (u64, &[u8]) {
 }
 
 impl<'s> View<'s> {
-    /// Returns the row of an element, if the element exists.
+    /// Returns the row of an element, or `None` if the element is absent or has expired.
     pub(super) fn row(&self, name: &[u8]) -> Option<Bytes<'s>> {
         if self.has_ended() && self.is_over(name) {
             return None;
@@ -50,7 +51,7 @@ impl<'s> View<'s> {
         self.stored_row(name)
     }
 
-    /// Returns the number of existing elements.
+    /// Returns the number of elements, without expired ones.
     pub(super) fn count(&self) -> u64 {
         self.header.count.saturating_sub(self.ended())
     }
@@ -66,7 +67,7 @@ impl<'s> View<'s> {
         timed.is_some_and(|timed| timed.next <= self.store.time())
     }
 
-    /// Returns the deadline of a field, by the name of its row.
+    /// Returns the deadline of a field, given the name of its row.
     pub(super) fn deadline_of(&self, name: &[u8]) -> Option<u64> {
         if !self.is_timed() {
             return None;
@@ -75,13 +76,13 @@ impl<'s> View<'s> {
         Some(u64::from_le_bytes(*row.first_chunk()?))
     }
 
-    /// [time-2] Returns whether a stored field has expired, by the name of its row.
+    /// [time-2] Returns whether a stored field has expired, given the name of its row.
     pub(super) fn is_over(&self, name: &[u8]) -> bool {
         let deadline = self.deadline_of(name);
         deadline.is_some_and(|deadline| deadline <= self.store.time())
     }
 
-    /// Visits the expired fields, the earliest deadline first: their rows in the order of time.
+    /// Visits the deadline rows of expired fields, earliest deadline first.
     fn each_ended(&self, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
         let Some(timed) = self.header.timed.filter(|_| self.has_ended()) else {
             return;
@@ -95,7 +96,8 @@ impl<'s> View<'s> {
         self.rows(span, &mut |name, _| visit(name));
     }
 
-    /// Returns the number of expired fields that are still stored. Slow when there are many.
+    /// Returns the number of expired fields that are still stored. Takes time proportional to that
+    /// number.
     pub(super) fn ended(&self) -> u64 {
         let mut ended = 0;
         self.each_ended(&mut |_| {
@@ -105,7 +107,7 @@ impl<'s> View<'s> {
         ended
     }
 
-    /// Returns the first deadline from `from` on, or the last one if `back`.
+    /// Returns the earliest deadline from `from` on, or the latest deadline of all if `back`.
     fn outermost(&self, from: u64, back: bool) -> Option<u64> {
         let from = by_time(from, b"");
         let span = Span { from: &from, to: Some(&BEHIND), back };
@@ -118,8 +120,8 @@ impl<'s> View<'s> {
     }
 }
 
-/// Returns the header of a collection after a change, and its deadline; `own` is the key's own
-/// deadline.
+/// Updates the header after a change to the fields' deadlines. Returns it with the deadline of the
+/// whole key; `own` is the deadline set on the key itself.
 pub(super) fn settled(
     store: &dyn Store,
     header: Header,
@@ -134,7 +136,7 @@ pub(super) fn settled(
         Some(next) => Timed { next, ..timed },
         None => Timed { fields: 0, next: 0, ..timed },
     };
-    // If every field has a deadline, the hash expires with the last one.
+    // If every field has a deadline, the hash expires with its last field.
     let all = timed.fields > 0 && timed.fields >= header.count;
     let last = all.then(|| view.outermost(timed.next, true)).flatten();
     let end = [own, last].into_iter().flatten().min();
@@ -144,8 +146,9 @@ pub(super) fn settled(
     (Header { timed, ..header }, end)
 }
 
-/// Removes up to `most` expired fields, starting with the hash with the earliest deadline; returns
-/// their number. The choice depends only on the stored data and the group's time.
+/// Removes up to `most` expired fields, starting with the hash that has the earliest deadline, and
+/// returns the number of fields removed. The choice depends only on the stored data and the group's
+/// time.
 pub(super) fn remove_ended(state: &mut WriteContext<'_>, most: usize) -> usize {
     let mut hashes: Vec<Box<[u8]>> = Vec::new();
     if most > 0 {
@@ -169,7 +172,8 @@ pub(super) fn remove_ended(state: &mut WriteContext<'_>, most: usize) -> usize {
     removed
 }
 
-/// Removes expired fields of one hash. Its version does not change: the removal is not visible.
+/// Removes up to `most` expired fields of one hash and returns the number removed. The version of
+/// the hash does not change because clients cannot observe the removal.
 fn remove_ended_of(state: &mut WriteContext<'_>, key: Key<'_>, most: usize) -> usize {
     let store = &mut *state.store;
     let Some(entry) = store.stored(key) else {

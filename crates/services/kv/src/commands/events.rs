@@ -1,8 +1,8 @@
-//! Keyspace events: notifications of keys that commands change, as in Redis.
+//! Keyspace events: notifications about keys that commands change, as in Redis.
 //!
-//! Each node selects events by its own setting, [`Setting`]. Events are generated where commands
-//! are executed and are not part of the state. All nodes execute alike, so nodes with the same
-//! setting generate the same events.
+//! Each node selects events with its own [`Setting`]. Events are generated where commands are
+//! executed and are not part of the state. All nodes execute the same commands, so nodes with the
+//! same setting generate the same events.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use crate::{
     store::collection::{Header, Kind},
 };
 
-/// Classes of events, and the two forms of notification. The numbers are internal.
+/// Classes of events and the two forms of notification, as bits. The numbers are internal.
 pub(super) mod class {
     pub(crate) const KEYSPACE: u32 = 1 << 0;
     pub(crate) const KEYEVENT: u32 = 1 << 1;
@@ -38,7 +38,7 @@ use class::{
     ZSET,
 };
 
-/// Classes included in `A`.
+/// Classes that `A` includes, with their letters.
 const ALL: &[(char, u32)] = &[
     ('g', GENERIC),
     ('$', STRING),
@@ -51,18 +51,18 @@ const ALL: &[(char, u32)] = &[
     ('t', STREAM),
     ('d', MODULE),
 ];
-/// Classes not included in `A`.
+/// Classes that `A` does not include, with their letters.
 const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
 
-/// Selection of the events that a node generates: `notify-keyspace-events`. Clones share the
+/// Selection of the events that a node generates, `notify-keyspace-events`. Clones share the
 /// setting.
 #[derive(Clone, Debug, Default)]
 pub struct Setting(Arc<AtomicU32>);
 
 impl Setting {
-    /// Returns the selected classes; 0 if no form of notification is selected.
+    /// Returns the selected classes, or 0 if neither form of notification is selected.
     pub(crate) fn wanted(&self) -> u32 {
-        // Events of a command in execution may follow the old setting or the new one.
+        // A command in execution may still use the old setting.
         let set = self.0.load(Ordering::Relaxed);
         if set & (KEYSPACE | KEYEVENT) == 0 {
             return 0;
@@ -89,7 +89,7 @@ impl Setting {
         self.0.store(classes, Ordering::Relaxed);
     }
 
-    /// Parses the classes named in a text.
+    /// Parses a selection such as `KEA` into classes.
     pub fn parse(text: &[u8]) -> Result<u32, &'static str> {
         let mut set = 0;
         for byte in text {
@@ -111,7 +111,6 @@ impl Setting {
 }
 
 impl WriteContext<'_> {
-    /// Generates an event for a key.
     pub(super) fn event(&mut self, class: u32, name: &str, key: Key<'_>) {
         if self.events & class != 0 {
             self.tell_event(name, key);
@@ -132,8 +131,8 @@ impl WriteContext<'_> {
         }
     }
 
-    /// Generates the events due before a key is set or removed: expiry of a stored key that has
-    /// expired, and creation of an absent key about to be set.
+    /// Generates the events due before a key is set or removed: the expiry of a stored key whose
+    /// deadline has passed, and the creation of a key that is absent and about to be set.
     pub(super) fn about_to_change(&mut self, key: Key<'_>, set: bool) {
         if self.events & (EXPIRED | NEW | HASH | GENERIC) != 0 {
             self.emit_before_change(key, set);
@@ -151,7 +150,8 @@ impl WriteContext<'_> {
         }
     }
 
-    /// Generates the event of an expired key that is about to be removed, if it is stored.
+    /// Generates the expiry event of a key that is about to be removed, if it is stored and has
+    /// expired.
     pub(super) fn tell_ended(&mut self, key: Key<'_>) {
         let Some(entry) = self.store.stored(key) else {
             return;
@@ -169,13 +169,13 @@ impl WriteContext<'_> {
         self.event(GENERIC, "del", key);
     }
 
-    /// Removes a key; returns whether it existed.
+    /// Removes a key. Returns whether it existed.
     pub(super) fn remove(&mut self, key: Key<'_>) -> bool {
         self.about_to_change(key, false);
         self.store.remove(key)
     }
 
-    /// Removes a key and generates the event; returns whether it existed.
+    /// Removes a key and generates its deletion event. Returns whether the key existed.
     pub(super) fn delete(&mut self, key: Key<'_>) -> bool {
         let was_there = self.remove(key);
         if was_there {

@@ -1,4 +1,4 @@
-//! EXEC: commands executed as a whole or not at all, in sequence, without others in between.
+//! EXEC: executes commands all together or not at all, with no other command in between.
 
 use crate::{
     commands::{
@@ -12,7 +12,7 @@ use crate::{
     resp::reply::{NULL_ARRAY, Reply},
 };
 
-/// Executes all commands, or none if a watched key changed after WATCH.
+/// Executes all commands of a transaction, or none if a watched key has changed since WATCH.
 pub fn exec(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -36,8 +36,8 @@ pub fn exec(
     reply.array(commands.len());
     let mut large = false;
     for command in commands {
-        // After a reply that became too large, commands are still executed, except reads: their
-        // replies would be discarded.
+        // Once the reply has become too large, the remaining commands are still executed, except
+        // reads, whose replies would be discarded.
         let op = command.first().copied().and_then(Op::from_byte);
         if large && op.is_some_and(Op::is_read) {
             continue;
@@ -50,7 +50,7 @@ pub fn exec(
     Ok(())
 }
 
-/// [watch-4] Returns whether a command is a transaction with versions of absent keys.
+/// [watch-4] Returns whether a command is a transaction that contains versions of absent keys.
 pub fn watches_absent_keys(command: &[u8]) -> bool {
     let mut from = Decoder(command);
     let mut op = from.byte();
@@ -65,7 +65,7 @@ pub fn watches_absent_keys(command: &[u8]) -> bool {
     all.any(|(_, seen)| seen.has_absent_version())
 }
 
-/// Executes one command of a transaction, which writes exactly one reply in all cases.
+/// Executes one command of a transaction. Always writes exactly one reply.
 fn one(command: &[u8], state: &mut WriteContext<'_>, reply: &mut Reply<'_>) {
     let start = reply.0.len();
     let mut decoder = Decoder(command);

@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Commands and operations on deadlines.
+/// Commands and operations on the deadlines of keys.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -132,7 +132,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Format of a time argument.
+/// Format of a time argument: seconds or milliseconds, relative or absolute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     milliseconds: bool,
@@ -145,7 +145,7 @@ impl Unit {
     pub(super) const UNIX_SECONDS: Self = Self { milliseconds: false, absolute: true };
     pub(super) const UNIX_MILLISECONDS: Self = Self { milliseconds: true, absolute: true };
 
-    /// Returns the unit of the option EX, PX, EXAT or PXAT.
+    /// Returns the unit for the option EX, PX, EXAT or PXAT.
     pub(super) fn of_option(word: &[u8]) -> Option<Self> {
         let options = [
             (&b"ex"[..], Self::SECONDS),
@@ -164,8 +164,8 @@ impl Unit {
         Self { milliseconds: byte & 1 != 0, absolute: byte & 2 != 0 }
     }
 
-    /// Returns a deadline in this format, at the time `now_ms`; `up_ms` is added before rounding
-    /// down to seconds.
+    /// Formats a deadline in this unit, relative to the time `now_ms` if the unit is relative.
+    /// `up_ms` is added before rounding down to seconds.
     pub(super) fn shown(self, deadline: u64, now_ms: u64, up_ms: u64) -> i64 {
         let ms = match self.absolute {
             true => deadline,
@@ -179,8 +179,8 @@ impl Unit {
     }
 }
 
-/// Converts a time to an absolute deadline. This is the only use of the front's clock in a command:
-/// the contents of the log mean the same whenever and wherever they are applied.
+/// Converts a time to an absolute deadline. Commands use the front's clock only here, so a logged
+/// command means the same whenever and wherever it is applied.
 pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadline> {
     let ms = if unit.milliseconds { time } else { time.checked_mul(1000)? };
     let now = i64::try_from(r.wall_ms).ok()?;
@@ -191,12 +191,12 @@ pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadlin
     }
 }
 
-/// Returns the deadline from an argument of any sign.
+/// Parses a deadline argument, which may be zero or negative.
 pub(crate) fn deadline_at(r: &Request<'_>, unit: Unit, index: usize) -> Result<Deadline, Refusal> {
     deadline(r, unit, r.integer(index)?).ok_or_else(|| r.invalid_expire())
 }
 
-/// Like `deadline_at`, for SET and GETEX, which refuse zero and negative times.
+/// Parses a deadline argument of SET or GETEX, which refuse zero and negative times.
 pub(crate) fn positive_deadline(
     r: &Request<'_>,
     unit: Unit,
@@ -209,30 +209,30 @@ pub(crate) fn positive_deadline(
     deadline(r, unit, time).ok_or_else(|| r.invalid_expire())
 }
 
-/// Conditions for a new deadline: flags of [`Op::Expire`] and [`Op::HExpire`].
+/// Conditions for replacing a deadline, as flags of [`Op::Expire`] and [`Op::HExpire`].
 pub(super) mod condition {
     use crate::op::Deadline;
 
-    /// The key has no deadline.
+    /// Requires that the key has no deadline yet.
     pub(super) const NX: u8 = 1;
-    /// The key has a deadline.
+    /// Requires that the key already has a deadline.
     pub(super) const XX: u8 = 2;
-    /// The new deadline is later.
+    /// Requires that the new deadline is later than the current one.
     pub(super) const GT: u8 = 4;
-    /// The new deadline is earlier.
+    /// Requires that the new deadline is earlier than the current one.
     pub(super) const LT: u8 = 8;
 
-    /// Returns the flag of the condition with this name; 0 if there is none.
+    /// Returns the flag of the condition called `name`, or 0 if there is none.
     pub(crate) fn of(name: &[u8]) -> u8 {
         let names = [(&b"nx"[..], NX), (b"xx", XX), (b"gt", GT), (b"lt", LT)];
         let found = names.iter().find(|(word, _)| name.eq_ignore_ascii_case(word));
         found.map_or(0, |(_, flag)| *flag)
     }
 
-    /// Returns whether `new` may replace `old`.
+    /// Returns whether the conditions in `flags` allow `new` to replace the deadline `old`.
     pub(crate) fn holds(flags: u8, old: Option<u64>, new: Deadline) -> bool {
-        // No deadline counts as later than every deadline, one in the past as earlier than every
-        // other.
+        // A missing deadline counts as later than every deadline, and a deadline in the past as
+        // earlier than every other.
         let order = old.unwrap_or(u64::MAX);
         let new_order = match new {
             Deadline::Never => u64::MAX,
@@ -308,7 +308,7 @@ pub(super) fn expire(
     Ok(())
 }
 
-/// Sets the deadline of an existing key, or removes the key if the deadline has passed.
+/// Sets the deadline of an existing key, or removes the key if that deadline has already passed.
 pub(super) fn change(
     state: &mut WriteContext<'_>,
     key: Key<'_>,
@@ -328,7 +328,7 @@ pub(super) fn change(
         drop(entry);
         let header = Header::from_bytes(&value).filter(|_| kind == Kind::Hash);
         match header.filter(|header| header.timed.is_some()) {
-            // The hash may expire earlier, with its fields.
+            // The hash may expire earlier than its own deadline, together with its last field.
             Some(header) => {
                 let (header, end) = settled(state.store, header, deadline);
                 state.set(key, &header.to_bytes(), end, kind);
@@ -362,8 +362,8 @@ pub(super) fn persist(
 }
 
 fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) {
-    // The time of the request travels along for a TTL inside EXEC, where nodes must not read their
-    // clocks.
+    // The command carries the time of the request for a TTL inside EXEC, where nodes must not read
+    // their clocks.
     out.byte(Op::Ttl as u8).byte(unit.byte()).word(r.wall_ms).bytes(r.at(0));
 }
 
@@ -407,15 +407,15 @@ pub(super) fn ttl(
     Ok(())
 }
 
-/// Encodes the removal of up to this many expired keys and fields.
+/// Encodes the removal of up to `keys` expired keys and fields.
 pub fn encode_sweep(keys: u64, out: &mut Encoder<'_>) {
     out.byte(Op::Sweep as u8).count(keys);
 }
 
-/// Maximum number of keys and fields that one command removes, whatever it requests.
+/// Maximum number of keys and fields that one command removes, even if it requests more.
 const BITE_MAX: usize = 4096;
 
-/// Removes expired keys and fields, which is invisible to clients.
+/// Removes expired keys and fields. Clients cannot observe the removal.
 pub(super) fn sweep(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -451,8 +451,8 @@ fn tell_ended(state: &mut WriteContext<'_>, most: usize) {
     }
 }
 
-/// Deletes a key if it still has this deadline: a key that was set again survives. Found only in
-/// logs from before the group's time existed.
+/// Deletes a key if it still has the given deadline; a key that has been set again survives. Only
+/// logs from before the introduction of the group's time contain this operation.
 pub(super) fn expired(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

@@ -1,4 +1,4 @@
-//! Command families: client commands, and the operations that every node executes for them.
+//! Command families: related client commands, and the operations that every node executes for them.
 
 use crate::{
     command::Spec,
@@ -11,27 +11,26 @@ use crate::{
 /// A family of related commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
-    /// Commands of clients.
     pub commands: &'static [Spec],
-    /// Operations that nodes execute.
+    /// Operations that nodes execute for those commands.
     pub operations: &'static [Operation],
 }
 
-/// Function that executes a read-only operation, given its arguments, the data and the reply.
+/// Function that executes a read-only operation. Parameters: the encoded arguments, the data to
+/// read, and the reply to write.
 pub type Read = fn(&mut Decoder<'_>, &ReadContext<'_>, &mut Reply<'_>) -> Result<(), Fault>;
-/// Function that executes an operation with changes.
+/// Function that executes an operation that may change data. Parameters: the encoded arguments, the
+/// data, and the reply to write.
 pub type Write = fn(&mut Decoder<'_>, &mut WriteContext<'_>, &mut Reply<'_>) -> Result<(), Fault>;
 
-/// Function that executes an operation.
+/// Function that executes an operation, by its access to the data.
 #[derive(Clone, Copy, Debug)]
 pub enum Run {
-    /// Reads only.
     Read(Read),
-    /// May write.
     Write(Write),
 }
 
-/// An operation with its function.
+/// Operation number and the function that executes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     pub(super) op: Op,
@@ -39,13 +38,11 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Creates a read-only operation.
     pub const fn read(op: Op, run: Read) -> Self {
         assert!(op.is_read(), "a write");
         Self { op, run: Run::Read(run) }
     }
 
-    /// Creates an operation that may write.
     pub const fn write(op: Op, run: Write) -> Self {
         assert!(!op.is_read(), "a read");
         Self { op, run: Run::Write(run) }

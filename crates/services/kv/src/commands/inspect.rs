@@ -1,4 +1,5 @@
-//! OBJECT and MEMORY: how a key is stored. Answered by this node, never from the log.
+//! OBJECT and MEMORY, which report how a key is stored. The node that receives them answers
+//! locally, without the log.
 
 use crate::{
     command::{Doc, Local, NOT_AN_INTEGER, Refusal, Request, SYNTAX, Spec},
@@ -16,7 +17,7 @@ use crate::{
     },
 };
 
-/// Commands and operations that describe the storage of a key.
+/// Commands and operations that report how a key is stored.
 pub const FAMILY: Family =
     Family { commands: COMMANDS, operations: &[Operation::read(Op::Inspect, inspect)] };
 
@@ -45,16 +46,16 @@ const COMMANDS: &[Spec] = &[
     },
 ];
 
-/// Maximum length of a string that Redis stores next to its header.
+/// Maximum length of a string that Redis stores next to its header (`embstr`).
 const EMBEDDED_BYTES_MAX: usize = 44;
-/// Overhead of an entry of the memory store without key and value, estimated from its layout: 25
-/// bytes before the key, about 16 for the allocator, and about 55 for the table, whose slots have
-/// 24 bytes and are mostly empty.
+/// Estimated overhead of an entry of the memory store, without key and value: 25 bytes before the
+/// key, about 16 for the allocator, and about 55 for the table, which has 24 bytes per slot and is
+/// mostly empty.
 const ENTRY_BYTES: usize = 96;
 
-/// Overhead of a row of the memory store without name and value.
+/// Overhead of a row of the memory store, without name and value.
 const ROW_BYTES: u64 = 80;
-/// Approximate size up to which Redis packs collections.
+/// Approximate number of elements up to which Redis packs a collection.
 const SMALL_ELEMENTS: u64 = 128;
 const SMALL_BYTES: u64 = 8192;
 
@@ -63,7 +64,7 @@ const NO_IDLE_TIME: &str = "ERR idle time is not tracked: no key is ever evicted
 const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \
     that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
 
-/// Property of a key to report.
+/// Property of a key that OBJECT or MEMORY reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum What {
@@ -87,7 +88,7 @@ impl What {
     }
 }
 
-/// Encodes `OBJECT subcommand key`; the subcommand has been checked.
+/// Encodes `OBJECT subcommand key`. The caller has checked the subcommand.
 pub fn encode_object(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let what = match &*r.at(0).to_ascii_lowercase() {
         b"encoding" => What::Encoding,
@@ -100,7 +101,8 @@ pub fn encode_object(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
     Ok(())
 }
 
-/// Encodes `MEMORY USAGE key [SAMPLES count]`. Samples are not needed: collections know their size.
+/// Encodes `MEMORY USAGE key [SAMPLES count]`. The number of samples is ignored because collections
+/// know their size.
 pub fn encode_memory(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     match r.arguments.len() {
         2 => {}
@@ -145,8 +147,8 @@ pub(super) fn inspect(
     Ok(())
 }
 
-/// Returns Redis' name for the encoding of a value. Approximate for collections: Redis also
-/// considers the longest element, and the history of the collection.
+/// Returns Redis' name for the encoding of a value. For collections this is only approximate: Redis
+/// also considers the longest element and the history of the collection.
 fn encoding(entry: &Entry<'_>) -> &'static str {
     if let Some(header) = Header::from_bytes(&entry.value).filter(|_| entry.kind.has_rows()) {
         let is_small = header.count <= SMALL_ELEMENTS && header.bytes <= SMALL_BYTES;

@@ -220,12 +220,13 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Maximum number of keys that one SCAN examines, whatever COUNT says.
+/// Maximum number of keys that one SCAN examines, regardless of COUNT.
 const SCAN_COUNT_MAX: u64 = 10_000;
-/// [watch-2] FLUSHALL records each removed key up to this number and these bytes. Replicated.
+/// [watch-2] FLUSHALL records the removed keys one by one if there are at most this many, with at
+/// most [`FLUSHED_BYTES_MAX`] bytes in total. Replicated.
 const FLUSHED_KEYS_MAX: usize = 1024;
 const FLUSHED_BYTES_MAX: usize = 1 << 20;
-/// Size at which a page is full.
+/// Size in bytes at which a page of SCAN is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 
 fn encode_del(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
@@ -288,7 +289,7 @@ fn encode_renamenx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// Contents of a key, for another key: a string, or the header of a collection.
+/// Contents of a key, about to be stored at another key: a string, or the header of a collection.
 struct Contents {
     value: Vec<u8>,
     deadline: Option<u64>,
@@ -322,7 +323,7 @@ pub(super) fn rename(
     if old != new
         && let Some(found) = contents(state, old)?
     {
-        // The rows are not moved: the new key has their id now.
+        // The rows are not moved, because the new key takes over the id of the collection.
         state.store.detach(old);
         state.set(new, &found.value, found.deadline, found.kind);
         state.event(class::GENERIC, "rename_from", old);
@@ -437,7 +438,7 @@ pub(super) fn keys(
     Ok(())
 }
 
-/// Types that a SCAN selects. The numbers travel in queries, and in logged transactions.
+/// Types that SCAN can select. Queries and logged transactions contain the numbers.
 #[derive(Clone, Copy)]
 enum Wanted {
     Nothing = 0,
@@ -480,7 +481,7 @@ impl Wanted {
 }
 
 fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // An empty cursor is the first one, as in Redis.
+    // An empty cursor starts the scan, as in Redis.
     let cursor = match r.at(0) {
         b"" => Some(0),
         text => std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok()),
@@ -514,9 +515,9 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns a page in the order of positions. All keys of a position are in the same page, so the
-/// next position fully describes the rest: a key present during the whole scan is returned exactly
-/// once, regardless of changes to others.
+/// Returns a page of keys in the order of positions. All keys with the same position are on the
+/// same page, so the next position alone determines where to continue. A key that exists throughout
+/// the scan is returned exactly once, regardless of changes to other keys.
 pub(super) fn scan(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -528,7 +529,7 @@ pub(super) fn scan(
     let (mut page, mut looked_at, mut names) = (Items::default(), 0, 0);
     let mut last = Position::START;
     let mut next = None;
-    // In a transaction, pages must be the same as in releases before level 10.
+    // In a transaction, pages must be the same as in releases below feature level 10.
     let is_query = state.wall_ms.is_some();
     if let Some(start) = Position::from_cursor(cursor) {
         state.store.scan(start, &mut |key, entry| {
@@ -539,7 +540,7 @@ pub(super) fn scan(
                 next = Some(position);
                 return ControlFlow::Break(());
             }
-            // An expired key counts too: a page takes bounded time.
+            // Expired keys count towards the page, so that its time is bounded.
             (looked_at, last) = (looked_at + 1, position);
             names += key.len();
             let exists = entry.exists_at(state.store.time());
@@ -573,7 +574,8 @@ pub(super) fn dbsize(
 }
 
 fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // SYNC and ASYNC have the same effect: the log determines the time.
+    // SYNC and ASYNC have the same effect, because the position in the log determines when the keys
+    // are removed.
     match r.arguments.len() {
         0 => {}
         1 if r.is(0, "sync") || r.is(0, "async") => {}
@@ -583,7 +585,8 @@ fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// [watch-2] Records the removal of all keys: each key if they are few, otherwise all absent keys.
+/// [watch-2] Records the removal of all keys: each key by itself if there are few, otherwise all
+/// absent keys at once.
 fn note_flushed(state: &mut WriteContext<'_>) {
     let (mut keys, mut bytes, mut all) = (Vec::new(), 0, true);
     state.store.scan(Position::START, &mut |key, entry| {

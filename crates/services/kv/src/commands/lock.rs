@@ -1,13 +1,13 @@
-//! Lock record: a value in a format of its own, stored as a string.
+//! Lock record: the state of a Redisson lock, stored as a string in a format of its own.
 
-/// Prefix of a lock record. Part of the store's format: a client that sets a string in this format
+/// Prefix of a lock record. Part of the stored format: a client that sets a string with this prefix
 /// creates a lock record.
 const RECORD: &[u8] = b"\0\xffquorate-lock\x01";
 
-/// A Redisson lock that is held.
+/// Parsed lock record of a Redisson lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lock<'a> {
-    /// Number of times that its holder has acquired it.
+    /// Number of times that the holder has acquired the lock.
     pub(super) count: u64,
     pub(super) holder: &'a [u8],
 }
@@ -24,7 +24,7 @@ impl<'a> Lock<'a> {
     }
 }
 
-/// Returns whether a value is a lock record rather than a string.
+/// Returns whether a stored string is a lock record.
 pub(crate) fn is_lock(value: &[u8]) -> bool {
     value.first() == Some(&0) && Lock::parse(value).is_some()
 }

@@ -1,9 +1,9 @@
-//! Locks: the scripts of lock libraries ([`crate::scripts`]), each as one operation.
+//! Locks: the scripts of lock libraries ([`crate::scripts`]), each executed as one operation.
 //!
-//! The locks of redis-py and node-redlock are strings, whose value is the holder's token. The lock
-//! of Redisson is a hash with one field: its holder, with the number of acquisitions. Here it is a
-//! *lock record*, a format of its own, older than hashes: TYPE reports a hash, commands that read
-//! hashes see its field ([`crate::commands::hash`]), and all others refuse it.
+//! The locks of redis-py and node-redlock are strings whose value is the holder's token. A Redisson
+//! lock is a hash with one field, which maps the holder to the number of acquisitions. Here it is a
+//! *lock record*, a separate format that is older than hashes: TYPE reports a hash, commands that
+//! read hashes see its field ([`crate::commands::hash`]), and all others refuse it.
 
 use crate::{
     commands::family::{Family, Operation},
@@ -21,7 +21,7 @@ use crate::{
     store::{Store, collection::Kind},
 };
 
-/// Operations on locks.
+/// Operations that the scripts of lock libraries execute.
 pub const FAMILY: Family = Family {
     commands: &[],
     operations: &[
@@ -35,13 +35,13 @@ pub const FAMILY: Family = Family {
     ],
 };
 
-/// State of a lock, as the scripts of Redisson see it.
+/// State of a lock, as the scripts of Redisson distinguish it.
 enum Held {
     Absent,
-    /// Held by the caller, with this many acquisitions.
+    /// The caller holds the lock and has acquired it this many times.
     Own(u64),
     Other,
-    /// The value is not a lock record.
+    /// The key has a value that is not a lock record.
     String,
 }
 
@@ -57,7 +57,7 @@ fn held(store: &dyn Store, key: Key<'_>, holder: &[u8]) -> Held {
     }
 }
 
-/// Sets a lock record, or removes it if its deadline has passed.
+/// Stores a lock record, or removes it if the deadline has already passed.
 fn hold(state: &mut WriteContext<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadline) {
     match deadline {
         Deadline::Never => {
@@ -75,11 +75,11 @@ fn hold(state: &mut WriteContext<'_>, key: Key<'_>, lock: Lock<'_>, deadline: De
     }
 }
 
-/// New deadline of a lock that is a string.
+/// New deadline of a lock whose value is a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewDeadline {
     To(Deadline),
-    /// Milliseconds to add to the old deadline, if there is one.
+    /// Extends the old deadline, if there is one, by this many milliseconds.
     By(i64),
 }
 
@@ -137,7 +137,7 @@ fn write_keys<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &mut Encod
     }
 }
 
-/// Encodes the deletion of each key that has this value.
+/// Encodes the deletion of every key in `keys` whose value equals the given one.
 pub(crate) fn write_del_equal<'k>(
     keys: impl ExactSizeIterator<Item = &'k [u8]>,
     value: &[u8],
@@ -169,7 +169,7 @@ pub(super) fn del_equal(
     Ok(())
 }
 
-/// Encodes setting several keys if all are absent, or if all have this value.
+/// Encodes setting several keys if all of them are absent, or if all have the given value.
 pub(crate) fn write_set_all<'k>(
     keys: impl ExactSizeIterator<Item = &'k [u8]>,
     absent: bool,
@@ -204,7 +204,7 @@ pub(super) fn set_all(
             return Ok(());
         }
     }
-    // The value is sent once and stored for each key.
+    // The command contains the value once, but it is stored for each key.
     state.budget.take(value.len().saturating_mul(keys.len()))?;
     for key in keys {
         match deadline {
@@ -224,7 +224,7 @@ pub(super) fn set_all(
     Ok(())
 }
 
-/// Encodes the acquisition of a Redisson lock, which is reentrant. `now_ms` is only for the reply.
+/// Encodes the acquisition of a Redisson lock, which is reentrant. `now_ms` affects only the reply.
 pub(crate) fn write_lock(
     key: &[u8],
     holder: &[u8],
@@ -237,7 +237,8 @@ pub(crate) fn write_lock(
     out.word(now_ms);
 }
 
-/// Acquires the lock and replies null, or replies with the remaining time of another holder.
+/// Acquires a lock and replies null. If another client holds it, replies with the remaining time in
+/// milliseconds.
 pub(super) fn lock(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -265,17 +266,17 @@ pub(super) fn lock(
     Ok(())
 }
 
-/// Notification of waiting clients: channel and message.
+/// Channel and message of the notification that wakes waiting clients.
 pub(crate) type Tell<'a> = (&'a [u8], &'a [u8]);
 
-/// Release of a Redisson lock.
+/// Request to release a Redisson lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unlock<'a> {
     pub(crate) key: Key<'a>,
     pub(crate) holder: &'a [u8],
-    /// New deadline if acquisitions remain.
+    /// New deadline if the holder still has acquisitions left.
     pub(crate) deadline: Deadline,
-    /// Key that stores the reply for a repetition, and its deadline.
+    /// Key that stores the reply for a retry of this request, and the deadline of that key.
     pub(crate) latch: Option<(Key<'a>, Deadline)>,
     pub(crate) tell: Option<Tell<'a>>,
 }
@@ -319,8 +320,8 @@ fn read_tell<'a>(from: &mut Decoder<'a>) -> Result<Option<Tell<'a>>, Malformed> 
     }
 }
 
-/// Releases the lock. Replies 1 if it is free now, 0 if it is still held, null if it is not the
-/// caller's.
+/// Releases a lock once. Replies 1 if the lock is now free, 0 if the caller still holds it, and
+/// null if the caller did not hold it.
 pub(super) fn unlock(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -370,7 +371,8 @@ pub(super) fn unlock(
     Ok(())
 }
 
-/// Encodes the renewal of Redisson locks that are still held, as pairs of key and holder.
+/// Encodes the renewal of Redisson locks, given as pairs of key and holder. Only locks that are
+/// still held are renewed.
 pub(crate) fn write_renew<'k>(
     pairs: impl ExactSizeIterator<Item = (&'k [u8], &'k [u8])>,
     deadline: Deadline,
@@ -385,7 +387,7 @@ pub(crate) fn write_renew<'k>(
     }
 }
 
-/// Renews locks; replies 1 or 0, or one of them for each lock.
+/// Renews locks. Replies 1 or 0 for a single lock, and with an array of them for several.
 pub(super) fn renew(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -418,7 +420,7 @@ pub(super) fn renew(
     Ok(())
 }
 
-/// Encodes the release of a lock regardless of its holder.
+/// Encodes the forced release of a lock, regardless of its holder.
 pub(crate) fn write_break(key: &[u8], tell: Option<Tell<'_>>, out: &mut Encoder<'_>) {
     out.byte(Op::BreakLock as u8).bytes(key);
     write_tell(tell, out);

@@ -1,4 +1,4 @@
-//! The commands, one file per family: encoding of requests, and execution on every node.
+//! Commands, one file per family: how requests are encoded and how every node executes them.
 
 use self::{
     family::{Family, Run},
@@ -44,7 +44,7 @@ pub mod zset;
 
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
-/// All families. A new family needs an entry here, and operation numbers in [`Op`].
+/// All command families. A new family needs an entry here and operation numbers in [`Op`].
 pub const FAMILIES: [&Family; 20] = [
     &strings::FAMILY,
     &conditions::FAMILY,
@@ -68,7 +68,8 @@ pub const FAMILIES: [&Family; 20] = [
     &transactions::FAMILY,
 ];
 
-/// Functions of the operations, by number. EXEC, which contains others, is in [`exec`].
+/// Functions that execute the operations, by operation number. EXEC contains other operations and
+/// is in [`exec`].
 static RUNS: [Option<Run>; 256] = {
     let mut runs = [None; 256];
     let mut family = 0;
@@ -86,8 +87,8 @@ static RUNS: [Option<Run>; 256] = {
     runs
 };
 
-/// Returns the key of a command on a single key, if it is quickly found. Only a hint: the command
-/// may still be malformed.
+/// Returns the key of an encoded command that works on a single key, if it can be found cheaply.
+/// The result is only a hint, since the command may still be malformed.
 pub fn first_key(command: &[u8]) -> Option<&[u8]> {
     let mut from = Decoder(command);
     match Op::from_byte(from.byte().ok()?)? {
@@ -98,7 +99,7 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
         Op::IncrBy => {
             from.signed().ok()?;
         }
-        // Writes of collections begin with their key, except those with several keys.
+        // Writes on collections begin with their key, except those on several keys.
         Op::GetDel | Op::DelIf | Op::SetBit | Op::BitField => {}
         op if (Op::HSet as u8..=Op::ZStore as u8).contains(&(op as u8))
             && !matches!(op, Op::LMpop | Op::ZMpop) => {}
@@ -113,7 +114,6 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
     from.bytes().ok()
 }
 
-/// Executes any operation except EXEC.
 pub fn execute(
     op: Op,
     from: &mut Decoder<'_>,
@@ -127,7 +127,7 @@ pub fn execute(
     }
 }
 
-/// Executes a read.
+/// Executes a read-only operation outside the log.
 pub fn read(
     op: Op,
     from: &mut Decoder<'_>,

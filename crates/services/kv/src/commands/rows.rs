@@ -1,7 +1,7 @@
-//! Collections for commands that change them: the header and the rows.
+//! Collections as seen by commands that change them: the header and the rows.
 //!
-//! Every change of rows rewrites the header in the same atomic unit: the header has the count, and
-//! its version is what WATCH sees.
+//! Every change of rows also rewrites the header in the same atomic unit, because the header stores
+//! the count and WATCH checks the header's version.
 
 use std::ops::ControlFlow;
 
@@ -22,12 +22,12 @@ use crate::{
     },
 };
 
-/// Cost of a changed row that is not among the command's arguments, beyond its bytes.
+/// Budget cost, beyond its bytes, of a changed row that is not among the command's arguments.
 const ROW_BYTES: u64 = 96;
 /// Number of rows copied at a time.
 const COPIED_ROWS: usize = 1024;
 
-/// Returns the budget's cost of rows with these bytes.
+/// Returns the budget cost of `rows` rows that have `bytes` bytes in total.
 pub(super) fn cost(rows: u64, bytes: u64) -> usize {
     let cost = rows.saturating_mul(ROW_BYTES).saturating_add(bytes);
     usize::try_from(cost).unwrap_or(usize::MAX)
@@ -40,13 +40,13 @@ pub(super) struct Change<'w, 'a> {
     key: Key<'w>,
     kind: Kind,
     pub(super) header: Header,
-    /// The key's own deadline.
+    /// Deadline set on the key itself, not on its fields.
     deadline: Option<u64>,
     existed: bool,
 }
 
 impl<'w, 'a> Change<'w, 'a> {
-    /// Opens the existing collection at a key.
+    /// Opens the collection at a key, if it exists.
     pub(super) fn find(
         state: &'w mut WriteContext<'a>,
         key: Key<'w>,
@@ -88,7 +88,7 @@ impl<'w, 'a> Change<'w, 'a> {
         Ok(Self::new(state, key, kind))
     }
 
-    /// Creates a collection, which replaces any value of the key.
+    /// Creates a collection that replaces any existing value of the key.
     pub(super) fn new(state: &'w mut WriteContext<'a>, key: Key<'w>, kind: Kind) -> Self {
         let header = Header {
             id: state.begin(),
@@ -110,17 +110,17 @@ impl<'w, 'a> Change<'w, 'a> {
         self
     }
 
-    /// Generates an event for the key.
+    /// Generates an event for the key of the collection.
     pub(super) fn event(&mut self, class: u32, name: &str) {
         self.state.event(class, name, self.key);
     }
 
-    /// Returns a view of the current state.
+    /// Returns a view of the collection with the changes made so far.
     pub(super) fn view(&self) -> View<'_> {
         View { store: self.state.store, header: self.header }
     }
 
-    /// Sets the row of an element and clears its deadline; returns whether the element is new.
+    /// Sets the row of an element and clears its deadline. Returns whether the element is new.
     pub(super) fn put(&mut self, name: &[u8], value: &[u8]) -> bool {
         self.remove_if_expired(name);
         self.clear_deadline(name);
@@ -129,7 +129,8 @@ impl<'w, 'a> Change<'w, 'a> {
         old.is_none()
     }
 
-    /// Sets the row of an element, retaining its deadline. `old` is the length of the old value.
+    /// Sets the row of an element and retains its deadline. `old` is the length of the previous
+    /// value, if any.
     pub(super) fn put_known(&mut self, name: &[u8], value: &[u8], old: Option<usize>) {
         let added = match old {
             None => {
@@ -146,7 +147,7 @@ impl<'w, 'a> Change<'w, 'a> {
         self.state.store.put_row(self.header.id, name, value);
     }
 
-    /// Removes the row of an element; returns whether it existed.
+    /// Removes the row of an element. Returns whether it existed.
     pub(super) fn remove(&mut self, name: &[u8]) -> bool {
         let old = self.view().row(name).map(|old| old.len());
         if let Some(old) = old {
@@ -156,7 +157,7 @@ impl<'w, 'a> Change<'w, 'a> {
         old.is_some()
     }
 
-    /// Removes the row of an element whose value has the length `old`.
+    /// Removes the row of an element whose value has a length of `old`.
     pub(super) fn remove_known(&mut self, name: &[u8], old: usize) {
         let bytes = (name.len() + old) as u64;
         self.header.count = self.header.count.saturating_sub(1);
@@ -174,7 +175,7 @@ impl<'w, 'a> Change<'w, 'a> {
         self.state.store.remove_row(self.header.id, name);
     }
 
-    /// Clears a field's deadline and returns it.
+    /// Clears the deadline of a field and returns the old one.
     pub(super) fn clear_deadline(&mut self, name: &[u8]) -> Option<u64> {
         let deadline = self.view().deadline_of(name)?;
         self.remove_extra(&by_field(name));
@@ -185,7 +186,6 @@ impl<'w, 'a> Change<'w, 'a> {
         Some(deadline)
     }
 
-    /// Sets the deadline of an existing field.
     pub(super) fn end_at(&mut self, name: &[u8], deadline: u64) {
         self.clear_deadline(name);
         self.put_extra(&by_field(name), &deadline.to_le_bytes());
@@ -211,7 +211,7 @@ impl<'w, 'a> Change<'w, 'a> {
         }
     }
 
-    /// Writes the header, or removes the key if no elements are left.
+    /// Writes the header, or removes the key if the collection is empty.
     pub(super) fn close(self) {
         let Self { state, key, kind, header, deadline, existed } = self;
         if header.count > 0 {
@@ -225,7 +225,7 @@ impl<'w, 'a> Change<'w, 'a> {
         }
     }
 
-    /// Writes the header of a new collection that replaces any value of the key.
+    /// Writes the header of a new collection, which replaces any existing value of the key.
     pub(super) fn close_in_place(self) {
         if self.header.count == 0 {
             self.state.delete(self.key);
@@ -235,9 +235,9 @@ impl<'w, 'a> Change<'w, 'a> {
     }
 }
 
-/// Copies all rows of a collection, for another key.
+/// Copies all rows of a collection and returns the header of the copy.
 pub(super) fn copy_rows(state: &mut WriteContext<'_>, header: Header) -> Result<Header, Fault> {
-    // At most two rows for each element and two for each deadline, whatever the type.
+    // An element has at most two rows, and so has a deadline, whatever the type.
     let deadlines = header.timed.map_or(0, |timed| timed.fields);
     let times = if deadlines > 0 { 4 } else { 2 };
     let rows = header.count.saturating_add(deadlines).saturating_mul(2);
@@ -264,31 +264,31 @@ pub(super) fn copy_rows(state: &mut WriteContext<'_>, header: Header) -> Result<
     }
 }
 
-/// Returns the next possible name after this one.
+/// Returns the smallest name that sorts after `name`.
 pub(super) fn after(mut name: Vec<u8>) -> Vec<u8> {
     name.push(0);
     name
 }
 
-/// Returns the name of the row of a field or member. It begins with a position, as for keys, so
-/// that a cursor has the same meaning everywhere and a draw finds its position at once. Part of the
-/// format.
+/// Returns the name of the row of a field or member. It contains the position of the field,
+/// computed as for keys. Hence cursors mean the same for keys and elements, and a draw can start at
+/// any position. Part of the stored format.
 pub(super) fn placed(prefix: &[u8], member: &[u8]) -> Vec<u8> {
     [prefix, &Position::of(member).to_bytes(), member].concat()
 }
 
-/// Returns the field or member from the name of its row.
+/// Extracts the field or member from the name of its row.
 pub(super) fn member_of<'n>(prefix: &[u8], name: &'n [u8]) -> &'n [u8] {
     name.get(prefix.len() + Position::BYTES..).unwrap_or_default()
 }
 
-/// Returns the exclusive upper bound of the rows with this prefix.
+/// Returns the exclusive upper bound of all names that start with `prefix`.
 pub(super) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let (last, rest) = prefix.split_last()?;
     Some([rest, &[last.saturating_add(1)]].concat())
 }
 
-/// Visits the existing elements in the order of positions.
+/// Visits the elements in the order of positions, without expired ones.
 pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
     let has_ended = view.has_ended();
     each_stored(view, prefix, from, &mut |name, value| {
@@ -299,9 +299,9 @@ pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: 
     });
 }
 
-/// Visits the rows of elements in the order of positions, expired ones included.
+/// Visits the rows of elements in the order of positions, including expired ones.
 pub(super) fn each_stored(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
-    // Rows before the first position are not elements.
+    // Rows below the first position are not elements.
     let from = [prefix, &from.max(Position::FIRST).to_bytes()].concat();
     let behind = behind(prefix);
     let span = Span { from: &from, to: behind.as_deref(), back: false };

@@ -1,8 +1,8 @@
 //! Scores of sorted sets: parsing, order, encoding and formatting.
 //!
-//! A score is an IEEE 754 double. Every operation used here is exactly defined: comparison;
-//! addition and multiplication, which round to nearest; and the shortest text that represents a
-//! number, which is unique. So results are the same on every machine.
+//! A score is an IEEE 754 double. Only operations with an exactly specified result are used:
+//! comparison; addition and multiplication, which round to nearest; and the shortest text that
+//! represents a number, which is unique. Hence results are the same on every machine.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ impl Score {
     /// Size of an encoded score.
     pub(super) const BYTES: usize = 8;
 
-    /// Creates a score, unless the number is NaN.
+    /// Creates a score, or returns `None` for NaN.
     pub(super) fn new(number: f64) -> Option<Self> {
         (!number.is_nan()).then_some(Self(number))
     }
@@ -24,8 +24,8 @@ impl Score {
         self.0
     }
 
-    /// Parses a client's score: decimal, with an optional exponent, or infinite. Refuses a number
-    /// that overflows or underflows a double, as Redis does.
+    /// Parses a score sent by a client: decimal with an optional exponent, or infinite. Like Redis,
+    /// refuses numbers that overflow or underflow a double.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         const TEXT_BYTES_MAX: usize = 1024;
         let text = std::str::from_utf8(text).ok()?;
@@ -42,23 +42,23 @@ impl Score {
         Self::new(number)
     }
 
-    /// Returns the sum, unless it is NaN (opposite infinities).
+    /// Returns the sum, or `None` for the sum of opposite infinities.
     pub(super) fn plus(self, other: Self) -> Option<Self> {
         Self::new(self.0 + other.0)
     }
 
-    /// Encodes the score as stored with a member.
+    /// Encodes the score for storage with its member.
     pub(super) const fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0.to_bits().to_be_bytes()
     }
 
-    /// Decodes a stored score.
+    /// Decodes a score stored with a member.
     pub(super) fn from_bytes(kept: &[u8]) -> Option<Self> {
         let bytes = kept.try_into().ok()?;
         Self::new(f64::from_bits(u64::from_be_bytes(bytes)))
     }
 
-    /// Encodes the score so that bytes sort like scores; both zeros are equal.
+    /// Encodes the score so that the bytes sort like scores. Both zeros have the same encoding.
     pub(super) const fn order(self) -> [u8; Self::BYTES] {
         const SIGN: u64 = 1 << 63;
         let bits = if self.0 == 0.0 { 0 } else { self.0.to_bits() };
@@ -66,7 +66,7 @@ impl Score {
         ordered.to_be_bytes()
     }
 
-    /// Decodes a score from its sort order.
+    /// Decodes a score from its sortable encoding.
     pub(super) fn from_order(order: [u8; Self::BYTES]) -> Option<Self> {
         const SIGN: u64 = 1 << 63;
         let ordered = u64::from_be_bytes(order);
@@ -79,8 +79,8 @@ impl Score {
         Self(self.0 + 0.0)
     }
 
-    /// Formats the score as Redis does: whole numbers up to 2^62 in full, others in the fewest
-    /// digits that represent the number, with an exponent if that is shorter.
+    /// Formats the score as Redis does. Whole numbers up to 2^62 are written in full. Other numbers
+    /// have the fewest digits that represent them, with an exponent if that is shorter.
     pub(super) fn text(self) -> String {
         let number = self.0;
         if number.is_infinite() {
@@ -90,14 +90,14 @@ impl Score {
             return if number.is_sign_negative() { "-0" } else { "0" }.to_owned();
         }
         if number.trunc() == number && number.abs() <= (1_u64 << 62) as f64 {
-            // Exact: the number is whole and fits.
+            // Exact: the number is whole and small enough.
             return format!("{number:.0}");
         }
         shortest(number)
     }
 }
 
-/// Formats a number that is not whole or very large, as Redis does.
+/// Formats a fractional or very large number as Redis does.
 fn shortest(number: f64) -> String {
     // One digit, a point, the other digits, and the exponent of the first digit.
     let scientific = format!("{:e}", number.abs());

@@ -1,11 +1,11 @@
-//! EVAL, EVALSHA and SCRIPT, for the known scripts ([`crate::scripts`]).
+//! EVAL, EVALSHA and SCRIPT. Only known scripts can be executed ([`crate::scripts`]).
 
 use crate::{
     command::{Doc, Handler, Local, ScriptBy, Spec},
     commands::family::Family,
 };
 
-/// Commands for scripts.
+/// Commands that execute or manage scripts.
 pub const FAMILY: Family = Family { commands: COMMANDS, operations: &[] };
 
 const COMMANDS: &[Spec] = &[

@@ -1,4 +1,4 @@
-//! Commands on the node and the connection, and on all data.
+//! Commands on the server, the connection, and all data at once.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use crate::{
     store::{self, DeadlineKind},
 };
 
-/// Commands and operations on the server.
+/// Commands and operations on the server as a whole.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -208,7 +208,8 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Encodes a reply that the front already knows, for its position within a transaction.
+/// Encodes a reply that the front already knows. EXEC returns it at its position among the other
+/// replies.
 pub fn encode_literal(reply: &[u8], out: &mut Encoder<'_>) {
     out.byte(Op::Literal as u8).bytes(reply);
 }
@@ -227,10 +228,11 @@ pub(super) fn literal(
     Ok(())
 }
 
-/// Maximum number of keys with a deadline, and of hashes with such fields, that INFO counts.
+/// Maximum number that INFO counts to, for keys with a deadline and for hashes that contain fields
+/// with one.
 const DEADLINES_MAX: u64 = 10_000;
 
-/// Encodes the query for INFO's keyspace section.
+/// Encodes the query for the keyspace section of INFO.
 pub fn encode_keyspace(out: &mut Encoder<'_>) {
     out.byte(Op::Keyspace as u8);
 }
@@ -259,7 +261,8 @@ pub(super) fn keyspace(
     Ok(())
 }
 
-/// Encodes the query for `<applied> <digest>`.
+/// Encodes the query for the applied position and the digest of the data; the answer is `<applied>
+/// <digest>`.
 pub fn encode_digest(out: &mut Encoder<'_>) {
     out.byte(Op::Digest as u8);
 }

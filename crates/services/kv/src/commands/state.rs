@@ -1,4 +1,4 @@
-//! Context of an operation: the data to read or change.
+//! Context in which an operation is executed: the data it reads or changes.
 
 use std::ops::ControlFlow;
 
@@ -16,13 +16,13 @@ use crate::{
     waits::Waits,
 };
 
-/// Error for a command on a key of another type.
+/// Redis' error for a command on a key of another type.
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// The key has another type; the error is already in the reply.
+/// Marker: the key has another type, and the reply already contains the error.
 pub(crate) struct WrongType;
 
-/// Returns the string at a key; replies with an error if the key has another type.
+/// Returns the string at a key, if any. Replies with an error if the key has another type.
 pub(crate) fn string<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -39,47 +39,48 @@ pub(crate) fn string<'s>(
 }
 
 /// Notification from a command to the fronts: subject and text. The first byte of the subject is
-/// its kind.
+/// one of [`notice`].
 pub type Notice = (Box<[u8]>, Box<[u8]>);
 
-/// Kinds of notices: the first byte of the subject.
+/// Kinds of notices, as the first byte of the subject.
 pub mod notice {
-    /// Message on a channel, whose name follows.
+    /// Message on a channel. The name of the channel follows.
     pub const CHANNEL: u8 = 0;
-    /// Complete subject: it may be the turn of blocked clients.
+    /// Complete subject of a notice that blocked clients may have become ready.
     pub const WAITS: &[u8] = &[1];
-    /// Message on a shard channel, whose name follows.
+    /// Message on a shard channel. The name of the channel follows.
     pub const SHARD: u8 = 2;
 }
 
-/// Context of a read.
+/// Context in which a read-only operation is executed.
 #[derive(Clone, Copy)]
 pub struct ReadContext<'a> {
     pub store: &'a dyn Store,
-    /// Applied position: all slots below it are in the data.
+    /// Applied position: the data includes all slots below it.
     pub applied_to: Slot,
-    /// Clock of the requesting node. `None` in a replicated command, which has its own time.
+    /// Clock of the requesting node in milliseconds. `None` in a replicated command, which carries
+    /// its own time.
     pub wall_ms: Option<u64>,
     /// Blocked clients.
     pub waits: &'a Waits,
 }
 
-/// Context of a write.
+/// Context in which an operation that may change data is executed.
 pub struct WriteContext<'a> {
     pub store: &'a mut dyn Store,
-    /// Applied position: all slots below it are in the data.
+    /// Applied position: the data includes all slots below it.
     pub applied_to: Slot,
-    /// Version of the keys that this command changes.
+    /// Version that the keys changed by this command get.
     pub version: Version,
-    /// Remaining budget of the batch.
+    /// Remaining budget of the batch that contains the command.
     pub budget: &'a mut Budget,
-    /// [visit-2] The command is executed within its limit of visits, or not at all.
+    /// [visit-2] The command is executed within its limit of visits, or fails.
     pub bounded: bool,
-    /// Number of collections created by this command.
+    /// Number of collections that this command has created.
     pub begun: u32,
-    /// Classes of keyspace events to generate; 0: none.
+    /// Classes of keyspace events to generate, or 0 for none.
     pub events: u32,
-    /// Notices for the fronts; not part of the data.
+    /// Notices for the fronts. They are not part of the data.
     pub notices: &'a mut Vec<Notice>,
     /// Blocked clients.
     pub waits: &'a mut Waits,
@@ -97,20 +98,20 @@ impl WriteContext<'_> {
         let stamp = Stamp { version: self.version, deadline, kind };
         self.about_to_change(key, true);
         self.store.set(key, value, stamp);
-        // All elements added to keys pass through here: it may be the turn of blocked clients.
+        // All elements added to keys pass through here, so this may make blocked clients ready.
         if matches!(kind, Kind::List | Kind::Zset) && !self.waits.is_empty() {
             self.waits.mark_ready(key.bytes());
         }
     }
 
-    /// Returns the id of a new collection.
+    /// Returns the id for a new collection.
     pub fn begin(&mut self) -> Id {
         let number = self.begun;
         self.begun += 1;
         Id { version: self.version, number }
     }
 
-    /// Returns the context for reading the same state.
+    /// Returns a read-only context of the same state.
     pub fn reading(&self) -> ReadContext<'_> {
         ReadContext {
             store: self.store,
@@ -121,7 +122,7 @@ impl WriteContext<'_> {
     }
 }
 
-/// A series of replies whose number is known only at the end.
+/// Replies collected for an array whose length is known only at the end.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     count: usize,
@@ -140,7 +141,7 @@ impl Items {
         self.bytes.len() > REPLY_BYTES_MAX
     }
 
-    /// Returns whether a visitor of elements should continue: not beyond the limit of a reply.
+    /// Tells a visitor of elements to stop once the items exceed the limit of a reply.
     pub(crate) const fn go_on(&self) -> ControlFlow<()> {
         match self.are_too_many() {
             true => ControlFlow::Break(()),
@@ -152,12 +153,12 @@ impl Items {
         self.count
     }
 
-    /// Returns the bytes of the items.
+    /// Returns the total size of the items in bytes.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Writes the items after a header with their number, or an error if they exceed the limit.
+    /// Writes an array header and the items, or an error if they exceed the limit of a reply.
     pub(crate) fn write<'r>(
         &self,
         reply: &mut Reply<'r>,
@@ -172,11 +173,11 @@ impl Items {
     }
 }
 
-/// Error in place of a reply that is too large.
+/// Error that replaces a reply that is too large.
 pub(crate) const TOO_LARGE: &str =
     "TOOBIG the reply would be larger than 32 MiB; ask for less at a time";
 
-/// Replaces a reply that began at `start` with an error if it exceeds the limit; returns whether it
+/// Replaces a reply that began at `start` with an error if it exceeds the limit. Returns whether it
 /// did.
 pub fn too_large(reply: &mut Reply<'_>, start: usize) -> bool {
     let large = reply.0.len() - start > REPLY_BYTES_MAX;

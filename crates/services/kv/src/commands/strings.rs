@@ -1,4 +1,4 @@
-//! Strings: GET, SET, related commands on several keys, and parts of values.
+//! Strings: GET, SET, commands on several keys, and commands on parts of a value.
 
 use crate::{
     command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
@@ -247,7 +247,7 @@ const COMMANDS: &[Spec] = &[
 
 const SET_RANGE_TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
-/// Encodes an operation on one key.
+/// Encodes an operation whose only argument is a key.
 fn keyed(op: Op, r: &Request<'_>, out: &mut Encoder<'_>) {
     out.byte(op as u8).bytes(r.at(0));
 }
@@ -471,7 +471,7 @@ fn encode_getex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
             keyed(Op::GetEx, r, out);
             deadline.encode(out);
         }
-        // Redis does not report an error in the time for an absent key.
+        // Redis does not report an invalid time if the key is absent.
         Err(Refusal::Text(text)) => {
             keyed(Op::ErrorIfPresent, r, out);
             out.bytes(text.as_bytes());
@@ -575,7 +575,7 @@ pub(super) fn get_range(
     Ok(())
 }
 
-/// Returns the bytes from `start` to `end`, both inclusive; negative ones count from the end.
+/// Returns the bytes from `start` to `end`, both inclusive; negative indexes count from the end.
 fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
     let length = i64::try_from(value.len()).unwrap_or(i64::MAX);
     let place = |at: i64| {
@@ -617,7 +617,7 @@ pub(super) fn set_range(
         return Ok(());
     }
     let end = offset.checked_add(patch.len()).ok_or(Fault::Malformed)?;
-    // The front has limited `end`; a command from another source must not exhaust the memory
+    // The front has limited `end`, but a command from another source must not exhaust the memory
     // either.
     if end > SKIPPED_BYTES_MAX {
         return Err(Fault::Malformed);
@@ -644,7 +644,7 @@ fn encode_mget(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     encode_list(Op::Mget, r, out)
 }
 
-/// Encodes an operation with a list of all arguments.
+/// Encodes an operation with all arguments as one list.
 pub(super) fn encode_list(op: Op, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     out.byte(op as u8).length(r.arguments.len());
     for key in r.arguments.iter() {

@@ -1,4 +1,4 @@
-//! Transactions: EXEC is one replicated command, which contains the versions seen by WATCH.
+//! Transactions. EXEC is one replicated command, which contains the versions that WATCH saw.
 
 use quorate_core::level::Level;
 
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Commands and operations of transactions.
+/// Commands and operations for transactions.
 pub const FAMILY: Family =
     Family { commands: COMMANDS, operations: &[Operation::read(Op::Versions, versions)] };
 
@@ -72,47 +72,49 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// State of a key, as far as WATCH distinguishes it.
+/// State of a key to the extent that WATCH distinguishes states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Slot of the command that last changed the key.
+    /// Slot of the last command that changed the key.
     pub slot: u64,
-    /// Index of that command in the batch. The upper half has the number of fields that have
-    /// expired since.
+    /// Index of that command in its batch. The upper half counts the fields that have expired since
+    /// then.
     pub index: u64,
 }
 
-/// [watch-4] Feature level of transactions with versions of absent keys.
+/// [watch-4] Feature level from which on transactions contain versions of absent keys.
 pub const ABSENT_LEVEL: Level = Level(10);
 
 impl Seen {
-    /// [watch-4] An absent key as seen by releases below [`ABSENT_LEVEL`]: without a version.
+    /// [watch-4] State of an absent key as seen by releases below [`ABSENT_LEVEL`], which do not
+    /// record its version.
     pub const SOME_ABSENT: Self = Self { slot: 0, index: 0 };
-    /// A state that no key ever has.
+    /// A state that no key can have.
     pub const NEVER: Self = Self { slot: u64::MAX, index: 0 };
     const ABSENT: u64 = 1 << 63;
 
-    /// [watch-1] Returns the state of an absent key with this version.
+    /// [watch-1] Returns the state of an absent key that was last changed at version `last`.
     pub fn absent(last: Version) -> Self {
         Self { slot: last.slot, index: u64::from(last.index) | Self::ABSENT }
     }
 
-    /// Returns whether the key is absent and the state includes its version.
+    /// Returns whether this is the state of an absent key and includes its version.
     pub const fn has_absent_version(self) -> bool {
         self.index & Self::ABSENT != 0
     }
 
-    /// Returns whether a key that is in state `now` has not changed.
+    /// Returns whether a key that is now in the state `now` has not changed since it was in this
+    /// state.
     pub fn is_still(self, now: Self) -> bool {
         self == now || (self == Self::SOME_ABSENT && now.has_absent_version())
     }
 }
 
-/// State of a key as seen by WATCH.
+/// Key that a client watches, with the state that WATCH saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
     pub key: Vec<u8>,
-    /// State of the key.
+    /// State of the key at the time of WATCH.
     pub seen: Seen,
 }
 
@@ -124,7 +126,7 @@ pub fn encode_versions<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &
     }
 }
 
-/// Replies with the version of each key, in order. The answer is internal and not a reply for
+/// Replies with the version of each key, in order. The format is internal and never reaches
 /// clients.
 pub(super) fn versions(
     from: &mut Decoder<'_>,
@@ -150,8 +152,8 @@ pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<Seen>, Malformed> 
     Ok(versions)
 }
 
-/// Returns the state of a key for WATCH. The expiry of a key or field is a change; its removal is
-/// not.
+/// Returns the state of a key for WATCH. The expiry of a key or field counts as a change; removing
+/// it afterwards does not.
 pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
     let entry = store.stored(key);
     let Some(entry) = entry.as_ref().filter(|entry| entry.exists_at(store.time())) else {
@@ -169,7 +171,7 @@ pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
     Seen { slot: entry.version.slot, index: u64::from(entry.version.index) | ended << u32::BITS }
 }
 
-/// Encodes EXEC; `commands` has `count` encoded commands, each prefixed with its length.
+/// Encodes EXEC. `commands` contains `count` encoded commands, each prefixed with its length.
 pub fn encode_exec<'w>(
     watched: impl ExactSizeIterator<Item = &'w Watched>,
     count: usize,
@@ -184,13 +186,13 @@ pub fn encode_exec<'w>(
     out.0.extend_from_slice(commands);
 }
 
-/// Decodes a watched key of EXEC and the state seen by WATCH.
+/// Decodes a watched key of EXEC and the state that WATCH saw.
 pub(super) fn watched<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, Seen), Fault> {
     let key = from.key()?;
     Ok((key, Seen { slot: from.word()?, index: from.count()? }))
 }
 
-/// Returns the commands of a transaction.
+/// Returns the commands that an encoded EXEC contains.
 pub(super) fn commands(mut from: Decoder<'_>) -> Option<List<'_>> {
     for _ in 0..from.length().ok()? {
         watched(&mut from).ok()?;

@@ -1,4 +1,4 @@
-//! Collections for commands that read them: the header and the stored rows.
+//! Collections as seen by commands that read them: the header and the stored rows.
 
 use super::{
     lock::is_lock,
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Current state of a collection.
+/// Read-only view of a collection: the store and the collection's header.
 #[derive(Clone, Copy)]
 pub(super) struct View<'s> {
     pub(super) store: &'s dyn Store,
@@ -21,14 +21,15 @@ pub(super) struct View<'s> {
 }
 
 impl<'s> View<'s> {
-    /// Returns the collection at a key, if the key has this type.
+    /// Returns the collection at a key, or `None` unless the key has this type.
     pub(super) fn at(store: &'s dyn Store, key: Key<'_>, kind: Kind) -> Option<Self> {
         let entry = store.get(key).filter(|entry| entry.kind == kind)?;
         let header = Header::from_bytes(&entry.value)?;
         Some(View { store, header })
     }
 
-    /// Returns a row, even of an expired element; `None` for a name that is too long.
+    /// Returns a stored row, even if the element has expired. Returns `None` for a name that is too
+    /// long.
     pub(super) fn stored_row(&self, name: &[u8]) -> Option<Bytes<'s>> {
         if name.len() > NAME_BYTES_MAX {
             return None;
@@ -43,7 +44,7 @@ impl<'s> View<'s> {
     }
 }
 
-/// Returns the entry of a key; replies with an error if it has another type.
+/// Returns the entry of a key, if any. Replies with an error if the key has another type.
 pub(super) fn entry<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -58,7 +59,7 @@ pub(super) fn entry<'s>(
     Ok(entry)
 }
 
-/// Returns the collection at a key, if any; replies with an error if the key has another type.
+/// Returns the collection at a key, if any. Replies with an error if the key has another type.
 pub(super) fn view<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -70,7 +71,8 @@ pub(super) fn view<'s>(
     Ok(header.map(|header| View { store, header }))
 }
 
-/// Returns the lock record of a key, which commands that read hashes see as a hash with one field.
+/// Returns the lock record at a key, if any. Commands that read hashes see it as a hash with one
+/// field.
 pub(super) fn lock_record<'s>(store: &'s dyn Store, key: Key<'_>) -> Option<Bytes<'s>> {
     let entry = store.get(key)?;
     (entry.kind == Kind::String && is_lock(&entry.value)).then_some(entry.value)

@@ -1,4 +1,4 @@
-//! Identity and permissions of a connection, and the errors for forbidden requests.
+//! Identity and permissions of a connection, and the errors for requests that are not permitted.
 
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Requests;
@@ -19,18 +19,18 @@ pub(super) const NO_AUTH_HELLO: &str = "NOAUTH HELLO must be called with the cli
     version at the same time";
 /// Redis' error for a wrong password.
 pub(super) const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-/// Error for a client whose role is not known yet ([access-4]).
+/// Error for a client whose role this node does not know yet ([access-4]).
 pub(super) const NOT_KNOWN: &str =
     "NOQUORUM not executed: this node does not know yet who may do what; use another one";
 
 /// Permissions of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The node does not know them yet.
+    /// This node does not know the permissions yet.
     Unknown,
-    /// None: the client must authenticate first.
+    /// The client must authenticate before it may do anything.
     Nothing,
-    /// Everything that this role permits.
+    /// The client may do everything that the role permits.
     May(Role),
 }
 
@@ -38,9 +38,9 @@ pub(super) enum Standing {
 #[derive(Debug, Default)]
 pub(super) struct Login {
     who: Who,
-    /// User authenticated by password.
+    /// User that authenticated by password, if any.
     user: Option<Name>,
-    /// Current permissions, with the version of the user table that they were read from.
+    /// Cached permissions, with the version of the user table from which they were read.
     standing: Option<(u64, Standing)>,
     wrong: u8,
 }
@@ -50,8 +50,8 @@ impl Login {
         Self { who, ..Self::default() }
     }
 
-    /// [access-2] Returns the current permissions. Called for each request; reads the user table
-    /// only after it has changed.
+    /// [access-2] Returns the current permissions. Called for each request, but reads the user
+    /// table only after it has changed.
     pub(super) fn standing(&mut self, requests: &dyn Requests) -> Standing {
         let version = requests.users_version();
         match self.standing {
@@ -64,7 +64,7 @@ impl Login {
     fn look_up(&mut self, version: u64, requests: &dyn Requests) -> Standing {
         let user = self.user.as_ref().map(Name::as_str);
         let standing = match requests.users().map(|users| users.role(&self.who, user)) {
-            // Not cached: the role may become known without a change of the table.
+            // Not cached, because the role may become known without a change of the table.
             None => return Standing::Unknown,
             Some(None) => Standing::Nothing,
             Some(Some(role)) => Standing::May(role),
@@ -73,18 +73,18 @@ impl Login {
         standing
     }
 
-    /// Sets the authenticated user; `None` returns to the identity of the certificate.
+    /// Sets the authenticated user. `None` restores the identity from the certificate.
     pub(super) fn becomes(&mut self, user: Option<Name>) {
         (self.user, self.standing) = (user, None);
     }
 
-    /// Counts a wrong password; returns whether the limit is reached.
+    /// Counts a wrong password. Returns whether the connection has reached the limit.
     pub(super) const fn was_wrong(&mut self) -> bool {
         self.wrong = self.wrong.saturating_add(1);
         self.wrong >= WRONG_MAX
     }
 
-    /// Returns the name of the identity.
+    /// Returns the name of the authenticated user or of the certificate.
     pub(super) fn name(&self) -> &str {
         match (&self.user, &self.who) {
             (Some(user), _) => user.as_str(),
@@ -113,8 +113,8 @@ impl Login {
     }
 }
 
-/// Returns the lowest role that may make this request; `None`: no role is needed. `queued` is the
-/// role needed by the commands queued since MULTI.
+/// Returns the lowest role that may make this request, or `None` if no role is needed. `queued` is
+/// the role that the commands queued since MULTI need.
 pub(super) fn needs(
     spec: &Spec,
     arguments: &Arguments<'_>,
@@ -130,7 +130,7 @@ pub(super) fn needs(
                 b"whoami" | b"help" | b"cat" => Role::Reader,
                 _ => Role::Admin,
             }),
-            // These reveal the requests of other clients.
+            // These commands reveal the requests of other clients.
             Local::Monitor => Some(Role::Admin),
             Local::Slowlog if !arguments.at(1).eq_ignore_ascii_case(b"help") => Some(Role::Admin),
             Local::Latency if arguments.at(1).eq_ignore_ascii_case(b"reset") => {
@@ -139,8 +139,8 @@ pub(super) fn needs(
             Local::Config if arguments.at(1).eq_ignore_ascii_case(b"resetstat") => {
                 Some(Role::Operator)
             }
-            // A writer can put the same load on the node in other ways. A client that may push can
-            // also end a wait.
+            // A writer can put the same load on the node in other ways. A client that may push
+            // elements can end a wait anyway.
             Local::Client if arguments.at(1).eq_ignore_ascii_case(b"unblock") => Some(Role::Writer),
             Local::Config if changes_setting(arguments) => Some(Role::Writer),
             Local::Quorate => Some(match &*arguments.at(1).to_ascii_lowercase() {
@@ -162,7 +162,7 @@ pub(super) fn needs(
 /// The only setting that clients can change.
 pub(super) const EVENTS: &str = "notify-keyspace-events";
 
-/// Returns whether the request is a CONFIG SET of this setting.
+/// Returns whether the request is a CONFIG SET of the setting that clients can change.
 fn changes_setting(arguments: &Arguments<'_>) -> bool {
     arguments.at(1).eq_ignore_ascii_case(b"set")
         && (2..arguments.len())
@@ -172,14 +172,14 @@ fn changes_setting(arguments: &Arguments<'_>) -> bool {
 
 fn of_data(spec: &Spec) -> Role {
     match spec.name {
-        // These remove the data of all clients.
+        // These commands remove the data of all clients.
         "flushall" | "flushdb" => Role::Operator,
         _ if spec.flags == READS => Role::Reader,
         _ => Role::Writer,
     }
 }
 
-/// [time-4] Returns whether the request may compute a deadline, which is then written.
+/// [time-4] Returns whether encoding the request may need the clock to compute a deadline.
 pub(super) fn needs_clock(
     spec: &Spec,
     arguments: &Arguments<'_>,
@@ -193,8 +193,8 @@ mod tests {
     use super::*;
     use crate::commands::FAMILIES;
 
-    /// A reader may execute exactly the data commands that the table marks as read-only; all others
-    /// need at least a writer.
+    /// A reader may execute exactly the data commands that the table marks as read-only. All other
+    /// commands need at least a writer.
     #[test]
     fn every_command_of_the_table_has_a_role() {
         let mut readers = Vec::new();

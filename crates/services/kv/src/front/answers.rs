@@ -1,4 +1,4 @@
-//! Replies that are the same for every connection: settings and scripts.
+//! Replies that do not depend on the connection, such as those about settings and scripts.
 
 use quorate_replica::front::Requests;
 
@@ -11,7 +11,7 @@ use crate::{
     scripts::{self, Scripts},
 };
 
-/// Answers CONFIG for the few settings that clients request.
+/// Answers CONFIG for the few settings that clients ask for.
 pub(super) fn config(
     arguments: &Arguments<'_>,
     shared: &mut Shared,
@@ -60,8 +60,8 @@ pub(super) fn config(
     }
 }
 
-/// Answers CONFIG SET: sets keyspace events, and accepts other settings only at their current
-/// values. Errors are Redis'.
+/// Answers CONFIG SET. Changes keyspace events, and accepts other settings only at their current
+/// values. Errors have Redis' texts.
 fn config_set(
     settings: &[(&str, &str)],
     wanted: &Arguments<'_>,
@@ -105,7 +105,7 @@ fn config_set(
     r.ok();
 }
 
-/// Answers FUNCTION and its subcommands: functions are not supported.
+/// Answers FUNCTION and its subcommands, although functions are not supported.
 pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match &*sub {
@@ -166,8 +166,8 @@ pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut R
     }
 }
 
-/// Answers WAIT: an acknowledged write is at a quorum, so it has reached the other members of a
-/// majority.
+/// Answers WAIT. An acknowledged write is stored at a quorum, so it has reached the other members
+/// of a majority.
 pub(super) fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
     match (parse_integer(arguments.at(1)), parse_integer(arguments.at(2))) {
         (Some(_), Some(timeout)) if timeout >= 0 => {

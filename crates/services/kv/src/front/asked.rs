@@ -1,44 +1,45 @@
-//! Requests of a connection that are not sent yet: reads and writes.
+//! Reads and writes of a connection that have not been sent yet.
 
 use quorate_replica::front::Sequenced;
 
 use crate::{command::SubscriptionKind, commands::transactions::encode_versions, encode::Encoder};
 
-/// Use of a query's answer.
+/// Use of the answer to a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Query {
-    /// Send it as the reply.
+    /// Sends the answer as the reply.
     Reply,
-    /// Record the versions as seen by a WATCH of this epoch.
+    /// Records the versions as seen by a WATCH of this epoch.
     Watch(u64),
-    /// There is no query: the connection subscribes (`true`) or unsubscribes at this point.
+    /// No query: the connection subscribes (`true`) or unsubscribes at this point of the order.
     Listen(SubscriptionKind, bool),
 }
 
-/// Required freshness of a connection's reads.
+/// Freshness that the reads of a connection require.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// Everything acknowledged before the read was requested.
+    /// The read sees all writes acknowledged before it was requested.
     #[default]
     Linearizable,
-    /// Everything acknowledged at least this many milliseconds before ([read-6]).
+    /// The read sees all writes acknowledged at least this many milliseconds before it ([read-6]).
     Within(u64),
-    /// The local state of this node (READONLY).
+    /// The read sees the local state of this node, however old (READONLY).
     Stale,
 }
 
-/// A query without an answer yet.
+/// A query that has not been answered yet.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) query: Vec<u8>,
     pub(super) fresh: Freshness,
-    /// Must not run between commands of a batch: waits until no write is in flight.
+    /// The read must not run between the commands of a batch, and waits until no write is in
+    /// flight.
     pub(super) alone: bool,
     pub(super) what: Query,
 }
 
 impl Read {
-    /// Creates the read for a WATCH of this epoch.
+    /// Creates the read for a WATCH in this epoch.
     pub(super) fn watch<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, epoch: u64) -> Self {
         let mut query = Vec::new();
         encode_versions(keys, &mut Encoder(&mut query));
@@ -46,29 +47,29 @@ impl Read {
         Self { query, fresh: Freshness::Linearizable, alone: true, what }
     }
 
-    /// Creates a read whose answer is the reply.
+    /// Creates a read whose answer is sent as the reply.
     pub(super) const fn plain(query: Vec<u8>, fresh: Freshness) -> Self {
         Self { query, fresh, alone: false, what: Query::Reply }
     }
 }
 
-/// Form in which a write is sent.
+/// Form in which a write is sent to the replica.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WriteKind {
-    /// Unchanged; within a session if it has a number.
+    /// A command as encoded, with its number in a session if it has one.
     Plain(Option<Sequenced>),
-    /// Transaction of `count` commands, with the keys watched in this epoch.
+    /// A transaction of `count` commands, with the keys watched in `epoch`.
     Exec { epoch: u64, count: usize, at: Option<Sequenced> },
-    /// Registration of a session, without a command.
+    /// The registration of a session, which has no command.
     Register,
 }
 
-/// A write that is not sent yet.
+/// A write that has not been sent yet.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) command: Vec<u8>,
     pub(super) how: WriteKind,
-    /// Its reply waits until the write is on stable storage at a quorum ([class-2]).
+    /// The reply waits until the write is on stable storage at a quorum ([class-2]).
     pub(super) lasting: bool,
 }
 

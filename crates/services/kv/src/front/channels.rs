@@ -1,8 +1,9 @@
-//! Subscriptions on this node: to channels, to patterns of channel names, and to shard channels.
+//! Subscriptions of this node's clients to channels, to patterns of channel names, and to shard
+//! channels.
 //!
-//! SUBSCRIBE is a linearizable read without a query: when it is answered, everything published
-//! before is applied here, so no old message is received; and a message published later, on any
-//! node, is applied here later, and received.
+//! SUBSCRIBE is a linearizable read without a query. When it is answered, everything published
+//! before it has been applied on this node, so the client receives no old message. A message
+//! published later, on any node, is applied later on this node, so the client receives it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,18 +18,19 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Limits of one connection, for channels and shard channels each: number, and length of a name.
+/// Maximum number of channels that a connection may subscribe to, and maximum length of their
+/// names. Shard channels have the same limits and are counted separately.
 const CHANNELS_MAX: usize = 1024;
 const NAME_BYTES_MAX: usize = 1024;
-/// Limits of one connection: number of patterns, and length of a pattern. All of them are matched
-/// against each message.
+/// Maximum number of patterns that a connection may subscribe to, and maximum length of a pattern.
+/// All patterns are matched against each message.
 const PATTERNS_MAX: usize = 128;
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// Subscribers by name, of one kind of subscription.
+/// Subscribers of one kind of subscription, by name.
 type Listeners = BTreeMap<Box<[u8]>, BTreeSet<ConnectionId>>;
 
-/// Subscriptions of all connections.
+/// Subscriptions of all connections on this node.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     channels: Listeners,
@@ -60,8 +62,8 @@ impl Channels {
         }
     }
 
-    /// Returns the receivers of a message on a channel, in the order of delivery, each with the
-    /// pattern that matched.
+    /// Returns the receivers of a message on a channel in the order of delivery, each with the
+    /// pattern that matched, if any.
     pub(super) fn receivers(&self, channel: &[u8]) -> Vec<(ConnectionId, Option<Box<[u8]>>)> {
         let named = self.channels.get(channel).into_iter().flatten();
         let mut all: Vec<_> = named.map(|listener| (*listener, None)).collect();
@@ -77,18 +79,18 @@ impl Channels {
         all
     }
 
-    /// Returns the receivers of a message on a shard channel.
+    /// Returns the connections that receive a message on a shard channel.
     pub(super) fn shard_receivers(&self, channel: &[u8]) -> Vec<ConnectionId> {
         let listeners = self.shards.get(channel).into_iter().flatten();
         listeners.copied().collect()
     }
 
-    /// Returns the numbers of names with subscribers: channels, patterns, shard channels.
+    /// Returns the numbers of channels, patterns and shard channels that have subscribers.
     pub(super) fn counts(&self) -> [usize; 3] {
         [&self.channels, &self.patterns, &self.shards].map(Listeners::len)
     }
 
-    /// Answers PUBSUB, except its help.
+    /// Answers PUBSUB, except PUBSUB HELP.
     pub(super) fn answer_pubsub(&self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
         let names = arguments.from(2);
         match &*arguments.at(1).to_ascii_lowercase() {
@@ -101,13 +103,14 @@ impl Channels {
     }
 }
 
-/// Lists names with subscribers, optionally those that match a pattern.
+/// Lists the names that have subscribers. If there is a pattern, lists only the names that match
+/// it.
 fn names_of(space: &Listeners, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
     let pattern = patterns.iter().next();
     if patterns.len() > 1 {
         return r.error(&Refusal::Arity.text("pubsub|channels"));
     }
-    // The pattern is matched against each name.
+    // The pattern is matched against every name.
     if pattern.is_some_and(|pattern| pattern.len() > PATTERN_BYTES_MAX) {
         return r.error("ERR a pattern of channels may have 256 bytes");
     }
@@ -120,7 +123,7 @@ fn names_of(space: &Listeners, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
     items.write(r, Reply::array);
 }
 
-/// Lists the number of subscribers of each of these names.
+/// Lists the given names with their numbers of subscribers.
 fn counts_of(space: &Listeners, names: &Arguments<'_>, r: &mut Reply<'_>) {
     let mut items = Items::default();
     for name in names.iter() {
@@ -131,10 +134,9 @@ fn counts_of(space: &Listeners, names: &Arguments<'_>, r: &mut Reply<'_>) {
     items.write(r, Reply::array);
 }
 
-/// Names of one kind that a connection is subscribed to.
+/// Names of one kind to which a connection is subscribed.
 pub(super) type Names = BTreeSet<Box<[u8]>>;
 
-/// All kinds of subscriptions.
 pub(super) const SPACES: [SubscriptionKind; 3] =
     [SubscriptionKind::Channel, SubscriptionKind::Pattern, SubscriptionKind::Shard];
 
@@ -167,12 +169,12 @@ impl Subscriptions {
         }
     }
 
-    /// Returns the numbers of channels, patterns and shard channels.
+    /// Returns the numbers of subscribed channels, patterns and shard channels.
     pub(super) fn counts(&self) -> [usize; 3] {
         [&self.channels, &self.patterns, &self.shards].map(BTreeSet::len)
     }
 
-    /// Checks the limits for additional subscriptions; returns the error if they are exceeded.
+    /// Checks the limits for additional subscriptions. Returns an error if they would be exceeded.
     pub(super) fn admits(
         &self,
         of: SubscriptionKind,
@@ -197,7 +199,7 @@ impl Subscriptions {
         }
     }
 
-    /// Returns all subscriptions of a kind.
+    /// Returns all names of one kind.
     pub(super) fn names(&self, of: SubscriptionKind) -> Names {
         self.space(of).clone()
     }
@@ -217,7 +219,7 @@ impl Subscriptions {
         }
     }
 
-    /// Applies one name of SUBSCRIBE or UNSUBSCRIBE and writes its reply.
+    /// Subscribes to a name, or unsubscribes from it, and writes the reply.
     pub(super) fn change(
         &mut self,
         connection: ConnectionId,
@@ -237,8 +239,8 @@ impl Subscriptions {
     }
 }
 
-/// Returns the number of remaining subscriptions for the reply: channels and patterns are counted
-/// together.
+/// Returns the number of remaining subscriptions to report. Channels and patterns are counted
+/// together, shard channels separately.
 pub(super) const fn left(of: SubscriptionKind, [channels, patterns, shards]: [usize; 3]) -> usize {
     match of {
         SubscriptionKind::Channel | SubscriptionKind::Pattern => channels + patterns,
@@ -246,8 +248,8 @@ pub(super) const fn left(of: SubscriptionKind, [channels, patterns, shards]: [us
     }
 }
 
-/// Writes the confirmation of a change, with the number of remaining subscriptions. UNSUBSCRIBE
-/// without subscriptions is confirmed without a name.
+/// Writes the confirmation of a subscription or its end, with the number of remaining
+/// subscriptions. An UNSUBSCRIBE without subscriptions is confirmed without a name.
 pub(super) fn confirm(
     what: (SubscriptionKind, bool),
     name: Option<&[u8]>,
@@ -268,20 +270,21 @@ pub(super) fn confirm(
     reply.count(left);
 }
 
-/// Messages published by a connection, by the positions of its requests. The number of receivers on
-/// this node is known once a message has been executed; no node knows that of the other nodes.
+/// Messages that a connection has published, by the positions of its requests. A node learns the
+/// number of receivers once it has executed the message, and only for its own clients.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     open: VecDeque<(u64, SubscriptionKind, Box<[u8]>)>,
-    /// Total bytes of the channels' names.
+    /// Total size in bytes of the channel names.
     bytes: usize,
 }
 
-/// Reply of the service to a message: the same on every node.
+/// Reply of the service to a message, which is the same on every node.
 const SENT: &[u8] = b":0\r\n";
 
 impl Published {
-    /// Records a command that is about to get this position.
+    /// Records a command that is about to get the position `place`, if the command publishes a
+    /// message.
     pub(super) fn note(&mut self, place: u64, command: &[u8]) {
         const CHANNEL: u8 = Op::Publish as u8;
         const SHARD: u8 = Op::PublishShard as u8;
@@ -291,7 +294,7 @@ impl Published {
             _ => return,
         };
         match Decoder(command.get(1..).unwrap_or_default()).bytes() {
-            // A subscription never has a longer name.
+            // No subscription has a longer name.
             Ok(channel) if channel.len() <= NAME_BYTES_MAX => {
                 self.bytes += channel.len();
                 self.open.push_back((place, of, channel.into()));
@@ -300,10 +303,10 @@ impl Published {
         }
     }
 
-    /// Handles the reply to the request at this position; returns the number of receivers if it was
-    /// a message.
+    /// Handles the reply to the request at position `place`. Returns the number of receivers if the
+    /// request published a message.
     pub(super) fn take(&mut self, place: u64, reply: &[u8], channels: &Channels) -> Option<usize> {
-        // Earlier messages failed and got no reply here.
+        // Messages before this one have failed, so their replies did not pass through here.
         while self.open.front().is_some_and(|(at, ..)| *at < place) {
             self.pop();
         }
@@ -336,14 +339,12 @@ impl Published {
     }
 }
 
-/// Subscription through which a connection receives a message.
+/// Kind of the subscription through which a connection receives a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MatchedBy<'a> {
-    /// To the channel.
     Channel,
-    /// To a pattern.
+    /// Subscription to a pattern, with the pattern that matched.
     Pattern(&'a [u8]),
-    /// To the shard channel.
     Shard,
 }
 

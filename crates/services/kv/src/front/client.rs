@@ -1,4 +1,4 @@
-//! CLIENT: the connected clients, as reported to clients.
+//! CLIENT: the clients connected to this node, and changes to their connections.
 
 use quorate_replica::front::ConnectionId;
 
@@ -13,7 +13,8 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
-/// Answers CLIENT and its subcommands, for the connection in this slot, whose entry is up to date.
+/// Answers CLIENT and its subcommands. The caller has updated the table entry of the connection in
+/// slot `seat`.
 pub(super) fn client(
     id: ConnectionId,
     seat: ClientSlot,
@@ -33,7 +34,7 @@ pub(super) fn client(
             Err(text) => r.error(text),
         },
         b"setinfo" => set_info(seat, arguments, shared, r),
-        // Keys are not evicted, and the time of last use is not recorded.
+        // Keys are not evicted, and no key records when it was last used.
         b"no-evict" | b"no-touch" => match &*arguments.at(2).to_ascii_lowercase() {
             b"on" | b"off" => r.ok(),
             _ => r.error(SYNTAX),
@@ -49,7 +50,8 @@ pub(super) fn client(
     }
 }
 
-/// Returns the connection whose wait CLIENT UNBLOCK ends, and how it ends.
+/// Returns the connection whose wait CLIENT UNBLOCK ends, and the reply that the blocked client
+/// gets.
 pub(super) fn unblocks(
     arguments: &Arguments<'_>,
 ) -> Result<(ConnectionId, UnblockReply), &'static str> {
@@ -60,7 +62,7 @@ pub(super) fn unblocks(
         _ => return Err(SYNTAX),
     };
     let id = parse_integer(arguments.at(2)).ok_or(NOT_AN_INTEGER)?;
-    // No connection has a negative number or this one.
+    // No connection has a negative number or the largest one.
     let id = u64::try_from(id).unwrap_or(u64::MAX);
     Ok((ConnectionId(id), how))
 }
@@ -93,7 +95,7 @@ fn set_info(seat: ClientSlot, arguments: &Arguments<'_>, shared: &mut Shared, r:
     }
 }
 
-/// Answers CLIENT LIST [TYPE normal|…] [ID id …].
+/// Answers `CLIENT LIST [TYPE normal|…] [ID id …]`.
 fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'_>) {
     let option = arguments.at(2).to_ascii_lowercase();
     let mut ids = None;

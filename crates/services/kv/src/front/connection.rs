@@ -1,6 +1,7 @@
-//! A client connection: its requests and their replies.
+//! A client connection with its requests and their replies.
 //!
-//! `local` has the commands that a connection answers itself, `session` the numbered commands.
+//! `local` contains the commands that a connection answers itself, and `session` the numbered
+//! commands.
 
 mod attached;
 mod checking;
@@ -40,30 +41,30 @@ use crate::{
     },
 };
 
-/// Maximum number of unanswered requests of a connection.
+/// Maximum number of unanswered requests per connection.
 const PLACES_MAX: usize = 1024;
-/// Maximum bytes of unanswered requests. A single request may be larger.
+/// Maximum total size in bytes of unanswered requests, although a single request may be larger.
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
-/// Commands permitted to a subscriber, besides PING, QUIT and RESET.
+/// Commands that a subscriber may send in addition to PING, QUIT and RESET.
 const LISTENS: [&str; 6] =
     ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe"];
-/// Error for a blocking command in a class other than the cluster's: a blocked client is served in
-/// the cluster's own class, which does not wait for a disk.
+/// Error for a blocking command if the connection uses a durability class other than the cluster's.
+/// A blocked client is served in the cluster's class, which does not wait for a disk.
 const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers commands that may wait only at its own \
     class; QUORATE CLASS group allows them";
-/// Memory of a blocked client, without its command.
+/// Memory in bytes that a blocked client takes in addition to its command.
 const WAIT_BYTES: usize = 256;
-/// Bytes of unsent replies above which no more requests are accepted.
+/// Bytes of unsent replies above which the connection accepts no more requests.
 const OUTPUT_BYTES_SOFT: usize = 1024 * 1024;
 
-/// A request that is blocked, or may become blocked.
+/// A request that is blocked or may become blocked.
 #[derive(Clone, Copy, Debug)]
 struct BlockedRequest {
-    /// Number of the client among the blocked clients of this node.
+    /// Number that identifies the client among the blocked clients of this node.
     number: u64,
     place: u64,
     bytes: usize,
-    /// More input has arrived, and is not accepted.
+    /// More input has arrived, but is not accepted until the wait ends.
     crowded: bool,
 }
 
@@ -77,31 +78,30 @@ pub(super) struct Connection {
     multi: Option<Multi>,
     watching: Watching,
     subscriptions: Subscriptions,
-    /// Published messages with pending replies.
+    /// Published messages whose replies are pending.
     published: Published,
-    /// Replies that the client has requested (CLIENT REPLY).
+    /// Replies that the client has turned off with CLIENT REPLY.
     quiet: Quiet,
     /// The client has sent MONITOR.
     monitors: bool,
-    /// Required freshness of reads.
+    /// Freshness that reads of this connection require.
     fresh: Freshness,
     attached: Attached,
     login: Login,
-    /// Password check in progress.
     checking: Option<Checking>,
-    /// The next request waits until permissions and time are known.
+    /// The next request waits until this node knows the permissions and the time.
     patient: bool,
-    /// Last request, if it is blocked.
+    /// The last request, if it is blocked.
     parked: Option<BlockedRequest>,
-    /// Name of the last command.
+    /// Name of the last command, for CLIENT LIST.
     command: &'static str,
-    /// Memory accounted for, without that of the order.
+    /// Bytes charged to the shared memory limit, without those of `order`.
     counted: usize,
-    /// No more requests are accepted; the connection closes once all are answered.
+    /// No more requests are accepted. The connection closes once all are answered.
     ending: bool,
-    /// Nothing more is sent either.
+    /// Nothing more is accepted or sent.
     cut: bool,
-    /// Not ready at the last check: input may be waiting.
+    /// The connection was not ready at the last check, so input may be waiting.
     blocked: bool,
     marked: bool,
 }
@@ -140,7 +140,7 @@ impl Connection {
         !self.ending
             && self.checking.is_none()
             && !self.patient
-            // Input of a blocked client is still read, so that its disconnect is noticed.
+            // Input of a blocked client is still read, so that a disconnect is noticed.
             && self.parked.is_none_or(|parked| !parked.crowded)
             && self.order.len() < PLACES_MAX
             && self.order.open_bytes < OPEN_BYTES_MAX
@@ -153,7 +153,7 @@ impl Connection {
         self.ready() && self.parked.is_none()
     }
 
-    /// Records whether input is left over.
+    /// Records whether unparsed input is left over while the client is blocked.
     pub(super) const fn crowds(&mut self, left: bool) {
         if let Some(parked) = &mut self.parked {
             parked.crowded |= left;
@@ -172,14 +172,14 @@ impl Connection {
         self.cut || (self.ending && self.order.is_empty())
     }
 
-    /// Closes at once and drops unsent replies.
+    /// Closes the connection at once and drops unsent replies.
     pub(super) fn cut(&mut self) {
         (self.ending, self.cut) = (true, true);
         self.order.drop_output();
     }
 
-    /// [access-4] [time-4] Returns whether to retry this request later: permissions or the time are
-    /// not known yet.
+    /// [access-4] [time-4] Returns whether to retry this request later, because this node does not
+    /// know the permissions or the time yet.
     pub(super) fn must_wait(
         &mut self,
         arguments: &Arguments<'_>,
@@ -205,17 +205,17 @@ impl Connection {
         waits
     }
 
-    /// Ends the wait for permissions and time.
+    /// Stops waiting for permissions and the time.
     pub(super) const fn end_permission_wait(&mut self) {
         self.patient = false;
     }
 
-    /// Returns the ticket of the password check in progress.
+    /// Returns the ticket of the password check in progress, if any.
     pub(super) fn ticket(&self) -> Option<u64> {
         self.checking.as_ref().map(Checking::ticket)
     }
 
-    /// [access-2] Returns whether the client may make this request; otherwise sends the error.
+    /// [access-2] Returns whether the client may make this request. If not, sends the error.
     fn permitted(
         &mut self,
         spec: &Spec,
@@ -229,9 +229,9 @@ impl Connection {
         let may = match (needs, standing) {
             (None, _) => true,
             (Some(needs), Standing::May(role)) => role >= needs,
-            // Commands that reveal nothing about data, and no more about the cluster than every
-            // client may see. MULTI is among them: if it were refused and the permissions known by
-            // the next command, that would run outside the transaction.
+            // These commands reveal nothing about data, and no more about the cluster than every
+            // client may see. MULTI is among them: if MULTI were refused but the next command
+            // permitted, that command would be executed outside a transaction.
             (Some(_), Standing::Unknown) => {
                 matches!(
                     spec.handler,
@@ -253,7 +253,8 @@ impl Connection {
             match spec.handler {
                 Handler::Local(Local::Exec) => self.abort_exec(&text, shared),
                 Handler::Local(Local::Watch) => {
-                    // EXEC may be permitted again later, and must not run without the versions.
+                    // EXEC may become permitted later, and must not be executed without the
+                    // versions.
                     self.watching.failed(self.watching.epoch());
                     self.refuse(&text, shared);
                 }
@@ -265,8 +266,8 @@ impl Connection {
         may
     }
 
-    /// [access-2] Ends connections after a change of users: a subscriber without the right to read
-    /// gets an error and is closed, and so is a monitor that is no longer an admin.
+    /// [access-2] Disconnects clients that have lost their permissions in a change of users:
+    /// subscribers that may no longer read, after an error, and monitors that are no longer admins.
     pub(super) fn end_forbidden_streams(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         self.end_forbidden_wait(shared, requests);
         if self.ending || (self.subscriptions.is_empty() && !self.monitors) {
@@ -289,8 +290,8 @@ impl Connection {
         self.end();
     }
 
-    /// Ends a blocking request, which is a write, as by a timeout if the client may no longer
-    /// write.
+    /// Ends a blocking request as a timeout would, if the client may no longer write. A blocking
+    /// request counts as a write.
     fn end_forbidden_wait(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         if self.parked.is_none() {
             return;
@@ -323,12 +324,12 @@ impl Connection {
         self.parser = parser;
     }
 
-    /// Returns the memory accounted for.
+    /// Returns the bytes charged to the shared memory limit.
     pub(super) const fn held_bytes(&self) -> usize {
         self.counted + self.order.counted()
     }
 
-    /// Updates the memory accounted for.
+    /// Updates the bytes charged to the shared memory limit.
     pub(super) fn recount(&mut self, shared: &mut Shared) {
         self.order.recount(shared);
         let multi = self.multi.as_ref();
@@ -368,7 +369,7 @@ impl Connection {
         self.recount(shared);
     }
 
-    /// Notifies the reactor if there is output, if the connection should close, or if it accepts
+    /// Notifies the reactor if there is output, if the connection should close, or if it can accept
     /// leftover input again.
     pub(super) fn mark(&mut self, shared: &mut Shared) {
         let (was_blocked, ready) = (self.blocked, self.ready());
@@ -393,11 +394,11 @@ impl Connection {
         (&mut self.order, own)
     }
 
-    /// Sends all requests that may be sent.
+    /// Sends all requests that can be sent now.
     pub(super) fn advance(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         let (order, mut own) = self.split();
         order.advance(false, &mut own, shared, requests);
-        // The blocked request may have been refused while it was waiting to be sent.
+        // The blocked request may have been refused before it was sent.
         if let Some(parked) = self.parked
             && !self.order.is_open(parked.place)
         {
@@ -405,24 +406,24 @@ impl Connection {
         }
     }
 
-    /// Sends all requests that may be sent before a write that follows.
+    /// Sends all requests that can be sent now, given that a write follows.
     fn advance_to_write(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         let (order, mut own) = self.split();
         order.advance(true, &mut own, shared, requests);
     }
 
-    /// Executes a read in log order, on the state between the writes around it.
+    /// Executes a read in log order, on the state between the writes before and after it.
     pub(super) fn read_now(&mut self, number: u64, shared: &mut Shared, state: &dyn Moment) {
         let (order, mut own) = self.split();
         order.read_now(number, &mut own, shared, state);
     }
 
-    /// Records that a read in log order was executed, after the writes before it.
+    /// Records that a read in log order was executed after the writes before it.
     pub(super) const fn read_in_order(&mut self) {
         self.order.read_in_order();
     }
 
-    /// Handles an executed write.
+    /// Handles the reply to a write that was executed.
     pub(super) fn written(&mut self, number: u64, reply: &[u8], shared: &mut Shared) {
         if let Some(parked) = self.parked
             && parked.place == number
@@ -459,21 +460,21 @@ impl Connection {
         self.order.unpark(place, &shared.reply, &mut shared.tally);
     }
 
-    /// Requests an early end of the blocking request: the client is gone.
+    /// Asks for an early end of the blocking request because the client has disconnected.
     pub(super) fn hurry_wait(&self, shared: &mut Shared) {
         if let Some(parked) = self.parked {
             shared.waiting.hurry(parked.number);
         }
     }
 
-    /// Attaches the connection to a newly registered session.
+    /// Attaches the connection to a session that was just registered.
     pub(super) fn registered(&mut self, number: u64, session: SessionId, shared: &mut Shared) {
         self.attached.to(session);
         shared.fresh_reply().bulk(format!("{}.{}", session.slot, session.index).as_bytes());
         self.order.written(number, &shared.reply, &mut shared.tally);
     }
 
-    /// Handles a write, or a read in log order, that was not executed or whose outcome is unknown.
+    /// Handles a write or an in-order read that was not executed, or whose outcome is unknown.
     pub(super) fn place_failed(
         &mut self,
         number: u64,
@@ -488,7 +489,7 @@ impl Connection {
         order.place_failed(number, failure, &mut own, shared, requests);
     }
 
-    /// Answers a run of reads.
+    /// Answers the reads of a run whose freshness is now confirmed.
     pub(super) fn readable(&mut self, tag: Tag, shared: &mut Shared, requests: &mut dyn Requests) {
         let (order, mut own) = self.split();
         order.readable(tag, &mut own, shared, requests);
@@ -500,7 +501,7 @@ impl Connection {
         order.run_failed(tag, failure, &mut own, shared);
     }
 
-    /// Sends a message on a channel that this connection subscribed to.
+    /// Sends a message from a channel to which this connection is subscribed.
     pub(super) fn send_message(
         &mut self,
         how: MatchedBy<'_>,
@@ -509,7 +510,7 @@ impl Connection {
         shared: &mut Shared,
     ) {
         if self.order.buffered() > OUTPUT_BYTES_HARD || shared.is_full(message.len()) {
-            // The client would miss messages without noticing.
+            // Otherwise the client would miss messages without noticing.
             self.cut();
         }
         if self.ending {
@@ -520,7 +521,7 @@ impl Connection {
         self.order.push_message(&neutral, self.version);
     }
 
-    /// Starts MONITOR, effective after its reply.
+    /// Makes the connection a monitor. Lines follow only after the reply to MONITOR.
     pub(super) fn monitor(&mut self, shared: &mut Shared) {
         self.monitors = true;
         shared.monitors.enter(self.id);
@@ -533,10 +534,9 @@ impl Connection {
         }
     }
 
-    /// Sends lines about other clients' commands to a monitor.
+    /// Sends lines about the commands of other clients to a monitor.
     pub(super) fn watch_lines(&mut self, lines: &[u8], shared: &mut Shared) {
-        // MONITOR is effective only after its own reply; the requests permitted afterwards are
-        // answered at once.
+        // The reply to MONITOR comes first. The requests permitted afterwards are answered at once.
         if self.ending || !self.monitors || !self.order.is_empty() {
             return;
         }
@@ -550,20 +550,21 @@ impl Connection {
         self.order.output.extend_from_slice(lines);
     }
 
-    /// Returns whether only subscription commands are permitted: in RESP2, messages and replies
-    /// look alike.
+    /// Returns whether the connection may only change its subscriptions. This is so in RESP2, where
+    /// messages and replies look alike.
     fn only_listens(&self) -> bool {
         !self.subscriptions.is_empty()
             && self.version == Version::Resp2
             && SPACES.iter().any(|of| !self.will_listen(*of).is_empty())
     }
 
-    /// Returns the subscriptions once all pending requests are answered.
+    /// Returns the names to which the connection will be subscribed once all pending requests are
+    /// answered.
     fn will_listen(&self, of: SubscriptionKind) -> Names {
         self.order.will_listen(of, self.subscriptions.names(of))
     }
 
-    /// Returns the error for a request that is not permitted to a subscriber or a monitor.
+    /// Returns the error for a request that a subscriber or monitor may not make.
     fn not_now(&self, name: &str) -> Option<String> {
         let always = ["ping", "quit", "reset"].contains(&name);
         if self.monitors && !always && name != "monitor" {
@@ -580,7 +581,7 @@ impl Connection {
         })
     }
 
-    /// Removes a disconnected client from all shared state. Returns the tag of its blocking
+    /// Removes a disconnected client from all shared state. Returns the tag of the blocking
     /// request, if any.
     pub(super) fn leave(&mut self, shared: &mut Shared) -> Option<Tag> {
         shared.roster.leave(self.seat);
@@ -639,8 +640,8 @@ impl Connection {
         }
         let place = self.order.end();
         self.execute(spec, arguments, shared, requests);
-        // Passwords never get a position: AUTH and HELLO are answered at once, or delay later
-        // requests.
+        // Passwords never get a position, because AUTH and HELLO are answered at once or delay
+        // later requests.
         if shared.tally.slow.keeps(shared.tally.now_ms) && self.order.is_open(place) {
             shared.tally.slow.keep_note(self.seat, place, arguments);
         }
@@ -674,7 +675,7 @@ impl Connection {
         }
     }
 
-    /// Handles a command or query encoded in the scratch buffer, or the failure to encode it.
+    /// Handles the result of encoding a request into the scratch buffer.
     fn encoded(
         &mut self,
         encoded: Result<(), Refusal>,
@@ -730,8 +731,8 @@ impl Connection {
         }
     }
 
-    /// Handles the blocking command in the scratch buffer: it joins the queue, and no further
-    /// request is accepted.
+    /// Handles the blocking command in the scratch buffer. The client joins the queue, and the
+    /// connection accepts no further request.
     fn wait(&mut self, wait_ms: u64, shared: &mut Shared, requests: &mut dyn Requests) {
         if shared.is_full(2 * shared.command.len()) {
             return self.refuse(FULL, shared);
@@ -780,7 +781,7 @@ impl Connection {
         self.answer(shared);
     }
 
-    /// Sends an error as the reply; within a transaction, EXEC returns it.
+    /// Sends an error as the reply. Within a transaction, EXEC returns the error.
     fn refuse_in_place(&mut self, text: &str, shared: &mut Shared, requests: &mut dyn Requests) {
         shared.fresh_reply().error(text);
         if self.multi.is_some() {
@@ -790,7 +791,7 @@ impl Connection {
         }
     }
 
-    /// Queues the reply in the scratch buffer, for EXEC to return.
+    /// Queues the reply in the scratch buffer for EXEC to return.
     fn queue_reply(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         fresh(&mut shared.command);
         encode_literal(&shared.reply, &mut Encoder(&mut shared.command));
@@ -813,8 +814,8 @@ impl Connection {
         self.refuse(text, shared);
     }
 
-    /// Ends a connection of another protocol before any of its input is executed as a command. A
-    /// web page can make a browser send HTTP requests to this port, with commands in their bodies.
+    /// Closes a connection that speaks another protocol, before any of its input is executed. A web
+    /// page can make a browser send HTTP requests to this port, with commands in their bodies.
     pub(super) fn end_foreign(
         &mut self,
         what: &str,
@@ -835,7 +836,7 @@ impl Connection {
         self.end_with(&format!("ERR Protocol error: {what} is not spoken here"), shared);
     }
 
-    /// Sends an error in its order among the replies, then closes the connection.
+    /// Sends an error in its place among the replies, then closes the connection.
     pub(super) fn end_with(&mut self, text: &str, shared: &mut Shared) {
         self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = false;
@@ -844,7 +845,7 @@ impl Connection {
         self.ending = true;
     }
 
-    /// Closes the connection once all requests are answered.
+    /// Makes the connection close once all requests are answered.
     const fn end(&mut self) {
         self.ending = true;
     }
@@ -866,7 +867,7 @@ impl Connection {
         self.multi.take()
     }
 
-    /// Returns whether the command is forbidden between MULTI and EXEC.
+    /// Returns whether a command is forbidden between MULTI and EXEC.
     const fn outside_multi(local: Local) -> bool {
         matches!(
             local,
@@ -886,17 +887,17 @@ impl Connection {
     }
 }
 
-/// Name of the browsers' protocol.
+/// Name of the protocol that browsers speak.
 pub(super) const HTTP: &str = "HTTP";
 
-/// Returns whether these words are the request line of HTTP, whose method may be the name of a
-/// command.
+/// Returns whether the words are the request line of an HTTP request, whose method may also be the
+/// name of a command.
 pub(super) fn starts_http(words: &Arguments<'_>) -> bool {
     words.len() == 3 && words.at(2).starts_with(b"HTTP/")
 }
 
-/// Returns whether a line of HTTP begins with this word: a request line with a body, or the header
-/// that every request has before its body.
+/// Returns whether a line that begins with `word` marks HTTP: either the request line of a POST, or
+/// the Host header, which precedes the body.
 const fn is_of_http(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
 }

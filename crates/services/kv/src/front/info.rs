@@ -13,10 +13,10 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Version of Redis that the commands correspond to; some clients choose their requests by it.
+/// Version of Redis that the commands correspond to. Some clients choose their requests by it.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
-/// Sections in the order of output.
+/// Sections in the order in which INFO writes them.
 const SECTIONS: [&str; 8] =
     ["server", "clients", "memory", "stats", "replication", "commandstats", "cluster", "keyspace"];
 
@@ -52,7 +52,7 @@ pub(super) fn info(
             "stats" => stats(&mut text, shared),
             "replication" => replication(&mut text, &status),
             "commandstats" => shared.tally.write_commandstats(&mut text),
-            // Some clients decide by this line whether to request slots; redis-py's tests need it.
+            // Some clients request slots only if this line says so, and redis-py's tests need it.
             "cluster" => text.write_str("# Cluster\r\ncluster_enabled:0\r\n"),
             _ => keyspace(&mut text, requests),
         };
@@ -79,8 +79,8 @@ fn server(text: &mut String, status: &Status, shared: &Shared, now_ms: u64) -> s
     write!(text, "uptime_in_days:{}\r\n", uptime / (24 * 60 * 60))
 }
 
-/// Writes the process' memory as reported by the system; `client_held_bytes` is the part used for
-/// clients.
+/// Writes the memory of the process as the system reports it. `client_held_bytes` is the part used
+/// for clients.
 fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     let memory = (shared.settings.memory)();
     write!(text, "# Memory\r\n")?;
@@ -98,7 +98,7 @@ fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     write!(text, "client_memory_max:{}\r\n", shared.settings.client_bytes_max)
 }
 
-/// Formats bytes as Redis does.
+/// Formats a number of bytes as Redis does.
 fn human(bytes: u64) -> String {
     let units = [("G", 30), ("M", 20), ("K", 10)];
     let unit = units.into_iter().find(|(_, shift)| bytes >> shift > 0);
@@ -109,13 +109,13 @@ fn human(bytes: u64) -> String {
     format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100)
 }
 
-/// Writes the counts of this node's own state, which may be older than the leader's.
+/// Writes the numbers of keys in this node's own state, which may be older than the leader's.
 fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result {
     let (mut query, mut reply) = (Vec::new(), Vec::new());
     encode_keyspace(&mut Encoder(&mut query));
     write!(text, "# Keyspace\r\n")?;
     if requests.query(&query, &mut reply).is_err() {
-        // The counts are unavailable at the moment; the rest of INFO is not.
+        // Without the counts, the rest of INFO is still useful.
         return Ok(());
     }
     let counts = String::from_utf8_lossy(&reply);
@@ -149,8 +149,8 @@ fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
     )
 }
 
-/// Writes `role:master` on every node, since every node accepts writes; clients that search for a
-/// master would otherwise leave. The node's actual role is `quorate_role`.
+/// Writes `role:master` on every node, because every node accepts writes and clients that search
+/// for a master would otherwise disconnect. The actual role of the node is in `quorate_role`.
 fn replication(text: &mut String, status: &Status) -> std::fmt::Result {
     let others = status.peers.iter().filter(|peer| peer.member != status.member);
     let connected = others.filter(|peer| peer.connected).count();
@@ -158,7 +158,7 @@ fn replication(text: &mut String, status: &Status) -> std::fmt::Result {
     quorate(text, status, "quorate_", "\r\n")
 }
 
-/// Writes the node's state, one `name:value` per line.
+/// Writes the state of the node, one `name:value` per line.
 pub(super) fn quorate(
     text: &mut String,
     status: &Status,

@@ -1,4 +1,4 @@
-//! LATENCY: latency spikes, one sample per second and event, as in Redis.
+//! LATENCY: latency spikes, with at most one sample per second and event, as in Redis.
 
 use std::{collections::VecDeque, fmt::Write as _};
 
@@ -11,7 +11,7 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Maximum samples of an event, as in Redis.
+/// Maximum number of samples per event, as in Redis.
 const SAMPLES_MAX: usize = 160;
 
 const NO_GRAPH: &str = "ERR LATENCY GRAPH is not supported: use LATENCY HISTORY";
@@ -24,14 +24,14 @@ struct Sample {
     ms: u64,
 }
 
-/// Monitored activity with its spikes.
+/// Monitored activity and the spikes recorded for it.
 #[derive(Debug)]
 struct Event {
     name: &'static str,
     what: &'static str,
     /// Samples, oldest first.
     samples: VecDeque<Sample>,
-    /// Maximum since the last RESET.
+    /// Maximum latency in milliseconds since the last RESET.
     most_ms: u64,
 }
 
@@ -57,7 +57,7 @@ impl Event {
         }
     }
 
-    /// Resets the event; returns whether it had any data.
+    /// Resets the event. Returns whether it had any data.
     fn reset(&mut self) -> bool {
         self.most_ms = 0;
         let had = !self.samples.is_empty();
@@ -66,7 +66,7 @@ impl Event {
     }
 }
 
-/// Events of this node.
+/// Monitored activities of this node.
 #[derive(Debug)]
 pub(super) struct Latency([Event; 3]);
 

@@ -1,4 +1,4 @@
-//! The Redis front: client connections as state machines, without sockets.
+//! The Redis front: client connections as state machines, independent of sockets.
 
 use quorate_access::{Checker, PendingChecks};
 use quorate_core::time::Time;
@@ -44,16 +44,16 @@ use self::{
 };
 pub use settings::{Memory, Settings};
 
-/// Returns the maximum bytes that the reactor may have to buffer per connection for an incomplete
-/// request, given the maximum size of a command.
+/// Returns the maximum number of bytes that the reactor may have to buffer for an incomplete
+/// request of one connection, given the maximum size of a command.
 pub const fn input_bytes_max(command_bytes_max: usize) -> usize {
     command_bytes_max.saturating_add(FRAMING_BYTES_MAX)
 }
 
-// The framing is at least as large as that of the maximum number of arguments.
+// The framing of the maximum number of arguments fits the limit.
 const _: () = assert!(FRAMING_BYTES_MAX > ARGUMENTS_MAX * 13);
 
-/// All client connections of a node.
+/// Redis front of a node, with all its client connections.
 #[derive(Debug)]
 pub struct RespFront {
     connections: FxHashMap<ConnectionId, Connection>,
@@ -66,14 +66,15 @@ impl RespFront {
         Self { connections: FxHashMap::default(), shared: Shared::new(settings) }
     }
 
-    /// Sets the password checker.
+    /// Sets the checker that verifies passwords.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = PendingChecks::new(checker);
         self
     }
 
-    /// Sets the keyspace event setting of the node's service, which clients can then change.
+    /// Sets the keyspace event setting that the front shares with the service. Clients can then
+    /// change it.
     #[must_use]
     pub fn with_events(mut self, events: Setting) -> Self {
         self.shared.events = events;
@@ -90,8 +91,8 @@ impl RespFront {
         }
     }
 
-    /// [hold-1] Closes the clients that use most memory until `bytes` more are available: slow
-    /// readers pay, and not the client whose message is next.
+    /// [hold-1] Disconnects the clients that use most memory until `bytes` more are available. Slow
+    /// readers are disconnected rather than the client whose message comes next.
     fn make_room(&mut self, bytes: usize) {
         while self.shared.is_full(bytes) {
             let held = self.connections.iter().map(|(id, client)| (*id, client.held_bytes()));
@@ -189,7 +190,8 @@ impl Front for RespFront {
             | Completion::Read(tag)
             | Completion::Failed(tag, _) => tag,
         };
-        // The connection is gone, or this is a second completion: no request is waiting for it.
+        // The connection has closed, or this is a duplicate completion, so no request is waiting
+        // for it.
         let Some(owner) = self.shared.tags.take(tag) else {
             return;
         };
@@ -227,7 +229,7 @@ impl Front for RespFront {
             (Completion::Failed(_, failure), Target::Run) => {
                 client.run_failed(tag, failure, &mut self.shared);
             }
-            // The completion does not fit the request: its outcome is unknown.
+            // The completion does not match the request, so the outcome is unknown.
             (_, Target::Place(number)) => {
                 client.place_failed(number, Failure::Unknown, &mut self.shared, requests);
             }
@@ -380,7 +382,7 @@ impl Front for RespFront {
     }
 }
 
-/// Handles requests from `bytes` while the connection has capacity for them.
+/// Parses and handles requests from `bytes` while the connection has capacity for them.
 fn receive(
     client: &mut Connection,
     bytes: &[u8],
@@ -422,6 +424,6 @@ fn receive(
     client.return_parser(parser);
     client.crowds(used < bytes.len());
     client.advance(shared, requests);
-    // Input after QUIT or garbage is discarded.
+    // Input after QUIT or invalid input is discarded.
     if client.ending() { bytes.len() } else { used }
 }

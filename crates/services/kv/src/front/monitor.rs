@@ -1,7 +1,6 @@
-//! MONITOR: every command of this node's clients as a line, sent to each monitoring admin.
+//! MONITOR: sends each command of this node's clients as a line to all monitoring admins.
 //!
-//! A command is formatted once, regardless of the number of monitors, and not at all without
-//! monitors.
+//! A command is formatted once for all monitors, and not at all if there are none.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -13,20 +12,21 @@ use crate::{
     resp::request::Arguments,
 };
 
-/// Maximum unread bytes of a monitor, and maximum bytes of lines per turn. A monitor above the
-/// limit is disconnected: it would miss lines without noticing.
+/// Maximum number of bytes that a monitor may leave unread, and maximum number of bytes of lines
+/// per turn. A monitor that exceeds the limit is disconnected, because it would miss lines without
+/// noticing.
 pub(super) const UNSENT_BYTES_MAX: usize = 1024 * 1024;
-/// Error for a monitor above the limit.
+/// Error for a monitor that exceeds the limit.
 pub(super) const CUT: &str =
     "ERR MONITOR ended: this client reads too slowly, or the node has no memory for more lines";
 
-/// Monitors, and the lines for them.
+/// Connections that monitor this node, and the lines to send to them.
 #[derive(Debug, Default)]
 pub(super) struct Monitors {
     watchers: BTreeSet<ConnectionId>,
-    /// Lines not sent to the monitors yet.
+    /// Lines that have not been sent to the monitors yet.
     lines: Vec<u8>,
-    /// Number of monitors disconnected because they did not keep up, since the start.
+    /// Number of monitors disconnected since the start because they did not keep up.
     pub(super) cut: u64,
 }
 
@@ -55,7 +55,6 @@ impl Monitors {
         self.watchers.iter().copied().collect()
     }
 
-    /// Returns whether there are unsent lines.
     pub(super) const fn has_lines(&self) -> bool {
         !self.lines.is_empty()
     }
@@ -64,7 +63,7 @@ impl Monitors {
         std::mem::take(&mut self.lines)
     }
 
-    /// Reuses the memory of lines that were sent to all monitors.
+    /// Takes back the buffer of lines that were sent to all monitors, for reuse.
     pub(super) fn reuse(&mut self, mut lines: Vec<u8>) {
         if self.any() {
             fresh(&mut lines);
@@ -72,9 +71,9 @@ impl Monitors {
         }
     }
 
-    /// Adds a command of the client at this address, in Redis' format.
+    /// Adds a command of the client at the address `peer`, formatted as in Redis.
     pub(super) fn add(&mut self, peer: &str, now_ms: u64, arguments: &Arguments<'_>) {
-        // A monitor that receives this much is disconnected anyway.
+        // A monitor that receives more than this is disconnected anyway.
         if self.lines.len() >= UNSENT_BYTES_MAX {
             return;
         }
@@ -107,7 +106,8 @@ fn quote(word: &[u8], line: &mut String) {
     line.push('"');
 }
 
-/// Returns whether a command contains passwords, or concerns the node and not its data.
+/// Returns whether a command is hidden from monitors because it contains passwords or concerns the
+/// node rather than its data.
 pub(super) const fn is_hidden(spec: &Spec) -> bool {
     matches!(
         spec.handler,
@@ -123,7 +123,7 @@ pub(super) const fn is_hidden(spec: &Spec) -> bool {
     )
 }
 
-/// Returns the name of the command nested in this one's arguments: in `QUORATE SEQ number …` or
+/// Returns the name of the command nested in the arguments, as in `QUORATE SEQ number …` or
 /// `COMMAND GETKEYS …`.
 pub(super) fn inner<'a>(spec: &Spec, arguments: &Arguments<'a>) -> Option<&'a [u8]> {
     let at = match spec.handler {

@@ -1,11 +1,11 @@
-//! Order of a connection's requests: replies are sent in request order, and a read runs between the
-//! writes around it.
+//! Order of a connection's requests. Replies are sent in the order of requests, and a read runs
+//! between the writes before and after it.
 //!
-//! Writes are sent to the replica as they arrive. Reads without a write before or after them share
-//! one confirmation: a *run*. A read next to a write is sent *in order* with the writes, and
-//! executed between them without waiting. WATCH, and reads of everything, wait for earlier writes,
-//! and writes wait for them. A read never joins a run that was requested before the read arrived:
-//! it might miss writes that another client completed in between.
+//! Writes are sent to the replica as they arrive. Reads that have no write next to them share one
+//! confirmation and form a *run*. A read next to a write is sent *in order* with the writes and
+//! executed between them without waiting. WATCH, and reads of all data, wait for earlier writes,
+//! and later writes wait for them. A read never joins a run that was requested before the read
+//! arrived, since it might miss writes that another client completed in between.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -33,15 +33,15 @@ use crate::{
     resp::reply::{Reply, Version, render},
 };
 
-/// Maximum output buffer of an idle connection.
+/// Maximum size in bytes of the output buffer of an idle connection.
 const IDLE_OUTPUT_BYTES: usize = 16 * 1024;
-/// Maximum capacity for requests of an idle connection.
+/// Maximum number of requests for which an idle connection keeps memory.
 const IDLE_PLACES: usize = 64;
-/// Bytes of unsent replies above which reads already accepted are refused.
+/// Bytes of unsent replies above which even reads that were already accepted are refused.
 pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
 
-/// Sends a write to the replica, with its number in a session if it has one. `lasting`: its reply
-/// waits until the write is on stable storage at a quorum.
+/// Sends a write to the replica, with its number in a session if it has one. If `lasting`, the
+/// reply waits until the write is on stable storage at a quorum.
 fn ask(
     requests: &mut dyn Requests,
     tag: Tag,
@@ -63,23 +63,23 @@ fn ask(
     }
 }
 
-/// Executes a query; appends the answer to the buffer.
+/// Function that executes a query and appends the answer to the buffer.
 type RunQuery<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
 
 /// Progress of a request.
 #[derive(Debug)]
 enum State {
-    /// Has its reply, rendered, and waits for earlier replies.
+    /// The rendered reply waits for earlier replies.
     Done(Vec<u8>),
-    /// Sent as a write.
+    /// The write is in flight.
     Writing(Tag),
-    /// Blocked, or waiting for the outcome of another client's blocking request.
+    /// The client is blocked, or the reply depends on another client's blocked request.
     Parked,
-    /// Write that waits for earlier reads.
+    /// The write waits for earlier reads.
     Held(Write),
-    /// Read that waits for earlier writes, or for its run.
+    /// The read waits for earlier writes, or belongs to a run in flight.
     Reading(Read),
-    /// Read sent in order: it is executed between the writes around it.
+    /// The read was sent in order and is executed between the writes before and after it.
     InOrder(Tag, Read),
 }
 
@@ -89,13 +89,13 @@ struct Place {
     state: State,
     stamp: Stamp,
     version: Version,
-    /// The client has suppressed this reply.
+    /// The client has turned off the reply.
     silent: bool,
     bytes: usize,
     returning: bool,
 }
 
-/// Reads that share one confirmation: those among the requests `from..to`.
+/// Reads among the requests `from..to` that share one confirmation.
 #[derive(Debug)]
 struct Run {
     tag: Tag,
@@ -104,41 +104,41 @@ struct Run {
     reads: usize,
 }
 
-/// Unanswered requests of a connection, and unsent replies.
+/// Unanswered requests of a connection in order, and unsent replies.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     pub(super) output: Vec<u8>,
     /// Stamp of the request being handled.
     pub(super) stamp: Stamp,
-    /// The reply to the request being handled is suppressed.
+    /// The client has turned off the reply to the request being handled.
     pub(super) silent: bool,
-    /// If the request being handled is a write, its reply waits until the write is on stable
+    /// If the request being handled is a write, the reply waits until the write is on stable
     /// storage at a quorum.
     pub(super) lasting: bool,
     seat: ClientSlot,
     places: VecDeque<Place>,
     /// Number of the first unanswered request.
     first: u64,
-    /// All requests below this number are sent or answered.
+    /// All requests with lower numbers have been sent or answered.
     cursor: u64,
-    /// Writes in flight.
+    /// Number of writes in flight.
     open_writes: usize,
-    /// In-order reads in flight.
+    /// Number of in-order reads in flight.
     open_in_order: usize,
     /// All writes sent so far have lower numbers.
     sent_below: u64,
-    /// Writes not sent yet.
+    /// Number of writes that have not been sent yet.
     held: usize,
-    /// Reads in runs.
+    /// Number of reads that belong to runs in flight.
     open_reads: usize,
     runs: VecDeque<Run>,
-    /// Bytes of unanswered requests.
+    /// Total size in bytes of unanswered requests.
     pub(super) open_bytes: usize,
-    /// Bytes of replies that wait for earlier ones.
+    /// Total size in bytes of replies that wait for earlier ones.
     done_bytes: usize,
-    /// Bytes of buffered requests: reads, and writes not sent yet.
+    /// Total size in bytes of buffered requests: reads, and writes that have not been sent yet.
     kept_bytes: usize,
-    /// Memory accounted for.
+    /// Bytes charged to the shared memory limit.
     counted: usize,
     /// Writes in flight whose replies may be large.
     pub(super) returning: Returning,
@@ -157,7 +157,7 @@ impl Order {
         self.places.is_empty()
     }
 
-    /// Returns the bytes of unsent replies.
+    /// Returns the number of bytes of unsent replies.
     pub(super) const fn buffered(&self) -> usize {
         self.output.len() + self.done_bytes
     }
@@ -168,13 +168,13 @@ impl Order {
 
     pub(super) fn recount(&mut self, shared: &mut Shared) {
         let places = self.places.capacity() * size_of::<Place>();
-        // Counts unsent replies, and memory left over from a burst.
+        // Counts unsent replies, and the unused capacity left over from a burst.
         let output = self.output.len().max(self.output.capacity() / 5 * 4);
         let held = output + self.done_bytes + self.kept_bytes + places;
         shared.recount(&mut self.counted, held);
     }
 
-    /// Frees the memory of a burst after its output was sent.
+    /// Releases the memory of a burst once its output has been sent.
     pub(super) fn sent(&mut self) {
         let length = self.output.len();
         if length <= self.output.capacity() / 4 {
@@ -193,7 +193,7 @@ impl Order {
         writes.chain(self.runs.iter().map(|run| run.tag)).collect()
     }
 
-    /// Returns the number of the next request.
+    /// Returns the number that the next request will get.
     pub(super) fn end(&self) -> u64 {
         self.first + self.places.len() as u64
     }
@@ -202,13 +202,13 @@ impl Order {
         self.places.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// Returns whether this request is still unanswered.
+    /// Returns whether a request is still unanswered.
     pub(super) fn is_open(&mut self, number: u64) -> bool {
         let place = self.place(number);
         place.is_some_and(|place| !matches!(place.state, State::Done(_)))
     }
 
-    /// Adds a request with a reply that is already known.
+    /// Adds a request whose reply is already known.
     pub(super) fn push_answer(&mut self, neutral: &[u8], version: Version) {
         if self.silent {
             return;
@@ -227,7 +227,7 @@ impl Order {
         self.push(State::Done(rendered), version, 0, false);
     }
 
-    /// Adds an internal read of the connection: it has no reply and is not counted.
+    /// Adds a read that the connection makes for itself. It has no reply and is not counted.
     pub(super) fn push_own_read(&mut self, read: Read, version: Version) {
         let asked = (std::mem::take(&mut self.stamp), std::mem::replace(&mut self.silent, true));
         self.push_read(read, version);
@@ -240,7 +240,6 @@ impl Order {
         render(neutral, version, &mut self.output);
     }
 
-    /// Drops all unsent output.
     pub(super) fn drop_output(&mut self) {
         self.output = Vec::new();
     }
@@ -253,8 +252,8 @@ impl Order {
         self.push(State::Parked, version, 0, false);
     }
 
-    /// Returns the subscriptions of the connection once all its requests are answered, given the
-    /// current ones.
+    /// Returns the names to which the connection will be subscribed once all its requests are
+    /// answered, given the current names.
     pub(super) fn will_listen(&self, of: SubscriptionKind, mut names: Names) -> Names {
         for place in &self.places {
             if let State::Reading(read) | State::InOrder(_, read) = &place.state
@@ -299,7 +298,7 @@ impl Order {
         });
     }
 
-    /// Returns whether a request is not sent yet.
+    /// Returns whether any request has not been sent yet.
     pub(super) fn has_unsent(&self) -> bool {
         self.cursor < self.end()
     }
@@ -309,7 +308,7 @@ impl Order {
         !self.has_unsent() && self.open_reads == 0
     }
 
-    /// Sends a write without buffering it: the fast path of most writes.
+    /// Sends a write without buffering it, which is the fast path for most writes.
     pub(super) fn write_now(
         &mut self,
         connection: ConnectionId,
@@ -337,7 +336,7 @@ impl Order {
         }
     }
 
-    /// Sets the reply to a request, and sends the replies that no longer wait for it.
+    /// Sets the reply to a request. Sends that reply and later ones if no earlier reply is pending.
     fn finish(&mut self, number: u64, neutral: &[u8], tally: &mut Tally) {
         let at_front = number == self.first;
         let Some(place) = self.place(number) else {
@@ -375,7 +374,8 @@ impl Order {
         }
     }
 
-    /// Grows a large output by quarters: doubling would allocate memory that no reply needs.
+    /// Grows a large output buffer by a quarter. Doubling it would allocate memory that no reply
+    /// needs.
     fn make_room(&mut self, bytes: usize) {
         const LARGE: usize = 16 * 1024;
         let length = self.output.len();
@@ -412,7 +412,7 @@ impl Order {
         self.finish(number, &shared.reply, &mut shared.tally);
     }
 
-    /// Executes a read in order, on the state between the writes around it.
+    /// Executes an in-order read on the state between the writes before and after it.
     pub(super) fn read_now(
         &mut self,
         number: u64,
@@ -423,18 +423,18 @@ impl Order {
         self.answer(number, own, shared, &mut |query, reply| state.query(query, reply));
     }
 
-    /// Records that a read in order was executed, after the writes before it.
+    /// Records that an in-order read was executed after the writes before it.
     pub(super) const fn read_in_order(&mut self) {
         self.open_in_order -= 1;
     }
 
-    /// Handles an executed write.
+    /// Handles the reply to a write that was executed.
     pub(super) fn written(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
         self.open_writes -= 1;
         self.finish(number, reply, tally);
     }
 
-    /// Handles an executed write that left its client blocked.
+    /// Handles a blocking write that was executed and left its client blocked.
     pub(super) fn park(&mut self, number: u64) {
         self.open_writes -= 1;
         if let Some(place) = self.place(number) {
@@ -450,7 +450,7 @@ impl Order {
         self.finish(number, reply, tally);
     }
 
-    /// Handles a write, or a read in order, that was not executed or whose outcome is unknown.
+    /// Handles a write or an in-order read that was not executed, or whose outcome is unknown.
     pub(super) fn place_failed(
         &mut self,
         number: u64,
@@ -474,7 +474,7 @@ impl Order {
         self.fail(number, failure, shared);
     }
 
-    /// Answers a run of reads.
+    /// Answers the reads of a run whose freshness is now confirmed.
     pub(super) fn readable(
         &mut self,
         tag: Tag,
@@ -495,7 +495,7 @@ impl Order {
         }
     }
 
-    /// Requests reads again: the permission for them expired while the first of them was read
+    /// Requests reads again whose confirmation expired while the first of them was executed
     /// ([read-4]).
     fn ask_again(
         &mut self,
@@ -514,7 +514,8 @@ impl Order {
         self.issue(from..to, reads, own, shared, requests);
     }
 
-    /// Sends all requests that may be sent. `write_next`: a write follows that is not queued yet.
+    /// Sends all requests that can be sent now. `write_next` means that a write follows that is not
+    /// queued yet.
     pub(super) fn advance(
         &mut self,
         write_next: bool,
@@ -547,12 +548,12 @@ impl Order {
         }
     }
 
-    /// Returns the next step of the request at the cursor, if it may take one now.
+    /// Returns the next step for the request at the cursor, if one is possible now.
     fn next_step(&mut self, write_next: bool, now_ms: u64) -> Option<Step> {
         let in_runs = self.open_reads > 0;
         let in_log = self.open_writes + self.open_in_order > 0;
-        // In a series of reads after a write, the first ones are sent in order. Those that arrive
-        // once the write is done are not.
+        // In a series of reads after a write, the reads that arrive before the write is done are
+        // sent in order. Later ones are not.
         let among_writes = self.open_writes > 0 || self.held > 0 || write_next;
         let cursor = self.cursor;
         let Place { state, stamp, .. } = self.place(cursor)?;
@@ -568,7 +569,7 @@ impl Order {
             State::Reading(read) if read.alone || !among_writes => {
                 (!in_log).then_some(Step::Gather)
             }
-            // A read in a run may be executed later than one sent in order now.
+            // A read in a run may be executed later than a read that is sent in order now.
             State::Reading(_) => (!in_runs).then_some(Step::InOrder),
         };
         if step.is_some() {
@@ -577,7 +578,7 @@ impl Order {
         step
     }
 
-    /// Requests one read between the writes around it.
+    /// Requests an in-order read between the writes before and after it.
     fn ask_in_order(
         &mut self,
         connection: ConnectionId,
@@ -600,7 +601,8 @@ impl Order {
         }
     }
 
-    /// Requests a run of reads; returns false if it was refused and later requests may be sent.
+    /// Requests a run of reads. Returns `false` if the run was refused, so that later requests may
+    /// be sent.
     fn issue(
         &mut self,
         run: Range<u64>,
@@ -626,7 +628,7 @@ impl Order {
         }
     }
 
-    /// Returns the strictest staleness bound of the reads in a run; `None` if one of them must be
+    /// Returns the smallest staleness bound of the reads in a run, or `None` if one of them must be
     /// linearizable.
     fn strictest(&mut self, run: Range<u64>) -> Option<u64> {
         let mut most_ms = None;
@@ -688,7 +690,7 @@ impl Order {
         }
     }
 
-    /// Answers a read from the current state.
+    /// Answers a read from the current state of this node.
     fn query(
         &mut self,
         number: u64,
@@ -699,7 +701,7 @@ impl Order {
         self.answer(number, own, shared, &mut |query, reply| requests.query(query, reply));
     }
 
-    /// Answers a read; returns `false` if it must be requested again.
+    /// Answers a read. Returns `false` if the read must be requested again.
     fn answer(
         &mut self,
         number: u64,
@@ -752,7 +754,7 @@ impl Order {
         true
     }
 
-    /// Restores the query of a read that was not answered.
+    /// Puts the query of an unanswered read back into its request.
     fn put_back(&mut self, number: u64, query: Vec<u8>) {
         self.kept_bytes += query.len();
         if let Some(Place { state: State::Reading(read) | State::InOrder(_, read), .. }) =
@@ -792,7 +794,7 @@ impl Order {
     }
 }
 
-/// Records the versions seen by a WATCH; the reply replaces them.
+/// Records the versions that a WATCH saw, and replaces the answer by the reply for the client.
 fn watch(watching: &mut Watching, epoch: u64, query: &[u8], refused: bool, reply: &mut Vec<u8>) {
     let mut keys = Decoder(query);
     let versions = if refused { None } else { decode_versions(Decoder(reply)).ok() };
@@ -824,7 +826,7 @@ enum Step {
     InOrder,
 }
 
-/// Parts of a connection outside its order.
+/// Parts of a connection that its order works on.
 pub(super) struct ConnectionParts<'a> {
     pub(super) id: ConnectionId,
     pub(super) watching: &'a mut Watching,

@@ -2,12 +2,11 @@
 
 use quorate_replica::front::Failure;
 
-/// Error when the memory for all clients is used up.
+/// Error for requests refused because the memory for all clients is used up.
 pub(super) const FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
     node has for them (--client-memory)";
 
-/// Returns the error text for a failed request. The words in capitals are the contract with
-/// clients.
+/// Returns the error text for a failed request. Clients may rely on the codes in capitals.
 pub(super) fn failure_text(failure: Failure) -> &'static str {
     match failure {
         Failure::Busy => "BUSY not executed: too much is in flight; try again later",
@@ -62,7 +61,7 @@ pub(super) fn too_big(bytes_max: usize) -> String {
     format!("TOOBIG not executed: a command may have {bytes_max} bytes (--command-max)")
 }
 
-/// Returns a character to show for a byte in an error.
+/// Returns the character that represents a byte in an error text.
 pub(super) fn printable(byte: u8) -> char {
     if byte.is_ascii_graphic() && byte != b'\'' { char::from(byte) } else { '?' }
 }

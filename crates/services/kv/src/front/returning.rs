@@ -1,19 +1,19 @@
-//! Limit of a connection's writes in flight whose replies may be as large as a value.
+//! Limit on the writes in flight per connection whose replies may be as large as a value.
 //!
 //! The size of such a reply is unknown until the write has been executed, and then the reply
-//! occupies memory until the client reads it. Most are small (`RPOP` of a queue, `EXEC` of two
-//! counters), so each small reply raises the connection's limit; one large reply resets it to the
-//! minimum.
+//! occupies memory until the client reads it. Most such replies are small (`RPOP` of a queue,
+//! `EXEC` of two counters), so each small reply raises the connection's limit, and a large one
+//! resets it to the minimum.
 
-/// Initial limit: a client may leave eight replies of `--command-max` unread.
+/// Initial and minimum limit: a client may leave this many replies of `--command-max` bytes unread.
 const LEAST: usize = 8;
-/// Maximum limit, however small the replies were: this many values of `--command-max` still fit the
-/// allowance for the replies of one batch, a quarter of `--client-memory`.
+/// Maximum limit, even if all replies were small. This many values of `--command-max` bytes still
+/// fit the allowance for the replies of one batch, a quarter of `--client-memory`.
 const MOST: usize = 32;
-/// Size from which on a reply suggests that the next ones may be large too.
+/// Size in bytes from which on a reply suggests that the next ones may be large too.
 const LARGE: usize = 16 * 1024;
 
-/// Writes of one connection whose replies may be large.
+/// Writes in flight of one connection whose replies may be large.
 #[derive(Debug)]
 pub(super) struct Returning {
     open: usize,
@@ -36,7 +36,7 @@ impl Returning {
         self.open += 1;
     }
 
-    /// Records the reply to a write, of `bytes` bytes.
+    /// Records that a write was answered with a reply of `bytes` bytes.
     pub(super) fn closes(&mut self, bytes: usize) {
         self.open -= 1;
         self.allowed = if bytes < LARGE { (self.allowed + 1).min(MOST) } else { LEAST };

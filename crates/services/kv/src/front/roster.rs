@@ -2,51 +2,51 @@
 
 use quorate_replica::front::{ConnectionId, Endpoints};
 
-/// Slot of a connection in the table.
+/// Slot in the table that belongs to a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClientSlot(usize);
 
-/// Reported state of a connection, as of its last event.
+/// State of a connection for CLIENT LIST, as of the last event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClientEntry {
     pub(super) id: ConnectionId,
     pub(super) endpoints: Endpoints,
     pub(super) name: String,
     pub(super) user: String,
-    /// Name of the client's library, as sent by the client.
+    /// Name of the client library, as reported by the client.
     pub(super) library: String,
     pub(super) library_version: String,
-    /// Time of the connection: Unix time in milliseconds.
+    /// Time at which the client connected: Unix time in milliseconds.
     pub(super) opened_ms: u64,
     /// Time of the last input: Unix time in milliseconds.
     pub(super) seen_ms: u64,
-    /// Last command.
+    /// Name of the last command.
     pub(super) command: &'static str,
-    /// Numbers of subscribed channels, patterns and shard channels.
+    /// Numbers of channels, patterns and shard channels that the client is subscribed to.
     pub(super) listens: [usize; 3],
-    /// Blocked until an element arrives.
+    /// The client is blocked until an element arrives.
     pub(super) blocked: bool,
     pub(super) monitors: bool,
-    /// Number of commands queued since MULTI.
+    /// Number of commands queued since MULTI; `None` outside a transaction.
     pub(super) queued: Option<usize>,
     pub(super) protocol: u8,
     pub(super) stale: bool,
     /// Number of unanswered requests.
     pub(super) waiting: usize,
-    /// Bytes of unsent replies.
+    /// Number of bytes of unsent replies.
     pub(super) output_bytes: usize,
     /// Total memory used for the connection, in bytes.
     pub(super) held_bytes: usize,
 }
 
 impl ClientEntry {
-    /// Returns whether the connection has subscriptions.
+    /// Returns whether the connection has any subscriptions.
     pub(super) fn is_listening(&self) -> bool {
         self.listens != [0; 3]
     }
 
-    /// Returns the line of CLIENT LIST, with the fields that clients parse. Fields without a
-    /// meaning here are 0.
+    /// Returns the line of CLIENT LIST for this connection, with the fields that clients parse.
+    /// Fields that have no meaning here are 0.
     pub(super) fn line(&self, now_ms: u64) -> String {
         let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
         let mut flags = String::new();
@@ -90,12 +90,12 @@ impl ClientEntry {
     }
 }
 
-/// All connections.
+/// Table of all connected clients.
 #[derive(Debug, Default)]
 pub(super) struct ClientTable {
     seats: Vec<Option<ClientEntry>>,
     free: Vec<ClientSlot>,
-    /// Number of connections since the start.
+    /// Number of connections accepted since the start.
     pub(super) connections_total: u64,
 }
 
@@ -125,7 +125,7 @@ impl ClientTable {
         self.seats.get_mut(seat.0)?.as_mut()
     }
 
-    /// Sets the name of a connection, if it fits into a line of CLIENT LIST.
+    /// Sets the name of a connection. Fails unless the name fits into a line of CLIENT LIST.
     pub(super) fn set_name(&mut self, seat: ClientSlot, name: &[u8]) -> Result<(), &'static str> {
         let Some(name) = label(name) else {
             return Err("ERR Client names cannot contain spaces, newlines or special characters.");
@@ -148,7 +148,7 @@ impl ClientTable {
     }
 }
 
-/// Returns the text if it fits into a line of CLIENT LIST.
+/// Returns a text as a string, or `None` unless it fits into a line of CLIENT LIST.
 pub(super) fn label(text: &[u8]) -> Option<String> {
     const LABEL_BYTES_MAX: usize = 256;
     let fits = text.len() <= LABEL_BYTES_MAX && text.iter().all(u8::is_ascii_graphic);

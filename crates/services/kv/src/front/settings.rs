@@ -1,32 +1,32 @@
 //! Process data that the front reports, and its limits.
 
-/// Process data that the front reports, and its limits.
+/// Facts about the process for INFO, and the limits of the front.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Version of the binary.
+    /// Version of the Quorate binary.
     pub version: String,
-    /// Type of the store: `lsm` or `memory`.
+    /// Name of the store in use, `lsm` or `memory`.
     pub store: String,
-    /// Memory limit for all connections, in bytes. Above it no read is answered, and no command is
-    /// queued for a transaction. The connection that uses most memory is closed well before, at the
-    /// end of a turn.
+    /// Memory limit for all connections together, in bytes. Above it no read is answered and no
+    /// command is queued for a transaction. The connection that uses most memory is closed at the
+    /// end of a turn, well before the limit is reached.
     pub client_bytes_max: usize,
-    /// Port for TCP clients; 0 if unknown.
+    /// Port for clients over TCP, or 0 if unknown.
     pub tcp_port: u16,
-    /// Start time of the process, Unix time in milliseconds; 0 if unknown.
+    /// Start time of the process as Unix time in milliseconds, or 0 if unknown.
     pub started_ms: u64,
-    /// Function that returns the memory of the process and the machine.
+    /// Function that returns the memory use of the process and the size of the machine's memory.
     pub memory: fn() -> Memory,
 }
 
-/// Memory as reported by the system, in bytes; 0 if unknown.
+/// Memory in bytes as the system reports it; 0 where unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Current memory of the process.
+    /// Current resident memory of the process.
     pub resident_bytes: u64,
-    /// Peak memory of the process.
+    /// Peak resident memory of the process.
     pub peak_bytes: u64,
-    /// Memory of the machine.
+    /// Total memory of the machine.
     pub system_bytes: u64,
 }
 

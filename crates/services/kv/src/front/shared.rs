@@ -26,23 +26,23 @@ use crate::{
     scripts::{self, Scripts},
 };
 
-/// Destination of a completion.
+/// Connection and request that a completion belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) connection: ConnectionId,
     pub(super) target: Target,
 }
 
-/// Part of a connection that a tag refers to.
+/// Part of a connection that waits for a completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
-    /// Request with this number.
+    /// The request with this number.
     Place(u64),
     /// A run of reads.
     Run,
-    /// Claim of the blocked client with this number.
+    /// The claim of the blocked client with this number.
     Claim(u64),
-    /// Command about the queue of blocked clients, with a reply that is ignored.
+    /// A command about the queue of blocked clients, whose reply is ignored.
     Line,
 }
 
@@ -51,11 +51,11 @@ pub(super) enum Target {
 pub(super) struct Shared {
     pub(super) tags: Tags<Owner>,
     table: FxHashMap<&'static [u8], (u16, &'static Spec)>,
-    /// Command being encoded; the buffer is reused.
+    /// Scratch buffer for the command being encoded.
     pub(super) command: Vec<u8>,
-    /// Neutral reply being built; the buffer is reused.
+    /// Scratch buffer for the neutral reply being built.
     pub(super) reply: Vec<u8>,
-    /// Buffers of answered queries, for reuse.
+    /// Buffers of answered queries, kept for reuse.
     spare: Vec<Vec<u8>>,
     pub(super) dirty: VecDeque<ConnectionId>,
     pub(super) roster: ClientTable,
@@ -64,11 +64,11 @@ pub(super) struct Shared {
     pub(super) events: Setting,
     /// Number of requests handled since the start.
     pub(super) processed: u64,
-    /// Memory accounted for, of all connections.
+    /// Bytes charged to the memory limit, over all connections.
     pub(super) held_bytes: usize,
     /// Rate-limited log of clients that speak another protocol.
     pub(super) strangers: Seldom,
-    /// Rate-limited log of clients closed because they used too much memory.
+    /// Rate-limited log of clients disconnected because they used too much memory.
     pub(super) oversized_clients: Seldom,
     pub(super) tally: Tally,
     pub(super) scripts: Scripts,
@@ -79,14 +79,14 @@ pub(super) struct Shared {
     pub(super) desk: PendingChecks<ConnectionId>,
     /// Number of wrong passwords since the start.
     pub(super) wrong_passwords: u64,
-    /// Number of requests refused for lack of a role since the start.
+    /// Number of requests refused since the start because the client's role did not permit them.
     pub(super) forbidden: u64,
-    /// Connections whose next request waits until this node knows the permissions.
+    /// Connections whose next request waits until this node knows the permissions and the time.
     patient: Vec<ConnectionId>,
     patience: Patience,
-    /// Version of the user table by which subscriptions were last checked.
+    /// Version of the user table at the last check of subscriptions.
     users_version: u64,
-    /// Number of seeds generated.
+    /// Number of seeds generated so far.
     seeds: u64,
 }
 
@@ -122,29 +122,29 @@ impl Shared {
         }
     }
 
-    /// Records the clients of new entries in the slow log.
+    /// Records which clients sent the new entries of the slow log.
     pub(super) fn sign_slow(&mut self) {
         self.tally.slow.sign(&mut self.roster);
     }
 
-    /// Returns whether the users have changed since the last call.
+    /// Returns whether the user table has changed since the last call.
     pub(super) fn users_changed(&mut self, requests: &dyn Requests) -> bool {
         let version = requests.users_version();
         std::mem::replace(&mut self.users_version, version) != version
     }
 
-    /// [access-4] [time-4] Returns whether a request should wait, as it would for a leader: this
-    /// node does not know permissions or the time yet, and the limit of the wait is not reached.
+    /// [access-4] [time-4] Returns whether a request may wait until this node knows the permissions
+    /// and the time. The wait is limited, like a wait for a leader.
     pub(super) fn has_patience(&mut self, now_ms: u64) -> bool {
         !self.patience.is_over(now_ms)
     }
 
-    /// Adds a waiting connection.
+    /// Adds a connection whose next request waits.
     pub(super) fn waits(&mut self, connection: ConnectionId) {
         self.patient.push(connection);
     }
 
-    /// Returns the connections that need not wait any longer.
+    /// Removes and returns the waiting connections whose requests can be handled now.
     pub(super) fn take_patient(&mut self, requests: &dyn Requests) -> Vec<ConnectionId> {
         let over = !self.patient.is_empty()
             && (requests.users().is_some() && requests.knows_clock()
@@ -193,27 +193,27 @@ impl Shared {
         scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
     }
 
-    /// Returns the random seed of the next request: different for each request, also after a
-    /// restart.
+    /// Returns the random seed for the next request. Seeds differ between requests, even across
+    /// restarts.
     pub(super) const fn seed(&mut self, wall_ms: u64) -> u64 {
         self.seeds = self.seeds.wrapping_add(1);
         wall_ms.rotate_left(32) ^ self.seeds
     }
 
-    /// Returns a copy of the query in the scratch buffer.
+    /// Copies the query in the scratch buffer into a spare buffer.
     pub(super) fn query(&mut self) -> Vec<u8> {
         let mut query = self.spare.pop().unwrap_or_default();
         query.extend_from_slice(&self.command);
         query
     }
 
-    /// Updates the memory accounted for one item from its previous to its current size.
+    /// Updates the memory charged for an item from its previous size to the current one.
     pub(super) const fn recount(&mut self, counted: &mut usize, now: usize) {
         self.held_bytes = self.held_bytes - *counted + now;
         *counted = now;
     }
 
-    /// Adds a command to the monitors' lines, unless it contains a secret.
+    /// Adds a command to the lines for monitors, unless the command contains a secret.
     #[cold]
     pub(super) fn show(&mut self, seat: ClientSlot, spec: &Spec, arguments: &Arguments<'_>) {
         let inner = monitor::inner(spec, arguments).and_then(|name| self.lookup(name));
@@ -225,12 +225,12 @@ impl Shared {
         self.monitors.add(peer, self.tally.now_ms, arguments);
     }
 
-    /// Returns whether `more` bytes exceed the limit.
+    /// Returns whether `more` bytes would exceed the memory limit.
     pub(super) const fn is_full(&self, more: usize) -> bool {
         self.held_bytes.saturating_add(more) > self.settings.client_bytes_max
     }
 
-    /// Saves the buffer of an answered query for reuse, if it is small.
+    /// Keeps the buffer of an answered query for reuse, if the buffer is small.
     pub(super) fn reuse(&mut self, mut query: Vec<u8>) {
         const SPARE_MAX: usize = 1024;
         const SPARE_BYTES_MAX: usize = 256;
@@ -240,7 +240,8 @@ impl Shared {
         }
     }
 
-    /// Returns the cleared scratch buffer for a reply; a very large buffer is freed.
+    /// Clears the scratch buffer for a reply and returns a writer to it. Releases the memory of a
+    /// very large buffer.
     pub(super) fn fresh_reply(&mut self) -> Reply<'_> {
         fresh(&mut self.reply);
         Reply(&mut self.reply)

@@ -6,8 +6,8 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Returns the command's name and its subcommands, each with its number of arguments in the format
-/// of the command table, both words included.
+/// Returns the name of a command and its subcommands. Each has its number of arguments in the
+/// format of the command table, including both words.
 const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str, i8)])> {
     Some(match local {
         Local::Acl => (
@@ -83,8 +83,8 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
     })
 }
 
-/// Checks that the second word is a known subcommand; otherwise returns Redis' error, which aborts
-/// a transaction.
+/// Checks that the second word is a known subcommand. If not, returns Redis' error, which aborts a
+/// transaction.
 pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), String> {
     let (Some((name, words)), Some(word)) = (words_of(local), arguments.iter().nth(1)) else {
         return Ok(());
@@ -105,7 +105,7 @@ pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), Strin
     }
 }
 
-/// Writes the reply to `CLIENT HELP` and similar commands.
+/// Writes the reply to the HELP subcommand of a command.
 pub(super) fn help(local: Local, r: &mut Reply<'_>) {
     let Some((name, words)) = words_of(local) else {
         return;

@@ -1,4 +1,4 @@
-//! COMMAND: the entries of the command table, and the positions of keys.
+//! COMMAND: the entries of the command table, and the positions of keys in requests.
 
 use super::{shared::Shared, subcommands};
 use crate::{
@@ -36,7 +36,7 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
             specs().for_each(|spec| document(spec, r));
         }
         (b"docs", _) => {
-            // As in Redis, unknown names are left out. Each command is reported once, so that the
+            // As in Redis, unknown names are omitted. Each command is reported once, so that the
             // reply is bounded.
             let mut known: Vec<&Spec> = Vec::new();
             for spec in arguments.from(2).iter().filter_map(|name| shared.lookup(name)) {
@@ -60,7 +60,7 @@ fn describe(spec: &Spec, r: &mut Reply<'_>) {
     r.array(spec.flags.len());
     spec.flags.iter().for_each(|flag| r.simple(flag));
     [first, last, step].into_iter().for_each(|place| r.integer(place.into()));
-    // No categories, tips, key specifications or subcommands.
+    // No categories, tips, key specifications or subcommands are reported.
     (0..4).for_each(|_| r.array(0));
 }
 
@@ -76,7 +76,7 @@ fn document(spec: &Spec, r: &mut Reply<'_>) {
     }
 }
 
-/// Answers COMMAND LIST, optionally with `FILTERBY MODULE name`, `FILTERBY ACLCAT category` or
+/// Answers `COMMAND LIST`, with an optional `FILTERBY MODULE name`, `FILTERBY ACLCAT category` or
 /// `FILTERBY PATTERN pattern`.
 fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
     let by = filter.at(1).to_ascii_lowercase();
@@ -99,7 +99,7 @@ fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
     found.into_iter().for_each(|spec| r.bulk(spec.name.as_bytes()));
 }
 
-/// Returns whether the command belongs to Redis' category: by its group, or by its effect.
+/// Returns whether a command belongs to one of Redis' categories, judging by its group and flags.
 fn is_of(spec: &Spec, category: &[u8]) -> bool {
     let has = |flag: &str| spec.flags.contains(&flag);
     match category {
@@ -143,7 +143,7 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     places.into_iter().for_each(|at| r.bulk(command.at(at)));
 }
 
-/// Returns the index of the argument with the number of keys, in commands that have one.
+/// Returns the index of the argument that contains the number of keys, for commands that have one.
 fn counted(name: &str) -> Option<usize> {
     match name {
         "lmpop" | "zmpop" | "zunion" | "zinter" | "zdiff" | "zintercard" | "sintercard" => Some(1),
@@ -153,8 +153,8 @@ fn counted(name: &str) -> Option<usize> {
     }
 }
 
-/// Returns the position of the target key of SORT: the last STORE counts, and a word after BY, GET
-/// or LIMIT is not a STORE.
+/// Returns the position of the target key of SORT. The last STORE counts, and a word after BY, GET
+/// or LIMIT is not an option.
 fn target(sort: &Arguments<'_>) -> Option<usize> {
     let (mut at, mut target) = (2, None);
     while at + 1 < sort.len() {

@@ -1,7 +1,7 @@
-//! Statistics of this node's requests, per command: calls, time, failures.
+//! Statistics of this node's requests by command: calls, time and failures.
 //!
-//! The clock is that of the node's turn, so that counting reads no clock. A request that arrives
-//! and is answered within one turn counts as taking no time.
+//! Times come from the clock of the current turn, so counting reads no clock. A request that
+//! arrives and is answered within one turn counts as taking no time.
 
 use std::fmt::Write as _;
 
@@ -12,21 +12,21 @@ use super::{
 };
 use crate::{command::Spec, commands::FAMILIES};
 
-/// Command and arrival time of a request.
+/// Command and arrival time of a request, packed into eight bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     command: u16,
-    /// Time before the request was sent, in milliseconds.
+    /// Time in milliseconds until the request was sent.
     waited_ms: u16,
-    /// Lower half of the Unix time in milliseconds, which is enough to measure a wait.
+    /// Lower half of the Unix time of arrival in milliseconds, which is enough to measure a wait.
     at_ms: u32,
 }
 
 impl Stamp {
-    /// Stamp of an unknown command, or of one refused before it was executed.
+    /// Stamp for a request whose command is unknown or was refused before it was executed.
     pub(super) const NO_COMMAND: Self = Self { command: u16::MAX, waited_ms: 0, at_ms: 0 };
 
-    /// Restarts the time of a request whose client was blocked at its own request.
+    /// Restarts the clock of a request after its client was blocked on purpose.
     pub(super) const fn begins_again(&mut self, now_ms: u64) {
         self.at_ms = lower(now_ms);
         self.waited_ms = 0;
@@ -45,20 +45,20 @@ impl Default for Stamp {
     }
 }
 
-/// Maximum duration of a request.
+/// Maximum plausible duration of a request, in milliseconds.
 const LONGEST_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Counters of one command.
+/// Statistics of one command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     calls: u64,
     rejected: u64,
     failed: u64,
-    /// Total time from arrival to reply.
+    /// Total time in milliseconds from arrival to reply.
     took_ms: u64,
 }
 
-/// Counters of all commands, in the order of the table, and the logs of slow ones.
+/// Statistics of all commands in the order of the table, and the logs of slow commands.
 #[derive(Debug)]
 pub(super) struct Tally {
     counts: Vec<Count>,
@@ -82,12 +82,12 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Sets the clock of the turn.
+    /// Sets the clock at the start of a turn.
     pub(super) const fn turn(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
     }
 
-    /// Counts a command that is executed.
+    /// Counts a command that will be executed, and returns its stamp.
     pub(super) fn calls(&mut self, command: u16) -> Stamp {
         if let Some(count) = self.count(command) {
             count.calls += 1;
@@ -95,14 +95,14 @@ impl Tally {
         Stamp { command, waited_ms: 0, at_ms: lower(self.now_ms) }
     }
 
-    /// Counts a command that is not executed: it is not permitted, or its arguments are invalid.
+    /// Counts a command that is refused because it is not permitted or its arguments are invalid.
     pub(super) fn rejects(&mut self, command: u16) {
         if let Some(count) = self.count(command) {
             count.rejected += 1;
         }
     }
 
-    /// Counts a command that the connection itself has answered, at once.
+    /// Counts a command that the connection has answered at once.
     pub(super) fn answers(&mut self, stamp: Stamp, reply: &[u8]) {
         if reply.first() == Some(&b'-')
             && let Some(count) = self.count(stamp.command)
@@ -111,10 +111,11 @@ impl Tally {
         }
     }
 
-    /// Counts the reply to a queued command. If it was slow, returns its duration in milliseconds.
+    /// Counts the reply to a queued command. Returns the duration in milliseconds if the command
+    /// was slow.
     pub(super) fn finishes(&mut self, stamp: Stamp, reply: &[u8]) -> Option<u64> {
         let took_ms = u64::from(lower(self.now_ms).wrapping_sub(stamp.at_ms));
-        // The clock was set back.
+        // The clock was set back, so the duration is unknown.
         let took_ms = if took_ms > LONGEST_MS { 0 } else { took_ms };
         let count = self.count(stamp.command)?;
         count.took_ms = count.took_ms.saturating_add(took_ms);
@@ -122,7 +123,7 @@ impl Tally {
         (took_ms >= SLOW_MS).then_some(took_ms)
     }
 
-    /// Logs an answered command if it was slow, and drops its recorded arguments.
+    /// Logs an answered command if it was slow, and drops the arguments recorded for it.
     #[cold]
     pub(super) fn notes(
         &mut self,
@@ -138,13 +139,12 @@ impl Tally {
         self.slow.add(seat, note, Self::name(stamp), split, self.now_ms);
     }
 
-    /// Returns the name of the command.
+    /// Returns the name of the command, for the slow log.
     fn name(stamp: Stamp) -> &'static str {
         let spec = commands().nth(usize::from(stamp.command));
         spec.map_or("", |spec| spec.name)
     }
 
-    /// Resets all counters.
     pub(super) fn reset(&mut self) {
         self.counts.fill(Count::default());
     }
@@ -153,7 +153,7 @@ impl Tally {
         self.counts.get_mut(usize::from(command))
     }
 
-    /// Writes the section of INFO.
+    /// Writes the commandstats section of INFO.
     pub(super) fn write_commandstats(&self, text: &mut String) -> std::fmt::Result {
         write!(text, "# Commandstats\r\n")?;
         for (spec, count) in commands().zip(&self.counts) {
@@ -180,7 +180,7 @@ const fn lower(ms: u64) -> u32 {
     ms as u32
 }
 
-/// Returns all commands, in the order of their numbers.
+/// Returns all commands in the order of their numbers.
 pub(super) fn commands() -> impl Iterator<Item = &'static Spec> {
     FAMILIES.iter().flat_map(|family| family.commands)
 }

@@ -1,4 +1,4 @@
-//! State of a client's transaction: the commands since MULTI, and the versions seen by WATCH.
+//! A client's transaction: the commands since MULTI, and the versions that WATCH saw.
 
 use quorate_access::Role;
 
@@ -9,18 +9,18 @@ use crate::{
 
 /// Maximum number of keys that a connection may watch.
 const WATCHED_MAX: usize = 4096;
-/// Maximum bytes of those keys.
+/// Maximum total size in bytes of the keys that a connection may watch.
 const WATCHED_BYTES_MAX: usize = 1024 * 1024;
 
-/// Commands between MULTI and EXEC.
+/// Commands queued between MULTI and EXEC.
 #[derive(Debug, Default)]
 pub(super) struct Multi {
     /// Encoded commands, each prefixed with its length.
     commands: Vec<u8>,
     count: usize,
-    /// Highest role needed by a command.
+    /// Highest role that any queued command needs.
     needs: Option<Role>,
-    /// A command was refused: EXEC will be aborted.
+    /// A command was refused, so EXEC will be aborted.
     broken: bool,
 }
 
@@ -31,17 +31,17 @@ impl Multi {
         self.count += 1;
     }
 
-    /// Adds the role needed by a command.
+    /// Raises the role that EXEC needs to that of another command.
     pub(super) fn need(&mut self, role: Option<Role>) {
         self.needs = self.needs.max(role);
     }
 
-    /// Returns the role needed by EXEC.
+    /// Returns the role that EXEC needs.
     pub(super) const fn needs(&self) -> Option<Role> {
         self.needs
     }
 
-    /// Records that a command was refused.
+    /// Records that a command was refused, which aborts EXEC.
     pub(super) fn refuse(&mut self) {
         self.broken = true;
         self.commands = Vec::new();
@@ -51,7 +51,7 @@ impl Multi {
         self.count
     }
 
-    /// Returns the bytes of the queued commands.
+    /// Returns the number of bytes of the queued commands.
     pub(super) const fn bytes(&self) -> usize {
         self.commands.len()
     }
@@ -61,32 +61,33 @@ impl Multi {
         self.commands.capacity()
     }
 
-    /// Returns the encoded commands and their number; `None` if a command was refused.
+    /// Returns the encoded commands and their number, or `None` if a command was refused.
     pub(super) fn take(self) -> Option<(Vec<u8>, usize)> {
         (!self.broken).then_some((self.commands, self.count))
     }
 }
 
-/// Keys seen by WATCH. EXEC, DISCARD and UNWATCH end an epoch: a WATCH sent before them may be
-/// answered after they were handled, and must not count for later transactions.
+/// Keys that WATCH has seen. EXEC, DISCARD and UNWATCH end an epoch, because a WATCH sent before
+/// them may be answered after them and must not count for later transactions.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
     epoch: u64,
     seen: Vec<(u64, Watched)>,
-    /// Number of keys requested in this epoch, and their bytes.
+    /// Number of keys that this epoch has asked to watch, and their total size in bytes.
     asked: usize,
     asked_bytes: usize,
-    /// Last epoch with a failed WATCH.
+    /// Last epoch in which a WATCH failed.
     failed: Option<u64>,
 }
 
 impl Watching {
-    /// Returns the epoch of a WATCH that arrives now.
+    /// Returns the epoch to which a new WATCH belongs.
     pub(super) const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Counts `count` more keys of `bytes` in total; returns whether the limits permit them.
+    /// Counts `count` more keys of `bytes` bytes in total. Returns whether they are within the
+    /// limits.
     pub(super) const fn admit(&mut self, count: usize, bytes: usize) -> bool {
         self.asked += count;
         self.asked_bytes += bytes;
@@ -94,7 +95,7 @@ impl Watching {
     }
 
     pub(super) fn saw(&mut self, epoch: u64, key: &[u8], seen: Seen) {
-        // All requests of earlier epochs are sent: a WATCH waits for them.
+        // All requests of earlier epochs have been sent, because a WATCH waits for them.
         self.seen.retain(|(seen, _)| *seen >= epoch);
         self.seen.push((epoch, Watched { key: key.to_vec(), seen }));
     }
@@ -103,12 +104,13 @@ impl Watching {
         self.failed = Some(epoch);
     }
 
-    /// Returns the memory of the keys, the requested ones included.
+    /// Returns the memory in bytes of all keys, including those whose WATCH is not answered yet.
     pub(super) fn held_bytes(&self) -> usize {
         self.asked_bytes + (self.asked + self.seen.capacity()) * size_of::<(u64, Watched)>()
     }
 
-    /// Ends the epoch: versions seen until now do not count for later transactions.
+    /// Ends the epoch and returns its number. Versions seen so far do not count for later
+    /// transactions.
     pub(super) const fn end_epoch(&mut self) -> u64 {
         let epoch = self.epoch;
         self.epoch += 1;
@@ -116,14 +118,15 @@ impl Watching {
         epoch
     }
 
-    /// Returns the keys that were absent when the WATCH of this epoch read them.
+    /// Returns the keys that were absent when a WATCH of this epoch read them.
     pub(super) fn absent(&self, epoch: u64) -> Vec<&[u8]> {
         let seen = self.seen.iter().filter(|(seen, _)| *seen == epoch);
         let absent = seen.filter(|(_, watched)| watched.seen.has_absent_version());
         absent.map(|(_, watched)| watched.key.as_slice()).collect()
     }
 
-    /// Removes and returns the keys of an epoch that ended; `None` if a WATCH failed.
+    /// Removes and returns the keys of an epoch that has ended, or `None` if one of its WATCHes
+    /// failed.
     pub(super) fn take(&mut self, epoch: u64) -> Option<Vec<Watched>> {
         let (taken, kept) =
             std::mem::take(&mut self.seen).into_iter().partition(|(seen, _)| *seen <= epoch);

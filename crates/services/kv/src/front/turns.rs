@@ -1,4 +1,5 @@
-//! Blocked clients of this node: polling for their turn, claiming elements, and leaving the queue.
+//! Blocked clients of this node: polling for clients whose turn it is, claiming elements, and
+//! leaving the queue.
 
 use std::collections::BTreeSet;
 
@@ -19,13 +20,14 @@ use crate::{
     resp::reply::{NULL_ARRAY, Reply},
 };
 
-/// Maximum number of clients that one command withdraws.
+/// Maximum number of clients that one command removes from the queue.
 const WITHDRAWN_MAX: usize = 1024;
-/// Redis' reply to a client unblocked by another one.
+/// Redis' reply to a client that another client unblocked.
 const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 
 impl RespFront {
-    /// Serves the blocked clients.
+    /// Serves the blocked clients of this node: handles requests to unblock, polls, claims elements
+    /// and withdraws clients.
     pub(super) fn serve_line(&mut self, requests: &mut dyn Requests) {
         let now_ms = requests.wall_ms();
         self.unblock();
@@ -41,8 +43,8 @@ impl RespFront {
         }
     }
 
-    /// Ends the waits that other clients requested to end. Without a claim, no element can have
-    /// been taken for a queued client; a claim in flight is completed first.
+    /// Ends the waits that CLIENT UNBLOCK asked to end. A queued client without a claim cannot have
+    /// been given an element, so its wait ends at once. A claim in flight is completed first.
     fn unblock(&mut self) {
         for (connection, how, asker) in std::mem::take(&mut self.shared.waiting.unblocks) {
             let waiting = &mut self.shared.waiting;
@@ -61,7 +63,7 @@ impl RespFront {
                 (_, Some(client)) if client.unblock.is_none() => {
                     client.unblock = Some((how, asker));
                 }
-                // The client is no longer blocked, or another request to end its wait was first.
+                // The client is no longer blocked, or an earlier CLIENT UNBLOCK is already pending.
                 _ => waiting.unblocked.push((asker, false)),
             }
         }
@@ -82,7 +84,7 @@ impl RespFront {
         let from = std::mem::take(&mut self.shared.waiting.from);
         let (mut query, mut answer) = (Vec::new(), Vec::new());
         encode_look(owner, all, &from, &mut Encoder(&mut query));
-        // If the service cannot answer, the query is repeated later.
+        // If the service cannot answer, the poll is repeated later.
         let asked = requests.query(&query, &mut answer);
         let Some(look) = asked.ok().and_then(|()| Look::decode(&answer).ok()) else {
             return;
@@ -125,15 +127,15 @@ impl RespFront {
     fn give_up(&mut self, number: u64) {
         let client = self.shared.waiting.clients.get(&number);
         if client.is_some_and(|client| client.unsure) {
-            // An element may have been taken for it, or may still be.
+            // An element may have been taken for the client, or may still be.
             self.end_wait(number, &unknown(), true);
         } else {
             self.end_wait(number, NULL_ARRAY, true);
         }
     }
 
-    /// Handles a client that is missing from the queue: its node was taken for dead, or it got an
-    /// element without being notified.
+    /// Handles a client that is missing from the queue, either because its node was presumed dead
+    /// or because it got an element without being notified.
     fn is_missing(&mut self, number: u64, requests: &mut dyn Requests) {
         let Some(client) = self.shared.waiting.clients.get(&number) else {
             return;
@@ -154,7 +156,7 @@ impl RespFront {
         let end = client.until_ms.map(|until| (until, number));
         let tag = self.shared.tag(client.connection, Target::Claim(number));
         if requests.write(tag, command).is_err() {
-            // The next poll retries.
+            // The next poll will retry.
             self.shared.tags.take(tag);
             return;
         }
@@ -180,7 +182,7 @@ impl RespFront {
                 if let Some(client) = self.shared.waiting.clients.get_mut(&number) {
                     client.unsure |= failure == Failure::Unknown;
                 }
-                // The claim is retried, but not at once: `news` stays as it was.
+                // The claim is retried, but not at once, so `news` keeps its value.
                 let news = self.shared.waiting.news;
                 self.shared.waiting.mark_queued(number);
                 self.shared.waiting.news = news;
@@ -188,7 +190,7 @@ impl RespFront {
         }
     }
 
-    /// Ends a client's wait with a reply.
+    /// Ends a client's wait with a reply. If `withdraw`, also removes the client from the queue.
     fn end_wait(&mut self, number: u64, reply: &[u8], withdraw: bool) {
         let Some(client) = self.shared.waiting.forget(number) else {
             return;
@@ -205,8 +207,8 @@ impl RespFront {
         }
     }
 
-    /// Withdraws the clients that are gone. If that cannot be sent, the next poll for all clients
-    /// finds them.
+    /// Removes clients that are no longer waiting from the queue. If the command cannot be sent,
+    /// the next poll for all clients finds them again.
     fn withdraw(&mut self, requests: &mut dyn Requests) {
         let gone = std::mem::take(&mut self.shared.waiting.gone);
         let Some(owner) = self.shared.waiting.owner else {
@@ -228,7 +230,7 @@ fn unknown() -> Vec<u8> {
 }
 
 impl Shared {
-    /// Sends a command about the queue, ignoring the reply.
+    /// Sends a command about the queue and ignores the reply.
     fn send_queue_command(&mut self, command: &[u8], requests: &mut dyn Requests) {
         let owner = TagOwner { connection: ConnectionId::default(), target: Target::Line };
         let tag = self.tags.give(owner);

@@ -1,9 +1,9 @@
 //! Blocked clients of this node, from request to reply.
 //!
-//! Their queue is replicated (`crate::waits`); a *look*, a poll of this node's own state, shows
-//! whose turn it is. A client whose turn it is sends a claim, which is decided in the log like any
-//! write. This is the only way to assign elements, so a client that is gone or has timed out only
-//! has to be withdrawn, at any time.
+//! Their queue is replicated (`crate::waits`). A *look* polls this node's own state for clients
+//! whose turn it is. Such a client sends a claim, which is decided in the log like any write.
+//! Elements are assigned only by claims, so a client that has disconnected or timed out can be
+//! withdrawn at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,50 +14,50 @@ use crate::{
     waits::Owner,
 };
 
-/// Interval of polls without a notification, in milliseconds.
+/// Polling interval in milliseconds if no notification arrives.
 const LOOK_MS: u64 = 250;
-/// Interval of polls for all queued clients of this node, in milliseconds.
+/// Interval in milliseconds between polls for all queued clients of this node.
 const ALL_MS: u64 = 1000;
-/// Time in milliseconds for which another node may leave an element unclaimed before its clients
-/// are removed from the queue.
+/// Time in milliseconds for which a client of another node may leave an element unclaimed before
+/// all clients of that node are removed from the queue.
 const PATIENCE_MS: u64 = 2000;
 
 /// Progress of a blocked client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Its request is in flight.
+    /// The request is in flight.
     Asked,
-    /// It is queued.
+    /// The client is in the queue.
     InLine,
-    /// Its claim is in flight: it takes an element, or joins the queue again.
+    /// A claim is in flight. It takes an element, or the client joins the queue again.
     Claiming(Tag),
 }
 
-/// How CLIENT UNBLOCK ends a wait.
+/// Reply that CLIENT UNBLOCK selects for the blocked client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnblockReply {
-    /// Like a timeout.
+    /// The reply is the same as after a timeout.
     Timeout,
-    /// With an error.
+    /// The reply is an error.
     Error,
 }
 
-/// The request to end a wait: its connection and its number there.
+/// Connection that sent CLIENT UNBLOCK, and the number of that request.
 pub(super) type Asker = (ConnectionId, u64);
 
-/// A blocked client.
+/// A blocked client of this node.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) connection: ConnectionId,
-    /// Number of its request.
+    /// Number of the blocked request on its connection.
     pub(super) place: u64,
     pub(super) until_ms: Option<u64>,
-    /// Command to join the queue.
+    /// Command with which the client joins the queue.
     pub(super) command: Vec<u8>,
     pub(super) stage: Stage,
-    /// A claim may have been executed; its outcome is unknown.
+    /// A claim may have been executed, but its outcome is unknown.
     pub(super) unsure: bool,
-    /// Request to end the wait as soon as nothing is in flight for the client.
+    /// Pending CLIENT UNBLOCK, which ends the wait as soon as nothing is in flight for the client.
     pub(super) unblock: Option<(UnblockReply, Asker)>,
 }
 
@@ -67,13 +67,14 @@ pub(super) struct Waiting {
     pub(super) owner: Option<Owner>,
     pub(super) last: u64,
     pub(super) clients: BTreeMap<u64, Client>,
-    /// Timeouts of queued clients, with their numbers.
+    /// Timeouts of queued clients, each with the client's number.
     pub(super) ends: BTreeSet<(u64, u64)>,
-    /// Clients to be withdrawn from the queue.
+    /// Clients to withdraw from the queue.
     pub(super) gone: Vec<u64>,
-    /// Requests to end a wait.
+    /// CLIENT UNBLOCK requests to handle: the blocked connection, the reply for it, and the
+    /// requester.
     pub(super) unblocks: Vec<(ConnectionId, UnblockReply, Asker)>,
-    /// Results of those requests: whether the wait was ended.
+    /// Results of CLIENT UNBLOCK requests: whether a wait was ended.
     pub(super) unblocked: Vec<(Asker, bool)>,
     /// An applied command may have made it a client's turn.
     pub(super) news: bool,
@@ -81,16 +82,16 @@ pub(super) struct Waiting {
     pub(super) in_line: bool,
     pub(super) look_at_ms: u64,
     pub(super) all_at_ms: u64,
-    /// Key at which the next poll begins.
+    /// Key at which the next poll starts.
     pub(super) from: Vec<u8>,
-    /// Clients of other nodes whose turn it is, and since when.
+    /// Clients of other nodes whose turn it is, with the time in milliseconds since when.
     pub(super) others: BTreeMap<Seen, u64>,
-    /// Clients in `others` found by the current round of polls.
+    /// Clients of other nodes that the current round of polls has found.
     pub(super) found: BTreeSet<Seen>,
 }
 
 impl Waiting {
-    /// Adds a client that blocks; returns the owner and the client's number.
+    /// Adds a client that blocks. Returns the owner and the number for its queue entry.
     pub(super) fn enter(
         &mut self,
         connection: ConnectionId,
@@ -135,17 +136,17 @@ impl Waiting {
         }
     }
 
-    /// Removes a client that is no longer blocked; the caller withdraws it from the queue if
-    /// necessary.
+    /// Removes a client that is no longer blocked. If the client is still in the queue, the caller
+    /// must withdraw it.
     pub(super) fn forget(&mut self, number: u64) -> Option<Client> {
         let client = self.clients.remove(&number)?;
         self.ends.retain_one(client.until_ms.map(|until| (until, number)));
-        // The client got its element or is gone: the request to end its wait had no effect.
+        // The client got an element or disconnected, so the request to end its wait had no effect.
         self.unblocked.extend(client.unblock.map(|(_, asker)| (asker, false)));
         Some(client)
     }
 
-    /// Returns whether a client of this connection is blocked.
+    /// Returns whether a client on this connection is blocked.
     pub(super) fn has(&self, connection: ConnectionId) -> bool {
         self.number_of(connection).is_some()
     }
@@ -156,7 +157,7 @@ impl Waiting {
         found.map(|(number, _)| *number)
     }
 
-    /// Requests the end of a wait; `asker` is notified of the result.
+    /// Asks for the end of a wait. `asker` is notified of the result.
     pub(super) fn unblock(&mut self, connection: ConnectionId, how: UnblockReply, asker: Asker) {
         self.unblocks.push((connection, how, asker));
     }
@@ -166,7 +167,8 @@ impl Waiting {
         self.forget(number);
     }
 
-    /// Removes a disconnected client. Returns the tag that is no longer needed.
+    /// Removes a disconnected client. Returns the tag of the request or claim that is no longer
+    /// needed.
     pub(super) fn leaves(&mut self, number: u64) -> Option<Tag> {
         let client = self.forget(number)?;
         self.gone.push(number);
@@ -176,7 +178,7 @@ impl Waiting {
         }
     }
 
-    /// Makes the client time out as soon as nothing is in flight for it.
+    /// Makes a client time out as soon as nothing is in flight for it.
     pub(super) fn hurry(&mut self, number: u64) {
         let Some(client) = self.clients.get_mut(&number) else {
             return;
@@ -188,7 +190,7 @@ impl Waiting {
         }
     }
 
-    /// Returns the number of clients that are blocked or have just sent their request.
+    /// Returns the number of clients that are blocked or have just sent a blocking request.
     pub(super) fn len(&self) -> usize {
         self.clients.len()
     }
@@ -208,7 +210,7 @@ impl Waiting {
         unblocks || (!self.is_idle() && (self.news || !self.gone.is_empty()))
     }
 
-    /// Returns the latest time of the next action.
+    /// Returns the time by which the next action is due, as Unix time in milliseconds.
     pub(super) fn wake_ms(&self) -> Option<u64> {
         if self.is_idle() {
             return None;
@@ -217,7 +219,7 @@ impl Waiting {
         Some(end.map_or(self.look_at_ms, |end| end.min(self.look_at_ms)))
     }
 
-    /// Returns whether a poll is due, and if so whether for all clients.
+    /// Returns whether a poll is due; `Some(true)` stands for a poll for all clients.
     pub(super) fn look_due(&mut self, now_ms: u64) -> Option<bool> {
         // The clock was set back.
         self.look_at_ms = self.look_at_ms.min(now_ms + LOOK_MS);
@@ -234,7 +236,7 @@ impl Waiting {
         Some(all)
     }
 
-    /// Returns other nodes' clients that have had their turn for too long.
+    /// Returns the clients of other nodes that have left an element unclaimed for too long.
     pub(super) fn overdue(&mut self, look: &Look, now_ms: u64) -> Vec<Seen> {
         for seen in &look.others {
             self.others.entry(*seen).or_insert(now_ms);
@@ -260,7 +262,7 @@ impl Waiting {
     }
 }
 
-/// Set from which an optional element can be removed.
+/// Removal of an optional element from a set.
 pub(super) trait RetainOne<T> {
     fn retain_one(&mut self, gone: Option<T>);
 }

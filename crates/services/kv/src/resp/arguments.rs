@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// Position of an argument.
+/// Range of an argument in the bytes of its request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) from: usize,
     pub(super) to: usize,
 }
 
-/// The arguments of one request. The first is the command's name, so there is at least one.
+/// Arguments of a request. The first is the command's name, so there is at least one.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
     bytes: &'a [u8],
@@ -17,12 +17,12 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Creates the arguments at these positions in `bytes`.
+    /// Creates the arguments that occupy `spans` in `bytes`.
     pub(super) const fn new(bytes: &'a [u8], spans: &'a [Span]) -> Self {
         Self { bytes, spans }
     }
 
-    /// Returns the number of arguments, the name included.
+    /// Returns the number of arguments, including the name.
     pub const fn len(&self) -> usize {
         self.spans.len()
     }
@@ -31,7 +31,7 @@ impl<'a> Arguments<'a> {
         self.spans.is_empty()
     }
 
-    /// Returns an argument; empty if `index` is out of range.
+    /// Returns an argument, or an empty one if `index` is out of range.
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.spans.get(index).map_or(&[], |span| &self.bytes[span.from..span.to])
     }
@@ -41,7 +41,7 @@ impl<'a> Arguments<'a> {
         Self { bytes: self.bytes, spans: self.spans.get(count..).unwrap_or(&[]) }
     }
 
-    /// Iterates over all arguments.
+    /// Iterates over all arguments, including the name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.bytes;
         self.spans.iter().map(move |span| &bytes[span.from..span.to])

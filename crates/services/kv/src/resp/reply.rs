@@ -1,37 +1,36 @@
-//! Replies in a form independent of the protocol version, and their rendering as RESP2 or RESP3.
+//! Replies in a form independent of the protocol version, and how to render them as RESP2 or RESP3.
 //!
-//! The neutral form is RESP3 with two additions: `N` for a null array (an aborted EXEC), which
-//! RESP2 distinguishes from a null value, and `P` for pairs, which are arrays of two in RESP3 and
-//! flat in RESP2. `apply` returns this form and sessions store it, equal on every node. The most
-//! frequent replies are the same in both versions, so rendering copies them.
+//! The neutral form is RESP3 with two additions. `N` is a null array (an aborted EXEC), which RESP2
+//! distinguishes from a null value. `P` begins pairs, which are arrays of two in RESP3 and flat in
+//! RESP2. `apply` returns this form and sessions store it, so it is equal on every node. The most
+//! frequent replies are the same in both versions, so rendering merely copies them.
 
 use std::io::Write as _;
 
-/// Reply to a command without a result.
+/// Reply to a command that has no result.
 pub const OK: &[u8] = b"+OK\r\n";
-/// Null value.
 pub const NULL: &[u8] = b"_\r\n";
-/// Null array.
+/// Null array, the reply to an aborted EXEC.
 pub const NULL_ARRAY: &[u8] = b"N\r\n";
-/// Maximum nesting of arrays that the renderer follows.
+/// Maximum depth of nested arrays that can be rendered.
 const DEPTH_MAX: usize = 8;
 
-/// RESP version of a connection.
+/// Version of RESP that a connection uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// Version before HELLO.
+    /// Used until the client sends `HELLO 3`.
     #[default]
     Resp2,
-    /// Version after `HELLO 3`.
+    /// Used after the client has sent `HELLO 3`.
     Resp3,
 }
 
-/// Writer that appends replies in neutral form.
+/// Writer that appends replies in neutral form to a buffer.
 #[derive(Debug)]
 pub struct Reply<'a>(pub &'a mut Vec<u8>);
 
 impl Reply<'_> {
-    /// Appends `+OK`.
+    /// Appends the reply `OK`.
     pub fn ok(&mut self) {
         self.0.extend_from_slice(OK);
     }
@@ -41,7 +40,7 @@ impl Reply<'_> {
         self.line(b'+', text.as_bytes());
     }
 
-    /// Appends an error. The text begins with its code in capitals.
+    /// Appends an error, whose text begins with a code in capitals.
     pub fn error(&mut self, text: &str) {
         self.line(b'-', text.as_bytes());
     }
@@ -63,7 +62,7 @@ impl Reply<'_> {
         self.0.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a text for people.
+    /// Appends a text meant for people, which RESP3 marks as such.
     pub fn verbatim(&mut self, text: &str) {
         self.header(b'=', text.len() + 4);
         self.0.extend_from_slice(b"txt:");
@@ -76,7 +75,7 @@ impl Reply<'_> {
         self.0.extend_from_slice(NULL);
     }
 
-    /// Appends a byte string or a null value.
+    /// Appends a byte string, or a null value for `None`.
     pub fn optional(&mut self, bytes: Option<&[u8]>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),
@@ -94,7 +93,7 @@ impl Reply<'_> {
         self.header(b'%', count);
     }
 
-    /// Begins a set of `count` replies, in arbitrary order.
+    /// Begins a set of `count` replies, whose order has no meaning.
     pub fn set(&mut self, count: usize) {
         self.header(b'~', count);
     }
@@ -104,7 +103,7 @@ impl Reply<'_> {
         self.header(b'P', count);
     }
 
-    /// Appends a floating-point number, formatted as Redis does.
+    /// Appends a floating-point number, given as a text formatted like Redis'.
     pub fn double(&mut self, text: &str) {
         self.line(b',', text.as_bytes());
     }
@@ -114,14 +113,14 @@ impl Reply<'_> {
         self.0.extend_from_slice(NULL_ARRAY);
     }
 
-    /// Begins a push of `count` replies, which is outside the order of requests.
+    /// Begins a push of `count` replies, which does not take part in the order of requests.
     pub fn push(&mut self, count: usize) {
         self.header(b'>', count);
     }
 
     fn line(&mut self, kind: u8, text: &[u8]) {
         self.0.push(kind);
-        // A line break would begin another reply.
+        // A line break would end this reply and begin another one.
         self.0.extend(text.iter().map(|&byte| if byte < b' ' { b' ' } else { byte }));
         self.0.extend_from_slice(b"\r\n");
     }
@@ -139,7 +138,7 @@ impl Reply<'_> {
     }
 }
 
-/// Renders a neutral reply in the given version.
+/// Renders a neutral reply in the given version and appends it to `out`.
 pub fn render(neutral: &[u8], version: Version, out: &mut Vec<u8>) {
     match neutral.first() {
         Some(b'+' | b'-' | b':' | b'$') => out.extend_from_slice(neutral),
@@ -154,12 +153,12 @@ pub fn render(neutral: &[u8], version: Version, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns whether the bytes are exactly one reply.
+/// Returns whether the bytes contain exactly one complete reply.
 pub fn is_whole(neutral: &[u8]) -> bool {
     one(neutral, Version::Resp2, 0, &mut Vec::new()).is_some_and(<[u8]>::is_empty)
 }
 
-/// Renders one reply; returns the bytes after it.
+/// Renders the first reply and returns the bytes after it.
 fn one<'a>(
     neutral: &'a [u8],
     version: Version,

@@ -1,8 +1,8 @@
-//! Incremental parser of requests: arrays of bulk strings, or one line of words.
+//! Incremental parser of requests, which are arrays of bulk strings or a line of words.
 //!
-//! The parser works on the caller's bytes and copies none of them. It remembers its progress, so a
-//! request that arrives in many reads is parsed once; the caller presents unused bytes again,
-//! followed by new ones. Every length is checked before it is used.
+//! The parser works on the caller's bytes without copying them. It remembers how far it has got, so
+//! a request that arrives in many reads is parsed once. The caller presents bytes that were not
+//! consumed again, followed by new ones. Every length is checked before use.
 
 use std::fmt;
 
@@ -13,36 +13,37 @@ use super::{
     words::{Unbalanced, split},
 };
 
-/// Maximum number of arguments of a request.
+/// Maximum number of arguments in a request.
 pub const ARGUMENTS_MAX: usize = 256 * 1024;
-/// Maximum length of an inline request.
+/// Maximum length in bytes of an inline request.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// Maximum overhead of a request beyond its arguments: `*`, and for each argument `$`, nine digits
-/// and two line ends.
+/// Maximum number of bytes of a request in addition to its arguments: `*`, and for each argument
+/// `$`, nine digits and two line ends.
 pub const FRAMING_BYTES_MAX: usize = (ARGUMENTS_MAX + 2) * 14;
-/// Maximum length of an argument that is skipped rather than treated as garbage, as in Redis.
+/// Maximum length in bytes of an argument that is too large but skipped. Longer arguments are a
+/// protocol error, as in Redis.
 pub const SKIPPED_BYTES_MAX: usize = 512 * 1024 * 1024;
-/// Maximum length of a line with a number: a type byte, twenty digits and a sign.
+/// Maximum length in bytes of a line that contains a number: a type byte, a sign and twenty digits.
 const NUMBER_BYTES_MAX: usize = 24;
 
-/// Invalid RESP. The connection gets one error and is closed.
+/// Error for invalid RESP. The client gets this error once, then the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// The number of arguments is not a number.
+    /// The number of arguments is not a valid integer.
     ArgumentCount,
-    /// The number of arguments is above [`ARGUMENTS_MAX`].
+    /// The number of arguments exceeds [`ARGUMENTS_MAX`].
     TooManyArguments,
-    /// The length of an argument is not a number, or is too large.
+    /// The length of an argument is not a valid integer, or too large.
     BulkLength,
-    /// An argument starts with a byte other than `$`.
+    /// An argument starts with this byte instead of `$`.
     ExpectedBulk(u8),
     /// An argument is not followed by CR LF.
     Unterminated,
-    /// A line that exceeds [`INLINE_BYTES_MAX`].
+    /// An inline request is longer than [`INLINE_BYTES_MAX`].
     InlineTooBig,
-    /// Unbalanced quotes.
+    /// An inline request has unbalanced quotes.
     Quotes,
-    /// A TLS handshake.
+    /// The client started a TLS handshake.
     Tls,
 }
 
@@ -66,33 +67,33 @@ impl fmt::Display for ProtocolError {
     }
 }
 
-/// Result of parsing the available bytes.
+/// Result of parsing the bytes available so far.
 #[derive(Debug)]
 pub enum Parsed<'a> {
-    /// The request is incomplete; the caller may discard `used` bytes.
+    /// The request is incomplete. The caller may discard `used` bytes.
     Incomplete {
-        /// Number of consumed bytes: those of a request that is being skipped.
+        /// Number of consumed bytes, which belong to a request that is being skipped.
         used: usize,
     },
-    /// An empty line or array, which has no reply.
+    /// An empty line or array, which gets no reply.
     Nothing {
-        /// Number of consumed bytes.
+        /// Number of bytes that the line or array occupied.
         used: usize,
     },
     /// A complete request.
     Request {
         arguments: Arguments<'a>,
-        /// Number of consumed bytes.
+        /// Number of bytes that the request occupied.
         used: usize,
     },
-    /// A request larger than allowed; the rest of it is skipped without being buffered.
+    /// The request exceeds the limit. The rest of it is skipped without being buffered.
     TooBig {
-        /// Number of consumed bytes.
+        /// Number of bytes consumed so far.
         used: usize,
     },
 }
 
-/// Next expected part of an array.
+/// Part of an array that the parser expects next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -102,24 +103,24 @@ enum Stage {
     Body(usize),
 }
 
-/// Parser state of one connection's current request.
+/// Parser of a connection's requests. Keeps the state of the current request.
 #[derive(Debug, Default)]
 pub struct Parser {
     spans: Vec<Span>,
-    /// Unquoted words of an inline request.
+    /// Words of an inline request, without quotes.
     words: Vec<u8>,
     stage: Stage,
-    /// Number of input bytes already parsed.
+    /// Number of input bytes that have been parsed.
     position: usize,
     arguments_left: usize,
-    /// Sum of the lengths of the arguments.
+    /// Total length in bytes of the arguments.
     payload: usize,
     skipping: bool,
 }
 
 impl Parser {
-    /// Parses one request at the start of `input`; its arguments may have `bytes_max` bytes in
-    /// total. Each call must present the bytes not consumed so far.
+    /// Parses one request at the start of `input`. The arguments may have `bytes_max` bytes in
+    /// total. Each call must present all bytes that earlier calls have not consumed.
     pub fn parse<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -135,7 +136,8 @@ impl Parser {
                     Some(_) => {}
                     None => return Ok(Parsed::Incomplete { used: 0 }),
                 },
-                // A TLS handshake record, version 3.x. As a line it would never end.
+                // A TLS handshake record of version 3.x. Read as an inline request, it would never
+                // end.
                 Some(0x16) if input.get(1).is_none_or(|&version| version == 3) => {
                     return match input.len() {
                         1 => Ok(Parsed::Incomplete { used: 0 }),
@@ -152,7 +154,7 @@ impl Parser {
         }
     }
 
-    /// Parses `*<count>`, which starts an array.
+    /// Parses `*<count>`, the start of an array.
     fn array_header(&mut self, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
         self.begin();
         let Some(count) = self.number(input, ProtocolError::ArgumentCount)? else {
@@ -217,7 +219,8 @@ impl Parser {
         }
     }
 
-    /// Parses an argument's bytes and the CR LF after them. Returns false if more bytes are needed.
+    /// Parses the bytes of an argument and the CR LF after them. Returns `false` if more input is
+    /// needed.
     fn body(&mut self, input: &[u8], length: usize) -> Result<bool, ProtocolError> {
         let available = input.len() - self.position;
         if self.skipping && length > 0 {
@@ -241,7 +244,7 @@ impl Parser {
         Ok(true)
     }
 
-    /// Parses a type byte, a number and CR LF. Returns `None`, consuming nothing, if more bytes are
+    /// Parses a type byte, a number and CR LF. Returns `None` and consumes nothing if more input is
     /// needed.
     fn number(&mut self, input: &[u8], error: ProtocolError) -> Result<Option<i64>, ProtocolError> {
         let line = &input[self.position + 1..];
@@ -295,14 +298,15 @@ impl Parser {
         Ok(Parsed::Request { arguments: Arguments::new(&self.words, &self.spans), used })
     }
 
-    /// Frees memory between requests: a request with very many arguments must not pin it.
+    /// Releases memory between requests, so that a request with very many arguments does not pin
+    /// it.
     pub fn shrink(&mut self) {
         if self.stage == Stage::Start {
             self.trim();
         }
     }
 
-    /// Returns the bytes of memory in use.
+    /// Returns the memory in use, in bytes.
     pub const fn held_bytes(&self) -> usize {
         self.spans.capacity() * size_of::<Span>() + self.words.capacity()
     }
@@ -325,20 +329,22 @@ impl Parser {
         self.position = 0;
     }
 
-    /// Ends the request and returns its length. Its arguments remain until the next one begins.
+    /// Ends the request and returns its length. The arguments remain valid until the next request
+    /// begins.
     fn restart(&mut self) -> usize {
         self.stage = Stage::Start;
         self.skipping = false;
         std::mem::take(&mut self.position)
     }
 
-    /// Returns the number of bytes to discard while skipping a request.
+    /// Returns the number of bytes that the caller can discard while a request is skipped.
     fn skipped(&mut self) -> usize {
         if self.skipping { std::mem::take(&mut self.position) } else { 0 }
     }
 }
 
-/// Parses one or two digits and CR LF, the common case; returns the number and the bytes consumed.
+/// Parses one or two digits and CR LF, which is the common case. Returns the number and the number
+/// of bytes consumed.
 const fn short_number(line: &[u8]) -> Option<(i64, usize)> {
     match *line {
         [ones @ b'0'..=b'9', b'\r', b'\n', ..] => Some(((ones - b'0') as i64, 3)),

@@ -1,11 +1,12 @@
-//! Splits an inline request into words and handles quotes.
+//! Splits an inline request into words and resolves quotes.
 
 use super::arguments::Span;
 
-/// Error: unbalanced quotes.
+/// Error for a line whose quotes are unbalanced.
 pub(super) struct Unbalanced;
 
-/// Splits a line at blanks. Double quotes support `\n \r \t \b \a \xHH`, single quotes only `\'`.
+/// Splits a line at blanks. Double quotes support `\n \r \t \b \a \xHH`, and single quotes only
+/// `\'`.
 pub(super) fn split(
     line: &[u8],
     words: &mut Vec<u8>,
@@ -38,7 +39,7 @@ pub(super) fn split(
     }
 }
 
-/// Appends the contents of a quoted word; returns the position after the closing quote.
+/// Appends the contents of a quoted word. Returns the position after the closing quote.
 fn quoted(line: &[u8], mut at: usize, quote: u8, words: &mut Vec<u8>) -> Result<usize, Unbalanced> {
     loop {
         match (line.get(at), line.get(at + 1)) {

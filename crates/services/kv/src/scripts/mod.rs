@@ -1,9 +1,9 @@
-//! Scripts of lock libraries, each recognised and executed as one operation of the log.
+//! Scripts of lock libraries. Each is recognised and executed as one operation of the log.
 //!
-//! Lua is not executed. Common libraries release a lock taken with SET by a script, since Redis
-//! offered no other means; so those scripts are recognised by their contents: by the SHA-1 of their
-//! text (EVALSHA) or of their words, ignoring blanks, comments and the kind of quotes (EVAL, SCRIPT
-//! LOAD). `table` has the meaning of each. All other scripts are refused.
+//! Lua is not executed. But common libraries release a lock by a script, since Redis long offered
+//! no other means. Those scripts are recognised by the SHA-1 of their text (EVALSHA), or of their
+//! tokens, which ignores blanks, comments and the kind of quotes (EVAL, SCRIPT LOAD). `table` maps
+//! each to an operation. All other scripts are refused.
 
 use std::fmt::Write as _;
 
@@ -20,26 +20,26 @@ mod words;
 
 pub use table::Meaning;
 
-/// Maximum number of scripts that a node remembers in addition to the table.
+/// Maximum number of script texts that a node remembers in addition to the table.
 const LOADED_MAX: usize = 1024;
-/// Maximum length of a text to examine; the longest known script is much shorter.
+/// Maximum length in bytes of a script to examine. All known scripts are much shorter.
 const TEXT_BYTES_MAX: usize = 8192;
 
-/// Error for an unknown script.
+/// Error for a script that is not known.
 pub const UNKNOWN: &str = "ERR this script is unknown here: Lua is not executed, only the lock scripts of \
     redis-py, node-redlock and Redisson are known; see docs/commands.md";
-/// Error for an unknown hash, with Redis' wording: clients then send the text.
+/// Error for an unknown hash. The wording is Redis', so clients then send the text.
 pub const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
-/// Scripts known to a node.
+/// Scripts that a node can execute.
 #[derive(Debug, Default)]
 pub struct Scripts {
-    /// Meaning of scripts sent as text, by hashes that are not in the table.
+    /// Operations of scripts that clients sent as text, for hashes that are not in the table.
     loaded: FxHashMap<[u8; 20], Meaning>,
 }
 
 impl Scripts {
-    /// Returns the meaning of a text and remembers it by the text's hash.
+    /// Returns the operation of a script, and remembers it by the hash of the text.
     pub fn learn(&mut self, text: &[u8]) -> Option<Meaning> {
         if text.len() > TEXT_BYTES_MAX {
             return None;
@@ -60,18 +60,18 @@ impl Scripts {
         table::of_text(hash).or_else(|| self.loaded.get(&hash).copied())
     }
 
-    /// Returns the meaning of a hexadecimal hash.
+    /// Returns the operation of the script with this hash, given in hexadecimal.
     pub fn find(&self, hex: &[u8]) -> Option<Meaning> {
         self.by_hash(parse_hash(hex)?)
     }
 
-    /// Forgets the scripts that were sent as text.
+    /// Forgets the scripts that clients sent as text.
     pub fn flush(&mut self) {
         self.loaded.clear();
     }
 }
 
-/// Returns the hexadecimal hash of a text, as SCRIPT LOAD replies.
+/// Returns the hash of a text in hexadecimal, which is the reply to SCRIPT LOAD.
 pub fn hash_of(text: &[u8]) -> String {
     let mut hex = String::with_capacity(40);
     for byte in Sha1::from(text).digest().bytes() {
@@ -92,7 +92,7 @@ fn parse_hash(hex: &[u8]) -> Option<[u8; 20]> {
     Some(hash)
 }
 
-/// Encodes `EVAL text numkeys key… argument…`; `request` has everything after the text.
+/// Encodes `EVAL text numkeys key… argument…`. `request` contains the arguments after the text.
 pub fn encode(
     meaning: Meaning,
     request: &Request<'_>,
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(scripts.find(hash.as_bytes()), None);
     }
 
-    /// A script with one word more or less is unknown.
+    /// A script with a token more or less than a known one is unknown.
     #[test]
     fn what_says_something_else_is_unknown() {
         let mut scripts = Scripts::default();

@@ -1,8 +1,8 @@
-//! The known scripts and the meaning of each.
+//! The known scripts and the operation that each performs.
 //!
-//! The texts belong to their libraries; this table has the SHA-1 of their words ([`super::words`])
-//! and of the texts as those libraries send them. Below, the `KEYS` of a script come first, then
-//! its `ARGV`.
+//! The texts belong to their libraries. This table contains the SHA-1 of their tokens
+//! ([`super::words`]) and of the texts as the libraries send them. The comments below list the
+//! `KEYS` of a script first, then the `ARGV`.
 
 use crate::{
     command::{Refusal, Request},
@@ -18,56 +18,57 @@ use crate::{
     key::Key,
 };
 
-/// Meaning of a script.
+/// Operation that a script performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Delete a key that has this value: `key`, `value`. Replies 1 or 0. The script of Redis' own
-    /// documentation, and redis-py's release.
+    /// Deletes a key if it has this value: `key`, `value`. Replies 1 or 0. From Redis'
+    /// documentation and redis-py's release.
     DeleteEqual,
-    /// Delete each key that has this value: `key…`, `value`. Replies their number. node-redlock's
-    /// release.
+    /// Deletes every key that has this value: `key…`, `value`. Replies with the number of deleted
+    /// keys. node-redlock's release.
     DeleteEqualEach,
-    /// Set the lifetime of a key that has this value: `key`, `value seconds`. Replies 1 or 0.
+    /// Sets the lifetime of a key if it has this value: `key`, `value seconds`. Replies 1 or 0.
     ExpireEqual,
-    /// Like `ExpireEqual`, in milliseconds: `key`, `value ms`. Replies 1 or 0. Also redis-py's
-    /// reacquire.
+    /// Sets the lifetime of a key in milliseconds if it has this value: `key`, `value ms`. Replies
+    /// 1 or 0. Includes redis-py's reacquire.
     PexpireEqual,
-    /// redis-py's extend: `key`, `value ms replace`. If `replace` is `0`, the time is added to the
-    /// remaining lifetime.
+    /// Extends the lifetime of a key if it has this value: `key`, `value ms replace`. If `replace`
+    /// is `0`, adds the time to the remaining lifetime. redis-py's extend.
     Extend,
-    /// Set several keys, all of which must be absent: `key…`, `value ms`. Replies their number, or
+    /// Sets several keys if all are absent: `key…`, `value ms`. Replies with the number of keys, or
     /// 0. node-redlock's acquire.
     SetAllAbsent,
-    /// Set several keys, all of which must have this value: `key…`, `value ms`. Replies their
-    /// number, or 0. node-redlock's extend.
+    /// Sets several keys if all have this value: `key…`, `value ms`. Replies with the number of
+    /// keys, or 0. node-redlock's extend.
     SetAllEqual,
-    /// Acquire a Redisson lock, which is reentrant: `key`, `ms holder`. Replies null, or the
-    /// remaining time of another holder.
+    /// Acquires a Redisson lock, which is reentrant: `key`, `ms holder`. Replies null, or the
+    /// remaining time if another client holds the lock.
     Lock,
-    /// Release a Redisson lock once: `key channel`, `message ms holder`. Replies 1, 0 if still
-    /// held, or null. Up to 3.2x.
+    /// Releases a Redisson lock once: `key channel`, `message ms holder`. Replies 1 if the lock is
+    /// free, 0 if it is still held, or null. Redisson up to 3.2x.
     Unlock,
-    /// Like `Unlock`, and remember the reply: `key channel latch`, `message ms holder publish
-    /// latch-ms`.
+    /// Releases a Redisson lock once and remembers the reply for retries: `key channel latch`,
+    /// `message ms holder publish latch-ms`.
     UnlockOnce,
-    /// Like `Unlock` for the spin lock, which has no notification: `key`, `ms holder`.
+    /// Releases a spin lock once, which notifies no clients: `key`, `ms holder`.
     UnlockSpin,
-    /// Like `UnlockOnce` for the spin lock: `key latch`, `ms holder latch-ms`.
+    /// Releases a spin lock once and remembers the reply for retries: `key latch`, `ms holder
+    /// latch-ms`.
     UnlockSpinOnce,
-    /// Renew a Redisson lock: `key`, `ms holder`. Replies 1 or 0.
+    /// Renews a Redisson lock: `key`, `ms holder`. Replies 1 or 0.
     Renew,
-    /// Renew several Redisson locks: `key…`, `ms holder…`. Replies 1 or 0 for each.
+    /// Renews several Redisson locks: `key…`, `ms holder…`. Replies 1 or 0 for each.
     RenewEach,
-    /// Release a Redisson lock regardless of its holder: `key channel`, `message`, optionally `publish`.
-    /// Replies 1 or 0.
+    /// Releases a Redisson lock regardless of its holder: `key channel`, `message`, optionally
+    /// `publish`. Replies 1 or 0.
     Break,
-    /// Like `Break` for the spin lock: `key`.
+    /// Releases a spin lock regardless of its holder: `key`.
     BreakSpin,
 }
 
 type Hash = [u8; 20];
 
-/// A known script: its meaning, the hash of its words, the hashes of its texts.
+/// A known script: the operation, the hash of the tokens, and the hashes of the texts.
 type Known = (Meaning, Hash, &'static [Hash]);
 
 const KNOWN: [Known; 20] = [
@@ -127,7 +128,7 @@ const KNOWN: [Known; 20] = [
             hash("0f0f23b9048b36752b5be114f357ba083449f908"),
         ],
     ),
-    // Redisson's RLock: 3.17, since 3.2x, since 3.4x; its spin lock.
+    // Redisson's RLock in 3.17, since 3.2x and since 3.4x, and its spin lock.
     (
         Meaning::Lock,
         hash("d2efe62d68ef58ae603e92bbf9e9687f9baac4ea"),
@@ -199,19 +200,19 @@ const fn hash(hex: &str) -> Hash {
     bytes
 }
 
-/// Returns the meaning of a script by the hash of its text.
+/// Returns the operation of the script whose text has this hash.
 pub(super) fn of_text(hash: Hash) -> Option<Meaning> {
     let known = KNOWN.iter().find(|(_, _, texts)| texts.contains(&hash));
     known.map(|(meaning, ..)| *meaning)
 }
 
-/// Returns the meaning of a script by the hash of its words.
+/// Returns the operation of the script whose tokens have this hash.
 pub(super) fn of_words(hash: Hash) -> Option<Meaning> {
     let known = KNOWN.iter().find(|(_, words, _)| *words == hash);
     known.map(|(meaning, ..)| *meaning)
 }
 
-/// Encodes the operation of a script. `r` has `keys` keys, followed by the arguments.
+/// Encodes the operation of a script. `r` contains `keys` keys, followed by the arguments.
 pub(super) fn encode(
     meaning: Meaning,
     r: &Request<'_>,
@@ -230,9 +231,10 @@ pub(super) fn encode(
     }
     let all = || (0..keys).map(|at| r.at(at));
     let arg = |at| r.at(keys + at);
-    // Deadline from an argument in milliseconds.
+    // Returns the deadline for an argument in milliseconds.
     let ms = |at| deadline_at(r, Unit::MILLISECONDS, keys + at);
-    // Like `ms`, where the script uses SET, which refuses a time that is not positive.
+    // Returns the deadline for an argument that the script passes to SET, which refuses times that
+    // are not positive.
     let lasting = |at| positive_deadline(r, Unit::MILLISECONDS, keys + at);
     match meaning {
         Meaning::DeleteEqual => write_del_if(Condition::Equal(arg(0)), r.at(0), out),
@@ -300,7 +302,8 @@ pub(super) fn encode(
     Ok(())
 }
 
-/// Returns the number of keys, `keys` itself if it varies, and the minimum number of arguments.
+/// Returns the number of keys that the script needs (`keys` itself if it varies) and the minimum
+/// number of arguments.
 const fn shape(meaning: Meaning, keys: usize) -> (usize, usize) {
     match meaning {
         Meaning::DeleteEqual | Meaning::DeleteEqualEach => (1, 1),
@@ -332,8 +335,8 @@ const fn is_of_many(meaning: Meaning) -> bool {
     )
 }
 
-/// Checks the command with which a script notifies waiting clients: shard channels are not
-/// supported.
+/// Checks the command with which a script notifies waiting clients. Only PUBLISH is supported,
+/// since shard channels are not.
 fn is_publish(command: &[u8]) -> Result<(), Refusal> {
     if command.eq_ignore_ascii_case(b"publish") {
         Ok(())

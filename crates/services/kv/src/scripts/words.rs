@@ -1,9 +1,9 @@
-//! The words of a Lua text: texts that differ only in blanks, comments and quotes have the same
-//! words.
+//! Tokens of a Lua text. Texts that differ only in blanks, comments and quotes have the same
+//! tokens.
 
-/// Returns words and signs, each followed by a zero byte. Strings are marked, so that no other text
-/// looks like one, and in lower case, as command names ignore case. Semicolons are left out: Lua
-/// ignores them.
+/// Returns the tokens of a text, each followed by a zero byte. Strings are marked to distinguish
+/// them from other tokens, and converted to lower case because command names ignore case.
+/// Semicolons are omitted because Lua ignores them.
 pub(super) fn canonical(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -38,7 +38,8 @@ const fn is_of_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Returns the length of a comment: to the end of its line, or to its closing brackets.
+/// Returns the length of a comment, which extends to the end of the line or to the closing
+/// brackets.
 fn comment(text: &[u8]) -> usize {
     let end = |mark: &[u8]| text.windows(mark.len()).position(|part| part == mark);
     if text.starts_with(b"--[[") {
@@ -48,8 +49,8 @@ fn comment(text: &[u8]) -> usize {
     }
 }
 
-/// Returns the length of a string with its quotes; an unterminated one extends to the end of the
-/// text.
+/// Returns the length of a string including the quotes. An unterminated string extends to the end
+/// of the text.
 fn string(text: &[u8]) -> usize {
     let quote = text[0];
     let mut at = 1;
@@ -63,7 +64,7 @@ fn string(text: &[u8]) -> usize {
     text.len()
 }
 
-/// Returns the contents of a quoted string.
+/// Returns the contents of a string, without the quotes.
 fn inside(string: &[u8]) -> &[u8] {
     let inside = &string[1..];
     inside.strip_suffix(&string[..1]).unwrap_or(inside)

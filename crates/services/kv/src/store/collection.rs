@@ -1,32 +1,32 @@
-//! Collections: types of keys, and the mapping from a collection's key to its rows.
+//! Collections: the types of keys, and how a collection's key refers to its rows.
 //!
-//! The key of a collection has a small header as its value. Its elements are rows, stored apart
-//! from the keys under the id in the header. An id is never reused, so deleting, expiring or
-//! renaming a key moves or abandons all its rows without touching them.
+//! The value of a collection's key is a small header. The elements are rows, which are stored apart
+//! from the keys, under the id in the header. An id is never reused. Hence deleting, expiring or
+//! renaming a key abandons or moves all of its rows without touching them.
 
 use std::ops::Deref;
 
 use super::places::Version;
 
-/// Type of a key.
+/// Type of the value of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// The value is the string itself. A lock is a string in a format of its own.
+    /// The value is the string itself. Lock records are strings too.
     #[default]
     String = 0,
-    /// Fields with values.
+    /// The rows are fields with their values.
     Hash = 1,
-    /// Elements in list order.
+    /// The rows are elements, in the order of the list.
     List = 2,
-    /// Members.
+    /// The rows are members.
     Set = 3,
-    /// Members, each with a score, in score order.
+    /// Each member has a row with its score and a row in the order of scores.
     Zset = 4,
 }
 
 impl Kind {
-    /// Returns the type with this number. The numbers are part of every format.
+    /// Returns the type with the number `byte`. The numbers are part of the stored formats.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             0 => Self::String,
@@ -38,7 +38,7 @@ impl Kind {
         })
     }
 
-    /// Returns the name for the reply to TYPE.
+    /// Returns the name with which TYPE replies.
     pub const fn name(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -49,12 +49,12 @@ impl Kind {
         }
     }
 
-    /// Returns whether the elements are stored as rows.
+    /// Returns whether values of this type have rows.
     pub const fn has_rows(self) -> bool {
         !matches!(self, Self::String)
     }
 
-    /// Returns the number of rows per element.
+    /// Returns the number of rows for each element.
     pub const fn rows_each(self) -> u64 {
         match self {
             Self::String => 0,
@@ -64,21 +64,21 @@ impl Kind {
     }
 }
 
-/// Permanent identifier of the rows of one collection: the command that created it, and the number
-/// of collections that the same command created before.
+/// Permanent identifier of the rows of a collection. It consists of the command that created the
+/// collection and the number of collections that this command had created before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
-    /// Command that created the collection.
+    /// Version of the command that created the collection.
     pub version: Version,
-    /// Number within the command: a transaction may create several collections.
+    /// Number of collections created before by the same command: a transaction may create several.
     pub number: u32,
 }
 
 impl Id {
-    /// Size of an encoded id.
+    /// Size in bytes of an encoded id.
     pub const BYTES: usize = 16;
 
-    /// Encodes the id so that bytes sort like ids.
+    /// Encodes the id so that the bytes sort like ids.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.version.slot.to_be_bytes());
@@ -87,7 +87,7 @@ impl Id {
         bytes
     }
 
-    /// Decodes an id.
+    /// Decodes an id; `None` if the length is wrong.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (slot, rest) = bytes.split_first_chunk()?;
         let (index, rest) = rest.split_first_chunk()?;
@@ -101,39 +101,40 @@ impl Id {
     }
 }
 
-/// Value of a collection's key.
+/// Header of a collection, stored as the value of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Identifier of the rows.
+    /// Id under which the rows are stored.
     pub id: Id,
-    /// Number of elements; an empty collection does not exist.
+    /// Number of elements, at least 1: an empty collection does not exist.
     pub count: u64,
-    /// Total bytes of names and values.
+    /// Total size in bytes of the names and values of all elements.
     pub bytes: u64,
-    /// Position of a list's first element; 0 for other types.
+    /// Position of the first element of a list; 0 for other types.
     pub first: u64,
-    /// Deadlines of fields; `None` for a hash whose fields never had any.
+    /// Summary of the fields' deadlines, or `None` if no field of the hash ever had one.
     pub timed: Option<Timed>,
 }
 
 /// Summary of the deadlines of a hash's fields.
 ///
-/// A hash of which every field has a deadline expires with the last of them. The deadline stored
-/// with its key is then that one, unless the key's own is earlier: so such a hash expires like any
-/// key, without special cases elsewhere.
+/// A hash in which every field has a deadline expires with its last field. The deadline stored with
+/// the key is then that of the last field, unless the key's own deadline is earlier. Hence such a
+/// hash expires like any other key and needs no special cases elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timed {
-    /// Number of fields with a deadline.
+    /// Number of fields that have a deadline.
     pub fields: u64,
-    /// Earliest deadline of a field. May have passed, until the field is removed.
+    /// Earliest deadline of a field. The deadline may have passed if the field has not been removed
+    /// yet.
     pub next: u64,
-    /// The key's own deadline.
+    /// Deadline set on the key itself.
     pub deadline: Option<u64>,
     /// Number of expired fields removed since a command last changed the hash.
     pub removed: u64,
 }
 
-/// Encoded header.
+/// Header in encoded form, without memory allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored {
     bytes: [u8; Header::TIMED_BYTES],
@@ -149,14 +150,14 @@ impl Deref for Stored {
 }
 
 impl Header {
-    /// Size of a header without deadlines.
+    /// Size in bytes of an encoded header without deadlines.
     pub const BYTES: usize = Id::BYTES + 3 * 8;
-    /// Size of a header with deadlines.
+    /// Size in bytes of an encoded header with deadlines.
     pub const TIMED_BYTES: usize = Self::BYTES + 4 * 8;
-    /// Encoding of "no deadline".
+    /// Number that encodes a missing deadline.
     const NEVER: u64 = u64::MAX;
 
-    /// Encodes the header: part of the format of stores and snapshots.
+    /// Encodes the header. The encoding is part of the format of stores and snapshots.
     pub fn to_bytes(self) -> Stored {
         let (mut bytes, mut length) = ([0; Self::TIMED_BYTES], Self::BYTES);
         bytes[..16].copy_from_slice(&self.id.to_bytes());
@@ -174,7 +175,7 @@ impl Header {
         Stored { bytes, length }
     }
 
-    /// Decodes a header.
+    /// Decodes a header; `None` if the bytes are not valid.
     pub fn from_bytes(stored: &[u8]) -> Option<Self> {
         let (id, rest) = stored.split_at_checked(Id::BYTES)?;
         let (count, rest) = rest.split_first_chunk()?;
@@ -193,11 +194,11 @@ impl Header {
         })
     }
 
-    /// Returns the number of rows of a collection of this type.
+    /// Returns the number of rows of the collection, given its type.
     pub const fn rows(&self, kind: Kind) -> u64 {
         let rows = self.count.saturating_mul(kind.rows_each());
         match self.timed {
-            // Each deadline is stored in two rows: one by field, one by time.
+            // Each deadline has two rows: one by field and one by time.
             Some(timed) => rows.saturating_add(timed.fields.saturating_mul(2)),
             None => rows,
         }
@@ -222,7 +223,7 @@ impl Timed {
     }
 }
 
-/// Returns the earliest deadline of a field, from a value of this type.
+/// Extracts the earliest deadline of a field from the value of a key with type `kind`.
 pub(super) fn next_in(kind: Kind, value: &[u8]) -> Option<u64> {
     if kind != Kind::Hash || value.len() != Header::TIMED_BYTES {
         return None;
@@ -232,7 +233,7 @@ pub(super) fn next_in(kind: Kind, value: &[u8]) -> Option<u64> {
     (u64::from_le_bytes(*fields) > 0).then_some(u64::from_le_bytes(*next))
 }
 
-/// Returns the collection's id, from a value of this type.
+/// Extracts the collection's id from the value of a key with type `kind`.
 pub(super) fn id_in(kind: Kind, value: &[u8]) -> Option<Id> {
     if !kind.has_rows() {
         return None;
@@ -240,7 +241,8 @@ pub(super) fn id_in(kind: Kind, value: &[u8]) -> Option<Id> {
     Id::from_bytes(value.get(..Id::BYTES)?)
 }
 
-/// Maximum length of a row's name: with the store's prefix it is a key of the tree on disk.
+/// Maximum length in bytes of a row's name. Together with the store's prefix, the name is a key of
+/// the tree on disk.
 pub const NAME_BYTES_MAX: usize = (64 << 10) - 32;
 
 #[cfg(test)]

@@ -1,34 +1,35 @@
-//! Number of expired keys that are still stored ([time-2]), counted on demand, each key once.
+//! Counts expired keys that are still stored ([time-2]). The count is made on demand, and each key
+//! is counted once.
 
 use std::cell::Cell;
 
-/// Count of keys that have expired and are not removed yet.
+/// Count of the keys that have expired but have not been removed yet.
 #[derive(Debug, Default)]
 pub(super) struct Dead {
-    /// Deadlines below this are counted.
+    /// All deadlines below this have been counted.
     counted_to: Cell<u64>,
     keys: Cell<u64>,
 }
 
 impl Dead {
-    /// Returns the lowest deadline not counted yet, if it is below `to`.
+    /// Returns the lowest deadline that has not been counted yet, if it is below `to`.
     pub(super) fn uncounted(&self, to: u64) -> Option<u64> {
         let from = self.counted_to.get();
         (from < to).then_some(from)
     }
 
-    /// Adds keys to the count; all deadlines below `to` are counted now.
+    /// Adds keys to the count after all deadlines below `to` have been counted.
     pub(super) fn counted(&self, to: u64, keys: u64) {
         self.counted_to.set(to);
         self.keys.set(self.keys.get() + keys);
     }
 
-    /// Returns the number of counted keys.
+    /// Returns the number of expired keys counted so far.
     pub(super) fn keys(&self) -> u64 {
         self.keys.get()
     }
 
-    /// Adjusts the count for a key whose deadline changes.
+    /// Adjusts the count for a key whose deadline changes from `old` to `new`.
     pub(super) fn moved(&mut self, old: Option<u64>, new: Option<u64>) {
         let counted_to = self.counted_to.get();
         let is_counted = |deadline: Option<u64>| deadline.is_some_and(|at| at < counted_to);

@@ -1,4 +1,4 @@
-//! Entry of a key in a store: its value and metadata.
+//! Entry of a key in a store: the value and its metadata.
 
 use std::ops::Deref;
 
@@ -10,9 +10,10 @@ use super::{
 /// Bytes of a value, borrowed from memory or shared with the cache of the LSM tree.
 #[derive(Debug)]
 pub enum Bytes<'a> {
-    /// In memory.
+    /// A value that the store holds in memory.
     Borrowed(&'a [u8]),
-    /// From the LSM tree. The number is the length of the stored prefix before the value.
+    /// A value from the LSM tree. The number is the length of the stored prefix, which precedes the
+    /// value.
     Shared(fjall::Slice, usize),
 }
 
@@ -27,24 +28,24 @@ impl Deref for Bytes<'_> {
     }
 }
 
-/// Entry of a key.
+/// Value of a key with its metadata.
 #[derive(Debug)]
 pub struct Entry<'a> {
     pub value: Bytes<'a>,
-    /// Command that last changed the key.
+    /// Version of the command that last changed the key.
     pub version: Version,
-    /// Time at which the key expires.
+    /// Group time in milliseconds at which the key expires, if it does.
     pub deadline: Option<u64>,
     pub kind: Kind,
 }
 
 impl Entry<'_> {
-    /// Returns the metadata.
+    /// Returns the metadata of the entry.
     pub const fn stamp(&self) -> Stamp {
         Stamp { version: self.version, deadline: self.deadline, kind: self.kind }
     }
 
-    /// Returns the deadline set for the key itself, and not the one derived from its hash's fields.
+    /// Returns the deadline set on the key itself, ignoring those of a hash's fields.
     pub fn own_deadline(&self) -> Option<u64> {
         if self.kind == Kind::Hash
             && let Some(timed) = Header::from_bytes(&self.value).and_then(|header| header.timed)
@@ -54,7 +55,7 @@ impl Entry<'_> {
         self.deadline
     }
 
-    /// [time-2] Returns whether the key exists at the given group time.
+    /// [time-2] Returns whether the key exists at the group time `group_ms`.
     pub fn exists_at(&self, group_ms: u64) -> bool {
         exists_at(self.deadline, group_ms)
     }
@@ -63,31 +64,31 @@ impl Entry<'_> {
 /// Metadata of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Command that last changed the key.
+    /// Version of the command that last changed the key.
     pub version: Version,
-    /// Time at which the key expires.
+    /// Group time in milliseconds at which the key expires, if it does.
     pub deadline: Option<u64>,
     pub kind: Kind,
 }
 
 impl Stamp {
-    /// Creates the stamp of a string.
+    /// Creates the metadata of a string.
     pub const fn string(version: Version, deadline: Option<u64>) -> Self {
         Self { version, deadline, kind: Kind::String }
     }
 
-    /// Stamp of a removed key in a layer.
+    /// Metadata that marks a removed key in a layer above others.
     pub(super) const ABSENT: Self = Self::string(Version::ABSENT, None);
 }
 
-/// Data of a key before it is replaced or removed.
+/// Data of a key that is about to be replaced or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Old {
     pub(super) version: Version,
     pub(super) deadline: Option<u64>,
-    /// Earliest deadline of a field.
+    /// Earliest deadline of a field, if the key is a hash that has any.
     pub(super) next: Option<u64>,
-    /// Id of the key's rows.
+    /// Id of the key's rows, if it has rows.
     pub(super) id: Option<Id>,
 }
 
@@ -97,13 +98,14 @@ impl Old {
         Self { version, deadline, next: next_in(kind, value), id: id_in(kind, value) }
     }
 
-    /// Returns the deadlines of the key and of its fields.
+    /// Returns the deadline of the key and the earliest deadline of its fields.
     pub(super) const fn deadlines(&self) -> [Option<u64>; 2] {
         [self.deadline, self.next]
     }
 }
 
-/// [time-2] Returns whether a key or field with this deadline exists at the given group time.
+/// [time-2] Returns whether a key or field with the deadline `deadline` exists at the group time
+/// `group_ms`.
 pub(super) fn exists_at(deadline: Option<u64>, group_ms: u64) -> bool {
     deadline.is_none_or(|deadline| deadline > group_ms)
 }

@@ -1,4 +1,5 @@
-//! Snapshots of a store: the items that a snapshot consists of, and its progress through the store.
+//! Snapshots of a store: the items that make up a snapshot, and the cursor with which it moves
+//! through the store.
 //!
 //! `docs/spec/snapshot.md`, "Items of the key-value service", specifies the encoding.
 
@@ -23,42 +24,44 @@ use crate::{
 
 /// Version of the item format.
 const FORMAT: u8 = 1;
-/// Approximate cost of an item beyond its bytes, so that many small ones do not make a step long.
+/// Approximate cost of an item in addition to its bytes, so that a step with many small items does
+/// not take long.
 const ITEM_BYTES: usize = 32;
-/// Maximum length of a value in any store.
+/// Maximum length in bytes of a value in any store.
 const VALUE_BYTES_MAX: usize = u32::MAX as usize;
 
-/// Item types, as the first byte of an item.
+/// Item types, stored as the first byte of an item.
 mod kind {
     pub(super) const HEAD: u8 = 0;
     pub(super) const KEY: u8 = 1;
     pub(super) const KEY_WITH_DEADLINE: u8 = 2;
-    /// The key of a collection; its rows follow.
+    /// Key of a collection, followed by the collection's rows.
     pub(super) const COLLECTION: u8 = 3;
     pub(super) const COLLECTION_WITH_DEADLINE: u8 = 4;
     pub(super) const ROW: u8 = 5;
-    /// A blocked client, after all keys.
+    /// Blocked client. These items follow all keys.
     pub(super) const WAIT: u8 = 6;
-    /// Versions of absent keys, before all keys.
+    /// Versions of absent keys. This item precedes all keys.
     pub(super) const REMOVALS: u8 = 7;
 }
 
-/// Part of a snapshot.
+/// Part of a snapshot that a store passes on.
 #[derive(Clone, Copy, Debug)]
 pub enum Part<'a> {
-    /// A key and its entry.
+    /// A key with its entry.
     Key(&'a [u8], &'a Entry<'a>),
-    /// Name and value of a row of the preceding key.
+    /// Name and value of a row that belongs to the preceding key.
     Row(&'a [u8], &'a [u8]),
 }
 
-/// Receiver of the parts.
+/// Callback that receives the parts of a snapshot.
 pub(super) type Each<'e> = dyn FnMut(Part<'_>) + 'e;
 
-/// Position of a key in the store's order.
+/// Place of a key in the store's order.
 pub(super) type Place<'a> = (Position, Cow<'a, [u8]>);
 
-/// Returns the records of a layer in a store, starting at `from`; `None` stands for a removed key.
+/// Returns the records of a layer from `from` on, in the order of the store. `None` stands for a
+/// removed key.
 pub(super) fn records(
     layer: &Table,
     from: Position,
@@ -73,9 +76,9 @@ pub(super) fn records(
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
     position: Position,
-    /// Last key passed at the position, if any was.
+    /// Last key passed at the current position, if any.
     key: Option<Box<[u8]>>,
-    /// Rows of that key, while only some of them have been passed.
+    /// Collection whose rows have been passed only in part, if any.
     within: Option<Within>,
 }
 
@@ -83,23 +86,23 @@ pub(super) struct Cursor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Within {
     pub(super) id: Id,
-    /// Last row passed.
+    /// Name of the last row passed, if any.
     last: Option<Box<[u8]>>,
 }
 
 impl Within {
-    /// Returns whether the snapshot has passed this row.
+    /// Returns whether the snapshot has passed the row called `name`.
     pub(super) fn has_passed(&self, name: &[u8]) -> bool {
         self.last.as_deref().is_some_and(|last| name <= last)
     }
 
-    /// Returns the name from which the remaining rows begin.
+    /// Returns the name at which the remaining rows start.
     pub(super) fn from(&self) -> &[u8] {
         self.last.as_deref().unwrap_or_default()
     }
 }
 
-/// Cost of one step of a snapshot.
+/// Remaining size of a step of a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     cost: usize,
@@ -108,7 +111,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Creates a step that may return about this many bytes.
+    /// Creates the budget for a step that passes about `bytes` bytes.
     pub(super) const fn of(bytes: usize) -> Self {
         Self { cost: 0, most: bytes, given: false }
     }
@@ -127,35 +130,35 @@ impl Turn {
     }
 }
 
-/// Reason why a pass ended.
+/// Reason why a pass over keys or rows ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The step has reached its size.
     Over,
-    /// Rows of a key are next, or the rows of a key are complete.
+    /// The pass reached a key with rows, or the end of a key's rows.
     Rows,
-    /// The snapshot is complete.
+    /// The whole snapshot has been passed.
     End,
 }
 
 impl Cursor {
-    /// Returns the position before which all keys have been passed.
+    /// Returns the position below which all keys have been passed.
     pub(super) const fn position(&self) -> Position {
         self.position
     }
 
-    /// Returns whether the snapshot has passed this key.
+    /// Returns whether the snapshot has passed a key.
     pub(super) fn has_passed(&self, position: Position, key: &[u8]) -> bool {
         position < self.position
             || (position == self.position && self.key.as_deref().is_some_and(|last| key <= last))
     }
 
-    /// Returns the collection whose rows are next, if any.
+    /// Returns the collection whose rows come next, if any.
     pub(super) const fn within(&self) -> Option<&Within> {
         self.within.as_ref()
     }
 
-    /// Passes the keys from the cursor on to `each`, up to one with rows.
+    /// Passes keys from the cursor on to `each`, stopping after a key that has rows.
     pub(super) fn pass_keys(
         &mut self,
         from_here: Merge<'_, Place<'_>, Option<Entry<'_>>>,
@@ -185,7 +188,7 @@ impl Cursor {
         Stop::End
     }
 
-    /// Passes the remaining rows of the current collection.
+    /// Passes the remaining rows of the current collection to `each`.
     pub(super) fn pass_rows<'r>(
         &mut self,
         from_here: Merge<'r, Cow<'r, [u8]>, Option<Bytes<'r>>>,
@@ -214,13 +217,13 @@ impl Cursor {
     }
 }
 
-/// Encodes the first item of a snapshot.
+/// Encodes the first item of a snapshot, which contains the number of keys.
 pub fn encode_head(keys: u64, item: &mut Vec<u8>) {
     item.clear();
     Encoder(item).byte(kind::HEAD).byte(FORMAT).count(keys);
 }
 
-/// Encodes the item of a key.
+/// Encodes a key and its entry as an item.
 pub fn encode_key(key: &[u8], entry: &Entry<'_>, item: &mut Vec<u8>) {
     item.clear();
     let Version { slot, index } = entry.version;
@@ -238,7 +241,7 @@ pub fn encode_key(key: &[u8], entry: &Entry<'_>, item: &mut Vec<u8>) {
     item.extend_from_slice(&entry.value);
 }
 
-/// Encodes the item of a part.
+/// Encodes a key or row as an item.
 pub fn encode_part(part: Part<'_>, item: &mut Vec<u8>) {
     match part {
         Part::Key(key, entry) => encode_key(key, entry, item),
@@ -250,50 +253,51 @@ pub fn encode_part(part: Part<'_>, item: &mut Vec<u8>) {
     }
 }
 
-/// Encodes the item of removed keys; returns `false` if the snapshot has none.
+/// Encodes the item with the versions of removed keys. Returns `false` if the snapshot has no such
+/// item.
 pub fn encode_removals(removals: &Removals, item: &mut Vec<u8>) -> bool {
     item.clear();
     removals.encode(Encoder(item).byte(kind::REMOVALS))
 }
 
-/// Encodes the item of a blocked client.
+/// Encodes a blocked client as an item.
 pub fn encode_wait(since: Version, wait: &[u8], item: &mut Vec<u8>) {
     item.clear();
     Encoder(item).byte(kind::WAIT).count(since.slot).count(since.index.into());
     item.extend_from_slice(wait);
 }
 
-/// Checks the items of a snapshot while it is loaded: only items that a store could have written
-/// pass.
+/// Checker for the items of a snapshot being loaded. It accepts only items that a store could have
+/// written.
 #[derive(Debug, Default)]
 pub struct Items {
-    /// Number of keys still to arrive; `None` before the head.
+    /// Number of keys that have not arrived yet; `None` before the head.
     keys_left: Option<u64>,
     last: Cursor,
-    /// Slot of the snapshot's latest version.
+    /// Slot of the latest version in the snapshot.
     newest: u64,
-    /// Rows of the last key.
+    /// Rows that belong to the last key, if it is a collection.
     rows: Option<Rows>,
     removals: Option<Removals>,
-    /// Blocked clients. Once one has arrived, no key follows.
+    /// Blocked clients loaded so far. After the first one, no key may follow.
     waits: Waits,
 }
 
-/// Rows that are still to arrive.
+/// Rows of a collection that have not arrived yet.
 #[derive(Debug)]
 struct Rows {
     id: Id,
     left: u64,
-    /// Name of the last row.
+    /// Name of the last row, if any has arrived.
     last: Option<Box<[u8]>>,
 }
 
-/// Part of a loaded snapshot.
+/// Part of a snapshot that has been checked.
 #[derive(Debug)]
 pub enum Loaded<'a> {
-    /// A key and its entry.
+    /// A key with its entry.
     Key(Key<'a>, Entry<'a>),
-    /// A row of a collection: its name and value.
+    /// Id of a collection, and the name and value of one of its rows.
     Row(Id, &'a [u8], &'a [u8]),
 }
 
@@ -304,17 +308,17 @@ impl From<Malformed> for LoadError {
 }
 
 impl Items {
-    /// Returns whether no item has arrived.
+    /// Returns whether no item has arrived yet.
     pub fn is_empty(&self) -> bool {
         self.keys_left.is_none()
     }
 
-    /// Returns the removed keys, if the snapshot has any, and the blocked clients.
+    /// Returns the versions of removed keys, if the snapshot has them, and the blocked clients.
     pub fn into_rest(self) -> (Option<Removals>, Waits) {
         (self.removals, self.waits)
     }
 
-    /// Checks the next item and returns its part; `None` if it is neither a key nor a row.
+    /// Checks the next item and returns the key or row in it; `None` for other items.
     pub fn take<'a>(&mut self, item: &'a [u8]) -> Result<Option<Loaded<'a>>, LoadError> {
         let mut from = Decoder(item);
         let kind = from.byte()?;
@@ -436,7 +440,7 @@ impl Items {
         Ok(from.end()?)
     }
 
-    /// Checks that the snapshot may end here, with all its slots below `at`.
+    /// Checks that the snapshot is complete and that all its slots are below `at`.
     pub fn end(&self, at: Slot) -> Result<(), LoadError> {
         self.no_rows_left()?;
         if self.keys_left != Some(0) {
@@ -450,7 +454,7 @@ impl Items {
     }
 }
 
-/// Returns whether the deadlines in this header are valid for a collection of this type.
+/// Returns whether the deadlines in a header are valid for a collection of type `kind`.
 fn can_be(kind: Kind, header: &Header) -> bool {
     header.timed.is_none_or(|timed| {
         let some = timed.fields > 0 || timed.removed > 0;
@@ -478,12 +482,12 @@ mod tests {
         item
     }
 
-    /// Encodes a hash of `count` fields, created in the slot `begun`.
+    /// Encodes a hash with `count` fields that was created in the slot `begun`.
     fn hash_item(key: &[u8], count: u64, begun: u64) -> Vec<u8> {
         timed_item(key, count, begun, (Kind::Hash, None))
     }
 
-    /// Encodes a collection of the given type and deadlines.
+    /// Encodes a collection with the given type and deadlines.
     fn timed_item(key: &[u8], count: u64, begun: u64, of: (Kind, Option<Timed>)) -> Vec<u8> {
         let (kind, timed) = of;
         let version = Version { slot: begun, index: 0 };
@@ -639,7 +643,7 @@ mod tests {
             let result = check(items, *at);
             assert!(matches!(result, Err(LoadError::Malformed(_))), "{items:?}");
         }
-        // Every truncation is refused.
+        // Every truncated item is refused.
         for end in 0..first.len() - 1 {
             assert!(check(&[&head(1), &first[..end]], 10).is_err());
         }

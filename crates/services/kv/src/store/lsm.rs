@@ -92,16 +92,17 @@ use super::{
 };
 use crate::key::Key;
 
-/// Limits of the changes buffered in memory.
+/// Limits on the changes that are buffered in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes in memory above which changes are sent to the tree. Commits slow down at twice as
-    /// much; at eight times as much they stop until the tree has caught up.
+    /// Number of buffered bytes above which changes are sent to the tree. Commits slow down at
+    /// twice that number. At eight times that number, they stop until the tree has caught up.
     pub held_bytes: usize,
-    /// Bytes written above which changes are sent to the tree, so that the log has little to
-    /// replay.
+    /// Number of written bytes above which changes are sent to the tree, so that the log has little
+    /// to replay after a restart.
     pub written_bytes: usize,
-    /// Files of the tree kept open between reads, at least ten. Merging opens a few more.
+    /// Number of files of the tree that remain open between reads, at least ten. Compaction opens a
+    /// few more.
     pub files_max: usize,
 }
 
@@ -113,9 +114,9 @@ impl Default for Limits {
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Limits of the changes buffered in memory.
+    /// Limits on the changes that are buffered in memory.
     pub limits: Limits,
-    /// Delays after disk trouble.
+    /// Delays of the writer after disk trouble.
     pub delays: Delays,
     pub disk: Arc<dyn Disk>,
 }
@@ -132,81 +133,83 @@ impl From<Limits> for Options {
     }
 }
 
-/// Multiple of the limit from which commits slow down.
+/// Multiple of the limit on buffered bytes at which commits slow down.
 const SLOW: usize = 2;
-/// Multiple of the limit from which commits stop.
+/// Multiple of the limit on buffered bytes at which commits stop.
 const FULL: usize = 8;
-/// Number of unreadable snapshots after which no more are made: each reads everything before the
-/// damage.
+/// Number of unreadable snapshots after which no further ones are attempted, since each reads all
+/// data before the damage.
 const FAILED_IMAGES_MAX: u32 = 2;
-/// Time that a commit waits for the tree when commits should slow down.
+/// Maximum time for which a commit waits for the tree while commits should slow down.
 const BRAKE: Duration = Duration::from_millis(2);
-/// Bounds of one index of deadlines.
+/// Bounds for searches in one index of deadlines.
 #[derive(Debug, Default)]
 struct Ends {
-    /// Lower bound of the deadlines, with the first key that may have it. Removed deadlines lie
-    /// before it until they are compacted away; the search for overdue keys must not walk over them
-    /// each time.
+    /// Lower bound of the deadlines, with the first key that may have it. Removed deadlines remain
+    /// before the bound until compaction drops them, and the search for expired keys must not walk
+    /// over them each time.
     earliest: RefCell<(u64, Box<[u8]>)>,
-    /// No key has a deadline above the group's time and below this one: a bound for the same
-    /// reason.
+    /// Lower bound of the deadlines above the group's time: there is none between that time and the
+    /// bound. Also saves walks over removed deadlines.
     next: Cell<u64>,
 }
 
-/// A load in progress.
+/// State of a load in progress.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     generation: u64,
     keys: u64,
 }
 
-/// Store of keys and values in an LSM tree.
+/// Store that keeps keys and values in an LSM tree on disk.
 pub struct LsmStore {
     path: PathBuf,
-    /// `None` while the tree is being opened.
+    /// The tree, or `None` while it is being opened.
     tree: Option<Tree>,
     state: State,
-    /// State of the tree after the writes in flight.
+    /// State of the tree once the writes in flight are complete.
     sent: State,
-    /// Newest generation that was ever begun.
+    /// Highest number of a generation that was ever begun.
     newest_generation: u64,
-    /// No position above this goes to the tree.
+    /// Positions above this one must not be written to the tree yet.
     logged_to: Slot,
     limits: Limits,
-    /// Changes not sent to the tree yet.
+    /// Changes that have not been sent to the tree yet.
     active: Changes,
-    /// Changes to send next, the oldest first, frozen because a snapshot needed them unchanged.
+    /// Changes to send next, oldest first. They were frozen because a snapshot needed them
+    /// unchanged.
     waiting: VecDeque<Arc<Changes>>,
-    /// Changes being written to the tree.
+    /// Changes that are being written to the tree.
     frozen: Option<Arc<Changes>>,
-    /// Changes written last. Still looked up before the tree: recently written keys are likely to
-    /// be written again, and a table is faster than a tree.
+    /// Changes written most recently. They are still looked up before the tree, because recently
+    /// written keys are likely to be written again and a table is faster than a tree.
     settled: Option<Arc<Changes>>,
     writer: Writer,
     condition: Condition,
-    /// Failed read. Results and changes since then are void.
+    /// Failure of a read. Results and changes since that read are void.
     misread: OnceCell<Failure>,
-    /// Failed reads that reopening the tree may cure.
+    /// Number of failed reads that reopening the tree may cure.
     failed_reads: u32,
-    /// Set when the tree was reopened and this is not reported yet.
+    /// Set after the tree was reopened, until this has been reported. Contains a description of
+    /// lost data, if any.
     back: Option<Option<String>>,
     /// Snapshot in progress.
     image: Option<Image>,
-    /// Load in progress. Nothing is read or committed during it.
+    /// Load in progress. During a load, nothing is read or committed.
     loading: Option<Load>,
-    /// Position that survives a power loss; `None` if there was no tree yet.
+    /// Position that survives a power loss; `None` if there is no tree yet.
     synced: Option<Slot>,
-    /// Position requested to survive a power loss.
+    /// Position that was requested to survive a power loss.
     wanted: Slot,
-    /// A sync was requested from the writer.
+    /// The writer has been asked to sync.
     syncing: bool,
-    /// Set by changes since the last commit.
+    /// Data has changed since the last commit.
     dirty: bool,
     /// Removed data is waiting for the purge.
     cleared: bool,
-    /// The store has, or had, collections.
+    /// The store has collections, or had some in the past.
     collections: bool,
-    /// Bounds of the deadlines of keys and of fields.
+    /// Search bounds for the deadlines of keys and of fields.
     ends: [Ends; 2],
     time: u64,
     dead: Dead,
@@ -214,11 +217,11 @@ pub struct LsmStore {
     meter: Meter,
     /// Scrub in progress.
     scrub: Option<scrub::Scrub>,
-    /// Failures that make a scrub necessary.
+    /// Records failures that make a scrub necessary.
     suspicion: scrub::Suspicion,
-    /// Set while the store is rebuilt because some of its files are damaged.
+    /// Renewal in progress, which rebuilds the store because some of its files are damaged.
     renewal: Option<renewal::Renewal>,
-    /// Unreadable snapshots since the tree was opened or a snapshot was last complete.
+    /// Number of unreadable snapshots since the tree was opened or a snapshot was last completed.
     failed_images: u32,
 }
 
@@ -229,11 +232,11 @@ impl fmt::Debug for LsmStore {
 }
 
 impl LsmStore {
-    /// Opens or creates the store in this folder. The text says what was set aside because of
-    /// damage.
+    /// Opens or creates the store in the folder `path`. The returned text describes the data that
+    /// was set aside because of damage, if any.
     ///
-    /// If the disk is full or fails, the store is returned as unavailable and opened later: a node
-    /// need not wait for it to vote.
+    /// If the disk is full or failing, the store is returned as unavailable and opened later,
+    /// because a node can vote without it.
     pub fn open(path: &Path) -> Result<(Self, Option<String>), StoreError> {
         Self::open_with(path, Options::default())
     }
@@ -306,7 +309,7 @@ impl LsmStore {
         Ok((store, note))
     }
 
-    /// Syncs all commits to stable storage, if nothing is uncommitted.
+    /// Syncs all commits to stable storage. Everything must be committed.
     pub fn persist(&mut self) -> Result<(), StoreError> {
         self.flush();
         let synced = match (&self.tree, &self.condition) {
@@ -316,8 +319,8 @@ impl LsmStore {
         synced.map_err(|failure| StoreError { path: self.path.clone(), failure })
     }
 
-    /// Returns the number of entries of all kinds in the tree, to see what takes space; 0 if it
-    /// cannot be read. Reads everything.
+    /// Returns the number of entries of all kinds in the tree, or 0 if the tree cannot be read.
+    /// Shows what takes space. Reads all data.
     pub fn stored_entries(&self) -> usize {
         let entries = self.tree.as_ref().map(Tree::entries);
         entries.and_then(Result::ok).unwrap_or(0)
@@ -328,11 +331,11 @@ impl LsmStore {
         iter::once(&self.active).chain(self.immutable_layers().map(|layer| &**layer))
     }
 
-    /// Returns the immutable layers.
+    /// Returns the layers above the tree that no longer change, uppermost first.
     fn immutable_layers(&self) -> impl Iterator<Item = &Arc<Changes>> {
         let below = [&self.frozen, &self.settled].into_iter().flatten();
         let below = self.waiting.iter().rev().chain(below);
-        // Changes of a previous generation are hidden.
+        // Changes of an earlier generation are hidden.
         below.filter(|layer| layer.generation == self.state.generation)
     }
 
@@ -349,8 +352,8 @@ impl LsmStore {
         self.must_read(found)?
     }
 
-    /// Returns the value read. A failure is recorded for the report: it makes all results of this
-    /// run void.
+    /// Returns the result of a read. Records a failure, which makes all results since the last
+    /// commit void.
     fn must_read<T>(&self, read: Result<T, Failure>) -> Option<T> {
         match read {
             Ok(read) => Some(read),
@@ -361,18 +364,18 @@ impl LsmStore {
         }
     }
 
-    /// Returns an entry decoded from the tree. Invalid data is recorded as damage.
+    /// Returns an entry decoded from the tree. Records an entry that is not valid as damage.
     fn must_decode<T>(&self, read: Option<T>) -> Option<T> {
         self.must_read(read.ok_or_else(|| Failure::damaged("an entry makes no sense")))
     }
 
-    /// Returns the entries of the tree in a range.
+    /// Iterates over the entries of the tree in a range of keys.
     fn tree_range(&self, range: Range<Vec<u8>>) -> impl Iterator<Item = (Slice, Slice)> {
         let found = self.tree.iter().flat_map(move |tree| tree.range(range.clone()));
         found.map_while(|read| self.must_read(read))
     }
 
-    /// Returns the old data of a key, if the key is stored.
+    /// Returns the data of a key that is about to change, if the key is stored.
     fn old(&self, position: Position, key: &[u8]) -> Option<Old> {
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.old()),
@@ -380,7 +383,7 @@ impl LsmStore {
         }
     }
 
-    /// Resets the bounds of deadlines to unknown.
+    /// Forgets the search bounds for deadlines.
     fn begin_deadlines(&mut self) {
         self.ends = <[Ends; 2]>::default();
         self.dead = Dead::default();
@@ -421,7 +424,7 @@ impl LsmStore {
         self.removals.note(position, old.version);
     }
 
-    /// Sends all commits to the tree and waits for them, unless the disk prevents that.
+    /// Sends all commits to the tree and waits for them, unless the disk prevents it.
     fn flush(&mut self) {
         self.thaw();
         while self.can_write()
@@ -432,7 +435,7 @@ impl LsmStore {
         }
     }
 
-    /// Freezes the active changes, all of them committed, and returns them.
+    /// Freezes the active changes and returns them. All of them must be committed.
     fn freeze_active(&mut self) -> Arc<Changes> {
         debug_assert!(!self.dirty);
         self.state.oldest = self.state.oldest.max(self.writer.purged_below());
@@ -443,7 +446,7 @@ impl LsmStore {
         Arc::new(full)
     }
 
-    /// Sends the oldest changes to the tree. None may be in flight.
+    /// Sends the oldest changes to the tree. No changes may be in flight.
     fn freeze(&mut self) {
         debug_assert!(self.frozen.is_none());
         let full = match self.waiting.pop_front() {
@@ -466,7 +469,7 @@ impl LsmStore {
         }
     }
 
-    /// Returns whether changes may be sent to the tree.
+    /// Returns whether changes may be sent to the tree now.
     fn can_write(&self) -> bool {
         let takes = matches!(self.condition, Condition::Well | Condition::Waiting(_));
         let next = self.waiting.front().map_or(&self.state, |next| &next.state);
@@ -474,7 +477,7 @@ impl LsmStore {
         takes && logged && self.frozen.is_none() && self.misread.get().is_none()
     }
 
-    /// Sends changes to the tree when enough have accumulated.
+    /// Sends changes to the tree once enough have accumulated.
     fn drain(&mut self) {
         self.handle_writer_events();
         let held = self.held();
@@ -488,7 +491,7 @@ impl LsmStore {
         self.go_on_syncing();
     }
 
-    /// Waits briefly for the tree, if it is busy.
+    /// Waits briefly for the tree while it is busy.
     fn brake(&mut self) {
         if self.frozen.is_some()
             && self.condition == Condition::Well
@@ -498,7 +501,7 @@ impl LsmStore {
         }
     }
 
-    /// Returns the bytes of changes in memory, in multiples of the limit.
+    /// Returns the size of buffered changes, as a multiple of the limit.
     fn held(&self) -> usize {
         let waiting: usize = self.waiting.iter().map(|layer| layer.held).sum();
         (self.active.held + waiting) / self.limits.held_bytes.max(1)
@@ -508,7 +511,7 @@ impl LsmStore {
 impl Store for LsmStore {
     fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
-            // Time went backwards: the service was rolled back.
+            // The group's time went backwards because the service was rolled back.
             self.begin_deadlines();
         }
         self.time = group_ms;
@@ -586,8 +589,8 @@ impl Store for LsmStore {
         if span.is_empty() {
             return;
         }
-        // The tree asserts a maximum key length. No stored name is this long, so truncation keeps
-        // the order.
+        // The tree asserts a maximum key length. No stored name is this long, so truncating the
+        // name does not change the order.
         let cut = |name: &'_ [u8]| name.len().min(NAME_BYTES_MAX + 1);
         let span = Span {
             from: &span.from[..cut(span.from)],
@@ -702,7 +705,8 @@ impl Store for LsmStore {
     fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>) {
         let ends = &self.ends[of as usize];
         let (earliest, to) = (ends.earliest.borrow().clone(), to.saturating_add(1));
-        // Only a search from the bound proves that no deadline lies before the first one found.
+        // Only a search that starts at the bound proves that there is no deadline before the first
+        // one found.
         let from_earliest = from <= earliest.0;
         let from = match from_earliest {
             true => earliest,
@@ -787,7 +791,7 @@ impl Store for LsmStore {
     }
 
     fn has_failed(&self) -> bool {
-        // While the reopening is not reported, no result counts either.
+        // Results do not count either until the reopening has been reported.
         self.misread.get().is_some() || self.tree.is_none() || self.back.is_some()
     }
 
@@ -824,8 +828,8 @@ impl Store for LsmStore {
                 self.failed_images = 0;
                 whole
             }
-            // [scrub-2] Clients may never request the unreadable part, and sound data is not given
-            // up for the sake of a peer.
+            // [scrub-2] Clients may never request the unreadable part, so sound data is not given
+            // up for a peer that needs a snapshot.
             Err(_) => {
                 self.failed_images += 1;
                 Imaged::Failed
@@ -897,8 +901,8 @@ fn visit_rows<'a>(
 }
 
 impl Drop for LsmStore {
-    /// A clean stop loses nothing, so that the next start replays nothing. If the flush fails, the
-    /// log replays.
+    /// A clean stop writes all commits to the tree, so that the next start replays nothing. If that
+    /// fails, the log replays them.
     fn drop(&mut self) {
         self.flush();
         self.writer.end();

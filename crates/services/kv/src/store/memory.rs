@@ -1,4 +1,4 @@
-//! The store in memory, rebuilt from a snapshot and the log after a restart.
+//! Store in memory, which is rebuilt from a snapshot and the log after a restart.
 
 mod image;
 mod rows;
@@ -23,10 +23,10 @@ use super::{
 };
 use crate::key::Key;
 
-/// Size up to which data removed by a flush is freed at once.
+/// Size in bytes up to which the data removed by a flush is freed at once.
 const FLUSHED_AT_ONCE: u64 = 1 << 20;
 
-/// Store in memory: a table of keys, and an index of deadlines.
+/// Store in memory: a table of keys, the rows of collections, and indexes of deadlines.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     table: Table,
@@ -37,11 +37,11 @@ pub struct MemoryStore {
     deadlines: [BTreeSet<(u64, Box<[u8]>)>; 2],
     time: u64,
     dead: Dead,
-    /// Data removed by a flush, freed gradually.
+    /// Data removed by a flush, which is freed gradually.
     flushed: Vec<(Table, Collections)>,
     /// Snapshot in progress.
     image: Option<Box<Image>>,
-    /// Number of snapshots begun.
+    /// Number of snapshots begun so far.
     images: u64,
 }
 
@@ -65,7 +65,7 @@ impl MemoryStore {
         }
     }
 
-    /// Removes the entry of a key and returns its old data.
+    /// Removes the entry of a key. Returns the data it had.
     fn remove_stored(&mut self, key: &[u8]) -> Option<Old> {
         let position = Position::of(key);
         if self.image.is_some() {
@@ -77,7 +77,7 @@ impl MemoryStore {
         Some(old)
     }
 
-    /// Saves the old version of a row for the snapshot in progress, before the row changes.
+    /// Saves the current version of a row for the snapshot in progress, before the row changes.
     #[cold]
     fn keep_row_for_image(&mut self, id: Id, name: &[u8]) {
         if let (Some(image), Some(rows)) = (&mut self.image, self.collections.get(id))
@@ -87,7 +87,7 @@ impl MemoryStore {
         }
     }
 
-    /// Frees some rows without a key, unless a snapshot may need them.
+    /// Frees some rows that belong to no key, unless a snapshot may need them.
     fn free_some(&mut self) {
         if self.image.is_none() {
             self.collections.free_some();
@@ -100,7 +100,7 @@ impl MemoryStore {
         }
     }
 
-    /// Saves the old version of a key for the snapshot in progress, before the key changes.
+    /// Saves the current version of a key for the snapshot in progress, before the key changes.
     #[cold]
     fn keep_for_image(&mut self, position: Position, key: &[u8]) {
         if let Some(image) = &mut self.image
@@ -114,7 +114,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
-            // Time went backwards: the service was rolled back.
+            // The group's time went backwards because the service was rolled back.
             self.dead = Dead::default();
         }
         self.time = group_ms;
@@ -342,15 +342,15 @@ mod tests {
         keys
     }
 
-    /// Returns the bytes saved for the snapshot, checked against a recount.
+    /// Returns the number of bytes saved for the snapshot, checked against a recount.
     fn kept(store: &MemoryStore) -> usize {
         let image = store.image.as_ref().expect("an image is going on");
         assert!(image.kept_bytes() >= image.count_kept());
         image.kept_bytes()
     }
 
-    /// Saved records stay within their limit while keys at the end of the snapshot are written as
-    /// fast as the store accepts them.
+    /// The saved records remain within their limit even while keys at the end of the snapshot are
+    /// written as fast as the store accepts them.
     #[test]
     fn a_storm_of_writes_before_an_image_keeps_no_more_than_it_may() {
         const MAX: usize = 1 << 20;
@@ -363,7 +363,7 @@ mod tests {
         let (mut seen, mut most, mut waited, mut fresh) = (BTreeMap::new(), 0, 0, KEYS);
         let mut left = Imaged::More;
         while left == Imaged::More {
-            // One batch of commands.
+            // The loop executes one batch of commands.
             for number in 0..100 {
                 let key = last_first.next().expect("it never ends");
                 match number % 4 {
@@ -376,7 +376,7 @@ mod tests {
                 }
             }
             most = most.max(kept(&store));
-            // Now only its own steps advance the snapshot.
+            // From here on, only the snapshot's own steps advance it.
             let mut bytes = 1 << 10;
             while left == Imaged::More {
                 left = store.next_image(bytes, &mut |part| {
@@ -423,7 +423,7 @@ mod tests {
             store.put(key.into(), b"new", VERSION, None);
         }
         assert_eq!(kept(&store), 0);
-        // Nothing is saved twice, or after a flush.
+        // No record is saved twice, or after a flush.
         for _ in 0..3 {
             store.put(keys.last().expect("a key").into(), b"new", VERSION, None);
         }

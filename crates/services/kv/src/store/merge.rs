@@ -1,9 +1,11 @@
-//! Merges sorted streams into one; an upper stream hides the lower ones' entries of the same key.
+//! Merges sorted streams into one. If several streams have an entry with the same key, the
+//! uppermost one hides the others.
 
-/// Merge of streams in key order, the uppermost first. No stream repeats a key.
+/// Merge of streams in the order of keys. The first stream is the uppermost. No stream may repeat a
+/// key.
 pub(super) struct Merge<'a, K, T> {
     streams: Vec<Box<dyn Iterator<Item = (K, T)> + 'a>>,
-    /// Next entry of each stream.
+    /// Next entry of each stream, or `None` at its end.
     heads: Vec<Option<(K, T)>>,
 }
 
@@ -26,7 +28,7 @@ impl<K: Ord, T> Iterator for Merge<'_, K, T> {
     fn next(&mut self) -> Option<(K, T)> {
         let heads = self.heads.iter_mut().enumerate();
         let heads = heads.filter(|(_, head)| head.is_some());
-        // `min_by` returns the first of equal keys, which is the uppermost.
+        // `min_by` returns the first of several equal keys, which is the uppermost one.
         let (uppermost, head) = heads.min_by(|(_, a), (_, b)| key(a).cmp(&key(b)))?;
         let found = head.take()?;
         self.heads[uppermost] = self.streams[uppermost].next();

@@ -1,9 +1,9 @@
 //! Counts the data that a command visits, so that the command stops at its limit.
 
-/// Bytes of a value per additional visit.
+/// Number of bytes of a value that count as one additional visit.
 const BYTES_PER_VISIT: u64 = 1024;
 
-/// Countdown of visits.
+/// Counter of the visits that a command has left.
 #[derive(Debug)]
 pub struct Meter(std::cell::Cell<u64>);
 
@@ -14,12 +14,12 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Sets the number of visits allowed from here on; `None`: unlimited.
+    /// Sets the number of visits allowed from here on; `None` removes the limit.
     pub fn allow(&self, visits: Option<u64>) {
         self.0.set(visits.map_or(u64::MAX, |visits| visits + 1));
     }
 
-    /// Counts visits; returns whether they are within the limit.
+    /// Counts visits. Returns whether they are within the limit.
     pub fn spend(&self, visits: u64) -> bool {
         let left = self.0.get();
         if left < u64::MAX {
@@ -28,7 +28,7 @@ impl Meter {
         !self.is_over()
     }
 
-    /// Counts the visit of an item with this many bytes; returns whether it is within the limit.
+    /// Counts the visit of an item with `bytes` bytes. Returns whether it is within the limit.
     pub fn visit(&self, bytes: usize) -> bool {
         self.spend(1 + bytes as u64 / BYTES_PER_VISIT)
     }
@@ -38,7 +38,7 @@ impl Meter {
         self.0.get() == 0
     }
 
-    /// Returns how many of the allowed visits were used.
+    /// Returns the number of visits used, given the number allowed at the start.
     pub(crate) fn used(&self, allowed: u64) -> u64 {
         (allowed + 1).saturating_sub(self.0.get())
     }

@@ -1,4 +1,5 @@
-//! The store interface: keys with a value, a version and an optional deadline.
+//! The store interface: keys that have a value, a version and an optional deadline, and the rows of
+//! collections.
 
 use std::ops::ControlFlow;
 
@@ -32,12 +33,12 @@ pub use self::{
     places::{Position, Version},
 };
 
-/// Kind of deadlines. A store has an index of each kind.
+/// Kind of deadline. A store has a separate index for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadlineKind {
     /// Deadlines of keys.
     Keys = 0,
-    /// For each hash, the earliest deadline of a field.
+    /// The earliest deadline of a field, for each hash.
     Fields = 1,
 }
 
@@ -45,28 +46,28 @@ impl DeadlineKind {
     const BOTH: [Self; 2] = [Self::Keys, Self::Fields];
 }
 
-/// Visitor of a deadline and its key.
+/// Visitor of deadlines with their keys.
 pub type Overdue<'v> = dyn FnMut(u64, &[u8]) -> ControlFlow<()> + 'v;
 
-/// Visitor of the keys of a scan.
+/// Visitor of keys with their entries.
 pub type Visit<'v> = dyn FnMut(&[u8], &Entry<'_>) -> ControlFlow<()> + 'v;
 
-/// Visitor of a row's name and value.
+/// Visitor of rows, by name and value.
 pub type VisitRow<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
-/// Range of the rows of a collection and the direction in which to visit them.
+/// Range of the rows of a collection, and the direction in which to visit them.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// First name.
+    /// Name at which the range starts, inclusive.
     pub from: &'a [u8],
-    /// End of the range, exclusive; `None`: all names from `from` on.
+    /// Name at which the range ends, exclusive; `None` if it is unbounded.
     pub to: Option<&'a [u8]>,
-    /// Visit the last row first.
+    /// Visits the last row first.
     pub back: bool,
 }
 
 impl<'a> Span<'a> {
-    /// All rows.
+    /// Range of all rows.
     pub const ALL: Self = Self { from: &[], to: None, back: false };
 
     /// Returns the range of names from `from` on.
@@ -74,18 +75,18 @@ impl<'a> Span<'a> {
         Self { from, ..Self::ALL }
     }
 
-    /// Returns whether the range contains no name.
+    /// Returns whether the range cannot contain any name.
     fn is_empty(&self) -> bool {
         self.to.is_some_and(|to| self.from >= to)
     }
 
-    /// Returns whether a name is in the range.
+    /// Returns whether `name` is in the range.
     fn contains(&self, name: &[u8]) -> bool {
         name >= self.from && self.to.is_none_or(|to| name < to)
     }
 }
 
-/// Metadata of the replica, stored with the data: arbitrary keys and values.
+/// Metadata of the replica, which is stored with the data: arbitrary keys and values.
 pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Keys in the order of their positions. Called from one thread.
@@ -100,13 +101,13 @@ pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 pub trait Store: Send {
     fn set_time(&mut self, group_ms: u64);
 
-    /// Returns the group's time.
+    /// Returns the group's time in milliseconds.
     fn time(&self) -> u64;
 
     /// Returns the entry of `key`, even if it has expired.
     fn stored(&self, key: Key<'_>) -> Option<Entry<'_>>;
 
-    /// Returns the entry of `key`, if it exists.
+    /// Returns the entry of `key`, unless it is absent or has expired.
     fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let group_ms = self.time();
         self.stored(key).filter(|entry| entry.exists_at(group_ms))
@@ -116,8 +117,8 @@ pub trait Store: Send {
         self.get(key).is_some()
     }
 
-    /// Sets the value and metadata of `key`. Its old rows are dropped, unless the value has their
-    /// id.
+    /// Sets the value and metadata of `key`. The rows of the old value are dropped, unless the new
+    /// value has the same id.
     fn set(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp);
 
     /// Sets `key` to a string.
@@ -125,17 +126,18 @@ pub trait Store: Send {
         self.set(key, value, Stamp::string(version, deadline));
     }
 
-    /// Removes the entry of `key` and drops its rows. Returns the old deadline if there was an
-    /// entry.
+    /// Removes the entry of `key` and drops its rows. Returns the old deadline, or `None` if there
+    /// was no entry.
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>>;
 
-    /// Removes the entry of `key`, whose rows are already removed or belong to another key.
+    /// Removes the entry of `key` without its rows, which have been removed or belong to another
+    /// key.
     fn detach(&mut self, key: Key<'_>);
 
-    /// Returns the value of a row of a collection.
+    /// Returns the value of a row, if it exists.
     fn row(&self, id: Id, name: &[u8]) -> Option<Bytes<'_>>;
 
-    /// Sets a row of a collection. Its name has at most [`collection::NAME_BYTES_MAX`] bytes.
+    /// Sets a row of a collection. The name may have up to [`collection::NAME_BYTES_MAX`] bytes.
     fn put_row(&mut self, id: Id, name: &[u8], value: &[u8]);
 
     fn remove_row(&mut self, id: Id, name: &[u8]);
@@ -148,34 +150,34 @@ pub trait Store: Send {
         });
     }
 
-    /// Visits rows of a collection.
+    /// Visits rows of a collection without a limit.
     fn all_rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>);
 
     /// Returns the meter that counts visits.
     fn meter(&self) -> &Meter;
 
-    /// Returns the number of rows of a collection before `name`; `None` if this store would have to
-    /// count them one by one.
+    /// Returns the number of rows of a collection that precede a name; `None` if this store would
+    /// have to count them one by one.
     fn rank(&self, _id: Id, _name: &[u8]) -> Option<u64> {
         None
     }
 
-    /// Returns the name at this rank. Only for a store with ranks.
+    /// Returns the name of the row with this rank. Only stores that have ranks support this.
     fn nth(&self, _id: Id, _number: u64) -> Option<Vec<u8>> {
         None
     }
 
-    /// Drops rows without a key. They are freed gradually, which is not visible.
+    /// Drops rows that belong to no key. They are freed gradually, which is not visible.
     fn end_rows(&mut self, id: Id);
 
-    /// Removes `key`; returns whether it existed.
+    /// Removes `key`. Returns whether it existed.
     fn remove(&mut self, key: Key<'_>) -> bool {
         let group_ms = self.time();
         self.take(key).is_some_and(|deadline| exists_at(deadline, group_ms))
     }
 
-    /// Removes up to `most` expired keys, the earliest deadline first; returns their number. The
-    /// choice depends only on the stored keys and the group's time.
+    /// Removes up to `most` expired keys, earliest deadline first, and returns the number removed.
+    /// The choice depends only on the stored keys and the group's time.
     fn sweep(&mut self, most: usize) -> usize {
         let mut dead: Vec<Box<[u8]>> = Vec::new();
         if most > 0 {
@@ -193,32 +195,34 @@ pub trait Store: Send {
         dead.len()
     }
 
-    /// Removes all keys, without recording them in [`Store::removals`].
+    /// Removes all keys without recording them in [`Store::removals`].
     fn clear(&mut self);
 
-    /// Returns the versions of removed keys.
+    /// Returns the record of removed keys' versions.
     fn removals(&self) -> &Removals;
 
-    /// Returns the versions of removed keys, to be changed.
+    /// Returns the record of removed keys' versions for changes.
     fn removals_mut(&mut self) -> &mut Removals;
 
-    /// Returns the number of keys. Slow when many of them have expired since the last call.
+    /// Returns the number of keys that have not expired. Slow if many keys have expired since the
+    /// last call.
     fn len(&self) -> u64;
 
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Prefetches keys that the next commands change, all of them in parallel. Changes nothing.
+    /// Prefetches keys that the next commands will change, all of them in parallel. Changes
+    /// nothing.
     fn prefetch(&self, keys: &[Position]) {
         let _ = keys;
     }
 
-    /// Visits stored keys in order from `from` on, within the limit of [`Store::meter`]. Some may
-    /// have expired.
+    /// Visits stored keys from `from` on in order, within the limit of [`Store::meter`]. Includes
+    /// expired keys.
     fn scan(&self, from: Position, visit: &mut Visit<'_>) {
         let meter = self.meter();
-        // A key has a memory location of its own, unlike the rows of a collection: it costs more.
+        // A key costs more than a row of a collection because it has a memory location of its own.
         self.all_keys(
             from,
             &mut |key, entry| match meter.spend(3) && meter.visit(16 * key.len()) {
@@ -228,16 +232,17 @@ pub trait Store: Send {
         );
     }
 
-    /// Visits all stored keys from `from` on, in order.
+    /// Visits all stored keys from `from` on, in order and without a limit.
     fn all_keys(&self, from: Position, visit: &mut Visit<'_>);
 
-    /// Visits the deadlines of stored keys from `from` to `to`, both inclusive, earliest first.
+    /// Visits the stored deadlines from `from` to `to`, both inclusive, earliest first.
     fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>);
 
-    /// Returns the earliest deadline of this kind above the group's time and up to `until_ms`.
+    /// Returns the earliest deadline of a kind that is above the group's time, but not above
+    /// `until_ms`.
     fn next_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64>;
 
-    /// Returns the earliest deadline above the group's time and up to `until_ms`; see
+    /// Returns the earliest deadline that is above the group's time, but not above `until_ms`; see
     /// [`StateMachine::next_deadline`](quorate_replica::service::StateMachine::next_deadline).
     fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let mut passed = false;
@@ -246,24 +251,25 @@ pub trait Store: Send {
             ControlFlow::Break(())
         });
         if passed {
-            // The next deadline of a hash is unknown until its expired field is removed. Its fields
-            // must not live longer because of that.
+            // The next deadline of a hash is unknown until its expired field has been removed, and
+            // other fields must not live longer because of that.
             return (until_ms > self.time()).then_some(until_ms);
         }
         let next = DeadlineKind::BOTH.map(|of| self.next_of(of, until_ms));
         next.into_iter().flatten().min()
     }
 
-    /// Makes all changes since the last call, this position and `meta` one atomic unit.
+    /// Makes all changes since the last call, the position `applied_to` and the metadata changes
+    /// `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
-    /// Records that no later position may survive; see
+    /// Records that only positions up to `to` may survive a restart so far; see
     /// [`StateMachine::logged`](quorate_replica::service::StateMachine::logged).
     fn logged(&mut self, to: Slot) {
         let _ = to;
     }
 
-    /// Returns the position and metadata of the last surviving commit.
+    /// Returns the position and metadata of the last commit that survived the restart.
     fn recovered(&mut self) -> (Slot, Metadata);
 
     /// Returns the health of the store; see
@@ -278,7 +284,7 @@ pub trait Store: Send {
         false
     }
 
-    /// Begins a snapshot of the committed keys and returns their number; see
+    /// Begins a snapshot of the committed keys and returns the number of keys; see
     /// [`StateMachine::begin_image`](quorate_replica::service::StateMachine::begin_image).
     /// Everything must be committed.
     fn begin_image(&mut self) -> Option<u64>;
@@ -290,14 +296,14 @@ pub trait Store: Send {
     /// Ends the snapshot in progress, if any.
     fn end_image(&mut self);
 
-    /// Begins loading keys that replace all present ones; see
+    /// Begins to load keys that replace all present ones; see
     /// [`StateMachine::begin_load`](quorate_replica::service::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
-    /// Loads a key. Each key is loaded once.
+    /// Loads a key. Each key may be loaded once.
     fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError>;
 
-    /// Loads a row of a loaded key. Each row is loaded once.
+    /// Loads a row of a key that has been loaded. Each row may be loaded once.
     fn load_row(&mut self, id: Id, name: &[u8], value: &[u8]) -> Result<(), LoadError>;
 
     /// Finishes a load; see
@@ -332,7 +338,7 @@ pub trait Store: Send {
         false
     }
 
-    /// Returns the bytes retained; see
+    /// Returns the number of bytes retained for a snapshot; see
     /// [`StateMachine::kept_bytes`](quorate_replica::service::StateMachine::kept_bytes).
     fn kept_bytes(&self) -> u64 {
         0
@@ -345,8 +351,8 @@ pub trait Store: Send {
     }
 }
 
-/// Returns a fingerprint of all stored keys, values, versions, deadlines and rows: equal for equal
-/// stores of any kind. Reads everything.
+/// Returns a fingerprint of all stored keys, values, versions, deadlines and rows. It is equal for
+/// equal contents, regardless of the kind of store. Reads all data.
 pub fn digest(store: &dyn Store) -> u128 {
     fn update(hasher: &mut Xxh3, parts: [&[u8]; 2]) {
         for part in parts {
@@ -359,7 +365,7 @@ pub fn digest(store: &dyn Store) -> u128 {
         update(&mut hasher, [key, &entry.value]);
         hasher.update(&entry.version.slot.to_le_bytes());
         hasher.update(&entry.version.index.to_le_bytes());
-        // 0 and "none" must differ, and so must a header and a string with the same bytes.
+        // A missing deadline must differ from 0, and a header from a string with the same bytes.
         hasher.update(&[u8::from(entry.deadline.is_some()) | (entry.kind as u8) << 1]);
         hasher.update(&entry.deadline.unwrap_or(0).to_le_bytes());
         if let Some(id) = id_in(entry.kind, &entry.value) {

@@ -1,19 +1,20 @@
-//! Coordinates: of a command in the log (version), and of a key in the store's order (position).
+//! Coordinates: the version, which locates a command in the log, and the position, which locates a
+//! key in the store's order.
 
 use quorate_replica::service::CommandId;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Command that last changed a key. An `Option` of it is `None` for an absent key.
+/// Place in the log of the command that last changed a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// Slot of the command.
+    /// Slot of the batch that contains the command.
     pub slot: u64,
     /// Index of the command in its batch.
     pub index: u32,
 }
 
 impl Version {
-    /// Version before every command.
+    /// Version that is lower than that of every command.
     pub const ABSENT: Self = Self { slot: 0, index: 0 };
 }
 
@@ -23,35 +24,36 @@ impl From<CommandId> for Version {
     }
 }
 
-/// Position of a key in the store's order: a hash of 48 bits, never 0.
+/// Position of a key in the store's order, a hash of 48 bits that is never 0.
 ///
-/// Stores are ordered by ⟨position, key⟩. A SCAN cursor is a position: it needs no memory on any
-/// node, means the same on all nodes and after a restart, and fits the numbers of clients that
+/// Stores are ordered by ⟨position, key⟩. A SCAN cursor is a position. Hence it needs no memory on
+/// any node, has the same meaning on all nodes and after a restart, and is exact in clients that
 /// parse it as a double.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(u64);
 
 impl Position {
-    /// Position before every key.
+    /// Position that is lower than that of every key.
     pub const START: Self = Self(0);
     /// Lowest position that a key can have.
     pub(crate) const FIRST: Self = Self(1);
     pub(super) const BITS: u32 = 48;
-    /// Size of an encoded position.
+    /// Size in bytes of an encoded position.
     pub(crate) const BYTES: usize = 6;
     const MAX: u64 = (1 << Self::BITS) - 1;
 
-    /// Returns the position of a key. Part of the store's format and of the meaning of cursors.
+    /// Returns the position of a key. The function is part of the stored format and determines the
+    /// meaning of cursors.
     pub fn of(key: &[u8]) -> Self {
         Self((xxh3_64(key) >> (64 - Self::BITS)).max(1))
     }
 
-    /// Converts a client's cursor; `None` if no key can have that position.
+    /// Converts a client's cursor to a position; `None` if no key can have that position.
     pub const fn from_cursor(cursor: u64) -> Option<Self> {
         if cursor <= Self::MAX { Some(Self(cursor)) } else { None }
     }
 
-    /// Returns the position as a cursor.
+    /// Returns the position as a cursor for clients.
     pub const fn cursor(self) -> u64 {
         self.0
     }
@@ -61,7 +63,7 @@ impl Position {
         Self(bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
 
-    /// Encodes the position so that bytes sort like positions.
+    /// Encodes the position so that the bytes sort like positions.
     pub fn to_bytes(self) -> [u8; 6] {
         let [_, _, bytes @ ..] = self.0.to_be_bytes();
         bytes

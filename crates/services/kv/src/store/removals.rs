@@ -1,9 +1,9 @@
-//! Versions of absent keys, for WATCH: a key that is created and removed again leaves a trace
-//! ([watch-1]).
+//! Versions of absent keys for WATCH, so that a key that is created and removed again leaves a
+//! trace ([watch-1]).
 //!
-//! A key's version is removed with the key. What remains is the latest removed version of its group
-//! of keys. There are 65 536 groups: at most a few megabytes, however many keys are created and
-//! removed. `docs/spec/watch.md` has the argument.
+//! When a key is removed, its version is lost. The record retains the latest version removed in
+//! each of 65 536 groups of keys. It never takes more than a few megabytes, however many keys are
+//! created and removed. `docs/spec/watch.md` has the argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,21 +14,22 @@ use xxhash_rust::xxh3::Xxh3;
 use super::places::{Position, Version};
 use crate::encode::{Decoder, Encoder, Malformed};
 
-/// Low bits of a position that do not distinguish groups of keys.
+/// Number of low bits of a position that do not select the group of a key.
 const SHIFT: u32 = Position::BITS - u16::BITS;
-/// Prefix of the metadata's keys; no key of the replica begins with it.
+/// Prefix of the metadata keys that store the record. No metadata key of the replica starts with
+/// it.
 const META: &[u8] = b"kv.gone.";
 
-/// Latest versions of removed keys.
+/// Record of the latest versions of removed keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removals {
-    /// [watch-3] Set if equal on all nodes, and so a part of the state.
+    /// [watch-3] The record is equal on all nodes and hence part of the replicated state.
     replicated: bool,
-    /// Minimum version of all absent keys.
+    /// Version that all absent keys have at least.
     floor: Version,
-    /// Latest removed version by group of keys. Invariant: all are above the floor.
+    /// Latest version removed, by group of keys. Invariant: all are above the floor.
     groups: BTreeMap<u16, Version>,
-    /// Entries changed since the last commit; `None` is the floor.
+    /// Groups that have changed since the last commit; `None` stands for the floor.
     changed: BTreeSet<Option<u16>>,
 }
 
@@ -37,19 +38,20 @@ const fn group_of(position: Position) -> u16 {
 }
 
 impl Removals {
-    /// Creates a record that knows no removals below this slot.
+    /// Creates a record that does not know the removals below `slot`.
     pub fn from(slot: Slot) -> Self {
-        // Before every later command, the replicating one included.
+        // The floor precedes every later command, including the one that makes the record
+        // replicated.
         let floor = Version { slot: slot.0.saturating_sub(1), index: u32::MAX };
         Self { floor, ..Self::default() }
     }
 
-    /// [watch-1] Returns the version of a key that is not stored.
+    /// [watch-1] Returns the version to report for a key that is not stored.
     pub fn version(&self, position: Position) -> Version {
         self.groups.get(&group_of(position)).map_or(self.floor, |version| *version)
     }
 
-    /// [watch-1] Records the removal of a key with this version.
+    /// [watch-1] Records that a key was removed whose version was `version`.
     pub fn note(&mut self, position: Position, version: Version) {
         if version > self.version(position) {
             let group = group_of(position);
@@ -58,7 +60,7 @@ impl Removals {
         }
     }
 
-    /// [watch-2] Gives all absent keys a new version.
+    /// [watch-2] Raises the version of all absent keys to `floor`.
     pub fn raise(&mut self, floor: Version) {
         self.floor = floor;
         for group in std::mem::take(&mut self.groups).into_keys() {
@@ -67,8 +69,8 @@ impl Removals {
         self.note_change(None);
     }
 
-    /// [watch-3] Makes the record part of the replicated state, if it is not: equal on all nodes
-    /// from this command on.
+    /// [watch-3] Makes the record part of the replicated state, unless it already is. From the
+    /// command `since` on, it is equal on all nodes.
     pub fn replicate(&mut self, since: Version) {
         if !self.replicated {
             self.raise(since);
@@ -83,12 +85,12 @@ impl Removals {
         }
     }
 
-    /// Returns whether a commit would have no work.
+    /// Returns whether nothing has changed since the last commit.
     pub fn is_unchanged(&self) -> bool {
         self.changed.is_empty()
     }
 
-    /// Returns the changes of the metadata for a commit.
+    /// Returns the metadata changes for a commit.
     pub fn commit(&mut self) -> Vec<MetaChange> {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().map(|entry| self.as_change(entry)).collect()
@@ -107,14 +109,14 @@ impl Removals {
         MetaChange { key: [META, &group].concat(), value }
     }
 
-    /// Returns the whole record as metadata, for a store that has none.
+    /// Returns the whole record as metadata, for a store that has no earlier version of it.
     pub fn as_metadata(&self) -> impl Iterator<Item = MetaChange> {
         let groups = self.groups.keys().copied().map(Some);
         let entries = std::iter::once(None).chain(groups).filter(|_| self.replicated);
         entries.map(|entry| self.as_change(entry))
     }
 
-    /// Extracts the record from the metadata at this position.
+    /// Removes the record from the metadata and decodes it. `at` is the position of the metadata.
     pub fn restore(meta: &mut Metadata, at: Slot) -> Self {
         let mut removals = Self::from(at);
         for (key, value) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
@@ -132,7 +134,7 @@ impl Removals {
         removals
     }
 
-    /// Encodes the snapshot item; returns `false` if snapshots have none.
+    /// Encodes the record as a snapshot item. Returns `false` if snapshots have no such item.
     pub fn encode(&self, out: &mut Encoder<'_>) -> bool {
         write_version(self.floor, out);
         for (group, version) in &self.groups {
@@ -141,7 +143,7 @@ impl Removals {
         self.replicated
     }
 
-    /// Decodes the snapshot item.
+    /// Decodes the record from a snapshot item.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         let floor = read_version(from)?;
         let mut removals = Self { replicated: true, floor, ..Self::default() };
@@ -163,7 +165,7 @@ impl Removals {
         groups.fold(self.floor.slot, u64::max)
     }
 
-    /// Adds the record to a fingerprint of the state, if it is replicated.
+    /// Adds the record to a fingerprint of the state, if the record is replicated.
     pub(super) fn digest(&self, hasher: &mut Xxh3) {
         let mut bytes = Vec::new();
         if self.encode(&mut Encoder(&mut bytes)) {

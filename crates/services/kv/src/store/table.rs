@@ -1,9 +1,10 @@
-//! A flat table in the order of positions: a lookup touches one place.
+//! Flat hash table in the order of positions, in which a lookup touches one memory location.
 //!
-//! A position is a hash, so its upper bits give the slot of an item: open addressing with linear
-//! probing, whose runs are kept sorted. Shards divide the positions, so that growing moves a small
-//! part at a time. A client that chooses keys by their hashes could build runs of unbounded length;
-//! an item further than [`REACH`] from its slot is therefore spilled into a tree.
+//! A position is a hash, so its upper bits determine the home slot of an item. The table uses open
+//! addressing with linear probing, and runs are kept sorted. It is divided into shards by position,
+//! so that growing moves a small part at a time. A client that chooses keys by their hashes could
+//! build runs of unbounded length, so an item further than [`REACH`] from its home slot is moved
+//! into a tree, that is, spilled.
 
 mod record;
 
@@ -16,22 +17,22 @@ use super::{
 };
 
 const SHARD_BITS: u32 = 10;
-/// Slots, as a power of two, of a shard with one key.
+/// Number of slots of a shard that has one key, as a power of two.
 const FEWEST: u32 = 3;
-/// Maximum distance of an item from its home slot. With [`FULL`] a run that long is rare: less than
-/// one item in a million.
+/// Maximum distance of an item from its home slot. At the load factor [`FULL`], less than one item
+/// in a million is further away.
 const REACH: usize = 128;
-/// Slots that a shard adds at its end at a time.
+/// Number of slots by which a shard is extended at its end.
 const TAIL: usize = 4;
 /// Load factor above which a shard doubles, as a fraction.
 const FULL: (usize, usize) = (5, 8);
 /// Load factor below which a shard halves, as a fraction.
 const HOLLOW: (usize, usize) = (1, 8);
-/// Approximate number of keys to sample for an estimate of the bytes.
+/// Approximate number of keys that an estimate of the memory samples.
 const COUNTED_MAX: u64 = 1 << 16;
-/// Approximate number of records freed at a time.
+/// Approximate number of records freed in one step.
 const FREED_MAX: usize = 4096;
-/// Largest step of the sample: at least one shard of this many is counted.
+/// Maximum step of the sample: at least one in this many shards is counted.
 const STEP_MAX: u64 = 64;
 
 /// Table of all keys.
@@ -41,14 +42,14 @@ pub(super) struct Table {
     keys: u64,
 }
 
-/// Keys of one of the equal ranges of positions.
+/// Keys in one of the equal ranges of positions.
 #[derive(Debug, Default)]
 struct Shard {
-    /// Sorted by ⟨position, key⟩, without an empty slot between an item and its home slot. Longer
-    /// than 2^bits if the last run needs it.
+    /// Items sorted by ⟨position, key⟩, without an empty slot between an item and its home slot.
+    /// Longer than 2^bits if the last run needs it.
     slots: Vec<Option<Item>>,
     bits: u32,
-    /// Items in slots, without the spilled ones.
+    /// Number of items in slots, without spilled ones.
     items: usize,
     spilled: BTreeMap<Position, Spilled>,
 }
@@ -84,7 +85,7 @@ impl Table {
         self.shards[shard_of(position)].get(position, key)
     }
 
-    /// Sets the record of `key`; returns its old data.
+    /// Sets the record of `key`. Returns the data it had before.
     pub(super) fn put(
         &mut self,
         position: Position,
@@ -114,7 +115,7 @@ impl Table {
         Some(removed)
     }
 
-    /// Returns the records from `from` on, in order.
+    /// Iterates over the records from `from` on, in order.
     pub(super) fn from(&self, from: Position) -> impl Iterator<Item = (Position, &Record)> {
         let (first, rest) =
             self.shards[shard_of(from)..].split_first().expect("every position has a shard");
@@ -122,8 +123,8 @@ impl Table {
         first.from(from).chain(rest)
     }
 
-    /// Estimates the bytes of all records. In a large table only some shards are counted: positions
-    /// are hashes, so shards are alike.
+    /// Estimates the size in bytes of all records. In a large table only some shards are counted;
+    /// since positions are hashes, shards are alike.
     pub(super) fn bytes_about(&self) -> u64 {
         let step = (self.keys / COUNTED_MAX).clamp(1, STEP_MAX);
         let looked_at = self.shards.iter().step_by(usize::try_from(step).unwrap_or(1));
@@ -136,8 +137,8 @@ impl Table {
         shard_of(position)
     }
 
-    /// Frees the records of the shards before `position`, except the first `freed` shards. Returns
-    /// the number of records and their bytes.
+    /// Frees the records of all shards before `position` except the first `freed` ones. Returns the
+    /// number of records and their size in bytes.
     pub(super) fn forget_before(&mut self, position: Position, freed: usize) -> (usize, usize) {
         let (mut records, mut bytes) = (0, 0);
         let passed = freed..Self::shards_before(position).max(freed);
@@ -152,7 +153,7 @@ impl Table {
         (records, bytes)
     }
 
-    /// Frees some records of a table that is no longer in use; returns whether there are more.
+    /// Frees some records of a table that is no longer used. Returns whether any are left.
     pub(super) fn free_some(&mut self) -> bool {
         let mut freed = 0;
         while freed < FREED_MAX
@@ -163,9 +164,9 @@ impl Table {
         !self.shards.is_empty()
     }
 
-    /// Brings the records at `positions` into the caches. The loads in each of the two loops are
-    /// independent, so the processor has many misses in flight at once; commands executed in
-    /// sequence would wait for each miss.
+    /// Loads the records at `positions` into the processor caches. The loads in each of the two
+    /// loops are independent, so many cache misses are in flight at once, whereas commands executed
+    /// in sequence would wait for each miss.
     pub(super) fn touch(&self, positions: &[Position]) {
         let place = |position: &Position| {
             let shard = &self.shards[shard_of(*position)];
@@ -186,10 +187,10 @@ const fn shard_of(position: Position) -> usize {
 }
 
 impl Shard {
-    /// Returns the home slot of an item.
+    /// Returns the home slot for a position.
     fn place(&self, position: Position) -> usize {
         let in_shard = position.cursor() << (u64::BITS - Position::BITS + SHARD_BITS);
-        // A shard without slots has no bits; its only home slot is 0.
+        // A shard without slots has no bits, and its only home slot is 0.
         in_shard.checked_shr(u64::BITS - self.bits).unwrap_or(0) as usize
     }
 
@@ -200,7 +201,7 @@ impl Shard {
         rest.next().filter(|item| item.position == position)
     }
 
-    /// Finds the index of the key, or the index at which to insert it.
+    /// Returns the index of a key. The error is the index at which to insert it.
     fn find(&self, position: Position, key: &[u8]) -> Result<usize, usize> {
         let mut at = self.place(position);
         while let Some(Some(item)) = self.slots.get(at) {
@@ -228,7 +229,7 @@ impl Shard {
         self.spilled.get_mut(&position)?.get_mut(key)
     }
 
-    /// Adds a key that is not in the shard.
+    /// Adds a key that the shard does not contain.
     fn add(&mut self, item: Item) {
         if (self.items + 1) * FULL.1 > self.capacity() * FULL.0 {
             self.resize((self.bits + 1).max(FEWEST));
@@ -241,13 +242,13 @@ impl Shard {
         let (Ok(at) | Err(at)) = self.find(item.position, item.record.key());
         let run = self.slots[at..].iter().take_while(|slot| slot.is_some());
         let end = at + run.count();
-        // The home slot of each moved item is at or after this one's, so none ends up further from
-        // home than the new item.
+        // The home slot of each moved item is at or after that of the new item, so none ends up
+        // further from home than the new item does.
         if end - place > REACH {
             return self.spill(item);
         }
         if end == self.slots.len() {
-            // A push would double the vector's capacity.
+            // A push would double the capacity of the vector.
             self.slots.reserve_exact(TAIL);
             self.slots.push(None);
         }
@@ -271,7 +272,7 @@ impl Shard {
             return removed;
         };
         let removed = self.slots[at].take();
-        // Items that this one displaced move back up.
+        // The items that the removed one displaced move back.
         let behind = self.slots[at + 1..].iter().zip(at + 1..);
         let moving = behind.take_while(|(slot, now_at)| {
             let place = slot.as_ref().map(|item| self.place(item.position));
@@ -286,7 +287,7 @@ impl Shard {
         removed.map(|item| item.record)
     }
 
-    /// Returns the records in arbitrary order.
+    /// Iterates over the records in arbitrary order.
     fn records(&self) -> impl Iterator<Item = &Record> {
         let slots = self.slots.iter().flatten().map(|item| &item.record);
         slots.chain(self.spilled.values().flat_map(BTreeMap::values))
@@ -296,8 +297,8 @@ impl Shard {
         if self.slots.is_empty() { 0 } else { 1 << self.bits }
     }
 
-    /// Changes the capacity. Spilled items stay spilled: a client that chose those keys must not be
-    /// able to have them moved at will.
+    /// Changes the number of slots. Spilled items remain spilled, so that a client that chose their
+    /// keys cannot have them moved at will.
     fn resize(&mut self, bits: u32) {
         let capacity = 1 << bits;
         self.bits = bits;
@@ -372,7 +373,7 @@ mod tests {
         assert_eq!(value, expected);
     }
 
-    /// Checks that the table equals the model, also when read from the middle, and that its
+    /// Checks that the table equals the model, even when read from the middle, and that its
     /// invariants hold.
     fn compare(table: &Table, model: &Model, from: Position) {
         assert_eq!(table.len(), model.len() as u64);
@@ -446,10 +447,10 @@ mod tests {
     #[test]
     fn positions_of_hashes_stay_near_their_places() {
         assert_eq!(lives(|draws| at(draws.below(END)), 1), 0);
-        // All keys in one shard.
+        // All keys are in one shard.
         let shard = END >> SHARD_BITS;
         assert_eq!(lives(|draws| at(shard * 5 + draws.below(shard)), 2), 0);
-        // The last positions of the last shard.
+        // All keys have the last positions of the last shard.
         lives(|draws| at(END - 1 - draws.below(shard / 4)), 3);
     }
 
@@ -461,13 +462,14 @@ mod tests {
         lives(far_and_wide, 5);
     }
 
-    /// Keys with adjacent home slots share them in the smaller table, and those too far from home spill.
+    /// In the smaller table, keys with adjacent home slots share them, and keys that are too far
+    /// from home spill.
     #[test]
     fn a_run_that_no_longer_fits_when_a_shard_shrinks_spills() {
         let (mut table, mut model) = (Table::default(), Model::new());
         let (shard, slots) = (END >> SHARD_BITS, 1 << 12);
         let mut draws = Draws(6);
-        // These keys make the table large; then every slot from the first on is filled.
+        // These keys make the table large. Then every slot from the first one on is filled.
         let behind = (0..1500).map(|_| at(shard / 8 + draws.below(shard - shard / 8)));
         let spread: Vec<_> = behind.collect();
         for position in &spread {

@@ -10,12 +10,12 @@ use quorate_replica::front::{ConnectionId, Front as _};
 
 use crate::common::{Node, World, request};
 
-/// Prefix of a hash in these tests; the password follows in plain text.
+/// Prefix of a password hash in these tests. The password follows in plain text.
 const HASH: &str = "$argon2id$";
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.|";
 const NO_AUTH: &str = "-NOAUTH Authentication required.|";
 
-/// Password checker that runs when the test says so.
+/// Password checker that runs only when the test calls it.
 #[derive(Clone, Debug, Default)]
 struct Desk(Arc<Mutex<Queues>>);
 
@@ -63,8 +63,8 @@ impl Guarded {
         Self { node, desk }
     }
 
-    /// Creates a node that does not know the permissions yet, and on which requests no longer wait
-    /// for them.
+    /// Creates a node that does not know the permissions yet, and whose time limit for requests to
+    /// wait for them has passed.
     fn impatient() -> Self {
         let mut guarded = Self::unknown();
         let client = guarded.connect(Who::Anonymous);
@@ -75,7 +75,7 @@ impl Guarded {
         guarded
     }
 
-    /// Lets time pass as on an idle node: with a turn every second.
+    /// Lets time pass as on an idle node, with a turn every second.
     fn wait_ms(&mut self, mut ms: u64) {
         while ms > 0 {
             let step = ms.min(1_000);
@@ -85,8 +85,8 @@ impl Guarded {
         }
     }
 
-    /// Creates a node with the admin `ann`, and `reader`, `writer` and `operator` with these roles.
-    /// Each user's password is the name.
+    /// Creates a node with the admin `ann`, and the users `reader`, `writer` and `operator`, who
+    /// have those roles. Each user's password is the name.
     fn new() -> Self {
         let mut guarded = Self::unknown();
         guarded.node.world.users = Some(Users::NONE);
@@ -113,7 +113,7 @@ impl Guarded {
         world.users_version += 1;
     }
 
-    /// Checks all waiting passwords.
+    /// Checks all passwords that are waiting.
     fn judge(&mut self) {
         {
             let mut queues = self.desk.lock();
@@ -136,7 +136,7 @@ impl Guarded {
         self.connect(Who::Client(name.to_owned()))
     }
 
-    /// Sends a command and checks passwords; returns the replies.
+    /// Sends a command, checks passwords, and returns the replies.
     fn say(&mut self, client: ConnectionId, text: &str) -> String {
         let mut heard = self.node.say(client, text);
         self.judge();
@@ -234,7 +234,7 @@ fn who_has_not_said_who_it_is_may_only_say_so() {
     assert_eq!(guarded.say(client, "AUTH writer writer"), "+OK|");
     assert_eq!(guarded.say(client, "ACL WHOAMI"), "$6|writer|");
     assert_eq!(guarded.say(client, "SET k v"), "+OK|");
-    // A wrong password changes nothing; RESET ends the authentication.
+    // A wrong password changes nothing, and RESET ends the authentication.
     assert_eq!(guarded.say(client, "AUTH reader wrong"), WRONG);
     assert_eq!(guarded.say(client, "ACL WHOAMI"), "$6|writer|");
     assert_eq!(guarded.say(client, "RESET"), "+RESET|");
@@ -255,7 +255,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert_eq!(guarded.say(web, "ACL WHOAMI"), "$3|web|");
     assert_eq!(guarded.say(web, "GET k"), "$-1|");
     assert!(guarded.say(web, "SET k v").starts_with("-NOPERM User web "));
-    // No password is right for a user without one.
+    // A user without a password cannot authenticate with one.
     assert_eq!(guarded.say(web, "AUTH web web"), WRONG);
     assert_eq!(guarded.say(web, "AUTH writer writer"), "+OK|");
     assert_eq!(guarded.say(web, "SET k v"), "+OK|");
@@ -264,7 +264,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert!(heard.starts_with("-NOPERM User eve of this certificate has no role"), "{heard}");
     let node = guarded.connect(Who::Node(2));
     assert_eq!(guarded.say(node, "FLUSHALL"), "+OK|");
-    // From now on clients without authentication may read.
+    // From here on, clients that have not authenticated may read.
     guarded.set("default", Role::Reader, false);
     let anonymous = guarded.connect(Who::Anonymous);
     for client in [eve, anonymous] {
@@ -275,7 +275,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert_eq!(guarded.say(anonymous, "ACL WHOAMI"), "$7|default|");
 }
 
-/// [access-2] A permission that is withdrawn is gone at the next request.
+/// [access-2] A permission that is withdrawn has no effect from the next request on.
 #[test]
 fn what_is_taken_away_is_gone_at_the_next_request() {
     let mut guarded = Guarded::new();
@@ -296,7 +296,8 @@ fn what_is_taken_away_is_gone_at_the_next_request() {
     assert!(heard.starts_with("-ERR AUTH <password> called without"), "{heard}");
 }
 
-/// A numbered command needs a writer, and also the role of the command after the number.
+/// A numbered command needs a writer, and in addition the role of the command that follows the
+/// number.
 #[test]
 fn numbered_commands_and_transactions_hide_nothing() {
     let mut guarded = Guarded::new();
@@ -319,7 +320,8 @@ fn numbered_commands_and_transactions_hide_nothing() {
     assert_eq!(guarded.say(client, "GET k"), "$1|v|");
 }
 
-/// Requests after a password check wait for it: a library sends all its greetings at once.
+/// Requests after a password check wait for its result, since a library sends all its greetings at
+/// once.
 #[test]
 fn what_comes_behind_a_password_waits_for_it() {
     let mut guarded = Guarded::new();
@@ -336,7 +338,7 @@ fn what_comes_behind_a_password_waits_for_it() {
     assert_eq!(guarded.node.take(client), "+OK|+OK|");
     guarded.judge();
     assert_eq!(guarded.node.take(client), format!("{WRONG}$1|v|"));
-    // A client may disconnect during the check, and the result is then ignored.
+    // If a client disconnects during the check, the result is ignored.
     guarded.node.feed(client, &request(&["AUTH", "reader", "reader"]));
     guarded.node.front.closed(client, &mut guarded.node.world);
     guarded.judge();
@@ -372,8 +374,7 @@ fn guessing_ends_the_connection_and_a_full_desk_says_so() {
     assert!(guarded.node.front.closing(client));
 }
 
-/// [access-4] A node that has just started, and does not know any users yet, does not admit all
-/// clients.
+/// [access-4] A node that has just started and does not know any users yet does not admit clients.
 #[test]
 fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     let mut guarded = Guarded::unknown();
@@ -389,7 +390,7 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     guarded.turn();
     assert_eq!(guarded.node.take(client), "+OK|");
 
-    // Not known within the time limit: an error is better than no reply.
+    // The users are not known within the time limit, and an error is better than no reply.
     let mut guarded = Guarded::unknown();
     let client = guarded.connect(Who::Anonymous);
     assert_eq!(guarded.say(client, "SET k v"), "");
@@ -400,14 +401,14 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     assert!(heard.starts_with("-NOQUORUM not executed: this node does not know yet"), "{heard}");
     assert_eq!(guarded.say(client, "GET k"), heard, "and at once");
     assert_eq!(guarded.say(client, "AUTH writer writer"), heard);
-    // The users become known, and clients without authentication are not admitted.
+    // Once the users are known, clients that have not authenticated are not admitted.
     guarded.node.world.users = Some(Users::NONE);
     guarded.set("ann", Role::Admin, true);
     assert_eq!(guarded.say(client, "GET k"), NO_AUTH);
 }
 
-/// [access-4] A WATCH is refused while permissions are unknown, and the following commands are not,
-/// since they are known by then. The transaction must not run without its WATCH.
+/// [access-4] A WATCH is refused while permissions are unknown. If they become known before the
+/// next commands, the transaction must still not run without its WATCH.
 #[test]
 fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
     let mut guarded = Guarded::impatient();
@@ -456,7 +457,7 @@ fn a_transaction_is_never_executed_in_part_because_its_beginning_was_refused() {
     }
 }
 
-/// [access-2] A subscription needs a permanent permission: a client without it receives no more
+/// [access-2] A subscription needs a lasting permission: a client that loses it receives no more
 /// messages.
 #[test]
 fn a_subscription_ends_with_the_role() {
@@ -465,7 +466,7 @@ fn a_subscription_ends_with_the_role() {
     for client in [reader, other] {
         assert!(guarded.say(client, "SUBSCRIBE c").contains("subscribe"));
     }
-    // Another change of users ends no subscription.
+    // A change of other users ends no subscription.
     guarded.set("eve", Role::Reader, false);
     guarded.turn();
     let publisher = guarded.client("ann");
@@ -494,7 +495,7 @@ fn a_monitor_ends_with_the_role() {
     guarded.say(writer, "SET k v");
     assert!(guarded.node.take(ann).contains("\"SET\""));
     guarded.set("ann", Role::Operator, true);
-    // Not even commands before the front has noticed the change are shown.
+    // Commands are hidden from a former admin even before the front has noticed the change.
     guarded.node.say(writer, "SET k secret");
     let heard = guarded.node.take(ann);
     assert!(heard.starts_with("-NOPERM User ann ") && !heard.contains("secret"), "{heard}");

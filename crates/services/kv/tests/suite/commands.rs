@@ -344,8 +344,8 @@ fn server() {
     );
 }
 
-/// Every command has documentation: clients build their help from it, and redis-cli requests all of
-/// it at start.
+/// Every command has documentation. Clients build their help from it, and redis-cli requests all of
+/// it at its start.
 #[test]
 fn every_command_is_documented() {
     let mut node = Node::memory();
@@ -490,7 +490,7 @@ fn a_request_beyond_the_limit_is_refused_without_being_kept() {
         node.settle();
         let refused = "-TOOBIG not executed: a command may have 1000 bytes (--command-max)|";
         assert_eq!(node.take(client), format!("{refused}+OK|"));
-        // Values cannot grow beyond the limit either.
+        // Commands cannot make a value grow beyond the limit either.
         let many = "y".repeat(900);
         assert_eq!(node.ask(client, &["APPEND", "c", &many]), ":900|");
         assert!(node.ask(client, &["APPEND", "c", &many]).starts_with("-ERR string exceeds"));
@@ -535,7 +535,7 @@ fn scan_returns_every_key_that_stays_exactly_once() {
             let parts: Vec<&str> = reply.split('|').collect();
             cursor = parts[2].to_owned();
             seen.extend(parts[4..].iter().skip(1).step_by(2).map(|key| (*key).to_owned()));
-            // Keys are created and removed meanwhile, and another connection continues with the
+            // Keys are created and removed between pages, and another connection continues with the
             // cursor.
             node.say(client, &format!("SET other:{pages} x"));
             node.say(client, &format!("DEL other:{}", pages / 2));
@@ -552,7 +552,7 @@ fn scan_returns_every_key_that_stays_exactly_once() {
     });
 }
 
-/// CLIENT LIST has the fields that clients parse, with the values of each connection.
+/// CLIENT LIST has the fields that clients parse, with separate values for each connection.
 #[test]
 fn clients_are_told_apart() {
     let mut node = Node::memory();
@@ -604,7 +604,7 @@ fn clients_are_told_apart() {
         for (name, value) in names.into_iter().zip(expected) {
             assert_eq!(fields[name], value, "{name} in {line}");
         }
-        // Fields that redis-py parses as numbers.
+        // redis-py parses these fields as numbers.
         for name in [
             "id",
             "age",
@@ -635,8 +635,7 @@ fn clients_are_told_apart() {
     assert_eq!(node.say(one, "CLIENT GETNAME"), "$-1|");
 }
 
-/// Commands that Redis refuses before queueing them are refused here too, and abort the
-/// transaction.
+/// Commands that Redis refuses before queueing are refused here too, and abort the transaction.
 #[test]
 fn transactions_do_not_survive_what_is_no_command() {
     check(
@@ -659,7 +658,7 @@ fn transactions_do_not_survive_what_is_no_command() {
         EXEC => *1|:1|
         ",
     );
-    // The WATCH has ended too.
+    // The WATCH has ended as well.
     let mut node = Node::memory();
     let client = node.connect();
     for line in ["WATCH a", "MULTI", "EXEC a", "SET a 1", "MULTI", "SET a 2"] {

@@ -1,4 +1,4 @@
-//! A simulated replica, which executes a front's requests at once or in any order.
+//! A simulated replica that executes the requests of a front at once or in any order.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -33,7 +33,7 @@ use quorate_replica::{
     status::{Addresses, DiskUse, Peer, Status},
 };
 
-/// A random number generator with a fixed seed.
+/// Random number generator with a fixed seed.
 pub(crate) struct Random(Dice);
 
 impl Random {
@@ -54,18 +54,18 @@ impl Random {
     }
 }
 
-/// A request of the front without an answer.
+/// A request of the front that has not been answered yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Write(Tag, Option<Sequenced>, Vec<u8>),
     Register(Tag),
     Read(Tag),
-    /// A read with its staleness bound.
+    /// A read, with its staleness bound in milliseconds.
     ReadWithin(Tag, u64),
     ReadInOrder(Tag),
 }
 
-/// A completion to be passed to the front.
+/// A completion that has not been passed to the front yet.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Written(Tag, Vec<u8>),
@@ -84,24 +84,24 @@ pub(crate) struct World {
     pub(crate) asked: VecDeque<Asked>,
     pub(crate) told: Vec<Told>,
     pub(crate) forgotten: Vec<Tag>,
-    /// Commands whose replies wait until they are on disk.
+    /// Commands whose replies wait until the commands are on disk.
     pub(crate) lasting: Vec<Vec<u8>>,
-    /// The group is volatile.
+    /// The durability class of the group is volatile.
     pub(crate) volatile: bool,
-    /// Applied commands, for a replay.
+    /// Applied commands, to be replayed.
     pub(crate) log: Vec<(CommandId, Vec<u8>)>,
     /// Replies stored by sessions.
     pub(crate) sessions: BTreeMap<SessionId, BTreeMap<u64, Vec<u8>>>,
-    /// Refuse all requests with this failure.
+    /// Failure with which to refuse all requests, if any.
     pub(crate) refuse: Option<Failure>,
-    /// After this many answers the permission of the next run of reads expires, once.
+    /// Number of answers after which the confirmation of the next run of reads expires, once.
     pub(crate) overtaken: Option<usize>,
-    /// The user table, if it is known.
+    /// The user table, or `None` while this node does not know it.
     pub(crate) users: Option<Users>,
     pub(crate) users_version: u64,
-    /// Number of this node.
+    /// Id of this node.
     pub(crate) node: u32,
-    /// Feature level that the group uses.
+    /// Feature level of the group.
     pub(crate) level: Level,
 }
 
@@ -134,13 +134,13 @@ impl World {
         Self::new(Box::new(MemoryStore::new()))
     }
 
-    /// Applies one command in a slot of its own and commits.
+    /// Applies a command in a slot by itself and commits.
     pub(crate) fn apply(&mut self, command: &[u8]) -> Vec<u8> {
         let id = CommandId { slot: Slot(self.slot), index: 0 };
         self.log.push((id, command.to_vec()));
         let mut reply = Vec::new();
         self.service.prefetch(&mut std::iter::once(command));
-        // [visit-1] The bound of the visits is known in advance.
+        // [visit-1] The bound on the visits is known in advance.
         let bound = self.service.visits(command) + 16_384 + 16 * command.len() as u64;
         self.service.store().meter().allow(Some(bound));
         self.service.apply(id, command, &mut reply);
@@ -151,7 +151,7 @@ impl World {
         reply
     }
 
-    /// Executes one request, other than a read in order.
+    /// Executes a request other than an in-order read.
     fn execute(&mut self, index: usize) {
         let Some(asked) = self.asked.remove(index) else {
             return;
@@ -205,7 +205,7 @@ impl World {
     }
 }
 
-/// The current data.
+/// Access to the current data.
 struct Present<'a>(&'a World);
 
 impl State for Present<'_> {
@@ -346,7 +346,7 @@ impl Requests for World {
     }
 }
 
-/// A front with its replica, and input that is not consumed yet.
+/// A front with its replica, and the input that the front has not consumed yet.
 pub(crate) struct Node {
     pub(crate) front: RespFront,
     pub(crate) world: World,
@@ -360,7 +360,7 @@ impl Node {
         Self::with(world, Settings::default().client_bytes_max)
     }
 
-    /// Creates a node whose connections may use this much memory in total.
+    /// Creates a node whose connections may use `bytes` bytes of memory in total.
     pub(crate) fn with_client_bytes(bytes: usize) -> Self {
         Self::with(World::memory(), bytes)
     }
@@ -389,7 +389,7 @@ impl Node {
         self.connect_as(Who::Anonymous)
     }
 
-    /// Connects a client with a certificate.
+    /// Connects a client that has a certificate.
     pub(crate) fn connect_as(&mut self, who: Who) -> ConnectionId {
         self.last += 1;
         let id = ConnectionId(self.last);
@@ -405,13 +405,13 @@ impl Node {
         id
     }
 
-    /// Passes bytes from a client to the front, which consumes what it accepts.
+    /// Passes bytes from a client to the front, which consumes as many as it accepts.
     pub(crate) fn feed(&mut self, id: ConnectionId, bytes: &[u8]) {
         self.input.get_mut(&id).unwrap().extend_from_slice(bytes);
         self.pump();
     }
 
-    /// Acts as the reactor: sends output, offers leftover input again.
+    /// Acts as the reactor: sends output and offers leftover input again.
     pub(crate) fn pump(&mut self) {
         loop {
             let mut moved = false;
@@ -433,7 +433,7 @@ impl Node {
         }
     }
 
-    /// Executes one request. Writes and reads in order must be executed in sequence, other reads at
+    /// Executes one request. Writes and in-order reads must be executed in sequence, other reads at
     /// any time.
     pub(crate) fn execute(&mut self, index: usize) {
         if let Some(Asked::ReadInOrder(tag)) = self.world.asked.get(index) {
@@ -468,7 +468,7 @@ impl Node {
         self.front.completed(completion, &mut self.world);
     }
 
-    /// Executes everything in order, until there is nothing left to do.
+    /// Executes all requests in order until there is nothing left to do.
     pub(crate) fn settle(&mut self) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -479,8 +479,8 @@ impl Node {
         }
     }
 
-    /// Executes everything, with answers in any order. Writes, and reads in order, are executed in
-    /// the order of the requests.
+    /// Executes all requests, with completions in any order. Writes and in-order reads are executed
+    /// in the order of requests.
     pub(crate) fn settle_randomly(&mut self, random: &mut Random) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -510,14 +510,14 @@ impl Node {
         }
     }
 
-    /// Sends a request and waits for everything; returns the reply, with `|` for each line end.
+    /// Sends a request and executes everything. Returns the reply, with `|` in place of line ends.
     pub(crate) fn ask(&mut self, id: ConnectionId, words: &[&str]) -> String {
         self.feed(id, &request(words));
         self.settle();
         self.take(id)
     }
 
-    /// Sends a request and waits for everything, without sending output.
+    /// Sends a request and executes everything, without sending output.
     pub(crate) fn feed_only(&mut self, id: ConnectionId, words: &[&str]) {
         self.front.received(id, &request(words), &mut self.world);
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -528,7 +528,7 @@ impl Node {
         }
     }
 
-    /// Like `ask`, with the words in one text.
+    /// Sends a request, given as one text, and returns the reply as `ask` does.
     pub(crate) fn say(&mut self, id: ConnectionId, text: &str) -> String {
         self.ask(id, &text.split_whitespace().collect::<Vec<_>>())
     }
@@ -538,7 +538,7 @@ impl Node {
         String::from_utf8_lossy(&bytes).replace("\r\n", "|")
     }
 
-    /// [time-1] Advances the group's time to the clock, if a deadline is due; returns whether it
+    /// [time-1] Advances the group's time to the clock if a deadline is due. Returns whether it
     /// did.
     pub(crate) fn pass(&mut self) -> bool {
         let World { service, wall_ms, .. } = &mut self.world;
@@ -549,7 +549,7 @@ impl Node {
         due
     }
 
-    /// Proposes the housekeeping that is due, as a leader does; returns the number of keys removed.
+    /// Proposes the housekeeping that is due, as a leader does. Returns the number of keys removed.
     pub(crate) fn sweep(&mut self) -> usize {
         let mut commands = Vec::new();
         self.world.service.due(&mut |command| commands.push(command.to_vec()));
@@ -574,7 +574,7 @@ pub(crate) fn request<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
     bytes
 }
 
-/// Runs the same test on both stores.
+/// Runs a test on both stores.
 pub(crate) fn on_both_stores(test: impl Fn(&mut Node)) {
     test(&mut Node::memory());
     let folder = tempfile::tempdir().unwrap();
@@ -584,7 +584,7 @@ pub(crate) fn on_both_stores(test: impl Fn(&mut Node)) {
     test(&mut Node::new(World::new(Box::new(store))));
 }
 
-/// Runs a script of lines `command => reply` on one connection; `#` starts a comment.
+/// Runs a script with lines of the form `command => reply` on one connection. `#` starts a comment.
 pub(crate) fn check(script: &str) {
     on_both_stores(|node| {
         let client = node.connect();
@@ -602,7 +602,7 @@ pub(crate) fn check(script: &str) {
     });
 }
 
-/// Copies a folder, as a killed process leaves it. The zeros at the end of preallocated journals
+/// Copies a folder as a killed process leaves it. The zeros at the end of preallocated journals
 /// become a hole, which is faster.
 pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();

@@ -1,4 +1,4 @@
-//! Keyspace events: the events of each command, their receivers, and commands without events.
+//! Keyspace events: which events each command generates, and which clients receive them.
 
 use quorate_core::slot::Slot;
 use quorate_kv::{service::Service, store::memory::MemoryStore};
@@ -12,10 +12,11 @@ use crate::{
     waiting::group::Group,
 };
 
-/// Returns the events in a subscriber's output, with their keys.
+/// Returns the events that a subscriber received, with their keys.
 fn events(sent: &str) -> String {
     let lines: Vec<&str> = sent.split('|').collect();
-    // A message has nine lines: the last four are channel and text with their lengths.
+    // A message has nine lines. The last four contain the channel and the text, each with its
+    // length.
     let messages = lines.chunks_exact(9).map(|message| {
         let event = message[6].strip_prefix("__keyevent@0__:").unwrap();
         format!("{event} {}", message[8])
@@ -32,7 +33,7 @@ fn listener(node: &mut Node, setting: &str) -> ConnectionId {
     client
 }
 
-/// Commands and their events, as sent by Redis 7.0.
+/// Commands and the events that Redis 7.0 generates for them.
 const OF_COMMANDS: &str = "
     SET s 1 => new s, set s
     SET s 1 EX 100 => set s, expire s
@@ -169,7 +170,7 @@ fn commands_make_the_events_that_redis_makes() {
     });
 }
 
-/// Events that Redis 7.0 does not have, or that differ.
+/// Events that Redis 7.0 does not have or that differ from it.
 #[test]
 fn deadlines_make_events() {
     on_both_stores(|node| {
@@ -206,7 +207,7 @@ fn deadlines_make_events() {
         node.take(hears);
         node.world.wall_ms += 10;
         assert!(node.pass());
-        // The first command on the key reports its expiry.
+        // The first command on an expired key generates the expiry event.
         node.say(one, "SET a 2");
         assert_eq!(events(&node.take(hears)), "expired a, set a");
         node.say(one, "DEL b");
@@ -284,7 +285,7 @@ fn a_transaction_tells_what_it_did_and_nothing_if_it_was_not_executed() {
     assert_eq!(node.take(hears), "");
 }
 
-/// Every node has its own setting, and nodes with the same setting send the same events.
+/// Every node has its own setting, and nodes with the same setting generate the same events.
 #[test]
 fn each_node_tells_its_own_listeners() {
     let mut group = Group::memory(3);
@@ -308,7 +309,7 @@ fn each_node_tells_its_own_listeners() {
     assert_eq!(group.take(deaf), "");
 }
 
-/// Loading a snapshot generates no events, although it includes the effects of commands.
+/// Loading a snapshot generates no events, although the snapshot includes the effects of commands.
 #[test]
 fn what_an_image_brings_makes_no_events() {
     let mut node = Node::memory();

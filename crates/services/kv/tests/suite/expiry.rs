@@ -1,5 +1,5 @@
-//! Deadlines: the group's time decides, and the removal of expired keys changes no reply
-//! ([time-2]).
+//! Deadlines: the group's time decides what has expired, and the removal of expired keys changes no
+//! reply ([time-2]).
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
@@ -21,7 +21,7 @@ fn a_key_exists_until_the_groups_time_reaches_its_deadline() {
         node.world.wall_ms += 9_999;
         assert!(!node.pass());
         node.world.wall_ms += 1;
-        // The clock of this node alone has no effect.
+        // The clock of a single node has no effect.
         assert_eq!(node.say(one, "PTTL a"), ":0|");
         assert_eq!(node.say(one, "GET a"), "$1|1|");
         assert!(node.pass());
@@ -59,7 +59,7 @@ fn a_key_exists_until_the_groups_time_reaches_its_deadline() {
     });
 }
 
-/// A value written over an expired key is a new key.
+/// A value written over an expired key creates a new key.
 #[test]
 fn a_new_value_of_a_key_that_ended_is_a_new_key() {
     on_both_stores(|node| {
@@ -117,8 +117,8 @@ fn a_watched_key_that_ends_has_changed_and_its_removal_changes_nothing() {
     });
 }
 
-/// A key expires at once if its deadline has passed by the group's time, which is ahead of the
-/// clock of the front.
+/// A key expires at once if the group's time, which is ahead of the front's clock, has passed its
+/// deadline.
 #[test]
 fn a_deadline_that_has_passed_already_ends_the_key_at_once() {
     on_both_stores(|node| {
@@ -157,7 +157,7 @@ fn removal_goes_in_bounded_bites_and_nobody_sees_it() {
             }
         }
         assert_eq!(bites, [256, 256, 256, 256, 256, 256, 256, 208]);
-        // With a longer backlog more keys are removed at a time.
+        // With a longer backlog, each command removes more keys.
         for key in 0..5000 {
             node.say(one, &format!("SET k{key} 1 PX 1"));
         }
@@ -167,7 +167,7 @@ fn removal_goes_in_bounded_bites_and_nobody_sees_it() {
     });
 }
 
-/// A page of a scan takes bounded time among expired keys.
+/// A page of a scan over many expired keys takes bounded time.
 #[test]
 fn a_scan_among_keys_that_ended_gives_small_pages_and_goes_on() {
     on_both_stores(|node| {
@@ -193,8 +193,8 @@ fn a_scan_among_keys_that_ended_gives_small_pages_and_goes_on() {
     });
 }
 
-/// A snapshot contains all stored keys, expired ones included; the time is part of the replica's
-/// metadata. Both stores continue alike after it.
+/// A snapshot contains all stored keys, including expired ones, and the time is in the replica's
+/// metadata. Both stores continue in the same way after loading it.
 #[test]
 fn an_image_has_what_ended_too_and_both_stores_go_on_alike_behind_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -30,7 +30,7 @@ use quorate_replica::{
 
 use crate::common::{Node, Random, on_both_stores, request};
 
-/// Extreme Unix times and other 64-bit numbers.
+/// Extreme Unix times and other extreme 64-bit numbers.
 const WORDS: [u64; 12] = [
     0,
     1,
@@ -48,7 +48,7 @@ const WORDS: [u64; 12] = [
 
 const SIGNED: [i64; 9] = [0, 1, -1, 5, -7, 1 << 40, i64::MAX, i64::MIN, i64::MIN + 1];
 
-/// Lengths of keys around every limit.
+/// Lengths of keys just below, at and above every limit.
 const KEY_BYTES: [usize; 10] = [
     0,
     1,
@@ -89,7 +89,7 @@ const VALUES: [&str; 22] = [
 
 fn key(random: &mut Random) -> Vec<u8> {
     match random.below(12) {
-        // Few keys, so that commands collide.
+        // The keys are few, so that commands collide.
         0..9 => vec![b"abcd"[random.below(4)]],
         9 => vec![0xff; 3],
         _ => {
@@ -135,7 +135,7 @@ fn list(random: &mut Random, out: &mut Encoder<'_>, mut item: impl FnMut(&mut Ra
     }
 }
 
-/// Returns an operation with fields of the right types and random contents.
+/// Returns an operation whose fields have the right types but random contents.
 fn command(random: &mut Random, depth: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let out = &mut Encoder(&mut bytes);
@@ -189,7 +189,7 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
         }
         Op::SetRange => {
             let offset = match random.below(40) {
-                // Sometimes memory that is really allocated.
+                // Sometimes the memory is really allocated.
                 0 => 3_000_000,
                 1..20 => random.below(50) as u64,
                 _ => number(random).max(1 << 30),
@@ -236,7 +236,7 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
                 _ => {}
             }
         }
-        // Rarely, so that the store is not always empty.
+        // A flush is rare, so that the store is not always empty.
         Op::Flush if random.below(4) > 0 => {
             out.byte(0);
         }
@@ -256,7 +256,7 @@ fn condition(random: &mut Random, out: &mut Encoder<'_>) {
     }
 }
 
-/// Writes the fields of an operation on collections; returns `false` for any other operation.
+/// Writes the fields of an operation on collections. Returns `false` for any other operation.
 fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> bool {
     let byte = |random: &mut Random, most: usize| random.below(most).to_le_bytes()[0];
     let signed = |random: &mut Random| match random.below(4) {
@@ -523,12 +523,12 @@ fn lock_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) {
         Op::Sweep => {
             out.count(number(random));
         }
-        // Such an operation has no fields.
+        // All other operations have no fields.
         _ => {}
     }
 }
 
-/// Corrupts the bytes now and then.
+/// Corrupts the bytes of some commands.
 fn spoil(random: &mut Random, bytes: &mut Vec<u8>) {
     let length = bytes.len();
     match random.below(24) {
@@ -547,7 +547,7 @@ fn lsm(path: &Path, held_bytes: usize) -> Service {
     Service::new(Box::new(store))
 }
 
-/// Service of a node, with its last reply.
+/// The service of a node, with the last reply.
 struct Side {
     service: Service,
     reply: Vec<u8>,
@@ -566,7 +566,7 @@ impl Side {
         self.service.apply(id, command, &mut self.reply);
     }
 
-    /// Returns the proposed commands, the next deadline, and the deadlines up to it.
+    /// Returns the commands to propose, the next deadline, and the deadlines up to it.
     fn overdue(&mut self, wall_ms: u64) -> (Vec<Vec<u8>>, Option<u64>, Vec<Overdue>) {
         let (mut due, mut found) = (Vec::new(), Vec::new());
         self.service.due(&mut |command| due.push(command.to_vec()));
@@ -637,7 +637,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
                 let text = Fault::KeyTooLong.text();
                 refused += usize::from(first.reply == format!("-{text}\r\n").into_bytes());
                 most = most.max(first.service.store().len());
-                // The renderer copes with every reply.
+                // The renderer handles every reply.
                 for version in [Version::Resp2, Version::Resp3] {
                     render(&first.reply, version, &mut Vec::new());
                 }
@@ -646,7 +646,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
             for side in &mut sides {
                 side.service.commit(Slot(slot + 1), std::slice::from_ref(&meta));
             }
-            // The same bytes as a query.
+            // The same bytes are also executed as a query.
             let query = command(&mut random, 0);
             let wall_ms = *random.pick(&WORDS);
             let answers: Vec<_> = sides
@@ -668,7 +668,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
             );
             if random.below(30) == 0 {
                 for ((number, held_bytes), side) in paths.into_iter().zip(&mut sides[1..]) {
-                    // The old store is dropped first: a folder has one owner.
+                    // The old store is dropped first, because a folder can be open only once.
                     *side = Side::new(Service::new(Box::new(MemoryStore::new())));
                     *side = Side::new(lsm(&path(number), held_bytes));
                     let (applied_to, kept) = side.service.recovered();
@@ -682,7 +682,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
     }
 }
 
-/// Small commands can request large copies: the bytes copied by a batch are limited, equally on
+/// Small commands can request large copies, so the bytes that a batch copies are limited equally on
 /// every node.
 #[test]
 fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
@@ -744,9 +744,9 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     Encoder(&mut exec).length(room + 8);
     exec.extend(inner);
     assert_eq!(run(3, vec![exec]), 1);
-    // A value that grows in place needs no further budget.
+    // A value that grows in place costs nothing more.
     assert_eq!(run(4, vec![append(); 3 * room]), 3 * room);
-    // One value for many keys.
+    // Sets one value for many keys.
     let set_all = |keys: usize| {
         let mut bytes = Vec::new();
         let out = &mut Encoder(&mut bytes);
@@ -771,7 +771,7 @@ fn a_log_full_of_poison_ends_no_node() {
         let mut random = Random::new(5000 + seed);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_owned();
-        // Two types of store in one cluster, unlike in practice, so that they are compared too.
+        // The cluster has two types of store, unlike in practice, so that they are compared too.
         let make = move |node: NodeId| match node {
             NodeId(1) => Service::new(Box::new(MemoryStore::new())),
             node => lsm(&path.join(format!("kv-{node}")), 5_000),
@@ -810,8 +810,8 @@ fn a_log_full_of_poison_ends_no_node() {
     }
 }
 
-/// Every command is refused by the front if one of its keys is too long, reads included, with the
-/// same error.
+/// The front refuses every command, including reads, if one of its keys is too long. The error is
+/// always the same.
 #[test]
 fn a_key_that_is_too_long_is_refused_by_the_front() {
     let long = vec![b'k'; KEY_BYTES_MAX + 1];
@@ -863,7 +863,7 @@ fn a_key_that_is_too_long_is_refused_by_the_front() {
     }
 }
 
-/// All commands work on a key of the maximum length.
+/// All commands accept a key of the maximum length.
 #[test]
 fn the_longest_key_is_a_key_like_others() {
     on_both_stores(|node| {

@@ -30,18 +30,18 @@ use quorate_replica::{
 
 use crate::common::Random;
 
-/// Interval and maximum number of checks of a condition.
+/// Interval between checks of a condition, and maximum number of checks.
 const LOOK: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 60_000;
 const TOTAL: u64 = 1 << 40;
 
-/// A disk controlled by the test.
+/// Disk whose failures the test controls.
 #[derive(Default)]
 struct Moody {
     full: AtomicBool,
-    /// Accesses that fail, and the errors.
+    /// Kinds of accesses that fail, with their errors.
     fails: Mutex<Vec<(Access, io::ErrorKind)>>,
-    /// All writes fail with this error.
+    /// Error with which all writes fail, if any.
     sealed: Mutex<Option<io::ErrorKind>>,
     panics: AtomicBool,
     /// Number of failed accesses.
@@ -118,7 +118,7 @@ impl Disk for Moody {
     }
 }
 
-/// Returns options with minimal delays, and with this limit of buffered changes.
+/// Returns options with minimal delays and the given limit on buffered changes.
 fn options(disk: &Arc<Moody>, held_bytes: usize) -> Options {
     let soon = Duration::from_millis(1);
     Options {
@@ -134,7 +134,7 @@ fn open(path: &Path, disk: &Arc<Moody>) -> LsmStore {
     store
 }
 
-/// Waits for a condition that threads of stores bring about.
+/// Waits for a condition that the threads of stores bring about.
 pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let (_alive, never) = channel::<()>();
     for _ in 0..LOOKS {
@@ -146,12 +146,12 @@ pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> 
     panic!("waited for {what}");
 }
 
-/// Waits for a state of health.
+/// Waits until the health of a store satisfies a condition.
 fn until_health(store: &mut LsmStore, wanted: fn(&Health) -> bool) -> Health {
     until("a state of health", || Some(store.health()).filter(wanted))
 }
 
-/// Writes one more key, in a new slot, to both stores.
+/// Writes one more key to both stores, in a new slot.
 fn step(store: &mut LsmStore, model: &mut MemoryStore, slot: u64) {
     let name = slot.to_string();
     let key = Key::new(name.as_bytes()).unwrap();
@@ -163,7 +163,7 @@ fn step(store: &mut LsmStore, model: &mut MemoryStore, slot: u64) {
     }
 }
 
-/// Replays from the position of a store that has come back, as the log does.
+/// Replays slots from the position of a store that has reopened its tree, as the log does.
 fn replay(store: &mut LsmStore, to: u64) {
     let (from, _) = store.recovered();
     let mut unused = MemoryStore::new();
@@ -184,7 +184,8 @@ fn a_full_disk_stops_commits_and_not_reads_and_it_goes_on_with_room() {
         slot += 1;
     }
     disk.fill(true);
-    // Memory accepts further commits, and the reported health names the reason that will stop them.
+    // The store accepts further commits in memory, and the reported health names the reason that
+    // will stop them.
     let (mut strained, mut stuck) = (0, String::new());
     while stuck.is_empty() {
         match store.health() {
@@ -216,8 +217,8 @@ fn a_full_disk_stops_commits_and_not_reads_and_it_goes_on_with_room() {
     assert_eq!(digest(&store), digest(&model));
 }
 
-/// The disk fills up unnoticed, becomes read-only, or fails: the tree must be reopened, and the log
-/// replays what it lacks.
+/// The disk fills up unnoticed, becomes read-only, or fails. The tree must be reopened, and the log
+/// replays what is missing.
 #[test]
 fn a_failed_write_is_survived_by_opening_the_tree_again() {
     use io::ErrorKind::{Other, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
@@ -241,7 +242,7 @@ fn a_failed_write_is_survived_by_opening_the_tree_again() {
             slot += 1;
         };
         assert!(why.contains("cannot write"), "{why}");
-        // Until the disk accepts writes again, the data is read as before.
+        // Until the disk accepts writes again, the data can be read as before.
         until("attempts", || {
             assert!(matches!(store.health(), Health::Stuck(_)));
             (disk.tried.load(Ordering::SeqCst) > 5).then_some(())
@@ -262,8 +263,8 @@ fn a_failed_write_is_survived_by_opening_the_tree_again() {
     }
 }
 
-/// After a failed read all results are void. The tree is reopened, and after a second failure begun
-/// anew.
+/// After a failed read all results are void. The tree is reopened, and after a second failure
+/// replaced by an empty one.
 #[test]
 fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -277,7 +278,7 @@ fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
         let kind = if attempt < 3 { io::ErrorKind::Other } else { io::ErrorKind::InvalidInput };
         disk.fail(Access::Read, kind);
         assert!(store.get(b"1".into()).is_none() && store.has_failed());
-        // Changes from now on are not kept.
+        // Changes made from here on are lost.
         store.put(b"1".into(), b"wrong", Version { slot: 99, index: 0 }, None);
         store.commit(Slot(100), &[]);
         let down = store.health();
@@ -300,8 +301,8 @@ fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
     }
 }
 
-/// [store-1] After a failure, a sync of the same file may report success for lost data: later syncs
-/// use new files.
+/// [store-1] After a failure, a sync of the same file may report success although data was lost, so
+/// later syncs use new files.
 #[test]
 fn what_was_synced_stays_so_and_more_is_synced_after_a_failure() {
     let folder = tempfile::tempdir().unwrap();
@@ -402,12 +403,12 @@ fn an_image_fails_with_the_tree_and_another_one_is_begun() {
     assert_eq!(next(&mut store), Imaged::More);
     disk.fail(Access::Read, io::ErrorKind::Other);
     assert_eq!(next(&mut store), Imaged::Failed);
-    // [scrub-2] The store gives nothing up because of it.
+    // [scrub-2] The store discards nothing because of the failure.
     assert!(!store.has_failed());
     assert_eq!(next(&mut store), Imaged::Failed);
     disk.heal();
     assert_eq!(store.health(), Health::Well);
-    // The snapshot keeps the tree open, which must be reopened.
+    // The snapshot keeps the tree open, but the tree must be reopened.
     assert_eq!(store.begin_image(), Some(199));
     disk.seal(Some(io::ErrorKind::Other));
     let mut slot = 200;
@@ -466,7 +467,7 @@ fn a_panic_of_the_library_while_it_writes_is_a_failed_write() {
     assert_eq!(digest(&store), digest(&model));
 }
 
-/// Dropping a store does not wait for its disk.
+/// Dropping a store does not wait for a failing disk.
 #[test]
 fn a_store_in_trouble_can_be_dropped() {
     for trouble in 0..4 {
@@ -522,7 +523,7 @@ fn a_store_begun_anew_removes_what_was_flushed_again() {
     }
 }
 
-/// Flushed generations are removed although the store fails now and then.
+/// Flushed generations are removed even though the store sometimes fails.
 #[test]
 fn what_a_flush_leaves_is_removed_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -558,7 +559,7 @@ fn what_a_flush_leaves_is_removed_all_the_same() {
     assert_eq!(store.len(), 0);
 }
 
-/// [scrub-2] Flushed data is obsolete: a failure to read it ends its removal, and sound data
+/// [scrub-2] Flushed data is obsolete. If it cannot be read, its removal stops, and sound data
 /// remains.
 #[test]
 fn what_is_to_be_removed_and_cannot_be_read_takes_nothing_away() {
@@ -594,8 +595,8 @@ fn what_is_to_be_removed_and_cannot_be_read_takes_nothing_away() {
     assert!(!path.with_extension("damaged-1").exists());
 }
 
-/// [scrub-8] Without space for a second store the old one continues: a new store stuck half-way
-/// would serve nothing.
+/// [scrub-8] Without space for a second store, the old one continues. A new store that ran out of
+/// space half-way would serve nothing.
 #[test]
 fn a_store_is_not_built_anew_without_room_for_another() {
     let folder = tempfile::tempdir().unwrap();
@@ -657,7 +658,7 @@ impl Group {
         &self.disks[node.0 as usize - 1]
     }
 
-    /// Runs the cluster until a condition holds. Stores have threads of their own, which simulated
+    /// Runs the cluster until a condition holds. Stores have their own threads, which simulated
     /// time alone does not advance.
     fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         until(what, || {
@@ -666,7 +667,7 @@ impl Group {
         });
     }
 
-    /// Writes a key by SET, encoded as in the log.
+    /// Writes a key with SET, encoded as in the log.
     fn set(&mut self, node: NodeId, key: &str, value: usize) -> Outcome {
         let mut command = vec![64, 0, 0];
         for field in [key.as_bytes(), &vec![b'v'; value]] {
@@ -706,7 +707,7 @@ impl Group {
     }
 }
 
-/// A node whose store accepts no writes continues to vote: the group needs its votes.
+/// A node whose store accepts no writes continues to vote, because the group needs its votes.
 #[test]
 fn a_node_whose_store_is_full_goes_on_voting() {
     let mut group = Group::new(1);
@@ -725,7 +726,7 @@ fn a_node_whose_store_is_full_goes_on_voting() {
     assert_eq!(group.set(three, "b", 1), Outcome::Failed(Failure::Unavailable));
     let error = group.cluster.replica(three).error();
     assert!(error.is_some_and(|why| why.contains("no room on the disk")));
-    // Without its vote there is no quorum of four.
+    // Without the vote of that node, four nodes have no quorum.
     group.cluster.crash(one);
     group.until("a leader", |group| group.cluster.leader().is_some_and(|leader| leader != one));
     for more in 0..40 {
@@ -739,7 +740,7 @@ fn a_node_whose_store_is_full_goes_on_voting() {
     assert_eq!(group.get(three, "b"), Outcome::Read(b"$1\r\nv\r\n".to_vec()));
 }
 
-/// A leader that cannot read its store hands over, and its clients are sent to other nodes.
+/// A leader that cannot read its store hands over, and its clients are redirected to other nodes.
 #[test]
 fn a_leader_whose_store_is_down_hands_over() {
     let mut group = Group::new(2);
@@ -757,7 +758,7 @@ fn a_leader_whose_store_is_down_hands_over() {
     });
     let leader = group.cluster.leader().unwrap();
     let other = NodeId(1 + leader.0 % 3);
-    // Everything is in the tree, so a query must read it.
+    // All data is in the tree, so a query must read it.
     for number in 0..60 {
         assert!(matches!(group.set(other, &number.to_string(), 300), Outcome::Written(_)));
     }
@@ -774,7 +775,8 @@ fn a_leader_whose_store_is_down_hands_over() {
     assert!(matches!(group.get(leader, "b"), Outcome::Read(_)));
 }
 
-/// After random failures at any time on any node, all nodes agree and nothing acknowledged is lost.
+/// After random failures at any time on any node, all nodes agree and no acknowledged write is
+/// lost.
 #[test]
 fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
     use io::ErrorKind::{InvalidData, Other, ReadOnlyFilesystem, StorageFull};
@@ -808,7 +810,8 @@ fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
                     acknowledged.push((key, number));
                 }
                 Outcome::Failed(Failure::Unknown) => {
-                    // The write may still succeed: the value of this key is unknown from now on.
+                    // The write may still succeed, so the value of this key is unknown from here
+                    // on.
                     acknowledged.retain(|(known, _)| *known != key);
                 }
                 Outcome::Failed(_) => refused += 1,

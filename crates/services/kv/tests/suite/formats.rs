@@ -1,4 +1,5 @@
-//! Bytes that outlive the process: replicated commands, entries of the store on disk, positions.
+//! Bytes that outlive the process: replicated commands, entries of the store on disk, and
+//! positions.
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
@@ -13,8 +14,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The encoding of logged commands never changes. Lines may be added to this table, but not
-/// changed.
+/// The encoding of logged commands never changes. Lines may be added to this table but not changed.
 #[test]
 fn encoded_commands_stay_as_they_are() {
     let cases = [
@@ -97,7 +97,7 @@ fn encoded_commands_stay_as_they_are() {
         let is_common = common.contains(&request.split(' ').next().unwrap());
         assert_eq!(key, is_common.then_some(&b"k"[..]), "{request}");
     }
-    // A transaction: one watched key, a write, a read, a literal.
+    // A transaction with one watched key, a write, a read and a literal.
     let mut node = Node::memory();
     let client = node.connect();
     for line in ["SET k v", "WATCH k", "MULTI", "SET k w", "GET k", "PING"] {
@@ -110,7 +110,7 @@ fn encoded_commands_stay_as_they_are() {
     let watched = "01016b010000000000000000";
     let commands = "0307400000016b017703".to_owned() + "02016b09" + "01072b504f4e470d0a";
     assert_eq!(hex(&command), format!("4e{watched}{commands}"));
-    // The leader's housekeeping, and its form in earlier versions.
+    // The leader's housekeeping, and the form it had in earlier versions.
     let mut node = Node::memory();
     let client = node.connect();
     node.say(client, "SET k v PX 24");
@@ -305,14 +305,14 @@ fn stored_entries_stay_as_they_are() {
     );
 }
 
-/// Cursors mean the same on every node and in every version.
+/// A cursor means the same on every node and in every version.
 #[test]
 fn positions_stay_as_they_are() {
     assert_eq!(Position::of(b"").to_bytes(), [0x2d, 0x06, 0x80, 0x05, 0x38, 0xd3]);
     assert_eq!(Position::of(b"key:17547489").cursor(), 115_005_966_857_442);
 }
 
-/// Two keys with the same position, found by a long search.
+/// Keys that have the same position are distinct. These two were found by a long search.
 #[test]
 fn keys_at_one_position_are_told_apart() {
     let (one, two) = ("key:17547489", "key:19834244");
@@ -326,7 +326,7 @@ fn keys_at_one_position_are_told_apart() {
         node.say(client, &format!("SET {one} 3 EX 10"));
         assert_eq!(node.say(client, &format!("MGET {one} {two}")), "*2|$1|3|$1|2|");
         assert_eq!(node.say(client, "DBSIZE"), ":2|");
-        // Both keys are in one page, although it is full after the first.
+        // Both keys are on one page, although it is full after the first.
         let page = node.say(client, "SCAN 0 COUNT 1");
         assert!(page.starts_with("*2|$1|0|*2|") && page.contains(one) && page.contains(two));
         node.world.wall_ms += 10_000;

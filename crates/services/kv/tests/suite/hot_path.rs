@@ -1,4 +1,4 @@
-//! The path of a SET or GET through the front allocates nothing after a warm-up.
+//! After a warm-up, a SET or GET through the front allocates nothing.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -23,7 +23,7 @@ use quorate_replica::{
     status::{DiskUse, Status},
 };
 
-/// Allocator that counts the allocations of this thread.
+/// Allocator that counts the allocations of the calling thread.
 struct Counting;
 
 thread_local! {
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// A replica that stores one request in a reused buffer.
+/// Replica that stores a single request in a reused buffer.
 struct Instant {
     service: Service,
     slot: u64,

@@ -1,5 +1,5 @@
-//! Snapshots of both stores, and loads into both: equal items and equal states, whatever happens
-//! meanwhile.
+//! Snapshots of both stores and loads into both: items and states are equal, whatever else happens
+//! at the same time.
 
 use std::{collections::BTreeMap, io, ops::ControlFlow, path::Path, sync::Arc};
 
@@ -48,7 +48,7 @@ fn changes(of: &[(&str, &str)]) -> Vec<MetaChange> {
     of.iter().map(change).collect()
 }
 
-/// Executes slots, committing after each; returns the replies.
+/// Executes slots with a commit after each, and returns the replies.
 fn run(service: &mut Service, slots: &[Vec<Vec<u8>>], from: usize, to: usize) -> Vec<Vec<u8>> {
     let mut replies = Vec::new();
     for (at, batch) in slots.iter().enumerate().take(to).skip(from) {
@@ -69,7 +69,7 @@ fn take_items(service: &mut Service, bytes: usize, items: &mut Vec<Vec<u8>>) -> 
     service.next_image(bytes, &mut |item| items.push(item.to_vec()))
 }
 
-/// Loads the items as a replica does: only while the service is healthy.
+/// Loads the items as a replica does, which is only while the service is healthy.
 fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange]) {
     service.begin_load().unwrap();
     for item in items {
@@ -79,8 +79,8 @@ fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange])
     service.finish_load(at, meta).unwrap();
 }
 
-/// A load without items before the first slot leaves an empty store: a service starts again from
-/// the log after a damaged snapshot.
+/// A load without items before the first slot leaves an empty store. A service does this to start
+/// again from the log after a damaged snapshot.
 #[test]
 fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,8 +100,8 @@ fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
     }
 }
 
-/// Both stores take a snapshot in the middle of a log. Each snapshot is loaded into both, and the
-/// rest of the log leads to equal states everywhere.
+/// Both stores take a snapshot in the middle of a log. Each snapshot is loaded into both stores,
+/// and the remaining log leads to equal states everywhere.
 #[test]
 fn an_image_and_the_rest_of_the_log_are_the_whole_log() {
     for seed in 1..=12 {
@@ -138,13 +138,12 @@ fn an_image_and_the_rest_of_the_log_are_the_whole_log() {
         }
         assert_eq!(results[0], results[1]);
         let (whole, replies) = &results[0];
-        // The first item again, if the snapshot is already complete.
         let [of_memory, of_disk] = &images[..] else { unreachable!() };
         assert_eq!(of_memory, of_disk, "seed {seed}");
         for (name, items) in [("memory", of_memory), ("disk", of_disk)] {
             for on_disk in [false, true] {
                 let mut service = fresh(name, on_disk);
-                // The service had other contents before.
+                // The service had other contents before the load.
                 run(&mut service, &slots, 0, middle / 2);
                 load(&mut service, items, Slot(middle as u64 + 1), &changes(&[("a", "b")]));
                 assert_eq!(&run(&mut service, &slots, middle, slots.len()), replies, "seed {seed}");
@@ -197,8 +196,8 @@ fn contents(store: &dyn Store) -> Contents {
     found
 }
 
-/// Checks that snapshots have the contents at their beginning, while keys are written, removed and
-/// flushed.
+/// Checks that snapshots have the contents from the time they began, while keys are written,
+/// removed and flushed.
 fn images_are_of_their_moment(store: &mut dyn Store, seed: u64, rounds: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut images: u64 = 0;
@@ -264,7 +263,7 @@ fn an_image_is_of_the_moment_when_it_was_begun() {
     }
 }
 
-/// Returns the items of a snapshot, and the digest of its state.
+/// Returns the items of a snapshot and the digest of its state.
 fn made(seed: u64, keys: usize) -> (Vec<Vec<u8>>, u128) {
     let mut store = MemoryStore::new();
     let mut random = Random::new(seed);
@@ -282,15 +281,15 @@ fn made(seed: u64, keys: usize) -> (Vec<Vec<u8>>, u128) {
     (items, service.digest())
 }
 
-/// A process that ends at any point of a load leaves the old or the new state, and a failed load
-/// leaves nothing visible.
+/// A process that ends during a load leaves the old or the new state, and a failed load leaves
+/// nothing visible.
 #[test]
 fn a_load_is_whole_or_was_not() {
     let folder = tempfile::tempdir().unwrap();
     let (old, old_digest) = made(1, 300);
     let (new, new_digest) = made(2, 900);
     let path = folder.path().join("kv");
-    // The library's threads must not change files, so that a copy is consistent.
+    // The library's threads must not change files during a copy.
     let open = || Service::new(Box::new(LsmStore::open_with(&path, small()).unwrap().0));
     let mut service = open();
     load(&mut service, &old, Slot(5), &changes(&[("old", "1"), ("both", "1")]));
@@ -333,8 +332,8 @@ fn a_load_is_whole_or_was_not() {
         }
         drop(service);
         let mut store = LsmStore::open_with(&path, small()).unwrap().0;
-        // The remains are removed: the state, the metadata, the mark, and the keys with their
-        // deadlines stay.
+        // The remains are removed. The state, the metadata, the mark, and the keys with their
+        // deadlines are left.
         let deadlines = contents(&store).iter().filter(|(.., deadline)| deadline.is_some()).count();
         let expected = 4 + contents(&store).len() + deadlines;
         until("what is left to be removed", || (store.stored_entries() <= expected).then_some(()));
@@ -363,7 +362,7 @@ impl Disk for NoRoom {
     }
 }
 
-/// After a failed load its generation is never used again, even before its remains are removed.
+/// After a failed load its generation is never used again, even before the remains are removed.
 #[test]
 fn a_flush_after_a_load_that_ended_early_is_empty() {
     let folder = tempfile::tempdir().unwrap();
@@ -422,7 +421,7 @@ fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
                     break;
                 }
             }
-            // Longer values and other versions are valid too: the digest distinguishes them.
+            // Longer values and other versions are also valid, and the digest distinguishes them.
             let result = result.and_then(|()| service.finish_load(Slot(2), &[]));
             if result.is_err() {
                 assert_eq!(service.finish_load(Slot(2), &[]), Err(LoadError::NotLoading));
@@ -436,7 +435,7 @@ fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
     }
 }
 
-/// A commit during a load would mix two states: neither the commit nor the load survives it.
+/// A commit during a load would mix two states, so neither the commit nor the load survives it.
 #[test]
 fn nothing_is_committed_within_a_load() {
     let folder = tempfile::tempdir().unwrap();

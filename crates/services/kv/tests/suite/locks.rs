@@ -1,4 +1,4 @@
-//! Locks and their parts: conditions, the scripts of lock libraries, messages.
+//! Locks: conditions, the scripts of lock libraries, and their messages.
 
 use quorate_kv::scripts::{Meaning, Scripts, hash_of};
 use quorate_replica::front::Front as _;
@@ -67,7 +67,7 @@ fn conditions() {
     );
 }
 
-// Hashes as sent by the libraries.
+// Hashes of scripts, as the libraries send them.
 const PY_RELEASE: &str = "c3f8721cbb97f72bc19e972846bd7aaf91901658";
 const PY_EXTEND: &str = "a4e8783852e6b949f9ef3a97212805108459a890";
 const PY_REACQUIRE: &str = "1cac51482acf5858da00f6d685d68f886cd6b6b2";
@@ -84,7 +84,7 @@ const RENEW_EACH: &str = "6a3d31570dc6f4b0bd32bcdc8e75667747c6f635";
 const BREAK: &str = "605e338249a7a1d40df83b04f7658354f883b41b";
 const BREAK_SPIN: &str = "51b433c3cc9a6ca991b3aefec63d23490c246318";
 
-/// Replaces names in a script by hashes.
+/// Replaces the names of scripts in a text by their hashes.
 fn script(text: &str) -> String {
     let names = [
         ("PY_RELEASE", PY_RELEASE),
@@ -299,7 +299,7 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
     assert_eq!(node.ask(client, &["SCRIPT", "EXISTS", &hash]), "*1|:0|");
     assert_eq!(node.ask(client, &["SCRIPT", "LOAD", text]), format!("$40|{hash}|"));
     assert_eq!(node.ask(client, &["SCRIPT", "EXISTS", &hash]), "*1|:1|");
-    // In a transaction, and numbered in a session.
+    // The command is also executed in a transaction, and numbered in a session.
     node.say(client, "SET a 1");
     node.say(client, "MULTI");
     assert_eq!(node.ask(client, &["EVALSHA", &hash, "1", "a", "1"]), "+QUEUED|");
@@ -316,7 +316,7 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
     assert!(Scripts::default().find(PY_EXTEND.as_bytes()) == Some(Meaning::Extend));
 }
 
-/// Every node that applies a published message sends it to its own subscribers; the release of a
+/// Every node that applies a published message sends it to its own subscribers. The release of a
 /// lock is published too.
 #[test]
 fn who_subscribed_hears_what_is_published() {
@@ -340,7 +340,7 @@ fn who_subscribed_hears_what_is_published() {
         assert_eq!(node.take(listener), "*3|$7|message|$2|ch|$1|0|");
         node.say(other, &script("SHA BREAK 2 l ch 0"));
         assert_eq!(node.take(listener), "", "there was none");
-        // In RESP2 a subscriber may send only subscription commands.
+        // In RESP2 a subscriber may only send subscription commands.
         assert!(node.say(listener, "GET a").starts_with("-ERR Can't execute 'get': only"));
         assert_eq!(node.say(listener, "PING"), "*2|$4|pong|$0||");
         let left = "*3|$11|unsubscribe|$2|ch|:1|";
@@ -350,7 +350,7 @@ fn who_subscribed_hears_what_is_published() {
         assert_eq!(node.say(listener, "UNSUBSCRIBE"), "*3|$11|unsubscribe|$1|d|:0|");
         assert_eq!(node.say(listener, "UNSUBSCRIBE"), "*3|$11|unsubscribe|$-1|:0|");
         assert_eq!(node.say(listener, "GET a"), "$-1|");
-        // In RESP3 it may send all commands.
+        // In RESP3 a subscriber may send all commands.
         node.say(listener, "HELLO 3");
         assert_eq!(node.say(listener, "SUBSCRIBE ch"), ">3|$9|subscribe|$2|ch|:1|");
         assert_eq!(node.say(listener, "GET a"), "_|");
@@ -367,7 +367,7 @@ fn who_subscribed_hears_what_is_published() {
     });
 }
 
-/// A subscriber that does not read is closed, and does not miss messages silently.
+/// A subscriber that does not read is disconnected, so it does not miss messages without noticing.
 #[test]
 fn listener_that_does_not_read_is_closed() {
     let mut node = Node::with_client_bytes(1 << 20);

@@ -1,4 +1,4 @@
-//! Order and limits of a connection: replies in order, reads after writes, bounded queues.
+//! Order and limits of a connection: replies in order, reads after writes, and bounded queues.
 
 use quorate_replica::front::{ConnectionId, Failure, Front as _};
 
@@ -8,7 +8,7 @@ fn write_count(node: &Node) -> usize {
     node.world.asked.iter().filter(|asked| matches!(asked, Asked::Write(..))).count()
 }
 
-/// Returns the requests of the front, in order.
+/// Returns the pending requests of the front, in order.
 fn asked(node: &Node) -> String {
     let word = |asked: &Asked| match asked {
         Asked::Write(..) => "write",
@@ -51,8 +51,8 @@ fn reads_share_one_confirmation_if_no_write_is_near() {
     assert_eq!(node.take(client), "$-1|$-1|+PONG|$-1|");
 }
 
-/// [read-4] The permission of a run of reads may expire half-way: the unanswered reads are
-/// requested again, and answered in order.
+/// [read-4] The confirmation of a run of reads may expire half-way. The unanswered reads are then
+/// requested again and answered in order.
 #[test]
 fn run_whose_ground_is_gone_asks_again_for_what_is_left() {
     for left in 0..3 {
@@ -72,7 +72,7 @@ fn run_whose_ground_is_gone_asks_again_for_what_is_left() {
     }
 }
 
-/// [read-6] A connection chooses the required freshness of its reads.
+/// [read-6] A connection chooses how fresh its reads must be.
 #[test]
 fn connection_chooses_how_fresh_its_reads_are() {
     let mut node = Node::memory();
@@ -86,7 +86,7 @@ fn connection_chooses_how_fresh_its_reads_are() {
     assert_eq!(most_ms, 40, "the stricter of the run");
     node.settle();
     node.take(client);
-    // Linearizable reads stay linearizable, and so do all reads in the same run.
+    // A linearizable read remains linearizable, and so do all reads in the same run.
     node.feed(client, b"GET a\r\nQUORATE READ linearizable\r\nGET b\r\n");
     assert_eq!(asked(&node), "read");
     node.settle();
@@ -118,8 +118,8 @@ fn connection_chooses_how_fresh_its_reads_are() {
 }
 
 /// [class-2] A connection chooses when its writes are answered. The choice applies from its
-/// position in a pipeline on, whichever path a write takes: at once, after a read, in a session, as
-/// a transaction.
+/// position in a pipeline on, for every way in which a write is sent: at once, after a read, in a
+/// session, or as a transaction.
 #[test]
 fn connection_chooses_when_its_writes_are_answered() {
     let mut node = Node::memory();
@@ -140,7 +140,7 @@ fn connection_chooses_when_its_writes_are_answered() {
     node.say(client, "QUORATE SESSION");
     node.say(client, "QUORATE SEQ 1 SET a 4");
     assert_eq!(written(&node), 3);
-    // A write that waits for a read keeps the class that was chosen when it arrived.
+    // A write that waits for a read keeps the class that was chosen when the write arrived.
     node.feed(client, b"GET a\r\nSET a 5\r\nQUORATE CLASS group\r\nSET a 6\r\n");
     node.settle();
     node.take(client);
@@ -160,7 +160,7 @@ fn connection_chooses_when_its_writes_are_answered() {
     node.world.volatile = true;
     assert_eq!(node.say(client, "QUORATE CLASS"), "+volatile|");
     assert!(node.say(client, "QUORATE CLASS x").starts_with("-ERR"));
-    // [less-6] The effect of a command is unknown until disks have decided it.
+    // [less-6] The effect of a command is unknown until the command is decided on disk.
     node.world.volatile = false;
     let refused = node.say(client, "QUORATE CLASS volatile");
     assert!(refused.starts_with("-ERR the cluster is durable"), "{refused}");
@@ -189,7 +189,7 @@ fn reads_among_writes_go_out_with_them_and_run_between_them() {
     }
 }
 
-/// After a single write, a stream of reads does not remain a load on the log.
+/// After a single write, a stream of reads stops using the log.
 #[test]
 fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     let mut node = Node::memory();
@@ -198,7 +198,7 @@ fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     assert_eq!(asked(&node), "write between");
     node.execute(0);
     node.tell(0);
-    // The write is done, the read is not: the next reads wait for it, and then share a
+    // The write is complete but the read is not. The next reads wait for it and then share a
     // confirmation.
     node.feed(client, b"GET a\r\nGET b\r\n");
     assert_eq!(asked(&node), "between");
@@ -209,7 +209,7 @@ fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     assert_eq!(node.take(client), "+OK|$1|1|$1|1|$-1|");
 }
 
-/// A write waits for the run before it; reads after it do not wait for the write.
+/// A write waits for the run before it, but later reads do not wait for the write.
 #[test]
 fn writes_wait_for_runs_that_were_asked_for() {
     let mut node = Node::memory();
@@ -224,8 +224,8 @@ fn writes_wait_for_runs_that_were_asked_for() {
     assert_eq!(node.take(client), "$-1|+OK|$1|1|+OK|");
 }
 
-/// A command whose reply has a position, or must be known before later ones are sent, is sent
-/// alone.
+/// A command is sent alone if its reply contains a position or must be known before later commands
+/// are sent.
 #[test]
 fn watch_and_digest_wait_for_the_writes_before_them() {
     let mut node = Node::memory();
@@ -258,7 +258,7 @@ fn a_read_does_not_join_a_confirmation_that_began_before_it_arrived() {
     let mut node = Node::memory();
     let (one, other) = (node.connect(), node.connect());
     node.feed(one, b"GET a\r\n");
-    // Confirmed before the other client's write, but reported late.
+    // The read is confirmed before the other client's write, but the confirmation arrives late.
     node.execute(0);
     node.feed(other, b"SET a 1\r\n");
     node.execute(0);
@@ -294,8 +294,8 @@ fn stale_reads_ask_nobody_but_see_their_own_writes() {
     assert_eq!(node.take(client), "+OK|$1|1|");
 }
 
-/// A node without a quorum still answers stale reads, after failed writes too. Exception: a read
-/// with a sent write after it, which may have been executed.
+/// A node without a quorum still answers stale reads, even after failed writes. The exception is a
+/// read followed by a write that was sent, which may have been executed.
 #[test]
 fn stale_reads_behind_failed_writes_are_answered() {
     let mut node = Node::memory();
@@ -386,14 +386,14 @@ fn every_failure_has_its_word() {
     ] {
         let mut node = Node::memory();
         let client = node.connect();
-        // Refused at once.
+        // The requests are refused at once.
         node.world.refuse = Some(failure);
         for command in ["SET a 1", "GET a", "QUORATE SESSION"] {
             let reply = node.say(client, command);
             assert!(reply.starts_with(word), "{command}: {reply}");
         }
         node.world.refuse = None;
-        // Refused later.
+        // The requests are refused later.
         node.feed(client, b"SET a 1\r\nSET a 2\r\nGET a\r\nGET b\r\n");
         fail_all(&mut node, failure);
         node.feed(client, b"QUORATE SESSION\r\n");
@@ -402,7 +402,7 @@ fn every_failure_has_its_word() {
         let replies: Vec<&str> = reply.split_terminator('|').collect();
         assert_eq!(replies.len(), 5);
         assert!(replies.iter().all(|reply| reply.starts_with(word)), "{replies:?}");
-        // The connection continues.
+        // The connection remains usable.
         assert_eq!(node.say(client, "SET a 3"), "+OK|");
         assert_eq!(node.say(client, "GET a"), "$1|3|");
     }
@@ -487,7 +487,7 @@ fn other_protocols_are_closed_before_anything_is_executed() {
             assert_eq!(node.say(other, "GET a"), "$-1|", "{request:?}");
         }
     }
-    // Words of HTTP in other places are data.
+    // In other places, the words of HTTP are data.
     let mut node = Node::memory();
     let client = node.connect();
     assert_eq!(node.say(client, "SET post HTTP/1.1"), "+OK|");
@@ -521,8 +521,8 @@ fn outstanding_bytes_are_bounded() {
     assert_eq!(node.take(client), "+OK|".repeat(50));
 }
 
-/// Replies may be as large as values, so the number of such writes in flight is limited, and raised
-/// only after small replies.
+/// Replies may be as large as values, so the number of such writes in flight is limited. The limit
+/// rises only after small replies.
 #[test]
 fn outstanding_writes_that_return_values_are_bounded_by_what_they_returned() {
     let mut node = Node::memory();
@@ -554,7 +554,7 @@ fn replies_that_nobody_reads_stop_the_input() {
     let client = node.connect();
     let value = "x".repeat(600_000);
     node.ask(client, &["SET", "a", &value]);
-    // The reactor cannot send: `output` stays as it is.
+    // The reactor cannot send, so `output` does not shrink.
     let gets = b"GET a\r\n".repeat(3);
     assert_eq!(node.front.received(client, &gets, &mut node.world), gets.len());
     node.execute(0);
@@ -567,7 +567,7 @@ fn replies_that_nobody_reads_stop_the_input() {
     assert!(node.front.ready(client));
 }
 
-/// Capacity may become free without output: the reactor must still be notified.
+/// Capacity may become available without output, and the reactor must still be notified.
 #[test]
 fn a_connection_with_room_again_is_reported() {
     let mut node = Node::memory();
@@ -597,8 +597,8 @@ fn very_many_replies_that_nobody_reads_become_errors() {
     assert_eq!(reply.matches("-BUSY not executed").count(), 30);
 }
 
-/// Reads of all connections share a memory limit: when it is reached they are refused, also between
-/// writes, and continue when memory is free.
+/// The reads of all connections share a memory limit. Above it reads are refused, even between
+/// writes, until memory is released.
 #[test]
 fn replies_of_all_connections_are_bounded_together() {
     let mut node = Node::with_client_bytes(3 << 20);
@@ -610,7 +610,7 @@ fn replies_of_all_connections_are_bounded_together() {
     let full = "-BUSY not executed: replies and requests of all clients fill";
     for script in ["GET a\r\n".repeat(9), "SET b 1\r\nGET a\r\n".repeat(9)] {
         let mut refused = 0;
-        // The reactor cannot send: the outputs stay as they are.
+        // The reactor cannot send, so the outputs do not shrink.
         for &client in &clients {
             node.front.received(client, script.as_bytes(), &mut node.world);
         }
@@ -640,8 +640,8 @@ fn replies_of_all_connections_are_bounded_together() {
     assert_eq!(node.front.held_bytes(), 0);
 }
 
-/// Commands queued between MULTI and EXEC count towards the limit; a refused client's transaction
-/// is aborted and its memory freed.
+/// Commands queued between MULTI and EXEC count towards the limit. If a client is refused, its
+/// transaction is aborted and the memory released.
 #[test]
 fn transactions_that_are_queued_are_bounded_together() {
     let mut node = Node::with_client_bytes(8 << 20);
@@ -707,8 +707,8 @@ fn large_replies_of_writes_are_few_at_a_time() {
     assert_eq!(node.take(client).matches('|').count(), 199);
 }
 
-/// A write acknowledged to one client is visible to another, in every interleaving of two
-/// connections.
+/// In every interleaving of two connections, a write acknowledged to one client is visible to the
+/// other.
 #[test]
 fn two_connections_see_what_was_acknowledged_to_the_other() {
     for seed in 0..60 {

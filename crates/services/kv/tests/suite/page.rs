@@ -11,7 +11,7 @@ const BEGIN: &str =
     "<!-- made from the table of commands: REWRITE=1 cargo test -p quorate-kv page -->\n";
 const END: &str = "<!-- end of what is made -->\n";
 
-/// Commands of Redis 7.2 that are not supported, and why.
+/// Commands of Redis 7.2 that are not supported, with the reasons.
 const MISSING: [(&str, &str); 12] = [
     (
         "bgrewriteaof bgsave failover lastsave psync replconf replicaof role save shutdown slaveof sync waitaof",

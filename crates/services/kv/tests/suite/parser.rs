@@ -1,4 +1,4 @@
-//! Requests from a stream: fragmented, hostile, or garbage.
+//! Requests from a stream: in fragments, hostile, or garbage.
 
 use quorate_kv::resp::request::{ARGUMENTS_MAX, Parsed, Parser, ProtocolError};
 
@@ -6,7 +6,7 @@ use crate::common::{Random, request};
 
 const BYTES_MAX: usize = 1000;
 
-/// Results of parsing a fragmented stream.
+/// Results of parsing a stream that arrives in fragments.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     requests: Vec<Vec<Vec<u8>>>,
@@ -46,7 +46,7 @@ fn parse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     seen
 }
 
-/// Returns requests of all kinds, in sequence.
+/// Returns a stream with requests of all kinds.
 fn stream() -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(request(&["SET", "key", "value\r\nwith lines"]));

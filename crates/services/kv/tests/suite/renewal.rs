@@ -1,5 +1,5 @@
-//! Damage in parts of a store's files that no client reads: a scrub finds it, the node continues to
-//! serve, and rebuilds the store when another node has sent a snapshot ([scrub-8]).
+//! Damage in parts of a store's files that no client reads. A scrub finds it, the node continues to
+//! serve clients, and rebuilds the store once another node has sent a snapshot ([scrub-8]).
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ use quorate_replica::{
 use crate::{common::Random, failing::until};
 
 const WALL_MS: u64 = 1_700_000_000_000;
-/// Values of 512 bytes and more are stored apart from their keys.
+/// Size of a value in bytes. From 512 bytes on, values are stored apart from their keys.
 const VALUE_BYTES: usize = 900;
 
 fn options() -> Options {
@@ -35,7 +35,7 @@ fn options() -> Options {
     }
 }
 
-/// Nodes with stores on disk, whose trees have small tables, and whose logs are trimmed to the
+/// Nodes with stores on disk, whose trees have small tables and whose logs are trimmed to the
 /// synced position.
 struct Group {
     cluster: Cluster<Service>,
@@ -85,7 +85,7 @@ impl Group {
         group
     }
 
-    /// Runs the cluster until a condition holds. Stores have threads of their own, which simulated
+    /// Runs the cluster until a condition holds. Stores have their own threads, which simulated
     /// time alone does not advance.
     fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         until(what, || {
@@ -99,7 +99,7 @@ impl Group {
         self.cluster.outcome(node, tag).unwrap().clone()
     }
 
-    /// Writes a key by SET, encoded as in the log, with incompressible bytes.
+    /// Writes a key with an incompressible value with SET, encoded as in the log.
     fn set(&mut self, node: NodeId, key: &str) {
         let value: Vec<u8> =
             (0..VALUE_BYTES).map(|_| self.random.next().to_le_bytes()[0]).collect();
@@ -112,7 +112,7 @@ impl Group {
         assert!(matches!(outcome, Outcome::Written(_)), "{key}: {outcome:?}");
     }
 
-    /// Returns whether this node replies with the key's value.
+    /// Returns whether a node replies with the value of a key.
     fn has(&mut self, node: NodeId, key: &str) -> bool {
         let mut query = vec![2];
         Encoder(&mut query).bytes(key.as_bytes());
@@ -120,7 +120,7 @@ impl Group {
         matches!(self.outcome(node, tag), Outcome::Read(value) if value.len() > VALUE_BYTES)
     }
 
-    /// Writes enough data that every store has tables, and every log begins after their contents.
+    /// Writes enough data that every store has tables and every log starts after their contents.
     fn fill(&mut self) {
         for number in 0..300 {
             let node = self.nodes[number % self.nodes.len()];
@@ -165,8 +165,8 @@ impl Group {
         turn_in_the_middle(file);
     }
 
-    /// Flips a byte in the part of the largest table with keys, not in its index. Clients that do
-    /// not request these keys never read it; compaction does.
+    /// Flips a byte in the key blocks of the largest table, outside its index. Clients that do not
+    /// request these keys never read it, but compaction does.
     fn spoil_keys(&self, node: NodeId) {
         let files = files_in(&self.store(node), "tables");
         let bytes = |file: &PathBuf| fs::metadata(file).unwrap().len();
@@ -202,7 +202,7 @@ impl Group {
     }
 }
 
-/// Returns the files in subfolders of this name.
+/// Returns the files in all subfolders called `name`.
 fn files_in(folder: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -232,8 +232,8 @@ fn is_of_the_store(status: &ScrubStatus, fate: Fate) -> bool {
     !status.found.is_empty() && status.found.iter().all(right)
 }
 
-/// A follower rebuilds its store from a peer's snapshot and serves until then; so does the leader,
-/// which hands over first.
+/// A follower with a damaged store rebuilds it from a peer's snapshot and serves clients until
+/// then. A leader does the same, but hands over first.
 #[test]
 fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
     let mut group = Group::new(3, 1);
@@ -263,8 +263,9 @@ fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
     }
 }
 
-/// The data of the only node is all there is: the node serves it and reports the damage. It
-/// discards nothing because of an unreadable snapshot, or of unreadable data to be removed.
+/// The only node of a group has the only copy of the data. It continues to serve it and reports the
+/// damage. It discards nothing because of an unreadable snapshot, or because data to be removed is
+/// unreadable.
 #[test]
 fn a_group_of_one_keeps_what_it_has() {
     let mut group = Group::new(1, 2);
@@ -287,8 +288,8 @@ fn a_group_of_one_keeps_what_it_has() {
     assert!(!group.is_aside(one));
 }
 
-/// Two of three nodes rebuild: each gets its snapshot from the third, whichever nodes are asked
-/// first.
+/// If two of three nodes must rebuild, each gets its snapshot from the third, whichever nodes are
+/// asked first.
 #[test]
 fn two_damaged_stores_are_built_anew_and_the_group_serves() {
     let mut group = Group::new(3, 3);
@@ -340,9 +341,9 @@ fn when_all_stores_are_damaged_all_keep_what_they_have() {
     group.level();
 }
 
-/// Compaction meets the damage before a scrub does, and the library only reports a failure: the
-/// node starts a scrub by itself, reports the place, and rebuilds the store. Otherwise the store
-/// would be reopened for each compaction.
+/// If compaction encounters the damage before a scrub does, the library only reports a failure. The
+/// node then starts a scrub by itself, reports the damaged file, and rebuilds the store. Otherwise
+/// each compaction would make it reopen the store.
 #[test]
 fn compaction_that_meets_damage_has_the_node_look_for_it() {
     let mut group = Group::new(3, 5);
@@ -377,8 +378,8 @@ fn compaction_that_meets_damage_has_the_node_look_for_it() {
     }
 }
 
-/// The log is not trimmed while a snapshot is being transferred: otherwise a slow one would end
-/// before the beginning of the log, and be useless.
+/// The log is not trimmed while a snapshot is being transferred. Otherwise a slow transfer would
+/// end with a snapshot that ends below the start of the log, which is useless.
 #[test]
 fn the_log_begins_no_later_while_a_snapshot_is_on_its_way() {
     let mut group = Group::with(3, 6, |snapshots| {

@@ -78,7 +78,7 @@ fn digests_tell_states_apart() {
     let digest = a.say(one, "QUORATE DIGEST");
     assert_eq!(digest, b.say(two, "QUORATE DIGEST"));
     assert!(digest.starts_with("+2 "), "applied below slot 2: {digest}");
-    // Equal values with different histories: the versions for WATCH differ.
+    // The values are equal but have different histories, so their versions for WATCH differ.
     let fingerprint = |reply: &str| reply.split(' ').nth(1).unwrap().to_owned();
     a.say(one, "SET a 1");
     assert_ne!(fingerprint(&a.say(one, "QUORATE DIGEST")), fingerprint(&digest));

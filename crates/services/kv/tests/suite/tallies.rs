@@ -1,10 +1,10 @@
-//! Statistics of a node about the commands of its clients: counts and times.
+//! Statistics that a node keeps about its clients' commands: counts and times.
 
 use quorate_replica::front::Front as _;
 
 use crate::common::{Node, request};
 
-/// Returns the lines in a section of INFO with this prefix.
+/// Returns the lines in a section of INFO that start with `start`.
 fn told(node: &mut Node, section: &str, start: &str) -> Vec<String> {
     let client = node.connect();
     let text = node.say(client, &format!("INFO {section}"));
@@ -109,7 +109,7 @@ fn slowlog_has_what_took_ten_milliseconds_and_who_asked() {
     node.say(client, "CLIENT SETNAME joe");
     slowly(&mut node, client, &["SET", "k", "secret"], 9);
     assert_eq!(node.say(client, "SLOWLOG LEN"), ":0|");
-    // Of the first slow command only the name is known.
+    // Of the first slow command, only the name is known.
     slowly(&mut node, client, &["SET", "k", "v"], 10);
     slowly(&mut node, client, &["GET", "k"], 12);
     slowly(&mut node, client, &["GET", "k"], 3);
@@ -133,7 +133,7 @@ fn slowlog_has_what_took_ten_milliseconds_and_who_asked() {
     ] {
         assert_eq!(node.say(client, words), expected, "{words}");
     }
-    // A minute later arguments are no longer recorded; the ids continue.
+    // A minute later, arguments are no longer recorded. The ids continue.
     node.world.wall_ms += 60_000;
     slowly(&mut node, client, &["SET", "k", "w"], 10);
     let one = node.say(client, "SLOWLOG GET -1");
@@ -166,8 +166,8 @@ fn slowlog_is_bounded_and_shortens_as_redis_does() {
     assert!(node.front.held_bytes() < idle + 64 * 1024, "and given back");
 }
 
-/// The client that uses most memory is closed when memory is short. Recorded arguments must not
-/// count: otherwise a single open command could make its client the largest one, and get it closed
+/// When memory is short, the client that uses most memory is closed. Recorded arguments must not
+/// count. Otherwise a single open command could make its client the largest one, and get it closed
 /// after each reconnect while the others are idle.
 #[test]
 fn noting_arguments_makes_no_client_heavier() {
@@ -182,8 +182,8 @@ fn noting_arguments_makes_no_client_heavier() {
     slowly(&mut node, client, &["SET", "k", "v"], 10);
     let (last, after) = open(&mut node);
     assert_eq!(after, before);
-    // After the client is gone, its recorded arguments are dropped, and the next client in its slot
-    // does not inherit them.
+    // When a client has disconnected, its recorded arguments are dropped, and the next client in
+    // its slot does not inherit them.
     node.front.closed(last, &mut node.world);
     node.world.asked.clear();
     assert!(!format!("{:?}", node.front).contains("[118, 97, 108, 117, 101]"));

@@ -68,7 +68,7 @@ fn transactions() {
 fn exec_fails_if_a_watched_key_changed() {
     on_both_stores(|node| {
         let (one, other) = (node.connect(), node.connect());
-        // Commands of another client between WATCH and EXEC, and whether EXEC succeeds.
+        // Commands of another client between WATCH and EXEC, and whether EXEC then succeeds.
         let cases = [
             ("PING", true),
             ("GET a", true),
@@ -120,13 +120,13 @@ fn unwatch_and_discard_end_the_watch() {
     }
 }
 
-/// A pipelined WATCH is answered after the commands that follow it were parsed, and counts for its
-/// own transaction only.
+/// A pipelined WATCH is answered after the commands that follow it were parsed. It counts only for
+/// its own transaction.
 #[test]
 fn watch_counts_for_the_transaction_it_was_sent_before() {
     let mut node = Node::memory();
     let (one, other) = (node.connect(), node.connect());
-    // UNWATCH is parsed before WATCH is answered: the watch must not outlive it.
+    // UNWATCH is parsed before WATCH is answered, and the watch must not outlive it.
     node.feed(one, b"WATCH a\r\nUNWATCH\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
     node.execute(0);
     node.tell(0);
@@ -149,7 +149,7 @@ fn watch_counts_for_the_transaction_it_was_sent_before() {
     node.feed(one, b"WATCH a\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
     node.execute(0);
     node.tell(0);
-    // EXEC was sent; another write enters the log before it.
+    // EXEC was sent, but another write enters the log before it.
     node.feed(other, b"SET a 3\r\n");
     node.world.asked.swap(0, 1);
     node.settle();
@@ -184,7 +184,7 @@ fn watching_is_bounded() {
     assert_eq!(node.ask(one, &words[..4097]), "+OK|");
 }
 
-/// Moves the service's state to a new one by a snapshot.
+/// Moves the state of the service to a new service by means of a snapshot.
 fn move_by_image(node: &mut Node) {
     let (old, at) = (&mut node.world.service, Slot(node.world.slot));
     let mut new = Service::new(Box::new(MemoryStore::new()));
@@ -199,7 +199,8 @@ fn move_by_image(node: &mut Node) {
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// Executes a random command; returns whether the watched key existed meanwhile and is absent now.
+/// Executes a random command. Returns whether the watched key existed at some point but is absent
+/// now.
 fn act(node: &mut Node, other: ConnectionId, watched: &str, random: &mut Random) -> bool {
     let (key, another) = (*random.pick(&KEYS), *random.pick(&KEYS));
     let command = *random.pick(&[
@@ -283,8 +284,8 @@ fn act(node: &mut Node, other: ConnectionId, watched: &str, random: &mut Random)
     false
 }
 
-/// [watch-1] [watch-4] As in Redis, a key that was absent, was created and removed again has
-/// changed, in whatever way that happened.
+/// [watch-1] [watch-4] As in Redis, a key that was absent, created and removed again has changed,
+/// no matter how that happened.
 #[test]
 fn a_key_that_came_and_went_has_changed() {
     for level in [Level::BASE, ABSENT_LEVEL] {
@@ -292,7 +293,7 @@ fn a_key_that_came_and_went_has_changed() {
             node.world.level = level;
             let (one, other, probe) = (node.connect(), node.connect(), node.connect());
             if level == ABSENT_LEVEL {
-                // [watch-3] Only the very first transaction fails in any case.
+                // [watch-3] Only the very first transaction always fails.
                 node.say(one, "WATCH x");
                 node.say(one, "MULTI");
                 assert_eq!(node.say(one, "EXEC"), "*-1|");
@@ -325,7 +326,8 @@ fn a_key_that_came_and_went_has_changed() {
     }
 }
 
-/// [watch-2] A flush of many keys changes all absent keys; a flush of few only the removed ones.
+/// [watch-2] A flush of many keys changes all absent keys, and a flush of few keys only the removed
+/// ones.
 #[test]
 fn a_flush_changes_the_keys_that_it_takes() {
     on_both_stores(|node| {

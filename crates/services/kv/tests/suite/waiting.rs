@@ -1,4 +1,5 @@
-//! Blocking commands: which client gets an element, in which order, and clients that are gone.
+//! Blocking commands: which client gets an element, in which order, and what happens to clients
+//! that have disconnected.
 
 pub(crate) mod group;
 mod lines;

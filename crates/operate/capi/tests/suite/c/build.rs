@@ -1,4 +1,4 @@
-//! Compiles an example with `cc`, against the files that the install script installs.
+//! Compiles an example with `cc`, using the files that the install script installs.
 
 use std::{
     env, fs,
@@ -9,13 +9,13 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A compiled example.
+/// A compiled example program.
 pub(crate) struct Built {
     program: PathBuf,
     _folder: TempDir,
 }
 
-/// Prints why something is not tested; with `QUORATE_NO_SKIPS=true` that is a failure.
+/// Prints why a test is skipped. Fails if `QUORATE_NO_SKIPS=true`.
 pub(crate) fn skip(why: &str) {
     let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "QUORATE_NO_SKIPS=true, and {why}");
@@ -26,13 +26,13 @@ fn here(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Returns the folder of the library built for this test.
+/// Returns the folder that contains the library built for this test.
 fn libraries() -> PathBuf {
     let own = env::current_exe().expect("a program");
     own.parent().expect("a folder").to_owned()
 }
 
-/// Installs the library once for all tests; returns `None`, after printing why, if that is
+/// Installs the library once for all tests. Prints a reason and returns `None` if that is
 /// impossible.
 fn installed() -> Option<&'static Path> {
     static INSTALLED: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -41,8 +41,8 @@ fn installed() -> Option<&'static Path> {
             skip("there is no cc");
             return None;
         }
-        // In a fixed folder, since the libraries are large: each run replaces those of the previous
-        // one.
+        // The folder is fixed because the libraries are large, so each run replaces those of the
+        // previous one.
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prefix");
         let mut install = Command::new(here("install"));
         install.arg("--prefix").arg(&prefix).arg("--from").arg(libraries());
@@ -56,7 +56,7 @@ fn installed() -> Option<&'static Path> {
     installed.as_deref()
 }
 
-/// Returns whether programs for libevent can be compiled.
+/// Returns whether programs that use libevent can be compiled.
 fn has_libevent() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
@@ -73,7 +73,8 @@ fn has_libevent() -> bool {
     })
 }
 
-/// Returns whether C++ accepts a header, alone and twice; true without a C++ compiler.
+/// Returns whether C++ accepts a header, included once and twice. Returns `true` without a C++
+/// compiler.
 pub(crate) fn is_cxx(header: &str) -> bool {
     let folder = tempfile::tempdir().expect("a folder");
     let source = folder.path().join("header.cc");
@@ -94,7 +95,7 @@ pub(crate) fn is_cxx(header: &str) -> bool {
 }
 
 impl Built {
-    /// Compiles the example of this name against LibPaxos3's interface.
+    /// Compiles the example called `name` against LibPaxos3's interface.
     pub(crate) fn of_libpaxos(name: &str) -> Option<Self> {
         if !has_libevent() {
             skip("libevent's headers are not there (libevent-dev)");
@@ -105,12 +106,12 @@ impl Built {
         Self::compiled(name, &["-I", include, "-levpaxos", "-levent"])
     }
 
-    /// Compiles the example of this name; returns `None` without a C compiler.
+    /// Compiles the example called `name`. Returns `None` without a C compiler.
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::compiled(name, &["-lquorate"])
     }
 
-    /// Compiles the example of this name with the static library, as with `pkg-config --static`.
+    /// Compiles the example called `name` with the static library, as `pkg-config --static` would.
     pub(crate) fn with_library(name: &str) -> Option<Self> {
         let pc = fs::read_to_string(installed()?.join("lib/pkgconfig/quorate.pc"));
         let pc = pc.expect("installed");
@@ -165,7 +166,7 @@ impl Built {
         Command::new(&self.program)
     }
 
-    /// Runs the program to its end; returns its output.
+    /// Runs the program until it ends and returns its output.
     pub(crate) fn run(&self, arguments: &[&str]) -> String {
         let output = self.command().args(arguments).output().expect("runs");
         let (out, err) = (&output.stdout, &output.stderr);

@@ -1,4 +1,4 @@
-//! A cluster of the replicated table written in C.
+//! A cluster that runs the replicated table written in C.
 
 use std::{
     path::PathBuf,
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::c::{build::Built, program::Program};
 
-/// Processes, one per node; nodes are counted from 0 here.
+/// Processes, one per node. Nodes are counted from 0 here.
 pub(crate) struct Cluster<'a> {
     built: &'a Built,
     folder: TempDir,
@@ -19,19 +19,19 @@ pub(crate) struct Cluster<'a> {
     nodes: Vec<Option<Program>>,
 }
 
-/// Returns the number in an answer `ok NUMBER`.
+/// Returns the number in an answer of the form `ok NUMBER`.
 pub(crate) fn number(answer: &str) -> u64 {
     let number = answer.strip_prefix("ok ").and_then(|number| number.parse().ok());
     number.unwrap_or_else(|| panic!("not ok: {answer}"))
 }
 
-/// Returns free addresses.
+/// Returns addresses with free ports.
 pub(crate) fn ports(count: usize) -> Vec<String> {
     (0..count).map(|_| format!("127.0.0.1:{}", free_port().expect("a port"))).collect()
 }
 
 impl<'a> Cluster<'a> {
-    /// Starts nodes without attached programs.
+    /// Starts nodes to which no programs can attach.
     pub(crate) fn start(built: &'a Built, count: usize) -> Self {
         Self::new(built, count, Vec::new())
     }
@@ -61,7 +61,7 @@ impl<'a> Cluster<'a> {
         self.folder.path().join((node + 1).to_string())
     }
 
-    /// Returns the addresses for attaching programs.
+    /// Returns the addresses at which programs can attach.
     pub(crate) fn listen_addresses(&self) -> Vec<String> {
         self.listen.clone()
     }
@@ -70,7 +70,7 @@ impl<'a> Cluster<'a> {
         self.nodes[node].as_mut().expect("runs")
     }
 
-    /// Sends a line to a node and returns its answer. Retries a request that no node can serve at
+    /// Sends a line to a node and returns its answer. Repeats a request that no node can serve at
     /// the moment, as during an election or a start.
     pub(crate) fn ask(&mut self, node: usize, line: &str) -> String {
         let node = self.node(node);
@@ -90,7 +90,7 @@ impl<'a> Cluster<'a> {
         self.nodes[node] = None;
     }
 
-    /// Restarts a node that does not run, without waiting for it.
+    /// Restarts a node that is not running, without waiting for it.
     pub(crate) fn restart_later(&mut self, node: usize) {
         let data = self.data(node);
         let (number, data) = ((node + 1).to_string(), data.to_str().expect("a name"));
@@ -104,13 +104,13 @@ impl<'a> Cluster<'a> {
         assert_eq!(self.node(node).line(), format!("up {}", node + 1));
     }
 
-    /// Starts a node again.
+    /// Restarts a node and waits until it runs.
     pub(crate) fn restart(&mut self, node: usize) {
         self.restart_later(node);
         self.wait_up(node);
     }
 
-    /// Ends all nodes cleanly.
+    /// Stops all nodes cleanly.
     pub(crate) fn quit(&mut self) {
         self.nodes.iter_mut().flatten().for_each(|node| node.write("quit"));
         for node in self.nodes.iter_mut().flatten() {

@@ -1,5 +1,5 @@
-//! LibPaxos3's interface and wire format: programs that use the interface, and byte streams of its
-//! clients and learners.
+//! LibPaxos3's interface and wire format, tested with programs that use the interface and with the
+//! byte streams of its clients and learners.
 
 use std::{
     collections::BTreeMap,
@@ -19,18 +19,18 @@ use tempfile::TempDir;
 use crate::c::{build::Built, program::Program};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Offsets added to the ports of acceptors.
+/// Offset between the port of an acceptor and its port for peers.
 const PEERS: u16 = 1000;
 const ATTACHED: u16 = 2000;
 
-/// A folder with a configuration of free ports.
+/// A folder that contains a configuration with free ports.
 struct Group {
     folder: TempDir,
     acceptors: Vec<u16>,
     proposers: Vec<u16>,
 }
 
-/// Returns ports that are free at the moment, as are the two ports derived from each.
+/// Returns ports that are free at the moment, and so are the two ports derived from each.
 fn free_ports(count: usize) -> Vec<u16> {
     let mut ports = Vec::new();
     let mut kept = Vec::new();
@@ -81,7 +81,7 @@ impl Group {
         Program::start(built, &arguments)
     }
 
-    /// Starts a program; also returns the lines that it writes to standard error.
+    /// Starts a program. Also returns the lines that it writes to standard error.
     fn overheard(&self, built: &Built, arguments: &[&str]) -> (Program, Receiver<String>) {
         let conf = self.conf();
         let conf = conf.to_str().expect("a name");
@@ -99,8 +99,8 @@ impl Group {
     }
 }
 
-/// The roles work as processes of their own: acceptors, a proposer, a learner, clients. An acceptor
-/// is killed and restarted; every learner learns the same values.
+/// The roles work as separate processes: acceptors, a proposer, a learner and clients. An acceptor
+/// is killed and restarted, and every learner learns the same values.
 #[test]
 fn acceptors_proposers_and_learners_work_as_processes() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -140,7 +140,7 @@ fn acceptors_proposers_and_learners_work_as_processes() {
     }
 }
 
-/// All replicas are killed; they restart with the values that they delivered, and forget trimmed
+/// All replicas are killed. They restart with the values that they delivered, and forget trimmed
 /// instances.
 #[test]
 fn replicas_restart_and_trim() {
@@ -176,7 +176,7 @@ fn replicas_restart_and_trim() {
     }
 }
 
-/// Runs LibPaxos3's sample client, a closed loop, this often with each number of outstanding
+/// Runs LibPaxos3's sample client, a closed loop, `times` times with each number of outstanding
 /// values.
 fn closed_loops(times: usize) {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -192,8 +192,8 @@ fn closed_loops(times: usize) {
             let mut client = group.start(&built, &client);
             let said = client.line_within(Duration::from_secs(20));
             assert_eq!(said.as_deref(), Some("learned 40"), "{name}");
-            // A learner that does not catch up receives no earlier values; the replicas receive
-            // all.
+            // A learner that does not catch up receives no earlier values, but the replicas receive
+            // all values.
             for replica in &mut replicas {
                 (1..=40).for_each(|more| {
                     let line = replica.line();
@@ -256,7 +256,7 @@ fn a_learner_begins_with_the_first_instance_that_is_held() {
     replica.write("submit last");
     assert_eq!(replica.line(), "10 last");
     assert_eq!(learner.line_within(Duration::from_millis(300)), None);
-    // The replica itself, after a restart.
+    // The replica itself does so too, after a restart.
     replica.terminate();
     assert!(replica.wait(PATIENCE).success());
     let (mut replica, said) = group.overheard(&built, &["replica", "0", "CONF"]);
@@ -266,8 +266,8 @@ fn a_learner_begins_with_the_first_instance_that_is_held() {
     assert!(line.starts_with("instances 1 to 5 were trimmed"), "{line}");
 }
 
-/// With `trash-files yes`, a group of which all processes are restarted begins with instance 1,
-/// whatever its backend. A single restarted process is refused, and keeps its files.
+/// With `trash-files yes`, a group in which all processes are restarted begins with instance 1,
+/// whatever its backend. If a single process is restarted, it is refused and keeps its files.
 #[test]
 fn trashed_files_begin_a_new_group() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -287,7 +287,7 @@ fn trashed_files_begin_a_new_group() {
         for replica in &mut replicas {
             assert_eq!(replica.line(), "1 old");
         }
-        // Restarted alone, without its memory, it must not join the old group.
+        // An acceptor that restarts alone and without its memory must not join the old group.
         for id in ["1", "0"] {
             let own: usize = id.parse().expect("a number");
             end(&mut replicas[own]);
@@ -308,7 +308,7 @@ fn trashed_files_begin_a_new_group() {
         for replica in &mut replicas {
             assert_eq!(replica.line(), "1 new");
         }
-        // Without the option they keep their memory.
+        // Without the option, the acceptors keep their memory.
         replicas.iter_mut().for_each(end);
         fs::write(group.conf(), &text).expect("written");
         let mut replicas = ["0", "1", "2"].map(replica);
@@ -320,10 +320,10 @@ fn trashed_files_begin_a_new_group() {
     }
 }
 
-/// Callback for a vote: instance, acceptor, ballot, value.
+/// Callback for a vote, with the instance, acceptor, ballot and value.
 type Hears<'a> = dyn FnMut(u32, u32, u32, &[u8]) + 'a;
 
-/// A connection that behaves like LibPaxos3's own code, on the byte level.
+/// A connection that sends and receives the same bytes as LibPaxos3's own code.
 struct Foreign {
     socket: TcpStream,
     heard: Vec<u8>,
@@ -346,7 +346,7 @@ impl Foreign {
         self.socket.write_all(bytes).expect("sent");
     }
 
-    /// Reads what was sent. Returns `false` if the connection has ended.
+    /// Reads the bytes that have arrived. Returns `false` if the connection has ended.
     fn hear(&mut self, each: &mut Hears<'_>) -> bool {
         let mut piece = [0; 4096];
         match self.socket.read(&mut piece) {
@@ -367,7 +367,7 @@ impl Foreign {
         true
     }
 
-    /// Requests two instances; returns the one that is sent first.
+    /// Requests two instances and returns the one that arrives first.
     fn first_of(&mut self, one: u32, other: u32) -> u32 {
         for iid in [one, other] {
             self.say(&Message::Repeat { from: iid, to: iid });
@@ -393,8 +393,8 @@ impl Foreign {
     }
 }
 
-/// Learns as LibPaxos3's learner does: the values of instances that a majority of acceptors
-/// accepted in one ballot. Requests missing instances.
+/// Learns as LibPaxos3's learner does: the values of instances for which a majority of acceptors
+/// voted in one ballot. Requests missing instances.
 fn learn(acceptors: &mut [Foreign], wanted: u32) -> Vec<Vec<u8>> {
     let mut votes: BTreeMap<u32, BTreeMap<u32, (u32, Vec<u8>)>> = BTreeMap::new();
     let mut learned: Vec<Vec<u8>> = Vec::new();
@@ -424,8 +424,8 @@ fn learn(acceptors: &mut [Foreign], wanted: u32) -> Vec<Vec<u8>> {
     learned
 }
 
-/// Handcrafted frames of an unmodified client and learner of LibPaxos3 are understood: MessagePack
-/// of old and new versions, in fragments, of all lengths.
+/// Handcrafted frames of an unmodified client and learner of LibPaxos3 are understood, with
+/// MessagePack of old and new versions, in fragments and of all lengths.
 #[test]
 fn the_wire_of_libpaxos_is_understood() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -438,7 +438,7 @@ fn the_wire_of_libpaxos_is_understood() {
     let large = vec![b'l'; 300_000];
     let long = [b'm'; 200];
     let mut values: Vec<&[u8]> = vec![b"raw", b"", b"str 8", &long, &large, b"bin 8"];
-    // Each value is learned before the next is sent, which determines their order.
+    // Each value is learned before the next one is sent, which determines the order.
     let sent: [Vec<u8>; 6] = [
         b"\x92\x08\xa3raw".to_vec(),
         b"\x92\x08\xa0".to_vec(),
@@ -450,13 +450,13 @@ fn the_wire_of_libpaxos_is_understood() {
     let mut learners: Vec<Foreign> =
         group.acceptors.iter().map(|port| Foreign::connect(*port)).collect();
     for (at, bytes) in (1..).zip(&sent) {
-        // In two fragments.
+        // The message arrives in two fragments.
         let (first, second) = bytes.split_at(bytes.len() / 2);
         client.write(first);
         client.write(second);
         assert_eq!(learn(&mut learners, at), values[..at as usize]);
     }
-    // Many messages in a single write.
+    // Many messages arrive in a single write.
     let mut bytes = Vec::new();
     for _ in 0..500 {
         Message::ClientValue { value: b"many" }.encode(&mut bytes);
@@ -470,11 +470,11 @@ fn the_wire_of_libpaxos_is_understood() {
     client.say(&Message::ClientValue { value: b"last" });
     values.push(b"last");
     assert_eq!(learn(&mut two, 507), values);
-    // After a trim all acceptors forget, and no longer answer for earlier instances.
+    // After a trim, all acceptors forget earlier instances and no longer answer requests for them.
     two[0].say(&Message::Trim { iid: 506 });
     let mut learner = group.started(&built, &["learner", "CONF", "506"]);
     assert_eq!(learner.line(), "507 last");
-    // Wait until the trim is applied.
+    // Waits until the trim is applied.
     let mut foreign = Foreign::connect(group.acceptors[0]);
     let until = Instant::now() + PATIENCE;
     while foreign.first_of(506, 507) != 507 {
@@ -498,7 +498,7 @@ fn the_wire_of_libpaxos_is_understood() {
     assert_eq!(learner.line(), "508 still");
 }
 
-/// A learner that does not read is sent no more than its buffer limit, and gets the rest on
+/// A learner that does not read gets at most as many bytes as its buffer limit, and the rest on
 /// request.
 #[test]
 fn a_learner_that_reads_nothing_holds_up_nobody() {
@@ -519,7 +519,7 @@ fn a_learner_that_reads_nothing_holds_up_nobody() {
     assert!(learned.iter().all(|learned| *learned == value));
 }
 
-/// Values without space wait for a trim, in order, and each arrives once.
+/// Values for which there is no capacity wait for a trim, in order, and each arrives once.
 #[test]
 fn values_wait_for_room() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -529,7 +529,7 @@ fn values_wait_for_room() {
     let group = Group::new("replica", 1, 0, more);
     let mut replica = group.started(&built, &["replica", "0", "CONF"]);
     let mut client = Foreign::connect(group.acceptors[0]);
-    // More than the limit of waiting values: the client is paused, and later read again.
+    // More values than may wait: the client is paused, and its input is read again later.
     for number in 0..1400 {
         client.say(&Message::ClientValue { value: format!("{number}").as_bytes() });
     }
@@ -544,7 +544,7 @@ fn values_wait_for_room() {
     assert_eq!(values, (0..1400).collect::<Vec<_>>(), "each once");
 }
 
-/// An acceptor cannot run twice, nor two acceptors in one folder.
+/// An acceptor cannot run twice, and two acceptors cannot share a folder.
 #[test]
 fn an_acceptor_does_not_run_twice() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -560,7 +560,7 @@ fn an_acceptor_does_not_run_twice() {
     assert_eq!(refused.line(), "not started");
 }
 
-/// In memory, an acceptor that was stopped cleanly resumes after a restart, and the others did not
+/// An acceptor in memory that was stopped cleanly resumes after a restart, and the others do not
 /// wait for it.
 #[test]
 fn acceptors_in_memory_come_back() {
@@ -585,7 +585,7 @@ fn acceptors_in_memory_come_back() {
     replicas[2] = replica("2");
     assert_eq!([replicas[2].line(), replicas[2].line()], [first, second]);
     submit(&mut replicas, 2);
-    // One that was killed learns again, and the group continues meanwhile.
+    // An acceptor that was killed learns again, and the group continues in the meantime.
     replicas[0].kill();
     submit(&mut replicas[1..], 0);
     replicas[0] = replica("0");
@@ -595,7 +595,7 @@ fn acceptors_in_memory_come_back() {
     submit(&mut replicas, 0);
 }
 
-/// Unsafe or meaningless options are refused with the line and the reason.
+/// Options that are unsafe or meaningless are refused with the line and the reason.
 #[test]
 fn options_that_are_not_safe_are_refused() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {

@@ -1,4 +1,4 @@
-//! Programs in C, compiled with `cc` against the header and run in processes of their own.
+//! C programs, compiled with `cc` against the header and run as separate processes.
 
 mod build;
 mod cluster;
@@ -37,13 +37,13 @@ fn runs_twice(built: &Built) {
     let output = built.run(&[folder]);
     let mut lines: Vec<&str> = output.lines().collect();
     lines.sort_unstable();
-    // The documentation shows the same lines, in another order.
+    // The documentation shows the same lines in another order.
     let page = include_str!("../../../../../../docs/libquorate.md");
     let printed = page.split("```\n").find(|block| block.starts_with("delivered 1: one\n"));
     let mut expected: Vec<&str> = printed.expect("a block of output").lines().collect();
     expected.sort_unstable();
     assert_eq!(lines, expected);
-    // In a second run the three earlier values are delivered first.
+    // In a second run, the three earlier values are delivered first.
     let output = built.run(&[folder]);
     assert!(output.contains("delivered 1: "), "{output}");
 }
@@ -60,8 +60,8 @@ fn the_headers_are_taken_by_cxx() {
     }
 }
 
-/// Three replicas of a table: every node accepts writes and serves reads; two continue without the
-/// third, which is killed and restarted.
+/// Three replicas of a table: every node accepts writes and serves reads. Two nodes continue
+/// without the third, which is killed and restarted.
 #[test]
 fn a_table_in_c_survives_the_death_of_a_replica() {
     let Some(built) = Built::of("kv") else { return };
@@ -80,7 +80,7 @@ fn a_table_in_c_survives_the_death_of_a_replica() {
     // The table is rebuilt from the retained values.
     assert_eq!(cluster.ask(2, "again"), "ok");
     assert_eq!(cluster.ask(2, "get colour"), "value red");
-    // All replicas save their tables; then the values may be trimmed, and a killed replica resumes
+    // All replicas save their tables, so that the values may be trimmed. A killed replica resumes
     // from its saved table.
     let saved: Vec<u64> = (0..3).map(|node| number(&cluster.ask(node, "save"))).collect();
     assert!(saved.iter().all(|at| *at > slot + 50), "{saved:?}");
@@ -102,7 +102,8 @@ fn a_table_in_c_survives_the_death_of_a_replica() {
     cluster.quit();
 }
 
-/// A replica that lost its saved table gets an error that the values it needs were trimmed.
+/// A replica that has lost its saved table gets an error, because the values that it needs were
+/// trimmed.
 #[test]
 fn a_replica_that_is_behind_what_is_held_is_told() {
     let Some(built) = Built::of("kv") else { return };
@@ -115,8 +116,8 @@ fn a_replica_that_is_behind_what_is_held_is_told() {
     cluster.quit();
 }
 
-/// An attached program receives each value once, although the nodes that it is attached to are
-/// killed one after another.
+/// An attached program receives each value once, although the nodes to which it attaches are killed
+/// one after another.
 #[test]
 fn an_attached_program_loses_and_repeats_nothing_when_nodes_die() {
     let (Some(kv), Some(load)) = (Built::of("kv"), Built::of("load")) else {
@@ -143,8 +144,8 @@ fn an_attached_program_loses_and_repeats_nothing_when_nodes_die() {
     cluster.quit();
 }
 
-/// Misuse by a C program causes errors, not crashes: `misuse.c` reports wrong reactions of the
-/// library.
+/// Misuse by a C program causes errors instead of crashes. `misuse.c` reports wrong reactions of
+/// the library.
 #[test]
 fn misuse_is_an_error() {
     let Some(built) = Built::of("misuse") else {

@@ -1,4 +1,4 @@
-//! A process controlled by lines of text.
+//! A process that is controlled through lines of text.
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write as _},
@@ -10,7 +10,7 @@ use std::{
 
 use crate::c::build::Built;
 
-/// Generous time limit.
+/// Generous time limit for any step.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
@@ -21,7 +21,7 @@ fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// A process, which is killed when dropped.
+/// A process that is killed when dropped.
 pub(crate) struct Program {
     child: Child,
     input: ChildStdin,
@@ -34,7 +34,7 @@ impl Program {
         Self::spawn(built.command().args(arguments))
     }
 
-    /// Starts the program; also returns the lines that it writes to standard error.
+    /// Starts the program. Also returns the lines that it writes to standard error.
     pub(crate) fn overheard(built: &Built, arguments: &[&str]) -> (Self, Receiver<String>) {
         let mut command = built.command();
         let mut program = Self::spawn(command.args(arguments).stderr(Stdio::piped()));
@@ -50,12 +50,12 @@ impl Program {
         Self { child, input, lines }
     }
 
-    /// Returns the next line of its output; `None` on timeout.
+    /// Returns the next line of the program's output, or `None` on timeout.
     pub(crate) fn line_within(&mut self, patience: Duration) -> Option<String> {
         self.lines.recv_timeout(patience).ok()
     }
 
-    /// Returns the next line of its output; panics on timeout.
+    /// Returns the next line of the program's output. Panics on timeout.
     pub(crate) fn line(&mut self) -> String {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => line,
@@ -63,7 +63,7 @@ impl Program {
         }
     }
 
-    /// Writes a line to its input.
+    /// Writes a line to the program's input.
     pub(crate) fn write(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("it reads");
     }
@@ -74,16 +74,16 @@ impl Program {
         self.child.wait().expect("ended");
     }
 
-    /// Sends SIGTERM.
+    /// Sends SIGTERM to the process.
     pub(crate) fn terminate(&mut self) {
         let id = i32::try_from(self.child.id()).ok();
         let id = id.and_then(rustix::process::Pid::from_raw).expect("a process");
         rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("asked");
     }
 
-    /// Waits for the end of the process.
+    /// Waits until the process ends.
     pub(crate) fn wait(&mut self, patience: Duration) -> ExitStatus {
-        // Its output ends when the process does.
+        // The output ends when the process does.
         while self.lines.recv_timeout(patience).is_ok() {}
         self.child.wait().expect("ended")
     }

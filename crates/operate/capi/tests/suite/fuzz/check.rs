@@ -13,8 +13,8 @@ use quorate_capi::{
 
 const FRAME_BYTES_MAX: usize = 4096;
 
-/// Decodes the bytes in every format. Valid items are encoded to the same bytes again, and values
-/// keep their order.
+/// Decodes the bytes in every format. Valid items must encode to the same bytes again, and values
+/// must keep their order.
 pub(crate) fn check(bytes: &[u8]) {
     let mut rest = bytes;
     let mut frame = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn check(bytes: &[u8]) {
     execute(bytes);
 }
 
-/// Executes the bytes as length-prefixed commands; then loads them as items of a snapshot.
+/// Executes the bytes as length-prefixed commands, and then loads them as items of a snapshot.
 fn execute(bytes: &[u8]) {
     let mut log = Retained::default();
     let mut items = Vec::new();

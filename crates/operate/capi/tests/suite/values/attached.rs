@@ -6,7 +6,7 @@ use quorate_capi::{error::Code, handle::Handle, options::Options, source::Cursor
 
 use super::{PATIENCE, is_quiet, next, start, submit};
 
-/// Returns the address that a node listens on.
+/// Returns the address on which a node listens for programs.
 pub(crate) fn address(node: &Handle) -> String {
     let status = node.status(PATIENCE).expect("answers");
     let (_, rest) = status.split_once("\"listen\":\"").expect("it listens");
@@ -58,7 +58,7 @@ fn an_attached_program_does_all_that_a_node_does() {
     node.close().expect("ends well");
 }
 
-/// Delivery from the end excludes values submitted before, and includes all that this handle
+/// Delivery from the end excludes values submitted before, and includes all values that this handle
 /// submits afterwards, however soon.
 #[test]
 fn what_is_submitted_behind_the_end_is_delivered() {
@@ -77,7 +77,7 @@ fn what_is_submitted_behind_the_end_is_delivered() {
         last = slot;
         program.close().expect("ends");
     }
-    // On a node that has just started, its own values follow those that it knew.
+    // On a node that has just started, its own values follow those that it knew at the start.
     node.close().expect("ends well");
     for _ in 0..5 {
         let node = start(folder.path(), &[("start-wait-ms", "0")]);
@@ -107,7 +107,7 @@ fn delivery_can_begin_at_the_end() {
     node.deliver_from(Cursor::End).expect("the end");
     program.deliver_from(Cursor::End).expect("the end");
     assert!(is_quiet(&node));
-    // The time of the cluster's answer is unknown, so the first delivered value is any of these.
+    // The time of the cluster's answer is unknown, so any of these values may be delivered first.
     let mut last = submit(&node, b"after").expect("in a slot");
     let until = Instant::now() + PATIENCE;
     while is_quiet(&program) {
@@ -122,8 +122,8 @@ fn delivery_can_begin_at_the_end() {
     }
 }
 
-/// A program that does not read for a long time delays no other program, and receives all values in
-/// order when it reads.
+/// A program that does not read for a long time delays no other program. When it reads again, it
+/// receives all values in order.
 #[test]
 fn a_slow_program_holds_up_nobody() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -135,12 +135,12 @@ fn a_slow_program_holds_up_nobody() {
         assert_eq!(submit(&other, &vec![1; 100_000]), Ok(slot));
         assert_eq!(next(&other).expect("held").0, slot);
     }
-    // Its own requests are answered despite the unread values.
+    // Requests of the slow program are answered even though it has unread values.
     assert_eq!(submit(&slow, b"mine"), Ok(201));
     for slot in 1..=201 {
         assert_eq!(next(&slow).expect("held").0, slot);
     }
-    // Values trimmed before they were delivered are reported.
+    // The program is notified of values that were trimmed before they were delivered.
     slow.deliver_from(Cursor::At(1)).expect("attached");
     assert_eq!(next(&slow).expect("held").0, 1);
     other.trim_and_wait(200, PATIENCE).expect("trimmed");

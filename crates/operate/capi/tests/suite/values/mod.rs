@@ -1,4 +1,4 @@
-//! Handles as used by programs, tested from Rust: restarts, slow readers, limits, strangers.
+//! Handles as programs use them, tested from Rust: restarts, slow readers, limits and strangers.
 
 mod attached;
 mod strangers;
@@ -18,7 +18,7 @@ use quorate_capi::{
     values::{machine::Values, shared::Shared},
 };
 
-/// Generous time limit.
+/// Generous time limit for any step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn options(folder: &Path, more: &[(&str, &str)]) -> Options {
@@ -56,8 +56,8 @@ fn next(handle: &Handle) -> Result<(u64, Arc<[u8]>), Failed> {
     }
 }
 
-/// Returns whether no value is available now. Fails if the descriptor is not readable again for
-/// pending completions.
+/// Returns whether no value is available now. Fails if the descriptor does not become readable
+/// again for pending completions.
 fn is_quiet(handle: &Handle) -> bool {
     let turn = handle.turn().expect("no other turn");
     turn.hush();
@@ -95,7 +95,7 @@ fn after_a_restart_nothing_is_shown_that_was_trimmed() {
     }
 }
 
-/// A snapshot contains the retained values, and a node starts from it.
+/// A snapshot contains the retained values, and a node can start from it.
 #[test]
 fn a_node_starts_with_a_snapshot_of_its_values() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -116,7 +116,7 @@ fn a_node_starts_with_a_snapshot_of_its_values() {
         command.encode()
     };
     let (node, _) = begin();
-    // Appends in the format of earlier versions, and of this one.
+    // Values are appended in the format of earlier versions and in the current one.
     node.execute(append(b"one")).expect("executed");
     let mut values = Vec::new();
     for value in [&b""[..], b"three"] {
@@ -170,7 +170,7 @@ fn who_forgets_the_oldest_never_waits_and_tells_who_is_slow() {
     assert_eq!(failed.code, Code::Size);
 }
 
-/// Completions that are not taken are bounded, and all arrive.
+/// The number of completions that have not been taken is limited, and all of them arrive.
 #[test]
 fn open_submits_are_bounded() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -204,7 +204,7 @@ fn open_submits_are_bounded() {
     assert_eq!(slots, (1..=taken as u64).collect::<Vec<_>>());
 }
 
-/// Values submitted before any could be sent form one bundle, and are in consecutive slots.
+/// Values submitted before any could be sent form one bundle and get consecutive slots.
 #[test]
 fn values_of_one_bundle_stand_one_behind_the_other() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -257,7 +257,8 @@ fn a_node_shows_what_it_holds() {
     assert_eq!(node.peek(3).expect_err("not yet").code, Code::Timeout);
 }
 
-/// A program may set another position of delivery within a callback; delivery continues there.
+/// A program may set another delivery position within a callback, and delivery continues from
+/// there.
 #[test]
 fn a_program_goes_elsewhere_while_it_is_delivered_a_value() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -298,7 +299,7 @@ fn a_node_that_starts_says_so_and_can_be_closed() {
     assert_eq!(ready.code, Code::Timeout);
     node.close().expect("ends");
     assert_eq!(submit(&node, b"x").expect_err("closed").code, Code::Stopped);
-    // A thread whose event another thread has taken returns too, before its deadline.
+    // A thread whose event was taken by another thread returns too, before its deadline.
     let turn = node.turn().expect("no other turn");
     turn.hush();
     assert!(matches!(turn.next_event(false), Event::Nothing));
@@ -310,7 +311,7 @@ fn a_node_that_starts_says_so_and_can_be_closed() {
     assert_eq!(failed.code, Code::Timeout);
 }
 
-/// A folder of another service is refused, in both directions.
+/// A data folder of another service is refused, in both directions.
 #[test]
 fn a_folder_of_another_service_is_refused() {
     struct Other;

@@ -1,4 +1,4 @@
-//! Strangers on the port for programs, and impostors in place of a node.
+//! Strangers on the port for programs, and impostors in place of nodes.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -71,18 +71,18 @@ fn strangers_are_shown_out_and_nobody_else_notices() {
         stranger.set_read_timeout(Some(PATIENCE / 10)).expect("set");
         stranger.write_all(&bytes).expect("sent");
         let mut heard = Vec::new();
-        // The end of the connection may be a reset.
+        // The connection may end with a reset.
         let mut some = (&stranger).take(100);
         if let Err(error) = some.read_to_end(&mut heard) {
             assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it is kept");
         }
         assert!(heard.len() < 100, "no more than a greeting");
     }
-    // A client that disconnects in the middle of a frame.
+    // The client disconnects in the middle of a frame.
     let mut stranger = TcpStream::connect(&at).expect("listens");
     stranger.write_all(&after_hello(&[50, 0, 0, 0, 2, 1])).expect("sent");
     stranger.shutdown(Shutdown::Both).expect("gone");
-    // An unknown session.
+    // The session is unknown.
     let mut stranger = TcpStream::connect(&at).expect("listens");
     let mut bytes = hello();
     Ask::Append {
@@ -120,14 +120,14 @@ fn no_more_programs_attach_than_may() {
     third.read_to_end(&mut heard).expect("shown out");
     assert_eq!(heard, b"");
     first.close().expect("ends well");
-    // Its capacity is free once the node has noticed its end.
+    // Its capacity is available again once the node has noticed the disconnect.
     let again = attach(&at, &[]);
     assert_eq!(submit(&again, b"x"), Ok(1));
     assert_eq!(submit(&second, b"y"), Ok(2));
 }
 
-/// Runs a server that greets with this cluster, sends prepared answers, and waits for the end of
-/// the connection.
+/// Runs a server that greets as a node of the given cluster, sends prepared answers, and waits for
+/// the end of the connection.
 fn impostor(cluster: u128, version: u8, answers: &[Answer<'_>]) -> String {
     let port = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = port.local_addr().expect("bound").to_string();
@@ -148,7 +148,7 @@ fn impostor(cluster: u128, version: u8, answers: &[Answer<'_>]) -> String {
 fn nodes_of_another_cluster_or_version_are_refused() {
     let own = impostor(7, VERSION, &[]);
     let other = impostor(8, VERSION, &[]);
-    // The first node does not answer, so the other one is tried.
+    // The first node does not answer, so the client tries the other one.
     let program = attach(&format!("{own},{other}"), &[("request-ms", "300")]);
     program.deliver_from(Cursor::Oldest).expect("attached");
     let (tell, told) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! BITFIELD: numbers of any width within a string.
+//! BITFIELD: integers of any width up to 64 bits within a string.
 
 use super::run::grown;
 use crate::{
@@ -8,14 +8,14 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply},
 };
 
-/// Width and signedness of a number.
+/// Width and signedness of an integer within a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
     signed: bool,
     bits: u8,
 }
 
-/// Handling of a number that does not fit.
+/// Treatment of a result that exceeds the width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overflow {
     Wrap = 0,
@@ -23,7 +23,6 @@ pub(super) enum Overflow {
     Fail = 2,
 }
 
-/// Operation on a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Get,
@@ -31,7 +30,7 @@ pub(super) enum Action {
     Add(i64),
 }
 
-/// One step of a command.
+/// One operation of BITFIELD: its type, bit offset and action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) action: Action,
@@ -61,7 +60,7 @@ impl Width {
         self.bits
     }
 
-    /// Returns the smallest and the largest number.
+    /// Returns the smallest and largest numbers that the width can represent.
     const fn ends(self) -> (i128, i128) {
         if self.signed {
             let half = 1_i128 << (self.bits - 1);
@@ -71,7 +70,7 @@ impl Width {
         }
     }
 
-    /// Returns the number with these lowest bits.
+    /// Wraps a number to the width, discarding the higher bits.
     const fn wrapped(self, number: i128) -> i128 {
         let range = 1_i128 << self.bits;
         let rest = number.rem_euclid(range);
@@ -138,7 +137,7 @@ impl Step {
         Ok(steps)
     }
 
-    /// Returns the range of bits that the step accesses.
+    /// Returns the range of bits that the step reads or writes.
     fn places(&self) -> std::ops::Range<u64> {
         let end = self.offset.saturating_add(self.width.bits.into());
         self.offset..end
@@ -170,7 +169,7 @@ fn say(number: i128, reply: &mut Reply<'_>) {
     reply.integer(i64::try_from(number).unwrap_or(i64::MAX));
 }
 
-/// Executes BITFIELD_RO, and BITFIELD without writes.
+/// Executes BITFIELD_RO, or a BITFIELD that only reads.
 pub(super) fn read(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -209,7 +208,7 @@ pub(super) fn write(
         let (new, said) = match step.action {
             Action::Get => (None, Some(old)),
             Action::Set(number) => {
-                // For an unsigned type a negative number is a very large one.
+                // An unsigned type treats a negative number as a very large one.
                 let number = match step.width.signed {
                     true => i128::from(number),
                     false => i128::from(number.cast_unsigned()),

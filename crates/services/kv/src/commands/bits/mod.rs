@@ -18,7 +18,7 @@ use crate::{
     resp::integer::parse_integer,
 };
 
-/// Commands and operations on bits.
+/// Commands and operations on the bits of strings.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -124,7 +124,8 @@ const COMMANDS: &[Spec] = &[
 const NOT_AN_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 const NOT_A_BIT: &str = "ERR bit is not an integer or out of range";
 
-/// Parses a bit offset; the `bits` bits from there on must be within the maximum size of a value.
+/// Parses a bit offset. Refuses an offset if the `bits` bits that start there exceed the maximum
+/// size of a value.
 fn offset(r: &Request<'_>, text: &[u8], bits: u64) -> Result<u64, Refusal> {
     let offset = parse_integer(text).and_then(|offset| u64::try_from(offset).ok());
     let most = (r.value_bytes_max as u64).saturating_mul(8);
@@ -149,13 +150,14 @@ fn encode_setbit(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
 
 fn encode_getbit(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let offset = parse_integer(r.at(1)).and_then(|offset| u64::try_from(offset).ok());
-    // Offsets beyond the longest string in Redis are refused.
+    // Redis refuses offsets beyond its longest string.
     let offset = offset.filter(|offset| *offset < 1 << 32).ok_or(NOT_AN_OFFSET)?;
     out.byte(Op::GetBit as u8).bytes(r.at(0)).count(offset);
     Ok(())
 }
 
-/// Encodes `[start [end [BYTE | BIT]]]` from an argument on, with defaults for missing parts.
+/// Encodes the optional arguments `[start [end [BYTE | BIT]]]`, starting with argument `at`.
+/// Missing ones get their defaults.
 fn write_range(r: &Request<'_>, at: usize, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let count = r.arguments.len().saturating_sub(at);
     let in_bits = match count {
@@ -166,7 +168,7 @@ fn write_range(r: &Request<'_>, at: usize, out: &mut Encoder<'_>) -> Result<(), 
     };
     let start = if count > 0 { r.integer(at)? } else { 0 };
     let end = if count > 1 { r.integer(at + 1)? } else { -1 };
-    // BITPOS distinguishes an explicit end.
+    // BITPOS treats an explicit end differently from a missing one.
     out.byte(u8::from(in_bits) | u8::from(count > 1) << 1).signed(start).signed(end);
     Ok(())
 }
@@ -200,8 +202,8 @@ fn encode_bitop(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Parses any number of `GET type offset`, `SET type offset value`, `INCRBY type offset increment`,
-/// `OVERFLOW WRAP | SAT | FAIL`.
+/// Parses any number of the operations `GET type offset`, `SET type offset value`, `INCRBY type
+/// offset increment` and `OVERFLOW WRAP | SAT | FAIL`.
 fn steps(r: &Request<'_>, only_reads: bool) -> Result<Vec<Step>, Refusal> {
     let (mut steps, mut overflow, mut at) = (Vec::new(), Overflow::Wrap, 1);
     while at < r.arguments.len() {

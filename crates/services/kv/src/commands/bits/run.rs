@@ -30,17 +30,17 @@ pub(super) fn get(
     Ok(())
 }
 
-/// A string to be changed, and its deadline.
+/// A string about to change, and the deadline of its key.
 type Grown = (Vec<u8>, Option<u64>);
 
-/// Returns the string, extended to at least this many bytes.
+/// Returns the string at a key, padded with zeros to at least `bytes` bytes.
 pub(super) fn grown(
     state: &mut WriteContext<'_>,
     key: Key<'_>,
     bytes: usize,
     reply: &mut Reply<'_>,
 ) -> Result<Result<Grown, WrongType>, Fault> {
-    // The front has limited the size; a command from another source must not exhaust the memory
+    // The front has limited the size, but a command from another source must not exhaust the memory
     // either.
     if bytes > SKIPPED_BYTES_MAX {
         return Err(Fault::Malformed);
@@ -82,8 +82,8 @@ pub(super) fn set(
     Ok(())
 }
 
-/// Resolves a range to bits: the first one, and the end, exclusive; `None` if it is empty. Negative
-/// ends count from the end of the string.
+/// Resolves a range to bits and returns the first bit and the exclusive end, or `None` if the range
+/// is empty. Negative bounds count from the end of the string.
 fn bits(length: usize, in_bits: bool, start: i64, end: i64) -> Option<(u64, u64)> {
     let units = i64::try_from(length).unwrap_or(i64::MAX);
     let units = if in_bits { units.saturating_mul(8) } else { units };
@@ -126,7 +126,7 @@ pub(super) fn count(
     Ok(())
 }
 
-/// Returns the bytes that overlap a range of bits, each with a mask of those bits.
+/// Returns the bytes that overlap a range of bits, each with a mask that selects those bits.
 fn masked(value: &[u8], from: u64, to: u64) -> impl Iterator<Item = (u8, u8)> {
     let (first, last) = (from / 8, (to - 1) / 8);
     let index = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
@@ -170,14 +170,14 @@ pub(super) fn position(
         .find(|(_, (byte, bits))| (byte ^ flip) & bits != 0);
     let found =
         found.map(|(at, (byte, bits))| at * 8 + u64::from(((byte ^ flip) & bits).leading_zeros()));
-    // Zeros follow a string unless its end is explicit.
+    // Without an explicit end, zeros follow the string.
     let beyond = (bit == 0 && flags & 2 == 0).then_some(to);
     let found = found.or(beyond);
     reply.integer(found.map_or(-1, |at| i64::try_from(at).unwrap_or(i64::MAX)));
     Ok(())
 }
 
-/// Bitwise operation on strings.
+/// Operation of BITOP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BitOperation {
     And = 0,
@@ -222,7 +222,7 @@ pub(super) fn combine(
         let Ok(entry) = string(store, key, reply) else {
             return Ok(());
         };
-        // Each operand is loaded and read, however often the same key is named.
+        // Each operand is loaded and read, even if the same key is named several times.
         let bytes = entry.as_ref().map_or(0, |entry| entry.value.len());
         state.budget.take(bytes)?;
         longest = longest.max(bytes);

@@ -1,4 +1,4 @@
-//! Deadlines of fields: HEXPIRE, HTTL, HPERSIST and related commands.
+//! Commands on deadlines of fields: HEXPIRE, HTTL, HPERSIST and related ones.
 
 use super::run::Hash;
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     store::collection::Kind,
 };
 
-/// Commands and operations on deadlines of fields.
+/// Commands and operations on the deadlines of fields.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[Operation::read(Op::HTtl, ttl), Operation::write(Op::HExpire, expire)],
@@ -146,19 +146,19 @@ const COMMANDS: &[Spec] = &[
 /// Latest deadline that a field can have, as in Redis.
 const LATEST_MS: i64 = (1 << 46) - 1;
 
-/// Reply for each field.
+/// Numbers that a command replies with, one for each field.
 mod answer {
     pub(super) const NO_FIELD: i64 = -2;
-    /// The field has no deadline.
+    /// The field exists but has no deadline.
     pub(super) const NONE: i64 = -1;
-    /// The condition does not hold.
+    /// The condition for the new deadline does not hold.
     pub(super) const REFUSED: i64 = 0;
     pub(super) const DONE: i64 = 1;
-    /// The deadline had passed.
+    /// The new deadline had already passed, so the field was removed.
     pub(super) const REMOVED: i64 = 2;
 }
 
-/// Encodes `FIELDS numfields field …` from an argument on.
+/// Encodes `FIELDS numfields field …`, starting with an argument.
 fn write_fields(
     r: &Request<'_>,
     at: usize,
@@ -282,7 +282,7 @@ fn expire_one(hash: &mut Change<'_, '_>, field: &[u8], flags: u8, new: Deadline)
 }
 
 fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // The time of the request travels along, as for TTL.
+    // The command carries the time of the request, as TTL does.
     out.byte(Op::HTtl as u8).byte(unit.byte()).word(r.wall_ms).bytes(r.at(0));
     write_fields(r, 1, NOT_POSITIVE, out)
 }
@@ -324,7 +324,7 @@ fn ttl(
             None => answer::NO_FIELD,
             Some(hash) => match hash.deadline(field) {
                 None => answer::NONE,
-                // A fraction of a second counts as a full one, unlike for keys.
+                // A fraction of a second is rounded up, unlike for keys.
                 Some(deadline) => unit.shown(deadline, now_ms, 999),
             },
         });

@@ -21,10 +21,10 @@ const NOT_AN_INTEGER: &str = "ERR hash value is not an integer";
 const NOT_A_FLOAT: &str = "ERR hash value is not a float";
 const OVERFLOW: &str = "ERR increment or decrement would overflow";
 
-/// A hash, or a lock that is read as one.
+/// A hash, or a lock record that commands read as a hash.
 pub(super) enum Hash<'s> {
     Rows(View<'s>),
-    /// A Redisson lock: its holder, and the number of acquisitions.
+    /// A Redisson lock: the holder and the number of acquisitions as text.
     Lock(Vec<u8>, String),
 }
 
@@ -56,7 +56,7 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// Returns the bytes of fields and values; 0 if unknown.
+    /// Returns the total length of fields and values in bytes, or 0 if unknown.
     fn bytes(&self) -> u64 {
         match self {
             Self::Rows(view) if view.has_ended() => 0,
@@ -65,7 +65,7 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// Visits all fields with their values, until the visitor stops.
+    /// Visits the fields and their values until the visitor stops.
     fn each(&self, visit: &mut VisitRow<'_>) {
         match self {
             Self::Rows(view) => each_placed(view, b"", Position::START, visit),

@@ -1,11 +1,10 @@
-//! The two ends of a list.
+//! The two ends of a list, left and right.
 
 use crate::{
     command::{Refusal, SYNTAX},
     encode::{Decoder, Malformed},
 };
 
-/// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Left = 0,
@@ -29,7 +28,7 @@ impl End {
         }
     }
 
-    /// Returns the name of the event of a push.
+    /// Returns the name of the event that a push at this end generates.
     pub(super) const fn pushed(self) -> &'static str {
         match self {
             Self::Left => "lpush",
@@ -37,7 +36,7 @@ impl End {
         }
     }
 
-    /// Returns the name of the event of a pop.
+    /// Returns the name of the event that a pop from this end generates.
     pub(super) const fn popped(self) -> &'static str {
         match self {
             Self::Left => "lpop",

@@ -1,8 +1,8 @@
 //! Lists: execution on every node.
 //!
-//! Elements have consecutive positions, starting with the first one in the header; a position is
-//! the name of a row. So both ends and every index are found at once, and a change in the middle
-//! moves the shorter side.
+//! Elements have consecutive positions, which are the names of their rows; the header has the first
+//! position. Hence both ends and every index are found directly, and a change in the middle moves
+//! only the elements of the shorter side.
 
 use std::ops::ControlFlow;
 
@@ -23,13 +23,13 @@ use crate::{
 };
 
 impl View<'_> {
-    /// Returns the name of the row of the element at this index.
+    /// Returns the name of the row that stores the element at `index`.
     const fn place(&self, index: u64) -> [u8; 8] {
         self.header.first.wrapping_add(index).to_be_bytes()
     }
 
-    /// Visits the elements from one index to another, exclusive, in order or backwards, with their
-    /// indexes.
+    /// Visits the elements in a half-open range of indexes, in order or backwards, together with
+    /// their indexes.
     fn elements(
         &self,
         from: u64,
@@ -45,7 +45,7 @@ impl View<'_> {
         });
     }
 
-    /// Resolves an index, which may be counted from the end.
+    /// Resolves an index, which counts from the end if negative; `None` if it is out of range.
     fn number(&self, index: i64) -> Option<u64> {
         let number = match u64::try_from(index) {
             Ok(index) => index,
@@ -68,7 +68,7 @@ impl Change<'_, '_> {
         self.put_known(&place.to_be_bytes(), value, None);
     }
 
-    /// Removes the element at an end; `bytes` is the length of its value.
+    /// Removes the element at an end, whose value has a length of `bytes`.
     fn drop_end(&mut self, end: End, bytes: usize) {
         let place = match end {
             End::Left => self.header.first,
@@ -80,7 +80,7 @@ impl Change<'_, '_> {
         }
     }
 
-    /// Returns all elements from one index to another, exclusive.
+    /// Returns the elements in a half-open range of indexes.
     fn list(&self, from: u64, to: u64) -> Vec<Vec<u8>> {
         let mut values = Vec::new();
         self.view().elements(from, to, false, &mut |_, value| {
@@ -90,9 +90,8 @@ impl Change<'_, '_> {
         values
     }
 
-    /// Replaces the elements from one index to another, exclusive. They include those of the
-    /// shorter side, so the other side does not move: the left end moves if `left`, otherwise the
-    /// right one.
+    /// Replaces the elements in a half-open range of indexes. The range extends to the nearer end
+    /// of the list, the left one if `left`, so that no element outside it moves.
     fn replace(&mut self, from: u64, to: u64, old: &[Vec<u8>], new: &[&[u8]], left: bool) {
         let first = self.header.first;
         for (number, value) in (from..to).zip(old) {
@@ -113,7 +112,8 @@ impl Change<'_, '_> {
     }
 }
 
-/// Returns the budget's cost of a part of a list, measured exactly: elements may have any lengths.
+/// Returns the budget's cost of the elements in a half-open range of indexes. Sums their actual
+/// lengths, since elements may have any length.
 fn part_cost(view: &View<'_>, from: u64, to: u64) -> usize {
     let mut bytes = 0_u64;
     view.elements(from, to, false, &mut |_, value| {
@@ -250,8 +250,8 @@ pub(super) fn push(
     Ok(())
 }
 
-/// Pops up to `most` elements from an end into a reply. If that would be too large, the reply is an
-/// error and nothing is popped.
+/// Pops up to `most` elements from an end. If the reply would be too large, it becomes an error and
+/// nothing is popped.
 fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
     let most = most.min(list.header.count);
     let (mut items, mut lengths) = (Items::default(), Vec::new());
@@ -329,8 +329,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Pops from a list. Writes key and elements as for LMPOP, or without a count key and element as
-/// for BLPOP. Returns `false`, writing nothing, if the list is absent.
+/// Pops from a list. With a count, writes the key and the elements as for LMPOP; without one, the
+/// key and one element as for BLPOP. Returns `false` and writes nothing if the list is absent.
 pub(crate) fn pop_from(
     key: Key<'_>,
     end: End,
@@ -386,7 +386,8 @@ pub(super) fn set(
     Ok(())
 }
 
-/// Executes LTRIM: removes the elements outside, or copies those inside if they are fewer.
+/// Executes LTRIM. Removes the elements outside the range, or copies those inside it if they are
+/// fewer.
 pub(super) fn trim(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -425,11 +426,11 @@ pub(super) fn trim(
         list.state.budget.take(removed[0].saturating_add(removed[1]))?;
         for (end, from, to) in [(End::Right, behind, count), (End::Left, 0, first)] {
             for value in list.list(from, to) {
-                // All positions at one end are removed, so only the sum of the lengths matters.
+                // All positions at one end are removed, so it is enough that the lengths add up.
                 list.drop_end(end, value.len());
             }
         }
-        // Redis sends this event even if nothing was removed.
+        // Redis generates this event even if nothing was removed.
         list.event(class::LIST, "ltrim");
         if kept < count {
             list.close();
@@ -439,8 +440,7 @@ pub(super) fn trim(
     Ok(())
 }
 
-/// Returns the number of elements that LREM removes, and the indexes of the first and the last of
-/// them.
+/// Returns the number of elements that LREM removes, and the indexes of the first and last of them.
 fn equals(list: &View<'_>, count: i64, element: &[u8]) -> (u64, u64, u64) {
     let most = match count.unsigned_abs() {
         0 => u64::MAX,
@@ -473,7 +473,7 @@ fn find(list: &View<'_>, pivot: &[u8]) -> Option<u64> {
     found
 }
 
-/// Returns the number of elements that LREM or LINSERT would move.
+/// Returns the number of elements that an LREM or LINSERT would move.
 pub(crate) fn moved(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, Fault> {
     let key = from.key()?;
     let Some(list) = View::at(store, key, Kind::List) else {
@@ -578,8 +578,8 @@ pub(super) fn transfer(
     Ok(())
 }
 
-/// Moves an element from an end of one list to an end of another. Returns `false`, writing nothing,
-/// if the source is absent.
+/// Moves an element from an end of one list to an end of another. Returns `false` and writes
+/// nothing if the source is absent.
 pub(crate) fn move_from(
     (source, taken): (Key<'_>, End),
     (target, put): (Key<'_>, End),

@@ -16,7 +16,7 @@ use crate::{
     store::{Position, Store, collection::Kind, meter::Meter},
 };
 
-/// Set operation.
+/// Operation that combines several sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SetOperation {
     Intersection = 0,
@@ -34,7 +34,7 @@ impl SetOperation {
         }
     }
 
-    /// Returns the name of the event of a stored result.
+    /// Returns the name of the event generated when the result is stored.
     const fn stored(self) -> &'static str {
         match self {
             Self::Intersection => "sinterstore",
@@ -110,7 +110,7 @@ pub(super) fn random(
     let wanted = elements::Random::decode(from)?;
     from.end()?;
     if wanted.has_values() {
-        // Clients cannot request values: members of a set have none.
+        // Clients cannot request values because members of a set have none.
         return Err(Fault::Malformed);
     }
     match view(state.store, key, Kind::Set, reply) {
@@ -121,8 +121,8 @@ pub(super) fn random(
     Ok(())
 }
 
-/// Returns the sets at these keys, `None` for an absent one; replies with an error if a key has
-/// another type.
+/// Returns the sets at these keys, with `None` for an absent key. Replies with an error if a key
+/// has another type.
 fn sets<'s>(
     store: &'s dyn Store,
     keys: Keys<'_>,
@@ -131,8 +131,8 @@ fn sets<'s>(
     keys.map(|key| view(store, key, Kind::Set, reply)).collect()
 }
 
-/// Visits the intersection, if no set is absent: the members of the smallest set that all others
-/// contain.
+/// Visits the members of the intersection by walking over the smallest set. Visits nothing if a set
+/// is absent.
 fn intersect(sets: &[Option<View<'_>>], visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
     let all: Option<Vec<View<'_>>> = sets.iter().copied().collect();
     let Some(all) = all else { return };
@@ -149,7 +149,8 @@ fn intersect(sets: &[Option<View<'_>>], visit: &mut dyn FnMut(&[u8]) -> ControlF
     });
 }
 
-/// Returns the members of a combination in the order of a set; `None` if they exceed `bytes_max`.
+/// Returns the members of the combined sets, in the order in which a set stores them; `None` if
+/// they exceed `bytes_max` bytes.
 fn combined(
     how: SetOperation,
     sets: &[Option<View<'_>>],

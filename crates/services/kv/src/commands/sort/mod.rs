@@ -12,7 +12,7 @@ use crate::{
     op::Op,
 };
 
-/// Commands and operations for sorting.
+/// Commands and operations that sort collections.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[

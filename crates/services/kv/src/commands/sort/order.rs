@@ -1,23 +1,24 @@
-//! Arguments of SORT, as encoded in a command.
+//! Arguments of SORT, as encoded in the log.
 
 use crate::encode::{Decoder, Fault, List};
 
-/// Order of the elements, and the reply for each.
+/// Requested order of the elements, and the values to return for each element.
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
-    /// Largest element first.
+    /// Returns the largest element first.
     pub(super) back: bool,
-    /// Compare bytes instead of numbers.
+    /// Compares elements as bytes instead of numbers.
     pub(super) alpha: bool,
-    /// Pattern of the keys with the sort weights; without a star the elements are not sorted.
+    /// Pattern of the keys that contain the sort weights. If it has no star, the elements are not
+    /// sorted.
     pub(super) by: Option<&'a [u8]>,
-    /// Numbers of elements to skip and to return; negative: all.
+    /// Number of elements to skip and number to return; a negative number to return means all.
     pub(super) limit: (i64, i64),
-    /// Patterns of the values to return instead of the elements.
+    /// Patterns of the values to return in place of the elements.
     pub(super) gets: List<'a>,
 }
 
-/// Flags of an order.
+/// Flags in the encoding of an order.
 pub(super) mod flag {
     pub(crate) const BACK: u8 = 1;
     pub(crate) const ALPHA: u8 = 2;

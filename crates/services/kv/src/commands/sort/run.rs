@@ -1,5 +1,5 @@
-//! SORT: execution on every node. Comparisons are of bytes and IEEE 754 numbers, and the sort is
-//! stable, so the result is the same on every node.
+//! SORT: execution on every node. Elements are compared as bytes or IEEE 754 numbers, and the sort
+//! is stable, so all nodes get the same result.
 
 use std::{borrow::Cow, cmp::Ordering, ops::ControlFlow};
 
@@ -20,18 +20,18 @@ use crate::{
     store::{Position, Span, Store, collection::Kind},
 };
 
-/// Maximum number of elements sorted, and of keys looked up for them, per command.
+/// Maximum number of elements that one command may sort, plus keys it may look up for them.
 const LOOKED_AT_MAX: u64 = 262_144;
-/// Maximum bytes of the elements and of their sort weights.
+/// Maximum total size in bytes of the elements and their sort weights.
 const BYTES_MAX: u64 = 32 << 20;
 
-/// Error above these limits.
+/// Error for a command that exceeds these limits.
 const TOO_MUCH: &str =
     "TOOBIG not executed: SORT may look at 262144 elements and keys, with 32 MiB together";
-/// Redis' error for a weight that is not a number.
+/// Redis' error for a sort weight that is not a number.
 const NOT_A_SCORE: &str = "ERR One or more scores can't be converted into double";
 
-/// Reason why there is no result.
+/// Reason why a SORT has no result.
 enum Refused {
     WrongType,
     TooMuch,
@@ -48,7 +48,7 @@ impl Refused {
     }
 }
 
-/// Work done by a command, counted against its limits.
+/// Work that a command has done so far, counted against its limits.
 struct Work {
     looked_at: u64,
     bytes: u64,
@@ -65,7 +65,8 @@ impl Work {
     }
 }
 
-/// A pattern with a star, to be replaced by an element, and an optional field after it.
+/// Pattern that contains a star, which stands for an element. May be followed by the field of a
+/// hash.
 struct Pattern<'a> {
     before: &'a [u8],
     behind: &'a [u8],
@@ -73,20 +74,20 @@ struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// Parses a pattern; returns `None` if it has no star.
+    /// Parses a pattern, or returns `None` if it has no star.
     fn of(text: &'a [u8]) -> Option<Self> {
         let star = text.iter().position(|&byte| byte == b'*')?;
         let (before, rest) = (&text[..star], &text[star + 1..]);
         let arrow = rest.windows(2).position(|pair| pair == b"->");
         let (behind, field) = match arrow {
-            // An arrow at the end is part of the key.
+            // A trailing arrow is part of the key.
             Some(at) if at + 2 < rest.len() => (&rest[..at], Some(&rest[at + 2..])),
             _ => (rest, None),
         };
         Some(Self { before, behind, field })
     }
 
-    /// Looks up the string or the field's value for an element.
+    /// Looks up the value of the string or hash field that the pattern names for an element.
     fn look_up(&self, store: &dyn Store, element: &[u8]) -> Option<Vec<u8>> {
         let key = [self.before, element, self.behind].concat();
         let key = Key::new(&key).ok()?;
@@ -104,7 +105,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// Sort weight of an element.
+/// Value by which an element is sorted.
 enum Weight {
     Itself,
     Number(Score),
@@ -123,7 +124,7 @@ impl Weight {
     }
 }
 
-/// Returns the elements in the order of the collection, last first if `back`.
+/// Returns the elements in the order of the collection, or in reverse order if `back`.
 fn elements(view: &View<'_>, kind: Kind, back: bool) -> Vec<Vec<u8>> {
     let mut elements = Vec::new();
     let mut add = |element: &[u8]| {
@@ -165,7 +166,7 @@ fn weigh(
     }
 }
 
-/// Returns the selected elements in the requested order.
+/// Returns the elements that LIMIT selects, in the requested order.
 fn sorted(
     key: Key<'_>,
     order: &Order<'_>,
@@ -186,7 +187,7 @@ fn sorted(
     let by = order.by.map(Pattern::of);
     let mut order = *order;
     let by = match by {
-        // A set has no defined order, and a stored result must not depend on one.
+        // A set has no defined order, but a stored result must not depend on how the set is stored.
         Some(None) if kind == Kind::Set && stores => {
             order.alpha = true;
             None
@@ -218,7 +219,7 @@ fn limited(elements: Vec<Vec<u8>>, (skipped, wanted): (i64, i64)) -> Vec<Vec<u8>
     elements.into_iter().skip(skipped).take(wanted).collect()
 }
 
-/// Returns the results for the elements; `None` for missing ones.
+/// Returns the values to reply with; `None` for a missing one.
 fn results(
     key: Key<'_>,
     order: &Order<'_>,
@@ -265,7 +266,7 @@ pub(super) fn sort(
     Ok(())
 }
 
-/// Executes SORT with STORE: a list replaces any value of the key.
+/// Executes SORT with STORE. The resulting list replaces any existing value of the key.
 pub(super) fn store(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

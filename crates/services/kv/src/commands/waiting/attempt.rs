@@ -1,5 +1,5 @@
-//! Attempts to take an element: executed by every node for a blocking command, each time it is
-//! tried.
+//! Attempts to take elements. A blocking command is tried by attempts, each of which every node
+//! executes.
 
 use crate::{
     commands::list::end::End,
@@ -10,37 +10,36 @@ use crate::{
     store::collection::Kind,
 };
 
-/// An attempt: what to take, and the keys to take it from. The first key with elements is used.
+/// Attempt to take elements from the first of several keys that has any.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
     pub(crate) keys: Keys<'a>,
     pub(super) action: Action<'a>,
 }
 
-/// Elements to take.
+/// Elements that an attempt takes.
 #[derive(Clone, Copy)]
 pub(super) enum Action<'a> {
-    /// Pop elements of a list; without a number, one element and no array.
+    /// Pops elements of a list. Without a count, the reply is a single element instead of an array.
     List(End, Option<u64>),
-    /// Move an element from one end of the list to an end of another list.
+    /// Moves an element from the first end of the list to the second end of another list.
     Move(End, End, Key<'a>),
-    /// Pop members of a sorted set, the highest scores first if `true`; the number is as for a
-    /// list.
+    /// Pops members of a sorted set, highest scores first if `true`. The count is as for a list.
     Zset(bool, Option<u64>),
 }
 
-/// Encodings of actions.
+/// Encodings of [`Action`].
 mod kind {
     pub(super) const LIST: u8 = 0;
     pub(super) const MOVE: u8 = 1;
     pub(super) const ZSET: u8 = 2;
 }
 
-/// Encodes a command that makes one attempt, or blocks for up to `ms` milliseconds; 0: without a
-/// limit.
+/// Encodes a command that makes one attempt, or blocks for up to `ms` milliseconds; 0 means without
+/// a limit.
 pub(super) fn write(ms: u64, action: &Action<'_>, keys: &[&[u8]], out: &mut Encoder<'_>) {
     out.byte(Op::Attempt as u8).word(ms);
-    // A count is never 0: the parsers of commands refuse it.
+    // A count is never 0, because the parsers of commands refuse it.
     match *action {
         Action::List(end, count) => out.byte(kind::LIST).byte(end as u8).count(count.unwrap_or(0)),
         Action::Move(from, to, target) => {
@@ -53,7 +52,7 @@ pub(super) fn write(ms: u64, action: &Action<'_>, keys: &[&[u8]], out: &mut Enco
     out.keys(keys);
 }
 
-/// Splits an encoded command into time and attempt.
+/// Splits an encoded command into the time to block and the attempt.
 pub(super) fn parts(command: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     let mut from = Decoder(command);
     if from.byte()? != Op::Attempt as u8 {
@@ -67,7 +66,6 @@ fn some(count: u64) -> Option<u64> {
 }
 
 impl<'a> Attempt<'a> {
-    /// Decodes an attempt.
     pub(crate) fn decode(from: &mut Decoder<'a>) -> Result<Self, Fault> {
         let action = match from.byte()? {
             kind::LIST => Action::List(End::decode(from)?, some(from.count()?)),
@@ -83,7 +81,7 @@ impl<'a> Attempt<'a> {
         Ok(Self { keys, action })
     }
 
-    /// Returns the type of its keys.
+    /// Returns the type that the keys must have.
     pub(crate) const fn kind(&self) -> Kind {
         match self.action {
             Action::List(..) | Action::Move(..) => Kind::List,
@@ -99,7 +97,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Writes the reply to an attempt that found nothing and does not block.
+    /// Writes the reply for an attempt that found no elements and does not block.
     pub(super) fn nothing(&self, reply: &mut Reply<'_>) {
         match self.action {
             Action::Move(..) => reply.null(),

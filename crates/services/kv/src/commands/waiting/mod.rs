@@ -1,8 +1,8 @@
 //! Blocking commands: client commands and their encoding.
 //!
-//! Each is an [`Attempt`] with a time to wait. By itself it is a single attempt, as executed
-//! between MULTI and EXEC and within sessions; a front wraps it into [`Op::Await`] to queue the
-//! client (`docs/decisions/0023`).
+//! Each command consists of a time to block and an [`Attempt`]. Executed directly, as between MULTI
+//! and EXEC and within sessions, it is a single attempt. A front wraps it in [`Op::Await`] to put
+//! the client in the queue (`docs/decisions/0023`).
 
 pub(crate) mod attempt;
 mod run;
@@ -25,7 +25,7 @@ use crate::{
     op::Op,
 };
 
-/// Commands and operations that may block.
+/// Commands and operations that may block a client.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -38,7 +38,7 @@ pub const FAMILY: Family = Family {
     ],
 };
 
-/// Flags of blocking commands.
+/// Command flags that COMMAND reports for blocking commands.
 const WAITS: &[&str] = &["write", "denyoom", "blocking"];
 
 const COMMANDS: &[Spec] = &[
@@ -148,13 +148,13 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Returns how long an encoded command may block, in milliseconds; 0: without a limit. `None` if it
-/// is not a blocking command.
+/// Returns how long an encoded command may block, in milliseconds, with 0 for no limit. Returns
+/// `None` if the command does not block.
 pub fn waits_ms(command: &[u8]) -> Option<u64> {
     attempt::parts(command).ok().map(|(ms, _)| ms)
 }
 
-/// Parses fractional seconds into milliseconds; errors are Redis'.
+/// Parses a timeout in fractional seconds into milliseconds. Errors have Redis' texts.
 fn timeout_ms(text: &[u8], now_ms: u64) -> Result<u64, Refusal> {
     const TEXT_BYTES_MAX: usize = 256;
     const LAST_MS: f64 = i64::MAX as f64;
@@ -174,7 +174,7 @@ fn timeout_ms(text: &[u8], now_ms: u64) -> Result<u64, Refusal> {
     Ok(ms as u64)
 }
 
-/// Encodes a command with the arguments `key … timeout`.
+/// Encodes a command that has the arguments `key … timeout`.
 fn write_pop(
     action: &attempt::Action<'_>,
     r: &Request<'_>,
@@ -225,7 +225,7 @@ fn encode_brpoplpush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
     write_move(End::Right, End::Left, 2, r, out)
 }
 
-/// Encodes a command with the arguments `timeout numkeys key … side [COUNT n]`.
+/// Encodes a command that has the arguments `timeout numkeys key … side [COUNT n]`.
 fn write_mpop(
     action: impl Fn(&[u8], u64) -> Result<attempt::Action<'static>, Refusal>,
     r: &Request<'_>,
@@ -233,7 +233,7 @@ fn write_mpop(
 ) -> Result<(), Refusal> {
     let ms = timeout_ms(r.at(0), r.wall_ms)?;
     let (keys, at) = elements::keys(r, 1, "ERR numkeys should be greater than 0")?;
-    // The side is checked before the count, as in Redis.
+    // Like Redis, checks the side before the count.
     action(r.at(at), 1)?;
     let action = action(r.at(at), elements::pop_count(r, at + 1)?)?;
     attempt::write(ms, &action, &keys, out);

@@ -1,4 +1,4 @@
-//! Blocked clients: execution on every node of joining the queue, claiming elements, and leaving.
+//! Blocked clients: how every node executes joining the queue, claiming elements, and leaving.
 
 use super::attempt::{Action, Attempt, parts};
 use crate::{
@@ -15,12 +15,12 @@ use crate::{
     waits::{Owner, Wait, Waits},
 };
 
-/// Reply to a front whose client must wait. No attempt has this reply.
+/// Reply that tells a front that its client must wait. An attempt never replies this.
 pub const WAITING: &[u8] = b"+WAITING\r\n";
-/// Reply to a claim of a client that is not in the queue, or no longer.
+/// Reply to the claim of a client that is not in the queue, or not any more.
 pub const GONE: &[u8] = b"+GONE\r\n";
 
-/// Maximum number of keys per poll.
+/// Maximum number of keys that one poll examines.
 const LOOK_KEYS_MAX: usize = 1024;
 
 fn write_owner(op: Op, owner: Owner, out: &mut Encoder<'_>) {
@@ -28,8 +28,7 @@ fn write_owner(op: Op, owner: Owner, out: &mut Encoder<'_>) {
     owner.encode(out);
 }
 
-/// Encodes joining the queue with an encoded command; returns `false` if it is not a blocking
-/// command.
+/// Encodes joining the queue with a blocking command. Returns `false` if `command` does not block.
 #[must_use]
 pub fn encode_await(owner: Owner, number: u64, command: &[u8], out: &mut Encoder<'_>) -> bool {
     let Ok((_, attempt)) = parts(command) else {
@@ -41,13 +40,13 @@ pub fn encode_await(owner: Owner, number: u64, command: &[u8], out: &mut Encoder
     true
 }
 
-/// Encodes a claim.
+/// Encodes a client's claim to the elements it waits for.
 pub fn encode_claim(owner: Owner, number: u64, out: &mut Encoder<'_>) {
     write_owner(Op::Claim, owner, out);
     out.count(number);
 }
 
-/// Encodes leaving the queue.
+/// Encodes the removal of a front's clients from the queue.
 pub fn encode_withdraw(owner: Owner, numbers: &[u64], out: &mut Encoder<'_>) {
     write_owner(Op::Withdraw, owner, out);
     out.length(numbers.len());
@@ -56,31 +55,31 @@ pub fn encode_withdraw(owner: Owner, numbers: &[u64], out: &mut Encoder<'_>) {
     }
 }
 
-/// Encodes the removal of all clients of a node that leaves an element unclaimed.
+/// Encodes the removal of all clients of a front that has left an element unclaimed.
 pub fn encode_depose(seen: Seen, out: &mut Encoder<'_>) {
     write_owner(Op::Depose, seen.owner, out);
     out.count(seen.number).word(seen.version.slot).count(seen.version.index.into());
 }
 
-/// Encodes a poll for a front's clients whose turn it is, starting at a key; with `all`, also for
-/// all its queued clients.
+/// Encodes a poll for the clients of a front whose turn it is, starting at the key `from`. If
+/// `all`, the answer also lists all queued clients of the front.
 pub fn encode_look(owner: Owner, all: bool, from: &[u8], out: &mut Encoder<'_>) {
     write_owner(Op::Look, owner, out);
     out.byte(u8::from(all)).bytes(from);
 }
 
-/// A client of another node whose turn it is, and the version of its last sign of life.
+/// Client of another front whose turn it is, and the version of its last activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
     /// Front of the client.
     pub owner: Owner,
-    /// Number of the client at its front.
+    /// Number that the front gave the client.
     pub number: u64,
     /// Version at which the client joined the queue or last retried without success.
     pub version: Version,
 }
 
-/// Answer to a poll.
+/// Answer to a poll for clients whose turn it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Clients of the front whose turn it is.
@@ -89,7 +88,7 @@ pub struct Look {
     pub others: Vec<Seen>,
     /// All queued clients of the front, in order, if requested.
     pub all: Option<Vec<u64>>,
-    /// Key at which the next poll resumes; empty if the poll was complete.
+    /// Key at which the next poll resumes. Empty if the poll covered all keys.
     pub next: Vec<u8>,
 }
 
@@ -114,7 +113,7 @@ impl Look {
         out.bytes(&self.next);
     }
 
-    /// Decodes an answer.
+    /// Decodes the answer to a poll.
     pub fn decode(answer: &[u8]) -> Result<Self, Malformed> {
         let mut from = Decoder(answer);
         let mut look = Self::default();
@@ -144,7 +143,7 @@ fn decode_seen(from: &mut Decoder<'_>) -> Result<Seen, Malformed> {
     Ok(Seen { owner, number, version: Version { slot, index } })
 }
 
-/// Returns type and number of elements of a key, if clients can wait for its type.
+/// Returns the type and number of elements of a key, if clients can wait for that type.
 pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
     let entry = store.get(Key::new(key).ok()?)?;
     if !matches!(entry.kind, Kind::List | Kind::Zset) {
@@ -153,16 +152,16 @@ pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
     Some((entry.kind, Header::from_bytes(&entry.value)?.count))
 }
 
-/// Returns whether the client that joined at `since` may pop from a key: the clients before it
-/// leave at least one element.
+/// Returns whether a client that joined the queue at `since` may pop from a key, that is, whether
+/// the clients before it leave at least one element.
 fn has_turn(state: &WriteContext<'_>, since: Version, key: Key<'_>) -> bool {
     let found = elements(state.store, key.bytes());
     found.is_some_and(|(kind, count)| state.waits.has_turn(since, key.bytes(), kind, count))
 }
 
 impl Attempt<'_> {
-    /// Takes elements from the first key where it is the client's turn. Returns `false`, writing
-    /// nothing, if there is none.
+    /// Takes elements from the first key where it is the client's turn. Returns `false` and writes
+    /// nothing if there is no such key.
     fn run(
         &self,
         state: &mut WriteContext<'_>,
@@ -194,7 +193,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Makes one attempt without blocking, as between MULTI and EXEC.
+/// Makes a single attempt without blocking, as between MULTI and EXEC.
 pub(super) fn attempt(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -208,7 +207,7 @@ pub(super) fn attempt(
     Ok(())
 }
 
-/// Makes an attempt as the last client of the queue; if that finds nothing, the client joins the
+/// Makes an attempt as the last client of the queue. If it finds no elements, the client joins the
 /// queue.
 pub(super) fn wait(
     from: &mut Decoder<'_>,
@@ -219,7 +218,8 @@ pub(super) fn wait(
     let wait = Wait::new(owner, number, state.version, from.0)?;
     let attempt = Attempt::decode(from)?;
     state.waits.begin_life(owner);
-    // A front that is unsure repeats the command: the client retains its position.
+    // A front that does not know the outcome repeats the command. The client keeps its position in
+    // the queue.
     if state.waits.find(owner, number).is_some() {
         return try_again(owner, number, state, reply);
     }
@@ -234,7 +234,7 @@ pub(super) fn wait(
     Ok(())
 }
 
-/// Takes elements for a queued client, if they are still there.
+/// Takes elements for a queued client if they still exist.
 pub(super) fn claim(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -266,7 +266,7 @@ fn try_again(
     Ok(())
 }
 
-/// Removes clients from the queue; replies with the number removed.
+/// Removes clients from the queue and replies with the number of clients removed.
 pub(super) fn withdraw(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -275,7 +275,7 @@ pub(super) fn withdraw(
     let owner = Owner::decode(from)?;
     let start = *from;
     let mut left = 0;
-    // The whole command is checked before it has an effect.
+    // The whole command is decoded before it has an effect.
     for _ in 0..from.length()? {
         from.count()?;
     }
@@ -292,8 +292,8 @@ pub(super) fn withdraw(
     Ok(())
 }
 
-/// Removes all clients of a front, of which one has not claimed its element: the node is taken for
-/// dead.
+/// Removes all clients of a front that has not claimed an element in time, since its node is
+/// presumed dead.
 pub(super) fn depose(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -309,8 +309,8 @@ pub(super) fn depose(
     Ok(())
 }
 
-/// Searches for ready keys and the clients whose turn it is. The answer is internal and not a reply
-/// for clients.
+/// Finds the keys that have elements and the clients whose turn it is. The format of the answer is
+/// internal and never reaches clients.
 pub(super) fn look(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,

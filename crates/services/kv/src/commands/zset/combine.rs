@@ -1,5 +1,5 @@
-//! Unions, intersections and differences of sorted sets and of sets, whose members have the score
-//! 1.
+//! Unions, intersections and differences of sorted sets. A plain set can be an input too, and its
+//! members have the score 1.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
@@ -23,7 +23,7 @@ use crate::{
     store::{Position, Store, collection::Kind, meter::Meter},
 };
 
-/// Set operation.
+/// Operation that combines several sorted sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ZsetOperation {
     Union = 0,
@@ -32,7 +32,7 @@ enum ZsetOperation {
 }
 
 impl ZsetOperation {
-    /// Returns the name of the event of a stored result.
+    /// Returns the name of the event generated when the result is stored.
     const fn stored(self) -> &'static str {
         match self {
             Self::Union => "zunionstore",
@@ -42,7 +42,7 @@ impl ZsetOperation {
     }
 }
 
-/// Aggregation of the scores of a member from several sets.
+/// Method of combining the scores of a member that is in several sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum = 0,
@@ -67,12 +67,12 @@ struct Plan<'a> {
     how: ZsetOperation,
     aggregate: Aggregate,
     scores: bool,
-    /// Keys, each followed by the weight of its scores.
+    /// Keys of the inputs, each followed by the weight of its scores.
     keys: List<'a>,
 }
 
-/// Parses `numkeys key …`; returns the keys and the index of the argument after them. Errors are
-/// Redis'.
+/// Parses `numkeys key …`. Returns the keys and the index of the first argument after them. Errors
+/// have Redis' texts.
 fn keys<'a>(r: &Request<'a>, from: usize) -> Result<(Vec<&'a [u8]>, usize), Refusal> {
     if r.integer(from)? < 1 {
         let text = format!("ERR at least 1 input key is needed for '{}' command", r.name);
@@ -181,7 +181,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Input set of a combination.
+/// Set or sorted set that is an input of a combination.
 #[derive(Clone, Copy)]
 struct Source<'s> {
     view: View<'s>,
@@ -190,7 +190,7 @@ struct Source<'s> {
 }
 
 impl Source<'_> {
-    /// Returns the weighted score of a member.
+    /// Multiplies a score by the weight of this input.
     fn weighted(&self, score: Score) -> Score {
         Score::new(score.number() * self.weight.number()).unwrap_or(Score::ZERO)
     }
@@ -218,8 +218,8 @@ impl Source<'_> {
     }
 }
 
-/// Returns the set at a key, `None` if it is absent; replies with an error if the key has another
-/// type.
+/// Returns the input at a key, or `None` if it is absent. Replies with an error if the key has
+/// another type.
 fn source<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -257,7 +257,8 @@ fn sources<'s>(
     Ok(Ok(found))
 }
 
-/// Visits the members that all sets contain, with their scores, iterating over the smallest set.
+/// Visits the members that all inputs contain, with their scores, by walking over the smallest
+/// input.
 fn intersect(
     sources: &[Option<Source<'_>>],
     aggregate: Aggregate,
@@ -280,7 +281,7 @@ fn intersect(
     });
 }
 
-/// Returns the result in the order of scores; `None` if it has more bytes than a batch may copy.
+/// Returns the result in the order of scores, or `None` if it has more bytes than a batch may copy.
 fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> Option<Vec<Member>> {
     let mut bytes = 0;
     let mut scores: BTreeMap<Vec<u8>, Score> = BTreeMap::new();
@@ -324,7 +325,7 @@ fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> O
         return None;
     }
     let mut members: Vec<Member> = scores.into_iter().collect();
-    // Stable: members with equal scores remain in the order of their names.
+    // The sort is stable, so members with equal scores remain in the order of their names.
     members.sort_by_key(|(_, score)| score.order());
     Some(members)
 }

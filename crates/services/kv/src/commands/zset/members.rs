@@ -1,16 +1,17 @@
-//! The two rows of a member: one by its name, with the score, and one in the order of scores.
+//! The two rows of each member of a sorted set: one by name, which stores the score, and one in the
+//! order of scores.
 
 use crate::commands::{
     rows::{Change, View, placed},
     score::Score,
 };
 
-/// Prefix of rows by name, with the score. Part of the format.
+/// Prefix of the rows by name, which store the scores. Part of the stored format.
 pub(crate) const MEMBER: &[u8] = &[0];
-/// Prefix of rows in the order of scores. Part of the format.
+/// Prefix of the rows in the order of scores. Part of the stored format.
 pub(super) const ORDER: u8 = 1;
 
-/// Formats the score from a member's row as Redis does.
+/// Formats the score in a member's row as Redis does.
 pub(crate) fn score_text(value: &[u8]) -> String {
     Score::from_bytes(value).unwrap_or(Score::ZERO).text()
 }
@@ -19,7 +20,6 @@ pub(crate) fn score_text(value: &[u8]) -> String {
 pub(super) type Member = (Vec<u8>, Score);
 
 impl View<'_> {
-    /// Returns the score of a member.
     pub(super) fn score(&self, member: &[u8]) -> Option<Score> {
         Score::from_bytes(&self.row(&placed(MEMBER, member))?)
     }
@@ -30,7 +30,7 @@ pub(super) fn order_row(member: &[u8], score: Score) -> Vec<u8> {
 }
 
 impl Change<'_, '_> {
-    /// Sets the score of a member, replacing its old one.
+    /// Sets the score of a member, whose old score is `old` if it exists.
     pub(super) fn score(&mut self, member: &[u8], old: Option<Score>, new: Score) {
         if let Some(old) = old {
             self.remove_extra(&order_row(member, old));
@@ -41,7 +41,7 @@ impl Change<'_, '_> {
         self.put_known(&placed(MEMBER, member), &score, length);
     }
 
-    /// Removes a member with this score.
+    /// Removes both rows of a member that has this score.
     pub(super) fn drop_member(&mut self, member: &[u8], score: Score) {
         self.remove_extra(&order_row(member, score));
         self.remove_known(&placed(MEMBER, member), Score::BYTES);

@@ -571,8 +571,8 @@ fn encode_zlexcount(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusa
     Ok(())
 }
 
-/// Encodes a range command. Type and direction are given by the command's name, or else by its
-/// options.
+/// Encodes a range command. The type and direction of the range follow from the command's name, or
+/// else from its options.
 fn write_range(
     by: Option<By>,
     back: Option<bool>,
@@ -672,7 +672,7 @@ fn encode_zmpop(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Parses MIN or MAX.
+/// Parses MIN or MAX, and returns whether it is MAX.
 pub(super) fn is_max(word: &[u8]) -> Result<bool, Refusal> {
     match &*word.to_ascii_lowercase() {
         b"min" => Ok(false),

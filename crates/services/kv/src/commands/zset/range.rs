@@ -1,4 +1,4 @@
-//! Ranges of sorted sets: by rank, score or name; and queries of a range.
+//! Ranges of sorted sets, by rank, score or name, and the queries that use them.
 
 use std::ops::ControlFlow;
 
@@ -21,7 +21,7 @@ const LIMIT_OF_RANKS: &str =
 const SCORES_OF_NAMES: &str =
     "ERR syntax error, WITHSCORES not supported in combination with BYLEX";
 
-/// Type of the ends of a range.
+/// Criterion that selects a range: rank, score or name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Rank,
@@ -29,16 +29,16 @@ pub(super) enum By {
     Name,
 }
 
-/// End of a range of names.
+/// Bound of a range of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Name<'a> {
-    /// `-`: before every name.
+    /// `-`, which sorts before every name.
     Least,
-    /// `+`: after every name.
+    /// `+`, which sorts after every name.
     Most,
-    /// `[name`: inclusive.
+    /// `[name`, an inclusive bound.
     Including(&'a [u8]),
-    /// `(name`: exclusive.
+    /// `(name`, an exclusive bound.
     Excluding(&'a [u8]),
 }
 
@@ -72,7 +72,7 @@ impl<'a> Name<'a> {
         })
     }
 
-    /// Returns whether a name is within this lower end.
+    /// Returns whether a name is at or above this lower bound.
     fn is_reached_by(self, name: &[u8]) -> bool {
         match self {
             Self::Least => true,
@@ -82,7 +82,7 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Returns whether a name is within this upper end.
+    /// Returns whether a name is at or below this upper bound.
     fn reaches(self, name: &[u8]) -> bool {
         match self {
             Self::Least => false,
@@ -93,7 +93,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// End of a range of scores.
+/// Bound of a range of scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Limit {
     score: Score,
@@ -120,17 +120,17 @@ impl Limit {
         Ok(Self { score, excluded })
     }
 
-    /// Returns a bound in the order of scores: the first row with this score, or the first one
-    /// after it if `behind`.
+    /// Returns the first row in the order of scores that has this score, or the first row after all
+    /// of them if `behind`.
     fn row(self, behind: bool) -> Vec<u8> {
         let order = u64::from_be_bytes(self.score.order());
-        // No score has the largest order.
+        // No score has the largest possible encoding.
         let order = order.saturating_add(u64::from(behind));
         [&[ORDER][..], &order.to_be_bytes()].concat()
     }
 }
 
-/// Range of members.
+/// Range of members, by rank, score or name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Range<'a> {
     Ranks(i64, i64),
@@ -138,11 +138,11 @@ pub(super) enum Range<'a> {
     Names(Name<'a>, Name<'a>),
 }
 
-/// Visitor of a member and its score.
+/// Visitor of members and their scores.
 pub(crate) type Visit<'v> = dyn FnMut(&[u8], Score) -> ControlFlow<()> + 'v;
 
 impl<'a> Range<'a> {
-    /// Returns the name of the event of a removal.
+    /// Returns the name of the event generated when the range is removed.
     pub(super) const fn removed(&self) -> &'static str {
         match self {
             Self::Ranks(..) => "zremrangebyrank",
@@ -151,12 +151,12 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// Parses a range of scores.
+    /// Parses the bounds of a range of scores.
     pub(super) fn scores(least: &[u8], most: &[u8]) -> Result<Self, Refusal> {
         Ok(Self::Scores(Limit::parse(least)?, Limit::parse(most)?))
     }
 
-    /// Parses a range of names.
+    /// Parses the bounds of a range of names.
     pub(super) fn names(least: &'a [u8], most: &'a [u8]) -> Result<Self, Refusal> {
         Ok(Self::Names(Name::parse(least)?, Name::parse(most)?))
     }
@@ -186,7 +186,8 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// Visits the members in the order of scores, or backwards, after skipping the first `skip`.
+    /// Visits the members of the range in the order of scores, or backwards if `back`. Skips the
+    /// first `skip` members.
     pub(super) fn visit(self, view: &View<'_>, back: bool, skip: u64, visit: &mut Visit<'_>) {
         if let Self::Ranks(start, stop) = self {
             if let Some((first, behind)) = places(start, stop, view.count()) {
@@ -228,8 +229,8 @@ impl<'a> Range<'a> {
         count
     }
 
-    /// Returns the first row of the range and the one after its last, if all rows in between are in
-    /// the range.
+    /// Returns the range of rows in the order of scores, or `None` if it may include rows that are
+    /// not in the range.
     fn ends(&self, view: &View<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
         match *self {
             Self::Ranks(..) => None,
@@ -242,14 +243,14 @@ impl<'a> Range<'a> {
 }
 
 impl View<'_> {
-    /// Returns the number of members before this row of the order; `None` if the store would have
-    /// to count them one by one.
+    /// Returns the number of members that precede a row in the order of scores; `None` if the store
+    /// would have to count them one by one.
     pub(super) fn rank(&self, row: &[u8]) -> Option<u64> {
         let rank = |row: &[u8]| self.store.rank(self.header.id, row);
         Some(rank(row)?.saturating_sub(rank(&[ORDER])?))
     }
 
-    /// Returns the row of the order with this rank.
+    /// Returns the row with this rank in the order of scores.
     fn nth(&self, rank: u64) -> Option<Vec<u8>> {
         let first = self.store.rank(self.header.id, &[ORDER])?;
         self.store.nth(self.header.id, first.saturating_add(rank))
@@ -268,8 +269,8 @@ fn skipping(count: u64, visit: &mut Visit<'_>) -> impl FnMut(&[u8], Score) -> Co
     }
 }
 
-/// Moves an end of a range past the first `count` members, if the store has ranks; returns whether
-/// it did.
+/// Moves one end of a range past the first `count` members, if the store can find a row by rank.
+/// Returns whether it did.
 fn passed(view: &View<'_>, from: &mut Vec<u8>, to: &mut Vec<u8>, back: bool, count: u64) -> bool {
     if count == 0 {
         return true;
@@ -293,7 +294,7 @@ fn passed(view: &View<'_>, from: &mut Vec<u8>, to: &mut Vec<u8>, back: bool, cou
     true
 }
 
-/// Visits the members from one row of the order to another.
+/// Visits the members between two rows in the order of scores.
 fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Visit<'_>) {
     let span = Span { from, to: Some(to), back };
     view.rows(span, &mut |name, _| {
@@ -313,8 +314,9 @@ pub(crate) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_>) {
     in_order(view, &[ORDER], &[ORDER + 1], back, visit);
 }
 
-/// Visits the members from one rank to another, exclusive. If `back`, ranks count from the highest
-/// score, which is visited first. A store without ranks walks from the nearer end.
+/// Visits the members with the ranks from `first` to `behind`, exclusive. If `back`, ranks count
+/// from the highest score, which is visited first. A store that cannot find rows by rank is walked
+/// from the nearer end.
 fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Visit<'_>) {
     let (wanted, from_end) = (behind - first, view.count().saturating_sub(first));
     let (mut from, mut to, mut skipped) = (vec![ORDER], vec![ORDER + 1], first);
@@ -350,8 +352,9 @@ fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Vis
     });
 }
 
-/// Returns the rows of the members from one name to another, if all scores are equal: only then
-/// does Redis specify the result. `None`: scores differ, and all names must be compared.
+/// Returns the range of rows for the names from `least` to `most`, if all scores are equal; Redis
+/// specifies the result only in this case. Returns `None` if scores differ, and then all names must
+/// be compared.
 fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut ends = [None, None];
     for (end, back) in ends.iter_mut().zip([false, true]) {
@@ -388,16 +391,16 @@ fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>) -> Option<(Vec<u8>,
 pub(super) struct Query<'a> {
     pub(super) range: Range<'a>,
     pub(super) back: bool,
-    /// Number of members to skip; negative: all.
+    /// Number of members to skip. A negative number skips all.
     offset: i64,
-    /// Maximum number of members; negative: no limit.
+    /// Maximum number of members. A negative number means no limit.
     most: i64,
     pub(super) scores: bool,
 }
 
 impl<'a> Query<'a> {
-    /// Parses `start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`; some options
-    /// may be given by the command's name.
+    /// Parses `start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`. The command's
+    /// name may imply some of the options.
     pub(super) fn parse(
         r: &Request<'a>,
         from: usize,
@@ -464,7 +467,6 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// Visits the members that the query selects.
     pub(super) fn visit(&self, view: &View<'_>, visit: &mut Visit<'_>) {
         let Ok(skip) = u64::try_from(self.offset) else {
             return;

@@ -1,6 +1,6 @@
 //! Sorted sets: execution on every node.
 //!
-//! Each member has two rows: one by its name, with the score, and one in the order of scores.
+//! Each member has two rows: one by name, which stores the score, and one in the order of scores.
 
 use std::ops::ControlFlow;
 
@@ -83,8 +83,8 @@ pub(super) fn rank(
     Ok(())
 }
 
-/// Returns the rank of an existing member. A store without ranks walks from both ends alternately,
-/// so the nearer end determines the time.
+/// Returns the rank of an existing member. A store that cannot compute ranks walks from both ends
+/// alternately, so the distance to the nearer end determines the time.
 fn rank_of(set: &View<'_>, member: &[u8], score: Score) -> u64 {
     const STRIDE: u64 = 256;
     if let Some(rank) = set.rank(&order_row(member, score)) {
@@ -113,7 +113,7 @@ fn rank_of(set: &View<'_>, member: &[u8], score: Score) -> u64 {
             }
         }
         if reach > set.count() {
-            // Reached only if rows are missing.
+            // Only reached if rows are missing.
             return 0;
         }
         reach = reach.saturating_mul(4);
@@ -197,7 +197,7 @@ pub(super) fn add(
     if pairs.is_empty() || pairs.len() % 2 != 0 || (increments && pairs.len() != 2) {
         return Err(Fault::Malformed);
     }
-    // All scores are checked before anything changes.
+    // All scores are checked before the first change.
     let mut scores = pairs.step_by(2);
     if scores.any(|score| Score::from_bytes(score).is_none()) {
         return Err(Fault::Malformed);
@@ -292,7 +292,8 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// Returns the members selected by a query; `None` if they exceed what a batch may copy.
+/// Returns the members that a query selects, or `None` if they have more bytes than a batch may
+/// copy.
 fn list(
     view: &View<'_>,
     query: &dyn Fn(&View<'_>, &mut super::range::Visit<'_>),
@@ -309,7 +310,7 @@ fn list(
     (bytes <= COPIED_BYTES_MAX).then_some((members, bytes))
 }
 
-/// Returns the number of members that ZRANGESTORE or ZREMRANGEBY… would select.
+/// Returns the number of members that a ZRANGESTORE or ZREMRANGEBY… would select.
 pub(crate) fn found(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, Fault> {
     let mut key = from.key()?;
     if op == Op::ZRangeStore {
@@ -329,13 +330,13 @@ pub(crate) fn found(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result
     Ok(found)
 }
 
-/// Removes existing members and generates the event `event`.
+/// Removes existing members of the set and generates the event called `event`.
 fn drop_members(mut set: Change<'_, '_>, key: Key<'_>, members: &[Member], event: &str) {
     if !members.is_empty() {
         set.event(class::ZSET, event);
     }
     if members.len() as u64 == set.header.count {
-        // All members are removed: their rows need not be touched.
+        // All members are removed, so there is no need to touch their rows.
         set.state.delete(key);
     } else if !members.is_empty() {
         for (member, score) in members {
@@ -372,7 +373,7 @@ pub(super) fn remove_range(
     Ok(())
 }
 
-/// Returns the name of the event of a pop.
+/// Returns the name of the event that a pop generates.
 const fn popped(max: bool) -> &'static str {
     match max {
         true => "zpopmax",
@@ -380,12 +381,13 @@ const fn popped(max: bool) -> &'static str {
     }
 }
 
-/// Selects members from an end; returns also whether they exceed the limit of a reply.
+/// Selects up to `most` members from one end of the set. Also returns whether they exceed the limit
+/// of a reply.
 fn take(set: &View<'_>, max: bool, most: u64) -> (Vec<Member>, bool) {
     let (mut members, mut bytes) = (Vec::new(), 0);
     if most > 0 {
         all(set, max, &mut |member, score| {
-            // Header and score have fewer bytes than this.
+            // The headers and the score take fewer bytes than this.
             bytes += member.len() + 64;
             members.push((member.to_vec(), score));
             match members.len() as u64 >= most || bytes > crate::op::REPLY_BYTES_MAX {
@@ -451,8 +453,9 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Pops from a sorted set. Writes key and members as for ZMPOP, or without a count key, member and
-/// score as for BZPOPMIN. Returns `false`, writing nothing, if the set is absent.
+/// Pops from a sorted set. With a count, writes the key and the members as for ZMPOP; without one,
+/// the key, one member and its score as for BZPOPMIN. Returns `false` and writes nothing if the set
+/// is absent.
 pub(crate) fn pop_from(
     key: Key<'_>,
     max: bool,
@@ -489,8 +492,8 @@ pub(crate) fn pop_from(
     true
 }
 
-/// Stores members as a new sorted set, which replaces any value of the key, and generates the event
-/// `event`.
+/// Stores members as a new sorted set, which replaces any existing value of the key, and generates
+/// the event called `event`.
 pub(super) fn put_all(
     state: &mut WriteContext<'_>,
     key: Key<'_>,

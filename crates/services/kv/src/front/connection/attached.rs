@@ -1,12 +1,12 @@
-//! The session of a connection.
+//! The session to which a connection is attached.
 
 use quorate_replica::front::{Sequenced, SessionId};
 
-/// Session that a connection is attached to.
+/// Session to which a connection is attached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attached {
     session: Option<SessionId>,
-    /// The client has received all replies with a sequence number below this.
+    /// The client has received all replies whose sequence numbers are lower.
     acknowledged_below: u64,
 }
 
@@ -15,13 +15,13 @@ impl Attached {
         *self = Self { session: Some(session), acknowledged_below: 0 };
     }
 
-    /// Raises the acknowledged number. It never decreases: acknowledged replies may already be
-    /// dropped.
+    /// Raises the acknowledged number, which never decreases because acknowledged replies may
+    /// already be dropped.
     pub(super) fn acknowledge(&mut self, below: u64) {
         self.acknowledged_below = self.acknowledged_below.max(below);
     }
 
-    /// Returns a number in the session, if the connection has one.
+    /// Returns the identity of request number `sequence`, or `None` without a session.
     pub(super) fn at(&self, sequence: u64) -> Option<Sequenced> {
         Some(Sequenced {
             session: self.session?,

@@ -1,10 +1,10 @@
-//! A password check in progress, and the action that follows it.
+//! A password check in progress, and what to do when it succeeds.
 
 use quorate_access::Claim;
 
 use crate::resp::reply::Version;
 
-/// A password check in progress.
+/// Password check in progress.
 #[derive(Debug)]
 pub(super) struct Checking {
     pub(super) ticket: u64,
@@ -12,7 +12,7 @@ pub(super) struct Checking {
     pub(super) then: Then,
 }
 
-/// Action after the right password.
+/// Action to take if the password is right.
 #[derive(Debug)]
 pub(super) enum Then {
     Ok,

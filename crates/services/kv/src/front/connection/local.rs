@@ -1,4 +1,4 @@
-//! Commands that a connection answers itself: greetings, its own settings, the brackets of
+//! Commands that a connection answers itself: greetings, its own settings, and the start and end of
 //! transactions.
 
 use quorate_replica::front::{Requests, Sequenced};
@@ -84,7 +84,7 @@ impl Connection {
         }
     }
 
-    /// Handles CLIENT UNBLOCK. If the other client is blocked, the result is known later.
+    /// Handles CLIENT UNBLOCK. If the other client is blocked, the reply is sent later.
     fn unblock(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         if self.multi.is_some() {
             let text =
@@ -102,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Aborts EXEC and ends the transaction.
+    /// Fails EXEC with the error `why` and ends the transaction.
     pub(super) fn abort_exec(&mut self, why: &str, shared: &mut Shared) {
         if self.take_multi().is_some() {
             self.watching.end_epoch();
@@ -114,7 +114,7 @@ impl Connection {
 
     fn not_in_multi(&mut self, local: Local, shared: &mut Shared) {
         match local {
-            // These two leave the transaction unchanged, as in Redis.
+            // As in Redis, a nested MULTI or a WATCH leaves the transaction unchanged.
             Local::Multi => {
                 self.reply(shared, |r| r.error("ERR MULTI calls can not be nested"));
             }
@@ -125,7 +125,8 @@ impl Connection {
         }
     }
 
-    /// Writes the reply into the scratch buffer, to be sent at once or queued in a transaction.
+    /// Writes the reply into the scratch buffer. It is sent at once, or queued within a
+    /// transaction.
     fn simple(
         &mut self,
         local: Local,
@@ -203,7 +204,7 @@ impl Connection {
         shared.reply = reply;
     }
 
-    /// Handles OBJECT and MEMORY of a key: a query like other reads.
+    /// Handles OBJECT and MEMORY on a key, which are queries like other reads.
     fn inspect(
         &mut self,
         local: Local,
@@ -227,7 +228,7 @@ impl Connection {
         self.encoded(encoded, name, shared, requests);
     }
 
-    /// Ends the transaction: the queued commands become one command.
+    /// Handles EXEC: encodes the queued commands as a single command.
     pub(super) fn exec(
         &mut self,
         at: Option<Sequenced>,
@@ -261,7 +262,7 @@ impl Connection {
         self.reply(shared, |r| r.ok());
     }
 
-    /// Reads versions, linearizably even on a connection that reads stale data.
+    /// Reads versions for WATCH. The read is linearizable even if the connection reads stale data.
     fn watch(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         let keys = arguments.from(1);
         let bytes = keys.iter().map(<[u8]>::len).sum();
@@ -275,7 +276,7 @@ impl Connection {
         self.order.push_read(read, self.version);
     }
 
-    /// [watch-4] Reads the absent keys of an epoch again, right before its EXEC.
+    /// [watch-4] Reads the versions of an epoch's absent keys again, right before EXEC.
     fn watch_again(&mut self, epoch: u64) {
         let absent = self.watching.absent(epoch);
         if !absent.is_empty() {
@@ -300,7 +301,7 @@ impl Connection {
         }
         self.subscriptions.clear(self.id, &mut shared.channels);
         for of in SPACES {
-            // A SUBSCRIBE pipelined before this request may be answered later.
+            // An earlier SUBSCRIBE in the pipeline may not be answered yet.
             for name in self.will_listen(of) {
                 self.listen_as((of, false), &name, true);
             }
@@ -352,7 +353,7 @@ impl Connection {
         });
     }
 
-    /// Subscribes to each name as a request of its own, since each has its own reply.
+    /// Subscribes to each name as a separate request, since each gets a reply.
     fn subscribe(&mut self, of: SubscriptionKind, arguments: &Arguments<'_>, shared: &mut Shared) {
         let names = arguments.from(1);
         if let Err(text) = self.subscriptions.admits(of, &names) {
@@ -376,7 +377,7 @@ impl Connection {
             }
             return;
         }
-        // Includes the subscriptions of requests pipelined before this one.
+        // Includes the subscriptions of earlier requests in the pipeline.
         let names = self.will_listen(of);
         if names.is_empty() {
             self.order.silent = false;
@@ -389,12 +390,12 @@ impl Connection {
         }
     }
 
-    /// Subscribes to a name, or unsubscribes, from this position among the requests on.
+    /// Subscribes to a name or unsubscribes from it, at this point of the order.
     fn listen(&mut self, name: &[u8], what: (SubscriptionKind, bool)) {
         self.listen_as(what, name, false);
     }
 
-    /// Like `listen`, optionally without a reply.
+    /// Subscribes to a name or unsubscribes from it, without a reply if `silent`.
     fn listen_as(&mut self, (of, listen): (SubscriptionKind, bool), name: &[u8], silent: bool) {
         self.order.silent = silent;
         let read = Read {
@@ -419,7 +420,7 @@ impl Connection {
                 self.reply(shared, |r| r.ok());
             }
             b"off" => self.quiet = Quiet::Yes,
-            // A client that has turned replies off does not get more of them by SKIP.
+            // If the client has turned replies off, SKIP does not turn them on again.
             b"skip" if self.quiet == Quiet::Yes => {}
             b"skip" => self.quiet = Quiet::Once,
             _ => self.refuse(SYNTAX, shared),
@@ -427,7 +428,7 @@ impl Connection {
     }
 }
 
-/// Returns whether the request is for a command's HELP.
+/// Returns whether the request asks for the help of a command.
 fn is_help(arguments: &Arguments<'_>) -> bool {
     arguments.at(1).eq_ignore_ascii_case(b"help")
 }
@@ -435,9 +436,9 @@ fn is_help(arguments: &Arguments<'_>) -> bool {
 /// Arguments of HELLO.
 struct Greeting<'a> {
     version: Version,
-    /// User and password.
+    /// User name and password.
     login: Option<(&'a [u8], &'a [u8])>,
-    /// New name of the connection.
+    /// New name for the connection.
     name: Option<&'a [u8]>,
 }
 

@@ -1,7 +1,7 @@
-//! CLIENT REPLY: the replies that a client wants. Messages and confirmations of subscriptions are
-//! sent in any case, as in Redis.
+//! CLIENT REPLY: which replies to suppress. As in Redis, messages and confirmations of
+//! subscriptions are always sent.
 
-/// Suppression of replies.
+/// Suppression of replies, as set by CLIENT REPLY.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Quiet {
     /// All replies are sent.
@@ -14,7 +14,7 @@ pub(super) enum Quiet {
 }
 
 impl Quiet {
-    /// Counts a request; returns whether its reply is suppressed.
+    /// Counts a request and returns whether to suppress its reply.
     pub(super) const fn next(&mut self) -> bool {
         match self {
             Self::No => false,

@@ -1,4 +1,5 @@
-//! QUORATE: numbered commands, executed once over any number of connections, and state.
+//! QUORATE: sessions, whose numbered commands are executed once even if repeated over several
+//! connections, and the state of the node.
 
 use quorate_core::record::Class;
 use quorate_replica::front::{Requests, SessionId};
@@ -30,15 +31,15 @@ const HELP: [&str; 9] = [
     "QUORATE HELP -- this",
 ];
 
-/// Permitted staleness bounds.
+/// Permitted staleness bounds in milliseconds.
 const BOUND_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 
 const NO_SESSION: &str = "NOSESSION not executed now: this connection has no session; \
     register one with QUORATE SESSION or attach one with QUORATE SESSION <id>";
 
 impl Connection {
-    /// Returns whether this is QUORATE SEQ with EXEC, the only QUORATE command allowed within a
-    /// transaction.
+    /// Returns whether the request is QUORATE SEQ with EXEC, the only QUORATE command allowed
+    /// within a transaction.
     pub(super) fn is_sequenced_exec(&self, arguments: &Arguments<'_>) -> bool {
         arguments.len() == 4
             && arguments.at(0).eq_ignore_ascii_case(b"quorate")
@@ -72,8 +73,8 @@ impl Connection {
             (b"digest", 2) => {
                 let mut query = Vec::new();
                 encode_digest(&mut Encoder(&mut query));
-                // The reply has the applied position, and there is none between two commands of a
-                // batch.
+                // The reply contains the applied position, which is not defined between two
+                // commands of a batch.
                 let read = Read { alone: true, ..Read::plain(query, self.fresh) };
                 self.order.push_read(read, self.version);
             }
@@ -89,8 +90,8 @@ impl Connection {
         }
     }
 
-    /// Handles `QUORATE CLASS`: reports or sets when writes of this connection are answered
-    /// ([class-2]).
+    /// Handles `QUORATE CLASS`, which reports or sets the durability class in which writes of this
+    /// connection are answered ([class-2]).
     fn class(&mut self, word: &[u8], shared: &mut Shared, requests: &dyn Requests) {
         let lasting = match &*word.to_ascii_lowercase() {
             b"" => {
@@ -103,8 +104,8 @@ impl Connection {
             }
             b"durable" => true,
             b"group" => false,
-            // [less-6] Replies report the effect of a command, which is known only when it is
-            // decided.
+            // [less-6] A reply reports the effect of a command, which is known only once the
+            // command is decided.
             b"volatile" if requests.status().class == Class::Durable => {
                 let text = "ERR the cluster is durable, and a reply tells what a command did: that is not known before it is \
                     decided, and no read shows it";
@@ -119,7 +120,7 @@ impl Connection {
         self.reply(shared, |r| r.ok());
     }
 
-    /// Handles `QUORATE READ`: reports or sets the freshness of reads.
+    /// Handles `QUORATE READ`, which reports or sets the freshness of reads.
     fn read_mode(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         let word = |at: usize| arguments.iter().nth(at).unwrap_or_default().to_ascii_lowercase();
         let (mode, bound) = (word(0), word(1));
@@ -168,8 +169,8 @@ impl Connection {
         }
     }
 
-    /// Handles `QUORATE SEQ n command…`: sent through the log even if it only reads, so that a
-    /// repetition gets the same reply.
+    /// Handles `QUORATE SEQ n command…`. The command goes through the log even if it only reads, so
+    /// that a repetition gets the same reply.
     fn sequenced(
         &mut self,
         arguments: &Arguments<'_>,
@@ -206,14 +207,14 @@ fn parse_sequence(text: &[u8]) -> Option<u64> {
     parse_integer(text).and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0)
 }
 
-/// Parses `slot.index`.
+/// Parses a session id in the format `slot.index`.
 fn parse_session(text: &[u8]) -> Option<SessionId> {
     let (slot, index) = std::str::from_utf8(text).ok()?.split_once('.')?;
     let number = |text: &str| parse_integer(text.as_bytes()).and_then(|n| u64::try_from(n).ok());
     Some(SessionId { slot: number(slot)?, index: u32::try_from(number(index)?).ok()? })
 }
 
-/// Encodes the command after `SEQ n` into the scratch buffer.
+/// Encodes the command that follows `SEQ n` into the scratch buffer.
 fn encode_inner(
     inner: &Arguments<'_>,
     shared: &mut Shared,

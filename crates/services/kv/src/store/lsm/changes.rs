@@ -1,4 +1,4 @@
-//! Committed changes that are not in the tree yet: a layer above it.
+//! Layer above the tree: committed changes that have not been written to it yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,33 +11,33 @@ use crate::store::{
     table::{Record, Table},
 };
 
-/// Approximate overhead of an entry beyond its bytes.
+/// Approximate overhead of an entry in bytes, in addition to its key and value.
 const ENTRY_BYTES: usize = 64;
 
-/// Changed rows of a collection; `None`: the row was removed.
+/// Changed rows of a collection by name; `None` for a removed row.
 pub(super) type ChangedRows = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
-/// Changed deadlines with their keys; `false`: the deadline was removed.
+/// Changed deadlines with their keys; `false` for a removed deadline.
 pub(super) type ChangedDeadlines = BTreeMap<(u64, Box<[u8]>), bool>;
 
-/// Changes of one generation, and of the metadata.
+/// Changes to the data of one generation and to the metadata.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// State of the tree once these changes are in it.
+    /// State of the tree once these changes have been written.
     pub(super) state: State,
-    /// Generation of the keys. During a load it differs from that of the state.
+    /// Generation of the keys. During a load it differs from the generation in the state.
     pub(super) generation: u64,
-    /// A record with [`Version::ABSENT`] stands for a removed key.
+    /// Changed keys. A record with [`Version::ABSENT`] stands for a removed key.
     pub(super) data: Table,
-    /// Deadlines of keys, and of fields.
+    /// Changed deadlines of keys and of fields.
     pub(super) deadlines: [ChangedDeadlines; 2],
     pub(super) rows: BTreeMap<Id, ChangedRows>,
-    /// Dropped collections: no key has their id.
+    /// Dropped collections, whose ids no key has any more.
     pub(super) ended: BTreeSet<Id>,
     pub(super) meta: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// Approximate bytes in memory.
+    /// Approximate memory that the changes take, in bytes.
     pub(super) held: usize,
-    /// Bytes written, those overwritten since included.
+    /// Number of bytes written, including those overwritten since.
     pub(super) written: usize,
 }
 
@@ -56,7 +56,7 @@ impl Changes {
         }
     }
 
-    /// Creates changes for keys of a load, which do not alter the tree's state.
+    /// Creates a layer for the keys of a load, which does not change the tree's state.
     pub(super) fn of_load(state: State, generation: u64) -> Self {
         Self { generation, ..Self::new(state) }
     }
@@ -69,7 +69,7 @@ impl Changes {
         self.data.put(position, key, value, stamp);
     }
 
-    /// Returns whether no keys or rows are changed.
+    /// Returns whether the layer contains no keys or rows.
     pub(super) fn is_empty(&self) -> bool {
         self.data.len() == 0 && self.rows.is_empty()
     }
@@ -89,13 +89,14 @@ impl Changes {
         rows.insert(name.into(), value.map(Box::from));
     }
 
-    /// Returns a changed row; the outer `None` means that it is not in this layer.
+    /// Returns a changed row. The outer `None` means that this layer does not contain the row, the
+    /// inner one that the row was removed.
     pub(super) fn row(&self, id: Id, name: &[u8]) -> Option<Option<&[u8]>> {
         let row = self.rows.get(&id)?.get(name)?;
         Some(row.as_deref())
     }
 
-    /// Drops a collection. Its rows are removed from the tree after this layer is written.
+    /// Drops a collection. Its rows are removed from the tree after this layer has been written.
     pub(super) fn end(&mut self, id: Id) {
         self.held += ENTRY_BYTES;
         self.written += ENTRY_BYTES;
@@ -114,9 +115,9 @@ impl Changes {
         self.deadlines[of as usize].insert((deadline, key.into()), present);
     }
 
-    /// Ends an atomic unit.
+    /// Ends an atomic unit, whose metadata changes are `meta`.
     pub(super) fn commit(&mut self, meta: &[MetaChange]) {
-        // Commands without changes take time too when the log replays them.
+        // Commands without changes also take time when the log replays them.
         self.written += ENTRY_BYTES;
         for change in meta {
             let bytes = change.key.len() + change.value.as_ref().map_or(0, Vec::len);
@@ -126,7 +127,7 @@ impl Changes {
         }
     }
 
-    /// Begins another generation: the changes of this one are no longer visible.
+    /// Starts the next generation, which hides the changes of the current one.
     pub(super) fn clear(&mut self) {
         self.data = Table::default();
         self.deadlines = <[ChangedDeadlines; 2]>::default();

@@ -7,9 +7,9 @@ use std::fmt;
 pub(super) enum Condition {
     /// No known problem.
     Well,
-    /// The writer waits for the disk. Commits continue in memory while there is space for them.
+    /// The writer waits for the disk. Commits continue in memory while there is capacity for them.
     Waiting(String),
-    /// The tree accepts no more writes. It can still be read.
+    /// The tree accepts no more writes but can still be read.
     Failed(String),
     /// The tree is not open.
     Closed(String),

@@ -1,4 +1,5 @@
-//! Disk operations of the store apart from the tree; tests simulate a full or failing disk here.
+//! Disk operations of the store other than those of the tree. Tests use them to simulate a full or
+//! failing disk.
 
 use std::{
     fmt,
@@ -7,50 +8,50 @@ use std::{
     path::Path,
 };
 
-/// Bytes written by a test write.
+/// Size in bytes of the file that checks whether the disk accepts writes.
 const TRIED_BYTES: usize = 64 << 10;
 
 /// Kind of access to the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// A folder is opened as a tree, or a new tree is created.
+    /// Opens a folder as a tree, or creates a new tree.
     Open,
-    /// A lookup.
+    /// Looks up an entry.
     Read,
-    /// A write of a batch of changes.
+    /// Writes a batch of changes.
     Write,
 }
 
-/// Space of a file system, in bytes.
+/// Free and total space of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskSpace {
-    /// Bytes available for writing.
+    /// Number of bytes available for writing.
     pub free: u64,
-    /// Total bytes.
+    /// Size of the file system in bytes.
     pub total: u64,
 }
 
-/// The disk of a store.
+/// Disk operations of a store. Tests replace them to simulate a failing disk.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// Returns the space of the file system of this folder.
+    /// Returns the space of the file system that contains `folder`.
     fn room(&self, folder: &Path) -> io::Result<DiskSpace>;
 
-    /// Checks that the file system accepts writes: writes a little and removes it.
+    /// Checks that the file system accepts writes by writing a small file and removing it.
     fn try_writing(&self, folder: &Path) -> io::Result<()>;
 
-    /// Makes the entries of a folder durable.
+    /// Makes the directory entries of a folder durable.
     fn sync_names(&self, folder: &Path) -> io::Result<()> {
         File::open(folder)?.sync_all()
     }
 
-    /// Called before each access; an error replaces the access.
+    /// Called before each access. An error replaces the access.
     fn allows(&self, access: Access) -> io::Result<()> {
         let _ = access;
         Ok(())
     }
 }
 
-/// The machine's disk.
+/// The real disk of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
@@ -64,7 +65,7 @@ impl Disk for RealDisk {
     }
 
     fn try_writing(&self, folder: &Path) -> io::Result<()> {
-        // Inside the folder if it exists, since it may be a file system of its own. The library
+        // Uses the folder itself if it exists, since it may be on another file system. The library
         // ignores the file.
         let place = if folder.is_dir() { folder.join("try") } else { folder.with_extension("try") };
         let written = write_some(&place);

@@ -1,4 +1,4 @@
-//! Failures of the tree, and the panics that the store survives.
+//! Failures of the tree, and the library's panics that the store survives.
 
 use std::{cell::Cell, error::Error as StdError, io, path::PathBuf, thread};
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::layout::FORMAT;
 
-/// Error: the store could not be opened, or made durable.
+/// Error that prevented the store from being opened or made durable.
 #[derive(Debug, Error)]
 #[error("store {}: {failure}", path.display())]
 pub struct StoreError {
@@ -26,14 +26,14 @@ pub enum Failure {
     /// The disk failed; it may recover.
     #[error("{0}")]
     Disk(#[source] io::Error),
-    /// The library accepts no more writes: one of its own failed, or one of its threads panicked.
+    /// The library accepts no more writes because a write failed or one of its threads panicked.
     /// Reopening may help.
     #[error("an earlier write, or one in the background, failed")]
     Poisoned,
-    /// Newly written data is damaged, so the disk is at fault.
+    /// Data that was just written is damaged, so the disk is at fault.
     #[error("a new tree cannot be read: {0}")]
     NewIsDamaged(#[source] Box<dyn StdError + Send + Sync>),
-    /// The contents are damaged; the log can rebuild them.
+    /// The contents are damaged, but the log can rebuild them.
     #[error("{0}")]
     Damaged(#[source] Box<dyn StdError + Send + Sync>),
     /// Another process has opened the tree.
@@ -45,10 +45,10 @@ pub enum Failure {
     /// Another version of this program created the tree.
     #[error("format {0}, but this version knows {FORMAT} only")]
     Format(u8),
-    /// The tree is being opened, or set aside.
+    /// The tree is being opened or set aside.
     #[error("it is not open")]
     NotOpen,
-    /// The store is unavailable, for this reason.
+    /// The store is unavailable for this reason.
     #[error("{0}")]
     Unwell(String),
     /// The library panicked.
@@ -64,7 +64,8 @@ impl Failure {
         Self::Damaged(detail.into())
     }
 
-    /// Returns whether the failure may pass by itself, or after an operator repairs the disk.
+    /// Returns whether the failure may go away by itself or after an operator has repaired the
+    /// disk.
     pub(super) const fn may_pass(&self) -> bool {
         matches!(self, Self::Full(_) | Self::Disk(_) | Self::Poisoned | Self::NewIsDamaged(_))
     }
@@ -74,8 +75,8 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full(error),
-            // A file is missing, truncated, or has wrong contents, which lead to offsets outside
-            // it.
+            // A file is missing, truncated, or has wrong contents, which lead to offsets beyond the
+            // end.
             io::ErrorKind::NotFound
             | io::ErrorKind::UnexpectedEof
             | io::ErrorKind::InvalidData
@@ -101,17 +102,17 @@ thread_local! {
     static PANICS_ARE_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes the calling thread catch its panics, which are then reported as failures.
+/// Marks the calling thread as one whose panics are caught and reported as failures.
 pub(super) fn catches_panics() {
     PANICS_ARE_CAUGHT.set(true);
 }
 
-/// Returns whether the store survives a panic of the calling thread: for a hook that ends the
-/// process at other panics.
+/// Returns whether the store survives a panic of the calling thread. Intended for a panic hook that
+/// ends the process at other panics.
 ///
-/// A panic of one of the library's threads reaches the store as [`Failure::Poisoned`], with the
-/// next write. But a panic hook decides before that, on the panicking thread, and the library
-/// starts its threads itself, without notice: only their name identifies them.
+/// A panic in one of the library's threads reaches the store as [`Failure::Poisoned`] with the next
+/// write. But the panic hook runs earlier, on the panicking thread. The library starts its threads
+/// without notice, so only their names identify them.
 pub fn gets_over_panics_here() -> bool {
     const LIBRARY_THREAD: &str = "fjall:worker";
     PANICS_ARE_CAUGHT.get() || thread::current().name() == Some(LIBRARY_THREAD)
@@ -121,8 +122,8 @@ pub fn gets_over_panics_here() -> bool {
 mod tests {
     use super::*;
 
-    /// The library's threads have the expected name; otherwise a panic in one of them would end the
-    /// node.
+    /// The library's threads have the expected names. Otherwise a panic in one of them would end
+    /// the node.
     #[test]
     fn threads_of_the_library_are_known() {
         let folder = tempfile::tempdir().unwrap();

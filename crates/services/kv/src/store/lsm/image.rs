@@ -1,5 +1,5 @@
-//! Snapshot of the store on disk: the library's snapshot of the tree, with the layers above it at
-//! that time.
+//! Snapshot of the store on disk. It consists of the library's snapshot of the tree and the layers
+//! that were above the tree at that time.
 
 use std::{borrow::Cow, cell::OnceCell, collections::VecDeque, ops::Bound, sync::Arc};
 
@@ -21,8 +21,8 @@ use crate::store::{
 /// Entry of the tree, or the reason why it cannot be read.
 type Read = Result<(Slice, Slice), Failure>;
 
-/// Entries of the tree in order, some of them read ahead and not passed yet. Finding a position in
-/// the tree again would read much of it.
+/// Entries of the tree in order. Some have been read ahead but not passed yet, since finding a
+/// position in the tree again would read much of it.
 struct Stored {
     fresh: Box<dyn Iterator<Item = Read> + Send>,
     ahead: VecDeque<(Slice, Slice)>,
@@ -33,7 +33,7 @@ impl Stored {
         Self { fresh: Box::new(fresh), ahead: VecDeque::new() }
     }
 
-    /// Returns the entries not passed yet. Newly read ones are added to `ahead`.
+    /// Iterates over the entries that have not been passed yet. Adds newly read ones to `ahead`.
     fn not_passed(&mut self) -> impl Iterator<Item = Read> {
         let again: Vec<Read> = self.ahead.iter().cloned().map(Ok).collect();
         let ahead = &mut self.ahead;
@@ -45,7 +45,7 @@ impl Stored {
         again.into_iter().chain(fresh)
     }
 
-    /// Drops passed entries from the front.
+    /// Drops the leading entries that have been passed.
     fn pass(&mut self, passed: impl Fn(&[u8]) -> bool) {
         while self.ahead.front().is_some_and(|(key, _)| passed(key)) {
             self.ahead.pop_front();
@@ -56,9 +56,9 @@ impl Stored {
 /// Snapshot in progress. It keeps the tree open.
 pub(super) struct Image {
     keys: Stored,
-    /// Rows of the current collection.
+    /// Remaining rows of the current collection, if any.
     rows: Option<Stored>,
-    /// Layers, uppermost first. They do not change any more.
+    /// Layers above the tree, uppermost first. They no longer change.
     layers: Vec<Arc<Changes>>,
     cursor: Cursor,
     generation: u64,
@@ -70,7 +70,7 @@ fn nonsense() -> Failure {
 }
 
 impl Image {
-    /// Creates a snapshot of this tree and the layers above it.
+    /// Creates a snapshot of a tree and the layers above it.
     pub(super) fn new(tree: Past, layers: Vec<Arc<Changes>>, generation: u64) -> Self {
         let cursor = Cursor::default();
         let first = data_key(generation, cursor.position(), b"");
@@ -85,7 +85,7 @@ impl Image {
         }
     }
 
-    /// Passes the next keys and rows.
+    /// Passes the next keys and rows, about `bytes` bytes, to `each`.
     pub(super) fn next(&mut self, bytes: usize, each: &mut Each<'_>) -> Result<Imaged, Failure> {
         let mut turn = Turn::of(bytes);
         loop {
@@ -159,7 +159,7 @@ impl Image {
     }
 }
 
-/// Returns the rows of a layer; `None` stands for a removed row.
+/// Returns the rows of a layer in order. `None` stands for a removed row.
 pub(super) fn changed<'a>(
     rows: impl Iterator<Item = (&'a Box<[u8]>, &'a Option<Box<[u8]>>)>,
 ) -> impl Iterator<Item = (Cow<'a, [u8]>, Option<Bytes<'a>>)> {

@@ -16,7 +16,7 @@ use std::{
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// Tags: the first byte of each part of a journal.
+/// Tags, which are the first byte of each part of a journal.
 mod tag {
     pub(super) const START: u8 = 1;
     pub(super) const ITEM: u8 = 2;
@@ -24,21 +24,21 @@ mod tag {
     pub(super) const CLEAR: u8 = 4;
 }
 
-/// Trailer of every batch.
+/// Bytes at the end of every batch.
 const TRAILER: [u8; 4] = [b'F', b'J', b'L', 3];
-/// Bytes after the tag of a start: number of items, sequence number.
+/// Number of bytes after the tag of a start: number of items and sequence number.
 const START_BYTES: usize = 4 + 8;
-/// Bytes after the tag of an item: type, compression, keyspace, lengths of key, value and stored
-/// value.
+/// Number of bytes after the tag of an item: type, compression, keyspace, and the lengths of the
+/// key, the value and the stored value.
 const ITEM_BYTES: usize = 1 + 1 + 8 + 2 + 4 + 4;
-/// Offsets of the lengths in an item.
+/// Offset of the key length in an item.
 const KEY_LENGTH: usize = 10;
 const VALUE_LENGTH: usize = 16;
 const CLEAR_BYTES: usize = 8;
 const CHUNK_BYTES: u64 = 64 << 10;
 
-/// Cuts off the newest journal in this folder after its last whole batch. Returns a description of
-/// the loss, unless the rest was preallocated zeros.
+/// Truncates the newest journal in a folder after its last whole batch. Returns a description of
+/// the lost data, or `None` if only preallocated zeros were cut off.
 pub(super) fn cut(folder: &Path) -> io::Result<Option<String>> {
     let Some(path) = newest(folder)? else {
         return Ok(None);
@@ -54,7 +54,7 @@ pub(super) fn cut(folder: &Path) -> io::Result<Option<String>> {
     Ok(Some(format!("{bytes} bytes behind the last whole batch of its journal were cut off")))
 }
 
-/// Returns the path of the journal being written.
+/// Returns the path of the newest journal, if any.
 fn newest(folder: &Path) -> io::Result<Option<PathBuf>> {
     let mut newest = None;
     for file in fs::read_dir(folder)? {
@@ -67,7 +67,7 @@ fn newest(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(newest.map(|(_, path)| path))
 }
 
-/// Returns the end of the last whole batch and the end of the last nonzero byte.
+/// Returns the offsets at which the last whole batch and the last nonzero byte end.
 fn measure(file: File) -> io::Result<(u64, u64)> {
     let mut from = Reader { file: BufReader::new(file), at: 0, used: 0 };
     let mut whole = 0;
@@ -78,16 +78,16 @@ fn measure(file: File) -> io::Result<(u64, u64)> {
     Ok((whole, from.used))
 }
 
-/// Parser of a journal.
+/// Parser for a journal.
 struct Reader<R> {
     file: R,
     at: u64,
-    /// End of the last nonzero byte read.
+    /// Offset after the last nonzero byte read so far.
     used: u64,
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the next batch; returns false if it is not whole.
+    /// Reads the next batch. Returns `false` if it is not whole.
     fn batch(&mut self) -> io::Result<bool> {
         let Some([tag::START]) = self.bytes()? else {
             return Ok(false);
@@ -130,14 +130,14 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads the next bytes; `None` if fewer are left.
+    /// Reads the next bytes; `None` if too few are left.
     fn bytes<const BYTES: usize>(&mut self) -> io::Result<Option<[u8; BYTES]>> {
         let mut bytes = [0; BYTES];
         let read = self.fill(&mut bytes)?;
         Ok((read == BYTES).then_some(bytes))
     }
 
-    /// Reads this many bytes into the checksum; returns false if fewer are left.
+    /// Reads `count` bytes into the checksum. Returns `false` if too few are left.
     fn many(&mut self, mut count: u64, checksum: &mut Xxh3) -> io::Result<bool> {
         let mut chunk = vec![0; usize::try_from(count.min(CHUNK_BYTES)).unwrap_or(0)];
         while count > 0 {
@@ -152,7 +152,7 @@ impl<R: Read> Reader<R> {
         Ok(true)
     }
 
-    /// Fills the buffer as far as possible; returns the number of bytes read.
+    /// Fills the buffer as far as possible. Returns the number of bytes read.
     fn fill(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < into.len() {
@@ -170,7 +170,7 @@ impl<R: Read> Reader<R> {
         Ok(filled)
     }
 
-    /// Reads the rest, which is not a batch.
+    /// Reads the rest of the file, which does not contain a whole batch.
     fn rest(&mut self) -> io::Result<()> {
         let mut chunk = vec![0; 1 << 16];
         while self.fill(&mut chunk)? > 0 {}

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// First byte of stored keys.
+/// Kinds of entries, stored as the first byte of a key.
 pub(super) mod kind {
     pub(crate) const STATE: u8 = 0;
     pub(crate) const META: u8 = 1;
@@ -19,52 +19,55 @@ pub(super) mod kind {
     pub(crate) const DATA: u8 = 3;
     /// Rows of collections.
     pub(crate) const ROW: u8 = 4;
-    /// Ids of dropped collections, whose rows are to be removed.
+    /// Ids of dropped collections whose rows remain to be removed.
     pub(crate) const ENDED: u8 = 5;
-    /// Earliest deadline of a field, for each hash that has any.
+    /// Earliest deadline of a field, for each hash that has such fields.
     pub(crate) const FIELD_DEADLINE: u8 = 6;
 }
 
-/// Stored key of the state of the last commit.
+/// Key under which the state of the last commit is stored.
 pub(super) const STATE_KEY: [u8; 1] = [kind::STATE];
-/// Stored key of the newest generation begun by a load, if any. If the state is at an earlier one,
-/// data of that load is left over.
+/// Key under which the newest generation begun by a load is stored. If the generation in the state
+/// is lower, that load left data behind.
 pub(super) const NEWEST_KEY: [u8; 2] = [kind::STATE, 1];
 
-/// Version of this layout.
+/// Version number of this layout.
 pub(super) const FORMAT: u8 = 1;
-/// Length of the header of a stored value: slot, index and type, deadline.
+/// Length in bytes of the header of a stored value: slot, index with type, deadline.
 const HEADER_BYTES: usize = 8 + 4 + 8;
-/// Bits of the index; the type is above them. No batch has 2^28 commands.
+/// Number of bits for the index, since no batch has 2^28 commands. The type is in the bits above.
 const INDEX_BITS: u32 = 28;
-/// Length of a prefix: kind and generation.
+/// Length in bytes of the prefix of a stored key: kind and generation.
 const PREFIX_BYTES: usize = 1 + 6;
-/// Length of a stored data key before the client's key: the prefix and the position.
+/// Length in bytes of what precedes the client's key in a stored data key: the prefix and the
+/// position.
 const KEY_BYTES: usize = PREFIX_BYTES + 6;
-/// Length of a stored deadline before the client's key: the prefix and the deadline.
+/// Length in bytes of what precedes the client's key in a stored deadline: the prefix and the
+/// deadline.
 const DEADLINE_BYTES: usize = PREFIX_BYTES + 8;
-/// Length of a stored row's key before the row's name: the prefix and the id.
+/// Length in bytes of what precedes the name in the stored key of a row: the prefix and the id.
 const ROW_BYTES: usize = PREFIX_BYTES + Id::BYTES;
-/// Encoding of "no deadline".
+/// Number that encodes a missing deadline.
 const NO_DEADLINE: u64 = u64::MAX;
 
-/// The tree stores the length of a key in 16 bits and asserts that it fits.
+/// Maximum length in bytes of a key of the tree, which stores the length in 16 bits and asserts
+/// that it fits.
 const TREE_KEY_BYTES_MAX: usize = u16::MAX as usize;
 
-// Every key fits with any prefix.
+// Every key of a client fits, whatever its prefix.
 const _: () = assert!(KEY_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(DEADLINE_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(ROW_BYTES + NAME_BYTES_MAX < TREE_KEY_BYTES_MAX);
 
-/// State that a commit stores in addition to the data.
+/// State that a commit stores together with the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) applied_to: Slot,
     pub(super) keys: u64,
-    /// FLUSHALL starts another generation: keys of earlier ones are hidden, and removed gradually.
-    /// Otherwise FLUSHALL would be a commit as large as the store.
+    /// Current generation. FLUSHALL starts a new one, which hides the keys of earlier generations,
+    /// and these are removed gradually. Otherwise FLUSHALL would be a commit as large as the store.
     pub(super) generation: u64,
-    /// All data of generations below this one has been removed.
+    /// Lowest generation that may still have data. All data of earlier ones has been removed.
     pub(super) oldest: u64,
 }
 
@@ -110,7 +113,7 @@ pub(super) fn data_key(generation: u64, position: Position, key: &[u8]) -> Vec<u
     stored
 }
 
-/// Parses a stored data key into the position and the client's key.
+/// Splits a stored data key into the position and the client's key.
 pub(super) fn parse_data_key(stored: &[u8]) -> Option<(Position, &[u8])> {
     let (head, key) = stored.split_at_checked(KEY_BYTES)?;
     let (_, position) = head.split_last_chunk()?;
@@ -134,7 +137,7 @@ pub(super) fn deadline_key(
     stored
 }
 
-/// Parses a stored deadline into the deadline and the client's key.
+/// Splits the stored key of a deadline into the deadline and the client's key.
 pub(super) fn parse_deadline_key(stored: &[u8]) -> Option<(u64, &[u8])> {
     let (_, rest) = stored.split_at_checked(PREFIX_BYTES)?;
     let (deadline, key) = rest.split_first_chunk()?;
@@ -146,7 +149,7 @@ fn generation_bytes(generation: u64) -> [u8; 6] {
     bytes
 }
 
-/// Returns the prefix of all stored keys of this kind and generation.
+/// Returns the prefix of all stored keys with this kind and generation.
 pub(super) fn prefix(kind: u8, generation: u64) -> Vec<u8> {
     let mut stored = vec![kind];
     stored.extend_from_slice(&generation_bytes(generation));
@@ -161,10 +164,10 @@ pub(super) fn row_key(generation: u64, id: Id, name: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// Returns the exclusive upper bound of the stored keys of this collection's rows.
+/// Returns the exclusive upper bound of the stored keys of a collection's rows.
 pub(super) fn behind_rows(generation: u64, id: Id) -> Vec<u8> {
     let mut stored = row_key(generation, id, b"");
-    // Not all bytes are 255: no generation is that high.
+    // Not all bytes are 255, since no generation is that high.
     while stored.pop_if(|last| *last == u8::MAX).is_some() {}
     if let Some(last) = stored.last_mut() {
         *last += 1;
@@ -172,7 +175,7 @@ pub(super) fn behind_rows(generation: u64, id: Id) -> Vec<u8> {
     stored
 }
 
-/// Returns the row's name from its stored key.
+/// Extracts the name of a row from its stored key.
 pub(super) fn parse_row_key(stored: &[u8]) -> Option<&[u8]> {
     stored.get(ROW_BYTES..)
 }
@@ -184,12 +187,12 @@ pub(super) fn ended_key(generation: u64, id: Id) -> Vec<u8> {
     stored
 }
 
-/// Parses the id of a dropped collection.
+/// Extracts the id of a dropped collection from its stored key.
 pub(super) fn parse_ended_key(stored: &[u8]) -> Option<Id> {
     Id::from_bytes(stored.get(PREFIX_BYTES..)?)
 }
 
-/// Parses the header of a stored value.
+/// Decodes the header of a stored value.
 fn header(stored: &[u8]) -> Option<Stamp> {
     let (slot, rest) = stored.split_first_chunk()?;
     let (index, rest) = rest.split_first_chunk()?;
@@ -202,7 +205,7 @@ fn header(stored: &[u8]) -> Option<Stamp> {
     Some(Stamp { version, deadline: (deadline != NO_DEADLINE).then_some(deadline), kind })
 }
 
-/// Parses the old data of a key from its stored value.
+/// Decodes the data of a key that is about to change from its stored value.
 pub(super) fn old(stored: &[u8]) -> Option<Old> {
     let stamp = header(stored)?;
     let old = Old::new(&stored[HEADER_BYTES..], stamp);
@@ -220,7 +223,7 @@ pub(super) fn stored_value(entry: &Entry<'_>) -> Vec<u8> {
     stored
 }
 
-/// Parses a stored value into an entry.
+/// Decodes a stored value as an entry.
 pub(super) fn entry(stored: Slice) -> Option<Entry<'static>> {
     let Stamp { version, deadline, kind } = header(&stored)?;
     Some(Entry { value: Bytes::Shared(stored, HEADER_BYTES), version, deadline, kind })

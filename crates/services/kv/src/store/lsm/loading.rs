@@ -1,9 +1,9 @@
-//! Loads: keys of another store are written under a hidden generation, which one last batch makes
-//! current.
+//! Loads. The keys of another store are written under a hidden generation, which a final batch
+//! makes current.
 //!
-//! Until that batch is in the tree, the tree's state is the old one: after a crash the store is
-//! where it was, and the loaded keys are removed. The generation is marked as used with its first
-//! keys, so no other generation ever begins among the remains of a crash.
+//! Until that batch is in the tree, the tree has its old state: after a crash the store is where it
+//! was, and the loaded keys are removed. The first keys of a load mark the generation as used, so
+//! that no other generation ever begins among the remains of a crash.
 
 use std::{collections::BTreeSet, mem, sync::Arc};
 
@@ -32,7 +32,7 @@ impl LsmStore {
         self.image = None;
         self.newest_generation += 1;
         let generation = self.newest_generation;
-        // Changes not sent yet are dropped. Those in flight belong to the old state.
+        // Changes that have not been sent are dropped. Those in flight belong to the old state.
         self.waiting.clear();
         self.state = self.sent;
         self.wanted = self.wanted.min(self.sent.applied_to);
@@ -76,7 +76,7 @@ impl LsmStore {
         self.send_some()
     }
 
-    /// Sends loaded keys to the tree when enough have accumulated.
+    /// Sends loaded keys to the tree once enough have accumulated.
     fn send_some(&mut self) -> Result<(), LoadError> {
         if self.held() == 0 {
             return Ok(());
@@ -88,7 +88,7 @@ impl LsmStore {
         let load = self.loading.ok_or(LoadError::NotLoading)?;
         let takes = matches!(self.condition, Condition::Well | Condition::Waiting(_));
         if takes && self.frozen.is_none() {
-            // The tree's state remains the old one.
+            // The tree keeps its old state.
             let next = Changes::of_load(self.sent, load.generation);
             let full = Arc::new(mem::replace(&mut self.active, next));
             self.frozen = Some(Arc::clone(&full));
@@ -117,7 +117,7 @@ impl LsmStore {
         };
         self.synced = self.synced.map(|synced| synced.min(at));
         self.wanted = self.wanted.min(at);
-        // The old generation has ended and takes space.
+        // The old generation has ended but still takes space.
         (self.cleared, self.dirty) = (true, false);
         self.drain();
         Ok(())

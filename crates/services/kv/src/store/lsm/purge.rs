@@ -1,5 +1,6 @@
-//! Removal of generations ended by FLUSHALL or a load, of the remains of a failed load, and of the
-//! rows of dropped collections. It is gradual and invisible to readers, so it needs no atomicity.
+//! Purge, which removes generations ended by FLUSHALL or a load, the remains of failed loads, and
+//! the rows of dropped collections. Readers cannot observe the gradual removal, so it need not be
+//! atomic.
 
 use std::sync::{
     Arc,
@@ -14,41 +15,43 @@ use super::{
     tree::Tree,
 };
 
-/// Maximum number of keys removed at a time.
+/// Maximum number of keys removed in one step.
 const PURGED_MAX: usize = 1024;
 
 /// Progress of the purge.
 pub(super) struct Purge {
-    /// Stored key at which the purge resumes.
+    /// Stored key at which the purge of generations resumes.
     from: Vec<u8>,
     /// Generations below this one have ended.
     below: u64,
-    /// Last of the generations left by loads, if any; they are above the current one.
+    /// Highest generation that a failed load left behind, if any. Such generations are above the
+    /// current one.
     left: Option<u64>,
     purged_below: Arc<AtomicU64>,
     /// The current generation may have dropped collections.
     ended: bool,
-    /// Where to resume: the next dropped collection, and the next of its rows. A search over
-    /// removed entries is slow for a while.
+    /// Stored keys at which the purge resumes: the next dropped collection, and the next of its
+    /// rows. Starting over would be slow, because searches walk over removed entries for a while.
     ended_from: Vec<u8>,
     rows_from: Vec<u8>,
-    /// Set when the data to be removed cannot be read.
+    /// The purge has stopped because the data to be removed cannot be read.
     given_up: bool,
 }
 
-/// Result of a step.
+/// Result of one step of the purge.
 pub(super) enum PurgeStep {
-    /// Removed keys of ended generations; the position at which to resume, if more are left.
+    /// Keys of ended generations were removed. Contains the stored key at which to resume, or
+    /// `None` if no keys are left.
     Generations(Option<Vec<u8>>),
-    /// Removed rows of a dropped collection; the positions at which to resume.
+    /// Rows of a dropped collection were removed. Contains the stored keys at which to resume.
     Rows(Vec<u8>, Vec<u8>),
-    /// No dropped collection is left from the resume position on.
+    /// No dropped collections are left from the resume position on.
     Nothing,
 }
 
 impl Purge {
-    /// Creates the purge of a tree at this generation, where `newest` is the newest generation ever
-    /// begun.
+    /// Creates the purge of a tree whose current generation is `generation`. `newest` is the
+    /// highest generation ever begun.
     pub(super) fn new(generation: u64, newest: u64, purged_below: Arc<AtomicU64>) -> Self {
         Self {
             from: Vec::new(),
@@ -66,7 +69,7 @@ impl Purge {
         self.given_up || (!self.ended && self.generations_are_done())
     }
 
-    /// Stops the purge of this tree.
+    /// Stops the purge until another tree is opened.
     pub(super) fn give_up(&mut self) {
         self.given_up = true;
     }
@@ -75,8 +78,8 @@ impl Purge {
         self.left.is_none() && self.purged_below.load(Ordering::Acquire) >= self.below
     }
 
-    /// Sets the generation below which all have ended. Newly dropped collections may lie before the
-    /// resume position.
+    /// Tells the purge that all generations below `below` have ended. Newly dropped collections may
+    /// lie before the resume position.
     pub(super) fn begin(&mut self, below: u64, ended: bool) {
         if ended || self.below != below {
             self.look_for_ended();
@@ -93,7 +96,7 @@ impl Purge {
         self.rows_from.clear();
     }
 
-    /// Starts again with another tree.
+    /// Restarts the purge after another tree was opened.
     pub(super) fn restart(&mut self, state: State, newest: u64) {
         self.look_for_ended();
         self.given_up = false;
@@ -103,7 +106,7 @@ impl Purge {
         self.purged_below.store(state.oldest, Ordering::Release);
     }
 
-    /// Removes some keys; returns the position at which to resume, if any keys are left.
+    /// Removes some keys. Returns where to resume.
     pub(super) fn step(&self, tree: &Tree) -> Result<PurgeStep, Failure> {
         if self.generations_are_done() {
             self.step_rows(tree)
@@ -142,7 +145,7 @@ impl Purge {
     fn step_generations(&self, tree: &Tree) -> Result<Option<Vec<u8>>, Failure> {
         let mut keys = Vec::with_capacity(PURGED_MAX);
         let behind = self.below + 1;
-        // In the tree's order.
+        // The ranges are in the tree's order.
         let generations = [0..self.below, behind..self.left.map_or(behind, |left| left + 1)];
         let kinds = [kind::DEADLINE, kind::DATA, kind::ROW, kind::ENDED, kind::FIELD_DEADLINE];
         let each = |kind| generations.clone().map(|generations| (kind, generations));
@@ -207,7 +210,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let tree = opened(&folder);
         let id = |slot| Id { version: Version { slot, index: 0 }, number: 0 };
-        // Rows of the neighbouring collections survive.
+        // The rows of neighbouring collections survive.
         for slot in 1..=5 {
             let rows = if slot == 3 { 3 * PURGED_MAX } else { 7 };
             for number in 0..rows {
@@ -231,12 +234,12 @@ mod tests {
         purge.begin(4, true);
         assert_eq!(run(&mut purge), 1 + 4 + 1 + 1);
         assert_eq!(tree.entries().unwrap(), 2 * 7);
-        // A collection created earlier is dropped later.
+        // A collection that was created earlier is dropped later.
         tree.insert(ended_key(4, id(1)));
         purge.begin(4, true);
         run(&mut purge);
         assert_eq!(tree.entries().unwrap(), 7);
-        // A new purge finds it too, as after a restart.
+        // A new purge also finds the collection, as after a restart.
         tree.insert(ended_key(4, id(4)));
         run(&mut Purge::new(4, 4, Arc::new(AtomicU64::new(4))));
         assert_eq!(tree.entries().unwrap(), 0);

@@ -1,5 +1,6 @@
-//! Renewal of a store with damaged files: the folder is set aside once its replacement is on this
-//! node's disk ([scrub-8]), and removed when the new store has reached its position and is synced.
+//! Renewal of a store with damaged files. The folder is set aside once a snapshot to replace it is
+//! on this node's disk ([scrub-8]), and removed once the new store has reached the old position and
+//! is synced.
 //!
 //! Until then the old folder remains available to an operator, whatever happens to the new one.
 
@@ -14,29 +15,29 @@ use quorate_core::slot::Slot;
 use super::LsmStore;
 use crate::store::Store as _;
 
-/// Reason for setting the tree aside.
+/// Reason for setting the tree aside, as reported to operators.
 const WHY: &str = "a scrub found damaged files";
-/// Free space required in addition to that for a new tree of the same size.
+/// Number of free bytes required in addition to those for a new tree of the same size.
 const RESERVE_BYTES: u64 = 64 << 20;
 
 /// Progress of a renewal.
 #[derive(Debug)]
 pub(super) struct Renewal {
-    /// Applied position of the old store.
+    /// Applied position of the old store, which the new store must reach.
     to: Slot,
-    /// Path of the old store after it was set aside.
+    /// Path to which the old store was moved.
     aside: Option<PathBuf>,
 }
 
 impl LsmStore {
-    /// Closes the tree and begins an empty one in its place.
+    /// Closes the tree and creates an empty one in its place.
     pub(super) fn begin_renewal(&mut self) -> Result<(), String> {
         self.handle_writer_events();
         let tree = match &self.tree {
             Some(tree) if !self.has_failed() => tree,
             _ => return Err(self.condition.to_string()),
         };
-        // The renewal must not get stuck half-way while the old store still serves.
+        // A renewal must not run out of space half-way while the old store still serves clients.
         let needed = tree.disk_space().saturating_add(RESERVE_BYTES);
         let room = tree.room(&self.path).and_then(|room| {
             may_be_renamed(&self.path)?;
@@ -54,18 +55,18 @@ impl LsmStore {
             Err(error) => return Err(format!("the store cannot be set aside: {error}")),
         }
         self.renewal = Some(Renewal { to: self.state.applied_to, aside: None });
-        // [store-1] Synced data is in the old store only.
+        // [store-1] Only the old store contains the synced data.
         self.synced = None;
         self.close_for_reopen(WHY.to_owned(), Some(WHY.to_owned()));
         Ok(())
     }
 
-    /// Records the path of the tree that was set aside, if any.
+    /// Records the path to which the tree was moved, if it was.
     pub(super) fn set_aside(&mut self, aside: Option<PathBuf>) {
         match &mut self.renewal {
             Some(renewal) if renewal.aside.is_none() => renewal.aside = aside,
-            // Another tree was damaged meanwhile: the first one is the last that was complete, so
-            // it is retained.
+            // Another tree was damaged during the renewal. The first one is the last that was
+            // complete, so it is retained.
             Some(_) if aside.is_some() => self.renewal = None,
             _ => {}
         }
@@ -80,8 +81,8 @@ impl LsmStore {
         }
     }
 
-    /// Ends the renewal once the new store is synced up to the position of the old one, which is
-    /// then removed.
+    /// Ends the renewal and removes the old store, once the new store is synced up to the position
+    /// of the old one.
     pub(super) fn end_renewal(&mut self, synced_to: Slot) {
         let ended =
             self.renewal.take_if(|renewal| renewal.aside.is_some() && synced_to >= renewal.to);
@@ -91,8 +92,7 @@ impl LsmStore {
     }
 }
 
-/// Checks that the folder can be set aside: it is not a file system of its own, and its parent is
-/// writable.
+/// Checks that a folder can be renamed: it is not a mount point, and its parent is writable.
 fn may_be_renamed(folder: &Path) -> io::Result<()> {
     let parent = match folder.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -102,7 +102,7 @@ fn may_be_renamed(folder: &Path) -> io::Result<()> {
         return Err(io::Error::other("its folder is a file system of its own"));
     }
     let probe = folder.with_extension("probe");
-    // A process that ended at this point may have left the folder.
+    // A process that ended at this point may have left the probe folder behind.
     match fs::create_dir(&probe) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,

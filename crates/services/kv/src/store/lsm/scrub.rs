@@ -1,10 +1,10 @@
 //! Scrub: a thread reads all files of the tree and compares them with the checksums made when they
 //! were written.
 //!
-//! The thread has no handle of the tree, which may be reopened meanwhile. Its findings are
-//! suspicions, as compaction removes files all the time: a file counts as damaged only if the owner
-//! finds it still in the tree. Nothing is set aside at that point: the store serves on until a
-//! snapshot is available to rebuild it from (`renewal`).
+//! The thread has no handle of the tree, which may be reopened during the scrub. Compaction removes
+//! files all the time, so a finding of the thread is only a suspicion: a file counts as damaged if
+//! the owner still finds it in the tree. Nothing is set aside at that point. The store continues to
+//! serve clients until a snapshot is available to rebuild it from (`renewal`).
 
 use std::{
     fs::{File, OpenOptions},
@@ -22,23 +22,23 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{LsmStore, tree::TreeFile};
 
-/// Bytes of one read.
+/// Number of bytes per read.
 const PIECE_BYTES: usize = 256 << 10;
-/// Alignment of direct reads, which bypass the kernel's cache.
+/// Alignment in bytes of direct reads, which bypass the kernel's cache.
 const ALIGNED: usize = 4096;
 
-/// Report from the thread.
+/// Report from the thread to the owner of the scrub.
 enum Report {
     Read(u64),
-    /// File that is missing, or differs from what was written.
+    /// A file that is missing or differs from what was written, with a description.
     Suspect(TreeFile, String),
 }
 
-/// Handle of the scrub's thread.
+/// Handle of a scrub's thread.
 #[derive(Debug)]
 pub(super) struct Scrub {
     told: Receiver<Report>,
-    /// `None` ends the thread.
+    /// Channel that is disconnected to end the thread.
     wanted: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -64,13 +64,13 @@ impl Scrub {
     }
 }
 
-/// State of the scrub's thread.
+/// State of a scrub's thread.
 struct Work {
     tell: Sender<Report>,
-    /// Carries no messages; disconnects when the thread should end.
+    /// Channel without messages, which disconnects when the thread should end.
     wants: Receiver<()>,
     bytes_per_second: u64,
-    /// Delay before the next read, to pay for the last one.
+    /// Delay before the next read, which makes up for the last one.
     owed: Duration,
 }
 
@@ -94,11 +94,11 @@ impl Work {
         }
     }
 
-    /// Checks a file; the inner error says how it differs from what was written.
+    /// Checks a file. The inner error describes how the file differs from what was written.
     fn check(&mut self, file: &TreeFile, buffer: &mut [u8]) -> Result<Result<(), String>, Stopped> {
         let mut open = match open(&file.path) {
             Ok(open) => open,
-            // No conclusion is possible, for example without free descriptors.
+            // The error proves nothing about the file; there may be no free descriptors.
             Err(error) if error.kind() != ErrorKind::NotFound => return Ok(Ok(())),
             Err(_) => return Ok(Err("the file is gone".to_owned())),
         };
@@ -123,7 +123,7 @@ impl Work {
         })
     }
 
-    /// Waits as the pace requires.
+    /// Waits as long as the configured read rate requires.
     fn pause(&mut self) -> Result<(), Stopped> {
         let owed = std::mem::take(&mut self.owed);
         match self.wants.recv_timeout(owed) {
@@ -133,7 +133,8 @@ impl Work {
     }
 }
 
-/// Opens a file for direct reads where possible: cached contents prove nothing about the disk.
+/// Opens a file, for direct reads if possible, because cached contents prove nothing about the
+/// disk.
 fn open(path: &Path) -> io::Result<File> {
     let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
     let opened = OpenOptions::new().read(true).custom_flags(direct).open(path);
@@ -143,18 +144,18 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Background failures that damage would explain: compaction reads data that was not requested, and
-/// the library does not report the cause.
+/// Background failures that damage would explain. Compaction reads data that no client requested,
+/// and the library does not report why it failed.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     failures: u32,
-    /// Set when the files are to be read.
+    /// The files should be read.
     stands: bool,
 }
 
 impl Suspicion {
-    /// Counts a failure. Scrubs become ever rarer: background work also fails on a disk that
-    /// rejects writes, and damage is reported only once.
+    /// Counts a failure. The more failures there are, the rarer scrubs become, because background
+    /// work also fails on a disk that rejects writes, and damage is reported only once.
     pub(super) fn background_failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.stands |= self.failures.is_power_of_two();
@@ -167,21 +168,21 @@ impl LsmStore {
         self.suspicion.stands && self.tree.is_some()
     }
 
-    /// Starts to read all current files of the tree; abandons a scrub in progress.
+    /// Starts a scrub of all current files of the tree. Abandons a scrub in progress.
     pub(super) fn begin_scrub(&mut self, bytes_per_second: u64) {
         self.scrub = None;
         let files = self.tree.as_ref().map(|tree| tree.files());
         self.scrub = files.and_then(|files| Scrub::start(files, bytes_per_second).ok());
     }
 
-    /// Returns the results since the last call.
+    /// Returns the results of the scrub since the last call.
     pub(super) fn take_scrub_results(&mut self) -> Scrubbed {
         let mut scrubbed = Scrubbed::default();
         let Some(scrub) = &self.scrub else {
             return scrubbed;
         };
         let Some(tree) = &self.tree else {
-            // The tree is being reopened, and its files are unknown.
+            // The tree is being reopened, so its files are unknown.
             scrubbed.goes_on = true;
             return scrubbed;
         };
@@ -211,7 +212,7 @@ impl LsmStore {
         scrubbed
     }
 
-    /// Returns the approximate size of the tree's files.
+    /// Returns the approximate total size in bytes of the tree's files.
     pub(super) fn file_bytes(&self) -> u64 {
         self.tree.as_ref().map_or(0, |tree| tree.disk_space())
     }

@@ -1,14 +1,14 @@
-//! The position that survives a power loss ([store-1]), and its advance.
+//! Syncing: which position survives a power loss ([store-1]), and how it advances.
 //!
-//! A batch in the tree is in its journal, which is synced on request. Changes not sent yet go to
-//! the tree first.
+//! Every batch in the tree is in its journal, which is synced on request. Changes that have not
+//! been sent go to the tree first.
 
 use quorate_core::slot::Slot;
 
 use super::LsmStore;
 
 impl LsmStore {
-    /// Requests a sync of all commits.
+    /// Requests that all commits be synced.
     pub(super) fn want_sync(&mut self) {
         if self.loading.is_none() {
             self.wanted = self.wanted.max(self.state.applied_to);
@@ -17,7 +17,7 @@ impl LsmStore {
         self.go_on_syncing();
     }
 
-    /// Takes the next possible step towards the requested position, if it is not synced yet.
+    /// Takes the next step towards syncing the requested position, if one is possible.
     pub(super) fn go_on_syncing(&mut self) {
         let synced = self.synced.unwrap_or(Slot::FIRST);
         if self.wanted <= synced || self.syncing || self.frozen.is_some() || self.tree.is_none() {

@@ -1,4 +1,4 @@
-//! The tree: opening, reading and writing it, and why these fail.
+//! The LSM tree: opening, reading and writing it, and classifying its failures.
 
 use std::{
     fs, io,
@@ -31,39 +31,39 @@ pub(super) struct TreeFile {
     pub(super) checksum: u128,
 }
 
-/// Maximum number of sealed memtables before another batch is written. From four on the library
-/// blocks, permanently if its threads have failed; each batch can add two.
+/// Maximum number of sealed memtables before another batch is written. Each batch can add two, and
+/// from four on the library blocks, permanently if its threads have failed.
 const WAITING_TABLES_MAX: usize = 1;
-/// Maximum number of level-0 runs before another batch is written; the library blocks from thirty
+/// Maximum number of level-0 runs before another batch is written. The library blocks from thirty
 /// on.
 const RUNS_MAX: usize = 20;
-/// The library's minimum number of open files.
+/// Minimum number of open files that the library requires.
 const FILES_MIN: usize = 10;
-/// Values of this size and more are stored apart from their keys.
+/// Size in bytes from which on values are stored apart from their keys.
 const APART_BYTES: u32 = 512;
-/// A value file is rewritten when this fraction of it is dead and it is among this fraction of the
-/// oldest files.
+/// A value file is rewritten when this fraction of it is dead and it belongs to this fraction of
+/// the oldest files.
 const DEAD_PART: f32 = 0.5;
 const OLD_PART: f32 = 0.5;
-/// File in every complete tree's folder.
+/// File that exists in the folder of every complete tree.
 const MARKER: &str = "version";
-/// Folder of the library's keyspaces, each with a folder of its own.
+/// Folder that contains a folder for each of the library's keyspaces.
 const KEYSPACES: &str = "keyspaces";
-/// Size of the block cache, unless a test sets another.
+/// Size in bytes of the block cache, unless a test sets another one.
 pub(super) const CACHE_BYTES: u64 = 64 << 20;
 
-/// Path and options of a tree.
+/// Path and options with which a tree is opened.
 #[derive(Clone, Debug)]
 pub(super) struct Home {
     pub(super) path: PathBuf,
     pub(super) disk: Arc<dyn Disk>,
-    /// Files kept open between reads.
+    /// Number of files kept open between reads.
     pub(super) files_max: usize,
-    /// Size of the block cache.
+    /// Size in bytes of the block cache.
     pub(super) cache_bytes: u64,
 }
 
-/// An open tree. Clones refer to the same one.
+/// An open tree. Clones refer to the same tree.
 #[derive(Clone)]
 pub(super) struct Tree {
     database: Database,
@@ -71,23 +71,24 @@ pub(super) struct Tree {
     disk: Arc<dyn Disk>,
 }
 
-/// A newly opened tree, and the state found in it.
+/// A tree that was just opened, and the state found in it.
 pub(super) struct Opened {
     pub(super) tree: Tree,
     pub(super) state: State,
-    /// Newest generation that was ever begun.
+    /// Highest generation that was ever begun.
     pub(super) newest_generation: u64,
-    /// The tree may have collections.
+    /// The tree may contain collections.
     pub(super) has_rows: bool,
-    /// Description of the data that was cut off or set aside.
+    /// Description of data that was cut off or set aside, if any.
     pub(super) note: Option<String>,
-    /// Path of the data set aside.
+    /// Path to which damaged data was moved, if any.
     pub(super) aside: Option<PathBuf>,
 }
 
 impl Tree {
-    /// Opens or creates the tree. After a power loss everything after the journal's last whole
-    /// batch is cut off; a tree with other damage, or `distrusted`, is set aside.
+    /// Opens or creates the tree. After a power loss, everything after the journal's last whole
+    /// batch is cut off. A tree with other damage is set aside, and so is a tree that is
+    /// `distrusted` for the given reason.
     pub(super) fn open(home: &Home, distrusted: Option<&str>) -> Result<Opened, Failure> {
         let path = &home.path;
         let damage = match distrusted {
@@ -110,7 +111,7 @@ impl Tree {
         Ok(Opened { note, aside, ..opened })
     }
 
-    /// [store-1] Opens a damaged tree, if the damage is at the end of its journal.
+    /// [store-1] Repairs and opens a damaged tree, if the damage is at the end of its journal.
     fn open_cut(home: &Home, damage: String) -> Result<Opened, Failure> {
         let Some(cut) = journal::cut(&home.path)? else {
             return Err(Failure::Damaged(damage.into()));
@@ -120,11 +121,11 @@ impl Tree {
         Ok(Opened { note, ..opened })
     }
 
-    /// Creates a tree. If it is damaged, the disk is at fault.
+    /// Creates a tree. If the new tree is damaged, the disk is at fault.
     fn make(home: &Home) -> Result<Opened, Failure> {
         Self::open_as_it_is(home).map_err(|failure| match failure {
             Failure::Damaged(detail) => {
-                // It has no data, and the next attempt must not set it aside.
+                // The folder has no data, and the next attempt must not set it aside.
                 let _ = fs::remove_dir_all(&home.path);
                 Failure::NewIsDamaged(detail)
             }
@@ -165,7 +166,7 @@ impl Tree {
         Ok(self.keyspace.get(key)?)
     }
 
-    /// Returns the entries in a range, in order.
+    /// Iterates over the entries in a range, in order.
     pub(super) fn range(
         &self,
         range: Range<Vec<u8>>,
@@ -177,7 +178,7 @@ impl Tree {
         })
     }
 
-    /// Returns the entries in a range, in reverse order.
+    /// Iterates over the entries in a range, in reverse order.
     pub(super) fn range_back(
         &self,
         range: Range<Vec<u8>>,
@@ -190,13 +191,13 @@ impl Tree {
         })
     }
 
-    /// Returns whether there are rows of collections, of any generation.
+    /// Returns whether any generation has rows of collections.
     fn has_rows(&self) -> Result<bool, Failure> {
         let rows = prefix(kind::ROW, 0)..prefix(kind::ROW + 1, 0);
         Ok(self.keys(rows).next().transpose()?.is_some())
     }
 
-    /// Returns the keys in a range, in order.
+    /// Iterates over the keys in a range, in order.
     pub(super) fn keys(
         &self,
         range: Range<Vec<u8>>,
@@ -208,8 +209,8 @@ impl Tree {
         })
     }
 
-    /// Returns whether another batch can be written without waiting for the library's threads; an
-    /// error if they have failed.
+    /// Returns whether another batch can be written without waiting for the library's threads.
+    /// Fails if those threads have failed.
     pub(super) fn is_free(&self) -> Result<bool, Failure> {
         // Writes at most a buffer, and reports an earlier failure.
         self.database.persist(PersistMode::Buffer)?;
@@ -222,7 +223,7 @@ impl Tree {
         self.disk.allows(Access::Write)?;
         let generation = changes.generation;
         let mut batch = self.database.batch();
-        // In the tree's order.
+        // Entries are written in the tree's order.
         let state = changes.state.to_bytes();
         batch.insert(&self.keyspace, STATE_KEY, state);
         if generation != changes.state.generation {
@@ -273,7 +274,7 @@ impl Tree {
         self.keyspace.insert(key, []).unwrap();
     }
 
-    /// Removes keys. A crash may undo the last call.
+    /// Removes keys. A crash may undo the last removal.
     pub(super) fn remove(&self, keys: Vec<Slice>) -> Result<(), Failure> {
         self.disk.allows(Access::Write)?;
         let mut batch = self.database.batch();
@@ -283,24 +284,24 @@ impl Tree {
         Ok(batch.commit()?)
     }
 
-    /// Syncs everything written to stable storage.
+    /// Syncs everything written so far to stable storage.
     pub(super) fn sync(&self) -> Result<(), Failure> {
         Ok(self.database.persist(PersistMode::SyncAll)?)
     }
 
-    /// Begins to write the library's memory into tables, which are files apart from the journal.
+    /// Starts writing the library's memory into tables, which are files apart from the journal.
     pub(super) fn start_tables(&self) -> Result<(), Failure> {
         self.keyspace.rotate_memtable()?;
         Ok(())
     }
 
-    /// Returns whether the tables are written; an error if the library's threads have failed.
+    /// Returns whether all tables have been written. Fails if the library's threads have failed.
     pub(super) fn has_tables(&self) -> Result<bool, Failure> {
         self.database.persist(PersistMode::Buffer)?;
         Ok(self.keyspace.tree.sealed_memtable_count() == 0)
     }
 
-    /// Returns a snapshot of the tree, unaffected by later writes. It keeps the tree open.
+    /// Returns a snapshot of the tree, which keeps the tree open.
     pub(super) fn past(&self) -> Past {
         Past {
             snapshot: self.database.snapshot(),
@@ -323,23 +324,23 @@ impl Tree {
         tables.chain(values).collect()
     }
 
-    /// Returns the space of the file system of this folder.
+    /// Returns the space of the file system that contains `folder`.
     pub(super) fn room(&self, folder: &Path) -> io::Result<DiskSpace> {
         self.disk.room(folder)
     }
 
-    /// Returns the size of the tree's files, without the journal.
+    /// Returns the size in bytes of the tree's files, without the journal.
     pub(super) fn disk_space(&self) -> u64 {
         self.keyspace.tree.disk_space()
     }
 
-    /// Returns the number of entries of all kinds. Reads everything.
+    /// Returns the number of entries of all kinds. Reads all data.
     pub(super) fn entries(&self) -> Result<usize, Failure> {
         Ok(self.keyspace.len()?)
     }
 }
 
-/// Snapshot of the tree.
+/// Snapshot of the tree, unaffected by later writes.
 pub(super) struct Past {
     snapshot: Snapshot,
     keyspace: Keyspace,
@@ -347,7 +348,7 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// Returns the entries in a range, in order.
+    /// Iterates over the entries in a range, in order.
     pub(super) fn range(
         &self,
         range: Range<Vec<u8>>,
@@ -361,17 +362,17 @@ impl Past {
     }
 }
 
-/// Returns the options of a new tree; an existing one retains its own. Values are stored in
-/// separate files: compaction moves keys, and a value only when half of its file is dead ([decision
-/// 20](../../../../../../docs/decisions/0020-values-lie-apart.md)).
+/// Returns the options for a new tree; an existing tree retains its own. Values are stored in
+/// separate files, so that compaction moves keys, but values only once half of their file is dead
+/// ([decision 20](../../../../../../docs/decisions/0020-values-lie-apart.md)).
 fn options() -> KeyspaceCreateOptions {
     let values = KvSeparationOptions::default()
         .separation_threshold(APART_BYTES)
         .staleness_threshold(DEAD_PART)
         .age_cutoff(OLD_PART);
-    // A table of small rows has a filter and an index of megabytes. Below the first level, where
-    // they are not cached as a whole, they are partitioned: a lookup reads only the partition that
-    // it needs.
+    // A table of small rows has a filter and an index of several megabytes. Below the first level,
+    // where they are not cached as a whole, they are partitioned, so that a lookup reads only the
+    // partition it needs.
     let in_parts = PartitioningPolicy::new([false, true]);
     KeyspaceCreateOptions::default()
         .filter_block_partitioning_policy(in_parts.clone())
@@ -379,21 +380,21 @@ fn options() -> KeyspaceCreateOptions {
         .with_kv_separation(Some(values))
 }
 
-/// Opens the tree. In builds with debug assertions the library asserts that the two lengths of a
-/// journal item are equal, and a process killed between them leaves zeros in one: that is damage
-/// like any other, not a reason to fail at each start.
+/// Opens an existing tree. In builds with debug assertions the library asserts that the two lengths
+/// of a journal item are equal. A process killed between writing them leaves zeros in one; that is
+/// treated as damage, not as a reason to fail at each start.
 fn recover(
     path: &Path,
     files_max: usize,
     cache_bytes: u64,
 ) -> Result<(Database, Keyspace), Failure> {
     let opened = panic::catch_unwind(AssertUnwindSafe(|| {
-        // By default the library would keep 900 files open, whatever the process limit.
+        // By default the library would keep 900 files open, regardless of the process limit.
         let files_max = files_max.max(FILES_MIN);
         let database = Database::builder(path)
             .max_cached_files(Some(files_max))
             .cache_size(cache_bytes)
-            // A second thread would only write tables, and spin while the other compacts.
+            // A second thread would only write tables, and spin while the first one compacts.
             .worker_threads(1)
             .journal_compression(CompressionType::None)
             .open()?;
@@ -404,10 +405,11 @@ fn recover(
     Ok(opened.map_err(stopped)??)
 }
 
-/// [store-1] From the source of fjall 3.1: it flushes the folders in which it creates files, but
-/// neither the one in which it creates a keyspace's folder, nor the parent of the tree. After a
-/// power loss either could be gone with all synced data below it, without any sign of damage.
-/// Entries that an earlier process created and did not flush are flushed now.
+/// [store-1] Syncs folders that the library does not. According to the source of fjall 3.1, it
+/// flushes the folders in which it creates files, but neither the one in which it creates a
+/// keyspace's folder, nor the parent of the tree. After a power loss either could be missing with
+/// all synced data below it, without any sign of damage. Entries that an earlier process created
+/// but did not flush are flushed now.
 fn sync_names(path: &Path, disk: &dyn Disk) -> io::Result<()> {
     disk.sync_names(&path.join(KEYSPACES))?;
     disk.sync_names(path)?;
@@ -417,7 +419,7 @@ fn sync_names(path: &Path, disk: &dyn Disk) -> io::Result<()> {
     }
 }
 
-/// Returns whether the creation of a tree began here and was interrupted by a crash or a full disk.
+/// Returns whether a crash or a full disk interrupted the creation of a tree in this folder.
 fn is_unfinished(path: &Path) -> io::Result<bool> {
     if path.join(MARKER).try_exists()? {
         return Ok(false);
@@ -429,7 +431,7 @@ fn is_unfinished(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Renames a damaged folder to a free name; returns `None` if there was no folder.
+/// Renames a damaged folder to a free name. Returns `None` if there was no folder.
 fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
     if !path.try_exists()? {
         return Ok(None);
@@ -457,7 +459,7 @@ mod tests {
     use super::*;
     use crate::store::lsm::disk::RealDisk;
 
-    /// Returns the bytes read by this thread, from the disk or the kernel's cache.
+    /// Returns the number of bytes that this thread has read from the disk or the kernel's cache.
     fn read_bytes() -> u64 {
         let text = fs::read_to_string("/proc/thread-self/io").unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
@@ -483,7 +485,7 @@ mod tests {
             panic!("a new folder can be opened")
         };
         let key = |number: u32| [b"row ", &number.to_be_bytes()[..]].concat();
-        // Overlapping tables of the first level, until they are merged into the next.
+        // The tables of the first level overlap until they are merged into the next level.
         for part in 0..PARTS {
             for number in (part..ROWS).step_by(PARTS as usize) {
                 tree.keyspace.insert(key(2 * number), "value").unwrap();
@@ -496,14 +498,14 @@ mod tests {
             thread::yield_now();
         }
         let before = read_bytes();
-        // Existing rows and missing rows alternate.
+        // Rows that exist and rows that do not alternate.
         let asked = (0..2 * ROWS).step_by(1999);
         for number in asked.clone() {
             let found = tree.get(&key(number)).unwrap();
             assert_eq!(found.is_some(), number % 2 == 0);
         }
         let each = (read_bytes() - before) / asked.count() as u64;
-        // Unpartitioned filters and indexes have 65 KB.
+        // Filters and indexes that are not partitioned have 65 KB.
         assert!((1000..30_000).contains(&each), "{each} bytes for a row");
     }
 }

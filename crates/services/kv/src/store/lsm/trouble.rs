@@ -1,4 +1,4 @@
-//! A store with a full or failing disk: remaining operations, and recovery.
+//! Handling of a full or failing disk: what the store can still do, and how it recovers.
 
 use std::{cell::OnceCell, mem};
 
@@ -9,11 +9,11 @@ use super::{
     scrub::Suspicion, tree::Opened, writer::Event,
 };
 
-/// Number of failed reads in one process after which the tree is no longer trusted.
+/// Number of failed reads in one process from which on the tree is no longer trusted.
 const FAILED_READS_MAX: u32 = 2;
 
 impl LsmStore {
-    /// Handles the writer's events; returns the health of the store.
+    /// Handles the writer's events and failed reads. Returns the health of the store.
     pub(super) fn look_after_tree(&mut self) -> Health {
         self.handle_writer_events();
         self.on_misread();
@@ -64,7 +64,7 @@ impl LsmStore {
             Event::LetGo if self.tree.is_some() => {
                 self.close_for_reopen("it is being opened again".to_owned(), None);
             }
-            // The tree is already closed here, for another reason.
+            // This thread has already closed the tree for another reason.
             Event::LetGo => {}
             Event::Closed(why) => {
                 self.forget_tree();
@@ -74,7 +74,7 @@ impl LsmStore {
         }
     }
 
-    /// Closes the tree here. Only the writer has it from now on, and reopens it.
+    /// Closes the tree in this thread. From then on only the writer has it, and reopens it.
     pub(super) fn close_for_reopen(&mut self, why: String, distrusted: Option<String>) {
         self.forget_tree();
         self.condition = Condition::Closed(why);
@@ -86,8 +86,8 @@ impl LsmStore {
         (self.tree, self.image) = (None, None);
     }
 
-    /// Restarts from a newly opened tree. The changes in memory are in the log, or in the snapshot
-    /// that was being loaded.
+    /// Restarts from a tree that was just opened. Changes in memory are dropped; they are in the
+    /// log, or in the snapshot that was being loaded.
     fn begin_anew(&mut self, opened: Opened) {
         let Opened { tree, state, newest_generation, has_rows, note, aside } = opened;
         self.forget_tree();
@@ -95,8 +95,8 @@ impl LsmStore {
         (self.state, self.sent) = (state, state);
         self.newest_generation = newest_generation;
         self.collections |= has_rows;
-        // The library syncs its journal before reading it. After a failure that says little about
-        // earlier writes: some systems then take unwritten data for written.
+        // The library syncs its journal before reading it. After a failure that sync proves little
+        // about earlier writes, because some systems then take unwritten data for written.
         self.synced = Some(match self.synced {
             None => state.applied_to,
             Some(synced) => synced.min(state.applied_to),
@@ -118,7 +118,7 @@ impl LsmStore {
         self.back = Some(note);
     }
 
-    /// Handles a failed read: the tree is reopened, or set aside if it is damaged or has failed
+    /// Handles a failed read. The tree is reopened, or set aside if it is damaged or has failed
     /// before.
     fn on_misread(&mut self) {
         let Some(failure) = self.misread.get() else {

@@ -1,5 +1,5 @@
-//! Thread that writes changes into the tree, so that the replica does not wait for it. It also
-//! waits for the disk and reopens the tree when necessary.
+//! Thread that writes changes to the tree, so that the replica does not wait for it. It also waits
+//! for the disk and reopens the tree when necessary.
 
 use std::{
     fs, io,
@@ -25,23 +25,24 @@ use super::{
     tree::{Home, Opened, Tree},
 };
 
-/// Space left free for background work of the tree and the log; less on a small disk.
+/// Number of bytes left free for background work of the tree and for the log; less on a small disk.
 const RESERVE_BYTES: u64 = 64 << 20;
-/// Fraction of a small disk that is left free.
+/// On a small disk, one part in this many is left free.
 const RESERVE_PART: u64 = 16;
-/// Maximum space to wait for, however often it was too little; less on a small disk.
+/// Maximum number of free bytes to wait for, however often the space was too small; less on a small
+/// disk.
 const NEEDED_BYTES_MAX: u64 = 1 << 30;
-/// Maximum fraction of a small disk to wait for.
+/// On a small disk, at most one part in this many must become free.
 const NEEDED_PART: u64 = 4;
 
-/// Delays before the thread checks again.
+/// Delays after which the thread checks again.
 #[derive(Clone, Copy, Debug)]
 pub struct Delays {
-    /// Delay while the library's own threads are busy.
+    /// Delay while the library's threads are busy.
     pub busy: Duration,
     /// Delay while the disk is full.
     pub room: Duration,
-    /// Delay after the first failure. It doubles with each further one.
+    /// Delay after the first failure. Each further failure doubles it.
     pub retry_min: Duration,
     /// Maximum delay after a failure.
     pub retry_max: Duration,
@@ -58,38 +59,38 @@ impl Default for Delays {
     }
 }
 
-/// Job for the thread.
+/// Job that the owner gives to the thread.
 enum Job {
-    /// Write one atomic batch.
+    /// Writes changes as one atomic batch.
     Write(Arc<Changes>),
-    /// Sync the tree, whose position is this one.
+    /// Syncs the tree, which is at this position.
     Sync(Slot),
-    /// Free the memory of the changes, which takes time too.
+    /// Releases the memory of changes, which takes time too.
     Free(Arc<Changes>),
-    /// Remove a folder that is no longer needed.
+    /// Removes a folder that is no longer needed.
     Remove(PathBuf),
-    /// Reopen the tree, of which the owner has closed its handles. With a reason, set it aside
-    /// first.
+    /// Reopens the tree after the owner has closed its handles. If there is a reason, sets the tree
+    /// aside first.
     Reopen(Option<String>),
 }
 
-/// Event for the owner.
+/// Event that the thread reports to the owner.
 pub(super) enum Event {
-    /// The changes are in the tree.
+    /// The changes have been written to the tree.
     Written,
-    /// After any power loss the tree is at this position or a later one.
+    /// After a power loss the tree will be at this position or a later one.
     Synced(Slot),
-    /// The changes are not in the tree yet; the thread retries by itself.
+    /// The changes have not been written yet for this reason. The thread retries by itself.
     Waiting(String),
-    /// The tree accepts no more writes. It can still be read.
+    /// The tree accepts no more writes but can still be read.
     Failed {
         why: String,
-        /// Set for a background failure, which may have been a compaction that met damage.
+        /// The failure occurred in the background, perhaps in a compaction that encountered damage.
         in_the_background: bool,
     },
-    /// Reopening may help: the owner must close its handles and confirm.
+    /// Reopening may help, but the owner must close its handles first and confirm.
     LetGo,
-    /// The tree could not be opened; another attempt will follow.
+    /// The tree could not be opened for this reason. The thread will retry.
     Closed(String),
     Opened(Opened),
 }
@@ -97,7 +98,7 @@ pub(super) enum Event {
 /// Handle of the writer's thread.
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// `None` ends the thread.
+    /// Queue of jobs. Dropping it ends the thread.
     jobs: Option<Sender<Job>>,
     events: Receiver<Event>,
     /// All data of generations below this one has been removed.
@@ -106,7 +107,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread, with an open tree or to open one.
+    /// Starts the thread. It takes over an open tree, or opens the tree itself.
     pub(super) fn start(
         home: Home,
         delays: Delays,
@@ -159,22 +160,22 @@ impl Writer {
 
     fn ask(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
-            // The thread ends only on request of its owner.
+            // The thread ends only at the request of its owner.
             let _ = jobs.send(job);
         }
     }
 
-    /// Returns the next event, if one is pending.
+    /// Returns the next event if one is pending.
     pub(super) fn event(&self) -> Option<Event> {
         self.events.try_recv().ok()
     }
 
-    /// Waits for the next event, at most for `patience`.
+    /// Waits for the next event, but not longer than `patience`.
     pub(super) fn event_within(&self, patience: Duration) -> Option<Event> {
         self.events.recv_timeout(patience).ok()
     }
 
-    /// Waits for the next event without a limit.
+    /// Waits for the next event without a time limit.
     pub(super) fn next_event(&self) -> Option<Event> {
         self.events.recv().ok()
     }
@@ -183,7 +184,7 @@ impl Writer {
         self.purged_below.load(Ordering::Acquire)
     }
 
-    /// Ends the thread. Pending jobs are finished, unless the disk prevents that.
+    /// Ends the thread. Pending jobs are finished first, unless the disk prevents it.
     pub(super) fn end(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -192,22 +193,23 @@ impl Writer {
     }
 }
 
-/// Removes a folder. A failure only costs space.
+/// Removes a folder. A failure is ignored, as it only costs space.
 fn remove(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
 
-/// The owner is gone.
+/// The owner has dropped its handle, so the thread should end.
 struct Gone;
 
-/// Result of an endless loop.
+/// Type without values, for a loop that ends only by an error.
 enum Never {}
 
-/// Reason why the thread stops its current work.
+/// Reason why the thread must stop what it is doing.
 enum Interruption {
     /// The thread should end.
     Gone,
-    /// The owner found the tree failing: the thread should reopen it, for this reason.
+    /// The owner found that the tree is failing. The thread should reopen it, and set it aside
+    /// first if there is a reason.
     Reopen(Option<String>),
 }
 
@@ -222,14 +224,14 @@ struct Work {
     home: Home,
     delays: Delays,
     tree: Option<Tree>,
-    /// Space to wait for, beyond the bytes to be written.
+    /// Number of free bytes to wait for in addition to those about to be written.
     needed: u64,
-    /// Failures since the last success.
+    /// Number of failures since the last success.
     failures: u32,
-    /// Set after a failure, until everything is written into new files. A system may consider
-    /// unwritten data written, and a later sync of the same file reports no error.
+    /// Set after a failure, until all data has been written into new files. The system may take
+    /// unwritten data for written, and a later sync of the same file would report no error.
     doubts: bool,
-    /// Set while everything is written into new files; this position is synced afterwards.
+    /// Position to sync once all data has been written into new files, if that is in progress.
     rewriting: Option<Slot>,
     asked: Receiver<Job>,
     tell: Sender<Event>,
@@ -258,7 +260,7 @@ impl Work {
         }
     }
 
-    /// Handles jobs until the tree fails.
+    /// Handles jobs until the tree fails. Returns the failure.
     fn serve(&mut self) -> Result<Failure, Interruption> {
         loop {
             if let Err(failure) = self.look_after_tables()? {
@@ -274,7 +276,7 @@ impl Work {
                     (self.needed, self.failures) = (0, 0);
                     let ended = !changes.ended.is_empty();
                     self.purge.begin(changes.state.generation, ended);
-                    // Dropped before the event, so that the owner has the last reference.
+                    // Dropped before the event is sent, so that the owner has the last reference.
                     drop(changes);
                     self.say(Event::Written)?;
                 }
@@ -297,7 +299,7 @@ impl Work {
         }
     }
 
-    /// Returns the next job; a timeout means that there is time to purge.
+    /// Waits for the next job. A timeout means that there is time to purge.
     fn next_job(&self) -> Result<Job, RecvTimeoutError> {
         if self.rewriting.is_some() {
             return self.asked.recv_timeout(self.delays.busy);
@@ -316,8 +318,8 @@ impl Work {
         self.lacks_room(0).is_none() && !matches!(self.guarded(Tree::is_free), Ok(false))
     }
 
-    /// Accesses the tree. A panic of the library is treated as a failure: its remains affect only
-    /// the tree, which is reopened.
+    /// Accesses the tree. A panic of the library is treated as a failure: what it leaves behind
+    /// affects only the tree, which is reopened.
     fn guarded<T>(&self, work: impl FnOnce(&Tree) -> Result<T, Failure>) -> Result<T, Failure> {
         let Some(tree) = &self.tree else {
             return Err(Failure::NotOpen);
@@ -326,7 +328,8 @@ impl Work {
             .unwrap_or_else(|_| Err(Failure::Panicked))
     }
 
-    /// Makes all data in the tree survive a power loss. In doubt, only starts to do so.
+    /// Syncs the tree. If earlier writes are in doubt, only starts to write all data into new
+    /// files.
     fn sync(&self) -> Result<(), Failure> {
         self.guarded(Tree::sync)?;
         if self.doubts {
@@ -335,7 +338,7 @@ impl Work {
         Ok(())
     }
 
-    /// Checks whether everything is in new files by now, if that is awaited.
+    /// If all data is being written into new files, checks whether that is complete.
     fn look_after_tables(&mut self) -> Result<Result<(), Failure>, Gone> {
         let Some(to) = self.rewriting else {
             return Ok(Ok(()));
@@ -354,7 +357,7 @@ impl Work {
     fn purge_some(&mut self) -> Result<(), Failure> {
         match self.guarded(|tree| self.purge.step(tree)) {
             Ok(went) => self.purge.went(went),
-            // [scrub-2] The data is obsolete: it only takes space until the store is rebuilt.
+            // [scrub-2] The obsolete data only takes space until the store is rebuilt.
             Err(Failure::Damaged(_)) => self.purge.give_up(),
             Err(failure) => return Err(failure),
         }
@@ -365,7 +368,7 @@ impl Work {
         self.tell.send(event).map_err(|_| Gone)
     }
 
-    /// Waits, and handles a job that arrives meanwhile.
+    /// Waits for `time`, but handles a job that arrives earlier.
     fn pause(&self, time: Duration) -> Result<(), Interruption> {
         match self.asked.recv_timeout(time) {
             Ok(Job::Free(changes)) => {
@@ -377,13 +380,14 @@ impl Work {
                 Ok(())
             }
             Ok(Job::Reopen(distrusted)) => Err(Interruption::Reopen(distrusted)),
-            // Only one batch is in flight at a time, and a failed tree's jobs are requested again.
+            // Only one batch is in flight at a time, and the owner repeats the jobs of a failed
+            // tree.
             Ok(Job::Write(_) | Job::Sync(_)) | Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => Err(Interruption::Gone),
         }
     }
 
-    /// Waits, ignoring everything except the end of the thread.
+    /// Waits for `time`. Ignores all jobs, but stops if the thread should end.
     fn wait(&self, time: Duration) -> Result<(), Gone> {
         match self.pause(time) {
             Err(Interruption::Gone) => Err(Gone),
@@ -391,13 +395,13 @@ impl Work {
         }
     }
 
-    /// Returns the reason if there is too little space for `bytes` more. If the space is unknown,
-    /// the write itself decides.
+    /// Returns a reason to wait if the disk has too little space for `bytes` more bytes. Returns
+    /// `None` if the space is unknown, so that the write itself decides.
     fn lacks_room(&self, bytes: u64) -> Option<String> {
         let DiskSpace { free, total } = self.home.disk.room(&self.home.path).ok()?;
         let reserve = RESERVE_BYTES.min(total / RESERVE_PART);
         let reserve = reserve.max(self.needed.min(total / NEEDED_PART));
-        // The bytes go to the journal, and again to a table.
+        // The bytes are written to the journal, and again to a table.
         let wanted = bytes.saturating_mul(2).saturating_add(reserve);
         (free < wanted).then(|| {
             let mib = |bytes: u64| bytes.div_ceil(1 << 20);
@@ -409,8 +413,8 @@ impl Work {
         })
     }
 
-    /// Waits for space before the tree runs out of it: a tree that has met a full disk must be
-    /// reopened.
+    /// Waits until the disk has enough space. A tree that has run out of space must be reopened, so
+    /// it is better to wait before that.
     fn wait_for_room(&self, bytes: u64) -> Result<(), Interruption> {
         let mut said = String::new();
         while let Some(why) = self.lacks_room(bytes) {
@@ -423,7 +427,8 @@ impl Work {
         Ok(())
     }
 
-    /// Waits for the library's threads. If they fail, the following write reports it.
+    /// Waits until the library's threads are ready for another batch. If they have failed, the next
+    /// write reports it.
     fn wait_for_tree(&self) -> Result<(), Interruption> {
         while matches!(self.guarded(Tree::is_free), Ok(false)) {
             self.pause(self.delays.busy)?;
@@ -431,8 +436,8 @@ impl Work {
         Ok(())
     }
 
-    /// Waits until reopening may help and the owner has closed its handles; returns a reason if the
-    /// tree is to be set aside first.
+    /// Waits until reopening may help and the owner has closed its handles. Returns a reason if the
+    /// tree must be set aside first.
     fn recover_from(&mut self, failure: &Failure) -> Result<Option<String>, Gone> {
         self.doubts = true;
         if let Failure::Full(_) = failure {
@@ -458,8 +463,8 @@ impl Work {
         }
     }
 
-    /// Waits until another attempt may help. While the disk rejects writes, the tree at least
-    /// remains readable.
+    /// Waits until another attempt may succeed. While the disk rejects writes, the tree can at
+    /// least be read.
     fn wait_before_retry(&mut self) -> Result<(), Interruption> {
         loop {
             let delay = self.delay();
@@ -472,20 +477,21 @@ impl Work {
         }
     }
 
-    /// Raises the space to wait for: background work takes some, so less was usable than reported.
+    /// Raises the free space to wait for. Background work takes some of it, so less was usable than
+    /// the system reported.
     fn needs_more(&mut self) {
         let least = self.needed.max(RESERVE_BYTES / RESERVE_PART);
         self.needed = least.saturating_mul(2).min(NEEDED_BYTES_MAX);
     }
 
-    /// Counts a failure; returns the delay before the next attempt.
+    /// Counts a failure. Returns the delay before the next attempt.
     fn delay(&mut self) -> Duration {
         let doubled = 1_u32 << self.failures.min(16);
         self.failures = self.failures.saturating_add(1);
         self.delays.retry_min.saturating_mul(doubled).min(self.delays.retry_max)
     }
 
-    /// Opens the tree, retrying without a limit. There is no other handle.
+    /// Opens the tree and retries without a limit. There must be no other handle of it.
     fn open(&mut self, mut distrusted: Option<String>) -> Result<(), Gone> {
         // Dropping the tree ends the library's threads.
         (self.tree, self.rewriting) = (None, None);

@@ -1,5 +1,5 @@
-//! Snapshot of the store in memory while commands continue: records are saved before they change,
-//! until the snapshot has passed them; nothing else is copied.
+//! Snapshot of the store in memory. Commands continue during the snapshot: a record that the
+//! snapshot has not passed yet is saved before it changes, and nothing else is copied.
 
 use std::{borrow::Cow, collections::BTreeMap, ops::Bound};
 
@@ -14,40 +14,42 @@ use crate::store::{
     table::{Record, Table},
 };
 
-/// Upper limit of the bytes saved for a snapshot.
+/// Maximum number of bytes saved for a snapshot.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Fraction of a smaller store that may be saved.
+/// Smaller stores may save one part in this many of their size.
 const KEPT_PART: u64 = 4;
-/// Lower limit for small stores: about as much as a few batches write.
+/// Minimum number of bytes that a small store may save, about as much as a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// Approximate overhead of a saved record beyond its bytes.
+/// Approximate overhead of a saved record in bytes, in addition to its key and value.
 const RECORD_BYTES: usize = 64;
 
-/// Old values of rows; `None`: the row was absent.
+/// Saved rows of a collection; `None` for a row that was absent.
 type Kept = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
 /// A snapshot in progress.
 #[derive(Debug)]
 pub(super) struct Image {
-    /// Marks collections that have been passed, or were created since the snapshot began.
+    /// Number that marks the collections that were passed, or were created since the snapshot
+    /// began.
     number: u64,
     cursor: Cursor,
-    /// Old records of keys changed since the snapshot began and not passed yet, absent keys
-    /// included. They hide the records of the table.
+    /// Saved records of keys that have changed since the snapshot began and have not been passed
+    /// yet, including keys that were absent. They hide the records of the table.
     kept: Table,
-    /// Old rows of collections changed since the snapshot began and not passed yet.
+    /// Saved rows of collections that have changed since the snapshot began and have not been
+    /// passed yet.
     kept_rows: BTreeMap<Id, Kept>,
     kept_bytes: usize,
-    /// Number of shards of `kept` already freed.
+    /// Number of shards of `kept` that have been freed.
     freed: usize,
-    /// All keys at the time of a flush. They do not change any more.
+    /// All keys at the time of a flush, if there was one. They no longer change.
     cleared: Option<(Table, Collections)>,
-    /// Maximum number of bytes saved.
+    /// Maximum number of bytes that this snapshot may save.
     bytes_max: usize,
 }
 
 impl Image {
-    /// Begins a snapshot of the current table.
+    /// Begins a snapshot of the current table and collections.
     pub(super) fn of(table: &Table, collections: &Collections, number: u64) -> Self {
         let bytes = table.bytes_about().saturating_add(collections.bytes());
         let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
@@ -73,15 +75,15 @@ impl Image {
         self.kept_bytes
     }
 
-    /// Recounts the bytes saved.
+    /// Recounts the saved bytes from the saved records.
     #[cfg(test)]
     pub(super) fn count_kept(&self) -> usize {
         let records = self.kept.from(Position::START);
         records.map(|(_, record)| RECORD_BYTES + record.bytes()).sum()
     }
 
-    /// Saves a key before it changes. Returns `false` if that exceeds the limit, which ends the
-    /// snapshot.
+    /// Saves a key before it changes. Returns `false` if that exceeds the limit, and then the
+    /// snapshot must end.
     pub(super) fn keep(&mut self, table: &Table, position: Position, key: &[u8]) -> bool {
         if self.cleared.is_some()
             || self.cursor.has_passed(position, key)
@@ -102,12 +104,13 @@ impl Image {
         true
     }
 
-    /// Returns the mark of collections that the snapshot no longer needs.
+    /// Returns the number that marks the collections that the snapshot no longer needs.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Saves a row before it changes. Returns `false` if that exceeds the limit.
+    /// Saves a row before it changes. Returns `false` if that exceeds the limit, and then the
+    /// snapshot must end.
     pub(super) fn keep_row(&mut self, id: Id, rows: &Rows, name: &[u8]) -> bool {
         let is_within = |within: &Within| within.id == id && within.has_passed(name);
         let kept = self.kept_rows.get(&id);
@@ -128,18 +131,19 @@ impl Image {
         true
     }
 
-    /// Takes over all keys, which a flush removes from the store.
+    /// Takes over all keys, which a flush is removing from the store.
     pub(super) fn keep_all(&mut self, table: Table, collections: Collections) {
         self.cleared.get_or_insert((table, collections));
     }
 
-    /// Returns whether the snapshot must advance before more is saved: half of the limit is
+    /// Returns whether the snapshot must advance before more is saved. Half of the limit is
     /// reserved for the next batch of commands.
     pub(super) fn is_behind(&self) -> bool {
         self.kept_bytes > self.bytes_max / 2
     }
 
-    /// Passes the next keys and rows; `table` and `collections` are the current ones.
+    /// Passes the next keys and rows to `each`. `table` and `collections` are the current ones of
+    /// the store.
     pub(super) fn next(
         &mut self,
         table: &Table,
@@ -201,7 +205,7 @@ impl Image {
         stop
     }
 
-    /// Frees saved records that the snapshot has passed.
+    /// Frees the saved records that the snapshot has passed.
     fn free(&mut self) {
         let passed = self.cursor.position();
         let (records, bytes) = self.kept.forget_before(passed, self.freed);
@@ -214,7 +218,7 @@ impl Image {
     }
 }
 
-/// Returns the approximate size of a saved row.
+/// Returns the approximate size in bytes of a saved row.
 fn row_bytes(name: &[u8], value: Option<&[u8]>) -> usize {
     RECORD_BYTES + name.len() + value.map_or(0, <[u8]>::len)
 }

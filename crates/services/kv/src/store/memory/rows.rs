@@ -1,4 +1,4 @@
-//! Rows of collections in memory; those without a key are freed gradually.
+//! Rows of collections in memory. Rows that belong to no key are freed gradually.
 
 use std::{borrow::Cow, collections::BTreeMap, ops::ControlFlow};
 
@@ -8,16 +8,17 @@ use super::{
 };
 use crate::store::{Bytes, Span, VisitRow, collection::Id};
 
-/// Approximate size of a row in its node: nodes are three quarters full.
+/// Approximate memory in bytes of a row in its node, given that nodes are three quarters full.
 const ROW_BYTES: usize = size_of::<Row>() * 4 / 3;
-/// Maximum number of dropped rows freed at a time.
+/// Maximum number of dropped rows freed in one step.
 const FREED_MAX: usize = 1024;
 
-/// The rows of one collection.
+/// Rows of one collection.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     rows: Tree,
-    /// Number of the last snapshot that no longer needs these rows: they need not be saved for it.
+    /// Number of the last snapshot that no longer needs these rows, so that they are not saved for
+    /// it.
     pub(super) seen: u64,
 }
 
@@ -27,7 +28,7 @@ impl Rows {
     }
 }
 
-/// Returns the approximate size of a row.
+/// Returns the approximate memory in bytes of a row, given the lengths of its name and value.
 const fn size(name: usize, value: usize) -> u64 {
     (ROW_BYTES + Text::apart(name) + Text::apart(value)) as u64
 }
@@ -46,28 +47,29 @@ pub(super) fn in_order<'a>(
     rows.map(|(name, value)| (Cow::Borrowed(name), Bytes::Borrowed(value)))
 }
 
-/// The rows of all collections.
+/// Rows of all collections.
 #[derive(Debug, Default)]
 pub(super) struct Collections {
     live: BTreeMap<Id, Rows>,
-    /// Dropped collections: no key has their id.
+    /// Dropped collections, whose ids no key has any more.
     ended: BTreeMap<Id, Rows>,
-    /// Approximate bytes of all rows.
+    /// Approximate memory of all rows, in bytes.
     bytes: u64,
 }
 
 impl Collections {
-    /// Returns the approximate bytes of all rows.
+    /// Returns the approximate memory of all rows, in bytes.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the rows of a collection, also of one that was dropped and is not freed yet.
+    /// Returns the rows of a collection. Also finds a dropped collection that has not been freed
+    /// yet.
     pub(super) fn get(&self, id: Id) -> Option<&Rows> {
         self.live.get(&id).or_else(|| self.ended.get(&id))
     }
 
-    /// Marks a collection as no longer needed by the snapshot.
+    /// Marks a collection as no longer needed by the snapshot with number `image`.
     pub(super) fn mark(&mut self, id: Id, image: u64) {
         if let Some(rows) = self.live.get_mut(&id) {
             rows.seen = image;
@@ -78,7 +80,7 @@ impl Collections {
         self.live.get(&id)?.get(name)
     }
 
-    /// Sets a row. A new collection is marked as not needed by the snapshot.
+    /// Sets a row. A new collection is marked as not needed by the snapshot with number `image`.
     pub(super) fn put(&mut self, id: Id, name: &[u8], value: &[u8], image: u64) {
         let rows =
             self.live.entry(id).or_insert_with(|| Rows { rows: Tree::default(), seen: image });
@@ -97,15 +99,15 @@ impl Collections {
         }
     }
 
-    /// Records that the collection's key was removed. Nothing is left to do if its rows were
-    /// removed before.
+    /// Records that the key of a collection was removed. Does nothing if the rows were removed
+    /// before.
     pub(super) fn detached(&mut self, id: Id) {
         if self.live.get(&id).is_some_and(|rows| rows.rows.is_empty()) {
             self.live.remove(&id);
         }
     }
 
-    /// Drops the remaining rows of a collection.
+    /// Drops all remaining rows of a collection.
     pub(super) fn end(&mut self, id: Id) {
         if let Some(rows) = self.live.remove(&id) {
             self.ended.insert(id, rows);
@@ -132,7 +134,7 @@ impl Collections {
         }
     }
 
-    /// Frees some of all rows; returns whether more are left.
+    /// Frees some rows, whether dropped or not. Returns whether any are left.
     pub(super) fn free_all_some(&mut self) -> bool {
         for _ in 0..FREED_MAX {
             if let Some((id, rows)) = self.live.pop_first() {
@@ -143,7 +145,7 @@ impl Collections {
         !self.live.is_empty() || !self.ended.is_empty()
     }
 
-    /// Returns the number of dropped rows not freed yet.
+    /// Returns the number of dropped rows that have not been freed yet.
     #[cfg(test)]
     pub(super) fn ended_rows(&self) -> usize {
         self.ended.values().map(|rows| rows.rows.len()).sum()
@@ -160,19 +162,19 @@ impl Collections {
             true => visit(name, value),
             false => ControlFlow::Break(()),
         };
-        // The visitor may stop early; that does not matter here.
+        // The visitor may stop early, which does not matter here.
         let _ = match span.back {
             false => rows.rows.from(span.from).try_for_each(&mut visit),
             true => rows.rows.before(span.to).try_for_each(&mut visit),
         };
     }
 
-    /// Returns the number of rows of a collection before `name`.
+    /// Returns the number of rows of a collection that precede `name`.
     pub(super) fn rank(&self, id: Id, name: &[u8]) -> u64 {
         self.live.get(&id).map_or(0, |rows| rows.rows.rank(name) as u64)
     }
 
-    /// Returns the name at this rank.
+    /// Returns the name of the row with rank `number`; `None` if there are fewer rows.
     pub(super) fn nth(&self, id: Id, number: u64) -> Option<&[u8]> {
         let number = usize::try_from(number).ok()?;
         let row = self.live.get(&id)?.rows.nth(number)?;

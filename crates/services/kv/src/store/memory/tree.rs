@@ -1,27 +1,28 @@
-//! Ordered rows with ranks: a B-tree whose nodes count the rows below them.
+//! Ordered rows with ranks, in a B-tree whose nodes count the rows below them.
 //!
-//! The standard library's tree has no counts, so finding the row at a rank would take a walk. This
-//! tree finds it, and the rank of a row, on a single path from the root.
+//! The standard library's tree has no counts, so finding a row by rank would take a walk over the
+//! rows before it. This tree finds a row by rank, and the rank of a row, on a single path from the
+//! root.
 
 use super::text::{Sought, Text};
 
 /// Maximum number of rows in a node.
 const MOST: usize = 63;
-/// Minimum number of rows, except in the root. Two such nodes and the row between them fit into one
-/// node.
+/// Minimum number of rows in a node other than the root. Two nodes of that size and the row between
+/// them fit into one node.
 const FEWEST: usize = MOST / 2;
 
-/// Name and value of a row.
+/// A row with its name and value.
 #[derive(Debug)]
 pub(super) struct Row {
     name: Text,
     value: Text,
 }
 
-/// Name and value of a row, borrowed.
+/// Name and value of a row, borrowed from the tree.
 pub(super) type Shown<'t> = (&'t [u8], &'t [u8]);
 
-/// B-tree of rows.
+/// B-tree of rows, ordered by name.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     root: Node,
@@ -30,18 +31,18 @@ pub(super) struct Tree {
 #[derive(Debug, Default)]
 struct Node {
     rows: Vec<Row>,
-    /// Empty in a leaf; otherwise one child before each row, and one after the last.
+    /// Children, of which there is one before each row and one after the last. Empty in a leaf.
     children: Vec<Self>,
     /// Number of rows in this node and below it.
     count: usize,
 }
 
-/// Part split off a full node: a row, and a node with all rows after it.
+/// Part split off from a full node: a row, and a node with all rows after it.
 type Split = (Row, Node);
 
-/// Result of an insertion into a node.
+/// Result of inserting a row into a node.
 enum Put {
-    /// A row of the same name was replaced; its value had this length.
+    /// A row with the same name was replaced. Contains the length of the old value.
     Replaced(usize),
     Added(Option<Split>),
 }
@@ -83,7 +84,7 @@ impl Tree {
         None
     }
 
-    /// Removes a row and returns it.
+    /// Removes a row and returns it, if it exists.
     pub(super) fn remove(&mut self, name: &[u8]) -> Option<Row> {
         let removed = self.root.remove(&Sought::new(name));
         self.lower();
@@ -97,7 +98,7 @@ impl Tree {
         first
     }
 
-    /// Replaces a root without rows by its child.
+    /// Replaces the root by its only child if the root has no rows.
     fn lower(&mut self) {
         if self.root.rows.is_empty()
             && let Some(child) = self.root.children.pop()
@@ -106,7 +107,7 @@ impl Tree {
         }
     }
 
-    /// Returns the number of rows before `name`, which need not exist.
+    /// Returns the number of rows before `name`. There need not be a row with that name.
     pub(super) fn rank(&self, name: &[u8]) -> usize {
         let name = Sought::new(name);
         let (mut node, mut before) = (&self.root, 0);
@@ -126,7 +127,7 @@ impl Tree {
         }
     }
 
-    /// Returns the row at this rank.
+    /// Returns the row with rank `number`; `None` if there are fewer rows.
     pub(super) fn nth(&self, number: usize) -> Option<Shown<'_>> {
         if number >= self.root.count {
             return None;
@@ -144,7 +145,7 @@ impl Tree {
         node.rows.get(left).map(Row::show)
     }
 
-    /// Returns the rows from `name` on, in order.
+    /// Iterates over the rows from `name` on, in order.
     pub(super) fn from(&self, name: &[u8]) -> Forth<'_> {
         let name = Sought::new(name);
         let (mut node, mut way) = (&self.root, Vec::new());
@@ -159,7 +160,7 @@ impl Tree {
         }
     }
 
-    /// Returns the rows before `name`, or all rows, last first.
+    /// Iterates backwards over the rows before `name`, or over all rows if there is no name.
     pub(super) fn before(&self, name: Option<&[u8]>) -> Back<'_> {
         let name = name.map(Sought::new);
         let (mut node, mut way) = (&self.root, Vec::new());
@@ -214,8 +215,8 @@ impl Node {
         Put::Added((self.rows.len() > MOST).then(|| self.split()))
     }
 
-    /// Splits off the second half. The first half keeps no spare capacity: ascending names never
-    /// return to it.
+    /// Splits off the second half of the node. The first half keeps no spare capacity, because
+    /// ascending names never return to it.
     fn split(&mut self) -> Split {
         let right = self.rows.split_off(FEWEST + 1);
         let middle = self.rows.pop().expect("more rows than a node has at most");
@@ -234,7 +235,7 @@ impl Node {
             (Ok(at), true) => self.rows.remove(at),
             (Err(_), true) => return None,
             (Ok(at), false) => {
-                // The row before it, from the child, replaces it.
+                // The last row of the child, which precedes the removed row, replaces it.
                 let before = self.children[at].pop(true)?;
                 let removed = std::mem::replace(&mut self.rows[at], before);
                 self.fill(at);
@@ -250,7 +251,7 @@ impl Node {
         Some(removed)
     }
 
-    /// Removes the first or the last row.
+    /// Removes the first or the last row below this node.
     fn pop(&mut self, last: bool) -> Option<Row> {
         let at = if last { self.rows.len() } else { 0 };
         let popped = match self.children.get_mut(at) {
@@ -267,7 +268,7 @@ impl Node {
         Some(popped)
     }
 
-    /// Refills a child that has lost a row: from a neighbour, or by merging both.
+    /// Refills a child that has too few rows, with a row from a neighbour or by merging both.
     fn fill(&mut self, at: usize) {
         if self.children[at].rows.len() >= FEWEST {
             return;
@@ -321,7 +322,7 @@ impl Node {
     }
 }
 
-/// Path from the root to a position: nodes, each with the number of its rows passed.
+/// Path from the root to a position. Each node comes with the number of its rows that were passed.
 type Way<'t> = Vec<(&'t Node, usize)>;
 
 /// Iterator over rows in order.
@@ -386,7 +387,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks counts, order and fill of the nodes; returns the depth.
+    /// Checks the counts, the order and the fill of the nodes. Returns the depth.
     fn check(node: &Node, is_root: bool) -> usize {
         let below: usize = node.children.iter().map(|child| child.count).sum();
         assert_eq!(node.count, node.rows.len() + below);
@@ -422,7 +423,8 @@ mod tests {
         assert_eq!(tree.get(&name), plain.get(&name).map(|value| &**value));
     }
 
-    /// Generates names of one to four bytes and some long ones, with zeros at the end or between.
+    /// Generates names of one to four bytes and some longer ones, with zeros at the end or in
+    /// between.
     fn name(dice: &mut Dice) -> Vec<u8> {
         let number = dice.index(4000);
         let mut name = number.to_string().into_bytes();
@@ -439,8 +441,8 @@ mod tests {
         (name.to_vec(), value.to_vec())
     }
 
-    /// A tree that grows and shrinks, in random and in sorted order, equals one of the standard
-    /// library.
+    /// A tree that grows and shrinks, in random or sorted order, has the same contents as one of
+    /// the standard library.
     #[test]
     fn it_says_what_a_plain_tree_says() {
         let mut dice = Dice::new(36);
@@ -479,7 +481,7 @@ mod tests {
         assert!(tree.is_empty());
     }
 
-    /// A tree of a million rows is four nodes deep, in whichever order they were inserted.
+    /// A tree of a million rows is four nodes deep, whatever the order of insertion.
     #[test]
     fn ways_are_short() {
         let mut tree = Tree::default();

@@ -2,10 +2,10 @@
 
 use quorate_kv::resp::request::{Parsed, Parser, ProtocolError};
 
-/// Maximum bytes of a request's arguments.
+/// Maximum total size in bytes of a request's arguments.
 pub(crate) const BYTES_MAX: usize = 1000;
 
-/// Results of parsing a stream.
+/// Results of parsing a stream of requests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) requests: Vec<Vec<Vec<u8>>>,
@@ -13,8 +13,8 @@ pub(crate) struct Seen {
     pub(crate) error: Option<ProtocolError>,
 }
 
-/// Checks a stream whose first byte is the size of the fragments: the fragmentation must not change
-/// the result.
+/// Checks a stream whose first byte is the size of the fragments. Fragmentation must not change the
+/// results.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((piece, stream)) = bytes.split_first() else {
         return;
@@ -28,7 +28,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// Feeds the parser as a connection does, presenting unused bytes again.
+/// Feeds the parser as a connection does, presenting bytes that were not consumed again.
 pub(crate) fn parse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     let (mut parser, mut seen, mut held) = (Parser::default(), Seen::default(), Vec::new());
     for piece in pieces {

@@ -1,5 +1,5 @@
-//! Random programs: both stores and the reference model give equal replies, and the stores equal
-//! digests, through snapshots and restarts of all kinds.
+//! Random programs: both stores and the reference model give equal replies, and the stores have
+//! equal digests, even after snapshots and restarts of all kinds.
 
 use std::{mem, path::PathBuf};
 
@@ -28,7 +28,7 @@ const WORDS: [&str; 12] =
 const SCORES: [&str; 10] = ["0", "1", "2", "-1", "2.5", "10", "100", "-7.25", "inf", "-inf"];
 const FINITE: [&str; 6] = ["0", "1", "2", "-1", "2.5", "10"];
 
-/// Returns a random command, with arguments that often match the results of other commands.
+/// Returns a random command, whose arguments often match the results of other commands.
 fn command(random: &mut Random, of: usize) -> Vec<String> {
     let key = *random.pick(&KEYS);
     let other = *random.pick(&KEYS);
@@ -148,7 +148,7 @@ fn command(random: &mut Random, of: usize) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Returns a random command for any type.
+/// Returns a random command on keys of any type.
 fn any(random: &mut Random) -> Vec<String> {
     let (key, other) = (*random.pick(&KEYS), *random.pick(&KEYS));
     let number = random.below(40);
@@ -163,7 +163,7 @@ fn any(random: &mut Random) -> Vec<String> {
         6 if key != other => format!("COPY {key} {other} REPLACE"),
         7 => format!("PEXPIRE {key} {}", number * 100),
         8 => format!("PERSIST {key}"),
-        // Words are rarely numbers, so most forms without ALPHA would be refused.
+        // Words are rarely numbers, so most commands without ALPHA would be refused.
         12 if how.is_empty() => format!("SORT {key} LIMIT {skipped} {wanted} STORE {other}"),
         12 => format!("SORT {key}{how} STORE {other}"),
         13 => format!("SORT_RO {key} ALPHA LIMIT {skipped} {wanted}"),
@@ -174,7 +174,7 @@ fn any(random: &mut Random) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Sorts a reply whose elements are unordered, by element or pair.
+/// Sorts the elements or pairs of a reply whose order is undefined.
 fn without_order(name: &str, reply: &str) -> String {
     let pairs = matches!(name, "HGETALL");
     let unordered =
@@ -188,14 +188,14 @@ fn without_order(name: &str, reply: &str) -> String {
     format!("{}|{:?}", lines[0], items)
 }
 
-/// Both stores, each with a front, which get the same requests.
+/// Both stores, each with a front. They get the same requests.
 struct Pair {
     nodes: [Node; 2],
     clients: [ConnectionId; 2],
     model: Model,
     folder: tempfile::TempDir,
     lives: usize,
-    /// The group's time, by the slots from which on it applies.
+    /// Group times, each with the slot from which on it applies.
     times: Vec<(u64, u64)>,
 }
 
@@ -239,7 +239,7 @@ impl Pair {
         assert_eq!(memory.world.slot, disk.world.slot);
     }
 
-    /// Advances the clock, so that keys expire, with or without the housekeeping.
+    /// Advances the clock so that keys expire, with or without housekeeping.
     fn pass(&mut self, ms: u64, sweeps: bool) {
         let due = [0, 1].map(|at| {
             self.nodes[at].world.wall_ms += ms;
@@ -262,7 +262,7 @@ impl Pair {
         before.map_or(0, |(_, ms)| *ms)
     }
 
-    /// Reopens the store on disk, after a clean stop or a kill; the log replays the missing part.
+    /// Reopens the store on disk after a clean stop or a kill. The log replays what is missing.
     fn restart(&mut self, killed: bool) {
         let empty = Service::new(Box::new(MemoryStore::new()));
         if killed {
@@ -390,7 +390,7 @@ fn sorted_sets_are_as_the_reference_says() {
     }
 }
 
-/// Commands of one type on keys of other types behave like the reference model.
+/// Commands of one type on keys of another type behave as in the reference model.
 #[test]
 fn types_among_each_other_are_as_the_reference_says() {
     for seed in 400..404 {

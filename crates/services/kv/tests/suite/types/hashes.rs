@@ -146,8 +146,8 @@ fn other_types_are_refused_and_refuse_hashes() {
     );
 }
 
-/// A lock that an earlier version stored for Redisson is read like a hash, and changed only by its
-/// scripts.
+/// A lock that an earlier version stored for Redisson can be read like a hash, but only its scripts
+/// can change it.
 #[test]
 fn locks_are_read_like_hashes() {
     check(

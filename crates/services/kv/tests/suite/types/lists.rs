@@ -189,7 +189,7 @@ fn requests_are_checked_as_redis_does() {
     );
 }
 
-/// RESP3 has a single null.
+/// RESP3 has a single null, even within a transaction.
 #[test]
 fn no_list_is_null_in_resp3_also_in_a_transaction() {
     let mut node = Node::memory();

@@ -1,4 +1,4 @@
-//! SORT and SORT_RO: the replies are those of Redis 7.0.
+//! SORT and SORT_RO. The replies are the same as those of Redis 7.0.
 
 use crate::common::{Node, check, on_both_stores};
 

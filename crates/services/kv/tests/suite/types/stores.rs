@@ -1,4 +1,4 @@
-//! Rows in stores: order, removal, and consistent snapshots.
+//! Rows in stores: their order, their removal, and consistent snapshots.
 
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
@@ -96,13 +96,13 @@ fn rows_are_in_the_order_of_their_names() {
     }
 }
 
-/// Waits until the tree has no more than this many entries.
+/// Waits until the tree has at most `most` entries.
 fn until_entries(store: &LsmStore, most: usize) {
     until("rows are removed", || (store.stored_entries() <= most).then_some(()));
 }
 
-/// Deleting a key with many rows is as fast as deleting one row; the rows are removed in the
-/// background, also after a restart.
+/// Deleting a key with many rows takes as long as deleting a single row. The rows are removed in
+/// the background, even after a restart.
 #[test]
 fn rows_that_no_key_names_are_removed_from_the_disk() {
     const ROWS: u64 = 5000;
@@ -143,8 +143,8 @@ fn rows_that_no_key_names_are_removed_from_the_disk() {
     assert_eq!(rows(&store, id(3), Span::ALL).len(), 0);
 }
 
-/// A snapshot has each row as it was when the snapshot began, wherever it is when the row changes
-/// or its collection is dropped or renamed, or all keys are removed.
+/// A snapshot contains each row as it was when the snapshot began, wherever the snapshot is when
+/// the row changes, its collection is dropped or renamed, or all keys are removed.
 #[test]
 fn images_have_rows_as_they_were() {
     for seed in 0..10 {

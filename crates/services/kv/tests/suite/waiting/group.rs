@@ -1,4 +1,4 @@
-//! Several nodes with fronts of their own, which execute one log.
+//! Several nodes, each with a front, that execute the same log.
 
 use quorate_core::slot::Slot;
 use quorate_kv::service::Service;
@@ -15,7 +15,7 @@ pub(crate) struct Group {
     pub(crate) down: Vec<bool>,
 }
 
-/// A client: its node and connection.
+/// A client, given by the index of its node and its connection.
 pub(crate) type Client = (usize, ConnectionId);
 
 impl Group {
@@ -37,13 +37,13 @@ impl Group {
         (node, self.nodes[node].connect())
     }
 
-    /// Sends a request, without executing anything.
+    /// Sends a request without executing anything.
     pub(crate) fn send(&mut self, (node, client): Client, text: &str) {
         let words: Vec<&str> = text.split_whitespace().collect();
         self.nodes[node].feed(client, &request(&words));
     }
 
-    /// Sends a request and executes everything; returns the client's output.
+    /// Sends a request and executes everything. Returns the output for the client.
     pub(crate) fn say(&mut self, client: Client, text: &str) -> String {
         self.send(client, text);
         self.settle();
@@ -74,7 +74,7 @@ impl Group {
         self.nodes[node].pump();
     }
 
-    /// Executes the first request of a node; returns whether there was one.
+    /// Executes the first request of a node. Returns whether there was one.
     pub(crate) fn step(&mut self, from: usize) -> bool {
         if self.down[from] {
             return false;
@@ -105,7 +105,7 @@ impl Group {
         true
     }
 
-    /// Executes the first command of a node in the log, and drops the reply.
+    /// Executes the first command of a node in the log but drops the reply.
     pub(crate) fn lose_reply(&mut self, node: usize) {
         assert!(self.step(node));
         let told = &mut self.nodes[node].world.told;
@@ -123,7 +123,7 @@ impl Group {
         told
     }
 
-    /// Executes everything, until there is nothing left to do at this time.
+    /// Executes everything until there is nothing left to do at this time.
     pub(crate) fn settle(&mut self) {
         loop {
             let mut moved = false;
@@ -171,7 +171,7 @@ impl Group {
         assert!(digests.windows(2).all(|pair| pair[0] == pair[1]), "states differ");
     }
 
-    /// Kills a node with its clients.
+    /// Kills a node and disconnects its clients.
     pub(crate) fn kill(&mut self, node: usize) {
         self.down[node] = true;
     }

@@ -1,4 +1,4 @@
-//! The queue of blocked clients: its order over several nodes, clients that are gone, and nodes
+//! The queue of blocked clients: its order over several nodes, clients that disconnect, and nodes
 //! that die.
 
 use std::collections::BTreeMap;
@@ -33,8 +33,8 @@ fn the_first_in_line_is_served_first_at_whichever_node_it_is() {
     }
 }
 
-/// While the first client has not claimed its element, no client after it may take it, and neither
-/// may a new one.
+/// While the first client has not claimed its element, no later client may take it, and neither may
+/// a client that is not queued.
 #[test]
 fn nobody_overtakes_who_has_not_claimed_yet() {
     let mut group = Group::memory(2);
@@ -53,7 +53,7 @@ fn nobody_overtakes_who_has_not_claimed_yet() {
     group.settle();
     assert_eq!(group.take(first), "*2|$1|k|$1|a|");
     assert_eq!((group.take(second), group.take(late)), (String::new(), String::new()));
-    // There is one element more than the clients before take.
+    // There is one element more than the clients in front take.
     group.say(other, "RPUSH k b c");
     assert_ne!((group.take(second), group.take(late)), (String::new(), String::new()));
 }
@@ -72,7 +72,7 @@ fn a_client_that_is_gone_gets_nothing_taken_away_from_the_others() {
         } else {
             group.close(gone);
         }
-        // Before the withdrawal is in the log.
+        // The withdrawal is not in the log yet.
         group.send(other, "RPUSH k a");
         while group.step(1) {}
         group.settle();
@@ -83,7 +83,7 @@ fn a_client_that_is_gone_gets_nothing_taken_away_from_the_others() {
     }
 }
 
-/// A client that disconnects before it is queued is withdrawn when its request has been executed.
+/// A client that disconnects before it is queued is withdrawn once its request has been executed.
 #[test]
 fn a_client_that_goes_before_it_is_in_line_does_not_stay_there() {
     let mut group = Group::memory(1);
@@ -97,7 +97,7 @@ fn a_client_that_goes_before_it_is_in_line_does_not_stay_there() {
     assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|a|");
 }
 
-/// A lost withdrawal is repeated: the next poll for all clients finds the client.
+/// A lost withdrawal is repeated, because the next poll for all clients finds the client.
 #[test]
 fn a_withdrawal_that_is_lost_is_made_up_for() {
     let mut group = Group::memory(2);
@@ -116,7 +116,7 @@ fn a_withdrawal_that_is_lost_is_made_up_for() {
     );
 }
 
-/// Elements for the clients of a dead node are not lost, and go to others once the node has failed
+/// Elements for the clients of a dead node are not lost. Others get them once the node has failed
 /// to claim them in time.
 #[test]
 fn the_clients_of_a_dead_node_are_removed_from_the_line() {
@@ -141,7 +141,7 @@ fn the_clients_of_a_dead_node_are_removed_from_the_line() {
     assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|b|", "no other client is left");
 }
 
-/// If a slow node was taken for dead, its clients join the queue again, and lose only their
+/// If a slow node was presumed dead, its clients join the queue again and lose only their
 /// positions.
 #[test]
 fn a_node_that_was_slow_gets_its_clients_in_line_again() {
@@ -170,7 +170,7 @@ fn a_node_that_was_slow_gets_its_clients_in_line_again() {
     assert_eq!(group.take(slow), "*2|$1|k|$1|b|");
 }
 
-/// A client that has retried without success is alive: its old sign of life does not count.
+/// A client that has retried without success is alive, so its earlier activity does not count.
 #[test]
 fn who_tries_in_vain_is_not_taken_for_dead() {
     let mut group = Group::memory(2);
@@ -178,7 +178,7 @@ fn who_tries_in_vain_is_not_taken_for_dead() {
     group.say(first, "BLPOP k 0");
     group.say(second, "BLPOP k 0");
     for _ in 0..30 {
-        // An element arrives, and others take it.
+        // An element arrives, and another client takes it.
         group.send(other, "RPUSH k a");
         group.send(other, "LPOP k");
         group.settle();
@@ -236,7 +236,7 @@ fn a_claim_whose_fate_is_unknown_is_settled_by_the_next_one() {
     }
 }
 
-/// A request that is refused while it waits for a read, before it was sent, does not block.
+/// A request does not block if it is refused before it was sent, while it waits for a read.
 #[test]
 fn a_request_that_is_refused_later_does_not_wait() {
     let mut group = Group::memory(1);
@@ -252,7 +252,7 @@ fn a_request_that_is_refused_later_does_not_wait() {
     assert_eq!(group.say(client, "PING"), "+PONG|");
 }
 
-/// The time that a client is blocked does not count as the command's duration.
+/// The time for which a client is blocked does not count towards the duration of the command.
 #[test]
 fn the_time_that_a_client_waits_is_none_of_its_command() {
     let mut group = Group::memory(1);
@@ -269,8 +269,8 @@ fn the_time_that_a_client_waits_is_none_of_its_command() {
     assert_eq!(group.say(other, "SLOWLOG LEN"), ":0|");
 }
 
-/// A client that times out while its claim's outcome is unknown gets an error: null would mean that
-/// nothing was taken.
+/// A client that times out while the outcome of its claim is unknown gets an error, because null
+/// would mean that nothing was taken.
 #[test]
 fn who_gives_up_with_a_claim_whose_fate_is_unknown_is_told_so() {
     let mut group = Group::memory(1);
@@ -288,7 +288,8 @@ fn who_gives_up_with_a_claim_whose_fate_is_unknown_is_told_so() {
     assert!(said.starts_with("-UNKNOWN"), "{said}");
 }
 
-/// Snapshots and stores on disk include the queue: a node loaded from one continues alike.
+/// Snapshots and stores on disk include the queue, so a node that loads one continues in the same
+/// way.
 #[test]
 fn the_line_survives_snapshots_and_restarts() {
     let folder = tempfile::tempdir().unwrap();
@@ -314,7 +315,7 @@ fn the_line_survives_snapshots_and_restarts() {
     let mut loaded = Service::new(Box::new(MemoryStore::new()));
     load(&mut loaded, &items[0], at);
     assert_eq!(loaded.digest(), digest);
-    // Loaded into a store on disk, and read from it after a restart.
+    // The queue is loaded into a store on disk and read from it after a restart.
     let other_folder = tempfile::tempdir().unwrap();
     let (store, _) = LsmStore::open(other_folder.path()).unwrap();
     let mut service = Service::new(Box::new(store));
@@ -325,8 +326,8 @@ fn the_line_survives_snapshots_and_restarts() {
     let (slot, meta) = service.recovered();
     assert_eq!((slot.0, service.digest()), (at, digest));
     assert_eq!(meta, [], "the replica is not given what is not its own");
-    // The node with the store on disk is killed and restarted: its own client is gone, the others
-    // keep their positions.
+    // The node with the store on disk is killed and restarted. Its own client is gone, but the
+    // others keep their positions.
     group.nodes.pop();
     let mut world = open();
     assert_eq!(world.service.digest(), digest);
@@ -343,9 +344,9 @@ fn the_line_survives_snapshots_and_restarts() {
     assert_eq!(group.take(waiters[2]), "*2|$1|k|$1|b|");
 }
 
-/// Many clients of two nodes take from a queue, in any order of events; some vanish, some time out.
-/// Each element is sent to at most one client, none is lost except with a client that vanished
-/// during a claim, and of two queued clients the first one is served first.
+/// Many clients of two nodes take from a queue, in any order of events. Some clients vanish and
+/// some time out. Each element is sent to at most one client, and none is lost unless its client
+/// vanished during a claim. Of two queued clients, the first one is served first.
 #[test]
 fn a_queue_with_several_waiting_clients_is_exactly_once() {
     for seed in 1..=40 {
@@ -404,7 +405,7 @@ fn a_queue_with_several_waiting_clients_is_exactly_once() {
     }
 }
 
-/// Counts the elements in a reply; returns whether there was one.
+/// Counts the elements in a reply. Returns whether there was one.
 fn collect(said: &str, got: &mut BTreeMap<String, usize>) -> bool {
     for word in said.split('|').filter(|word| word.starts_with('e')) {
         *got.entry(word.to_owned()).or_default() += 1;

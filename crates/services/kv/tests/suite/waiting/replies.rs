@@ -1,4 +1,5 @@
-//! Replies of blocking commands: at once, later, after a timeout, and where they must not block.
+//! Replies of blocking commands: at once, later, after a timeout, and where commands must not
+//! block.
 
 use crate::common::{World, check};
 
@@ -98,7 +99,7 @@ fn an_element_that_comes_later_is_told_and_what_follows_is_answered_then() {
         ("BZPOPMIN k 0", "ZADD k 2 a 1 b", "*3|$1|k|$1|b|$1|1|"),
         ("BZPOPMAX k 0", "ZINCRBY k 2 a", "*3|$1|k|$1|a|$1|2|"),
         ("BZMPOP 0 1 k MAX", "ZADD k 2 a 1 b", "*2|$1|k|*1|*2|$1|a|$1|2|"),
-        // Lists and sets that are created in other ways.
+        // Lists and sets can also be created in other ways.
         ("BLPOP k 0", "RENAME source k", "*2|$1|k|$1|x|"),
         ("BLPOP k 0", "COPY source k", "*2|$1|k|$1|x|"),
         ("BLPOP k 0", "LMOVE source k LEFT LEFT", "*2|$1|k|$1|x|"),
@@ -155,7 +156,7 @@ fn what_is_there_and_of_another_type_ends_the_wait_when_it_is_tried_again() {
     group.say(other, "RPUSH l a");
     let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
     assert_eq!(group.take(waiter), wrong);
-    // The client got its error, and is not queued.
+    // The client got its error and is not queued.
     assert_eq!(group.say(waiter, "BLPOP l 0"), "*2|$1|l|$1|a|");
     assert_eq!(group.say(waiter, "BLMOVE l k LEFT LEFT 0"), "");
     group.say(other, "RPUSH l b");
@@ -178,7 +179,7 @@ fn resp3_has_no_other_arrays() {
     assert_eq!(group.take(waiter), "_|");
 }
 
-/// The number of blocked clients is limited, and so is their memory.
+/// The number of blocked clients and their memory are limited.
 #[test]
 fn as_many_wait_as_may() {
     let mut group = Group::new(vec![World::memory()]);

@@ -37,27 +37,28 @@ fn a_wait_ends_with_nothing_or_with_an_error_and_what_comes_goes_to_the_next() {
         group.say(first, "BLPOP l 0");
         group.say(second, "BLMOVE l m LEFT LEFT 0");
         group.say(third, "BLPOP l 0");
-        // Connection numbers belong to a node: this node has no such blocked client.
+        // Each node numbers its own connections, and this node has no blocked client with that
+        // number.
         let unblock = format!("CLIENT UNBLOCK {number} {how}");
         assert_eq!(group.say(away, &unblock), ":0|");
         assert_eq!(group.say(other, &unblock), ":1|", "{how}");
         assert_eq!(group.take(first), heard, "{how}");
         assert_eq!(group.say(other, &unblock), ":0|", "it waits no more");
-        // The client is out of the queue on all nodes: two elements go to the two others.
+        // The client has left the queue on all nodes, so two elements go to the two others.
         group.say(away, "RPUSH l a b c");
         group.settle();
         assert_eq!(group.take(first), "");
         assert_eq!(group.take(second), "$1|a|");
         assert_eq!(group.take(third), "*2|$1|l|$1|b|");
         assert_eq!(group.say(away, "LRANGE l 0 -1"), "*1|$1|c|");
-        // It may block again, and is served like any other.
+        // The client may block again and is served like any other.
         assert_eq!(group.say(first, "BLPOP l 0"), "*2|$1|l|$1|c|");
         assert_eq!(group.say(first, "PING"), "+PONG|");
     }
 }
 
-/// Returns a group with a client at node 0 whose claim is sent and not executed, and another that
-/// has requested to end its wait.
+/// Returns a group with a client at node 0 whose claim has been sent but not executed, and another
+/// client that has asked to end its wait.
 fn claiming() -> (Group, [Client; 3]) {
     let mut group = Group::memory(2);
     let (waits, other, away) = (group.connect(0), group.connect(0), group.connect(1));
@@ -73,8 +74,8 @@ fn claiming() -> (Group, [Client; 3]) {
     (group, [waits, other, away])
 }
 
-/// If an element may just be taken for the client, the claim is completed first: the client gets
-/// the element, and the request to end its wait has no effect.
+/// If an element is perhaps being taken for the client, the claim is completed first. The client
+/// gets the element, and the request to end its wait has no effect.
 #[test]
 fn a_claim_that_is_under_way_is_waited_for() {
     let (mut group, [waits, other, _]) = claiming();

@@ -1,11 +1,11 @@
-//! Properties of the decoder for arbitrary bytes from a program of LibPaxos3.
+//! Properties of the decoder for arbitrary bytes from a program that uses LibPaxos3.
 
 use quorate_capi::evpaxos::message::{Found, Message, OVERHEAD};
 
 const VALUE_BYTES_MAX: usize = 1000;
 
-/// Decodes consecutive messages. Each is encoded to an equal message again, and every prefix of it
-/// is incomplete.
+/// Decodes consecutive messages. Each must encode to an equal message again, and every prefix of it
+/// must be incomplete.
 pub(crate) fn check(bytes: &[u8]) {
     let mut rest = bytes;
     loop {

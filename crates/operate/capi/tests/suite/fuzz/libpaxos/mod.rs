@@ -5,7 +5,7 @@ pub(crate) mod check;
 use crate::driver::Seed;
 use quorate_capi::evpaxos::message::Message;
 
-/// Returns all messages in sequence, and one in every other encoding of MessagePack.
+/// Returns all messages in sequence, and one message in every other encoding of MessagePack.
 pub(crate) fn seeds() -> Vec<Seed> {
     let (aid, iid, ballot, value_ballot, value) = (1, 300, 70_000, u32::MAX, &b"value"[..]);
     let mut all = Vec::new();

@@ -20,7 +20,7 @@ pub(crate) enum Value {
     Zset(BTreeMap<String, f64>),
 }
 
-/// State of all keys.
+/// Reference model: the values and deadlines of all keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) keys: BTreeMap<String, Value>,
@@ -29,7 +29,7 @@ pub(crate) struct Model {
     pub(crate) ends: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// Error: the key has another type.
+/// Error for a key that has another type.
 pub(crate) struct Wrong;
 
 type Answer = Result<String, Wrong>;
@@ -65,7 +65,7 @@ fn places(start: i64, stop: i64, count: usize) -> std::ops::Range<usize> {
     usize::try_from(start).unwrap()..usize::try_from(stop + 1).unwrap()
 }
 
-/// Returns the drawn elements, taken from the actual reply.
+/// Extracts the drawn elements from the actual reply.
 fn drawn(actual: &str) -> Vec<String> {
     let mut lines = actual.split('|');
     let mut words = Vec::new();
@@ -78,7 +78,7 @@ fn drawn(actual: &str) -> Vec<String> {
 }
 
 impl Model {
-    /// Returns the reply to a command; random choices are taken from the actual reply.
+    /// Returns the expected reply to a command. Random choices are taken from the actual reply.
     pub(crate) fn reply(&mut self, words: &[&str], now_ms: u64, actual: &str) -> String {
         let (name, rest) = words.split_first().unwrap();
         let answer = match *name {
@@ -131,7 +131,7 @@ impl Model {
         }
     }
 
-    /// Sets the value of a key, retaining its deadline and those of its fields.
+    /// Sets the value of a key and retains its deadline and those of its fields.
     fn change(&mut self, key: &str, value: Value) {
         let all = self.all_deadlines(key);
         self.put(key, value);

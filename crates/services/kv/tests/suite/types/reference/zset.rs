@@ -15,12 +15,12 @@ fn text(score: f64) -> String {
     format!("{}", score + 0.0)
 }
 
-/// Returns the score; a result of infinities that is not a number counts as 0.
+/// Returns the score, or 0 if an operation on infinities resulted in NaN.
 fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// Returns the members in the order of scores, then of names.
+/// Returns the members in the order of scores, and of names for equal scores.
 fn in_order(members: &Members) -> Vec<(String, f64)> {
     let mut all: Vec<(String, f64)> = members.clone().into_iter().collect();
     all.sort_by(|(name, score), (other_name, other)| {
@@ -38,7 +38,7 @@ fn listed(members: &[(String, f64)], scores: bool) -> String {
     array(&Vec::from_iter(words))
 }
 
-/// Returns whether a score is between two ends, given as text.
+/// Returns whether a score is between two bounds, given as text.
 fn within_scores(score: f64, least: &str, most: &str) -> bool {
     let end = |text: &str| {
         let (excluded, text) = match text.strip_prefix('(') {
@@ -69,7 +69,7 @@ fn within_names(name: &str, least: &str, most: &str) -> bool {
     above && below
 }
 
-/// Returns the results of ZRANGE in all its forms.
+/// Returns the members that a form of ZRANGE selects, and whether the reply includes scores.
 fn range(members: &Members, words: &[&str]) -> (Vec<(String, f64)>, bool) {
     let has = |word: &str| words.contains(&word);
     let back = has("REV");
@@ -108,7 +108,7 @@ impl Model {
         }
     }
 
-    /// Returns a key as a sorted set; members of a set have the score 1.
+    /// Returns the value of a key as a sorted set. Members of a plain set have the score 1.
     fn source(&self, key: &str) -> Result<Members, Wrong> {
         match self.keys.get(key) {
             Some(Value::Set(members)) => {
@@ -118,7 +118,7 @@ impl Model {
         }
     }
 
-    /// Combines sets: `numkeys key … [WEIGHTS …] [AGGREGATE …] [WITHSCORES]`.
+    /// Combines sets according to `numkeys key … [WEIGHTS …] [AGGREGATE …] [WITHSCORES]`.
     fn united(&self, name: &str, words: &[&str]) -> Result<Members, Wrong> {
         let count = words[0].parse::<usize>().unwrap();
         let (keys, options) = words[1..].split_at(count);
