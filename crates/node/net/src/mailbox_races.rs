@@ -1,6 +1,5 @@
-//! Explores the races at the reactor's mailbox: runs the production code over the primitives of a
-//! scheduler that decides which thread runs next. A thread that waits forever is a deadlock, which
-//! fails the run.
+//! Race models of the reactor's mailbox: runs the production code on primitives whose scheduler
+//! decides which thread runs next. A thread that waits forever is a deadlock, which fails the run.
 //!
 //! Deliberately broken reactors, which do one step too late or not at all, show that each model
 //! detects faults.

@@ -1,5 +1,5 @@
-//! A device that uses datagrams at the address for peers: for machines without raw sockets, and for
-//! members on one machine.
+//! A device that receives datagrams at the address for peers. It serves machines without raw
+//! sockets, and several members on one machine.
 
 use std::{
     io,
@@ -20,13 +20,13 @@ use crate::plane::Wanted;
 #[derive(Debug)]
 pub(super) struct UdpCandidate {
     own: SocketAddrV4,
-    /// The socket, until the device takes it.
+    /// The bound socket, until the device takes it.
     udp: Option<Udp>,
     members: Members,
 }
 
 impl UdpCandidate {
-    /// Returns the address of the device: that of the listener for peers.
+    /// Returns the address of the device, which is the address of the peer listener.
     pub(super) fn place(wanted: &Wanted, peers: SocketAddr) -> Result<SocketAddrV4, Refused> {
         if !matches!(wanted.way, Way::Tcp | Way::Ethernet) {
             return Err(Refused::PortTaken(wanted.way.name()));
@@ -40,7 +40,7 @@ impl UdpCandidate {
         Ok(at)
     }
 
-    /// Binds the device's socket to this address.
+    /// Binds the device's socket to the address `at`.
     pub(super) fn bind(at: SocketAddrV4, members: &Members) -> Result<Self, Refused> {
         let udp =
             Udp::bind(at, members.clone()).map_err(|error| Refused::Bind(at.into(), error))?;
@@ -62,7 +62,7 @@ impl UdpCandidate {
         self.own
     }
 
-    /// Returns the socket, and the settings of its device.
+    /// Returns the socket and the settings of the device that will use it.
     pub(super) fn open(&mut self, cluster: u128) -> io::Result<(Settings, Udp)> {
         let own = self.own;
         let udp = self.udp.take();

@@ -1,9 +1,10 @@
 //! The file with the datagram keys: one or two lines, each with a number and 64 hexadecimal digits
 //! ([pkt-3]).
 //!
-//! The last line is the newest key. The file is read at start, and again when it has changed. A
-//! second line is a new key: every node accepts it and announces it to its peers before any node
-//! sends with it. A removed key is no longer accepted once it is no longer used for sending.
+//! The last line is the newest key. The file is read at start and whenever it has changed. A second
+//! line is a new key: every node accepts it and announces it to its peers before any node sends
+//! with it. A key that is removed from the file is still accepted until it is no longer used for
+//! sending.
 
 use std::{
     fs::File,
@@ -14,14 +15,14 @@ use std::{
 use quorate_packets::trust::{Key, Keys, keys::KeyId};
 use thiserror::Error;
 
-/// Maximum size of the file: more than two keys with their comments.
+/// Maximum size of the file in bytes, enough for two keys and comments.
 const FILE_BYTES_MAX: u64 = 4096;
 
 /// Contents of the key file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFile {
     path: PathBuf,
-    /// One or two keys, the newest last.
+    /// One or two keys, with the newest last.
     keys: Vec<(KeyId, Key)>,
 }
 
@@ -63,7 +64,7 @@ impl BadKeys {
 }
 
 impl KeyFile {
-    /// Reads the file.
+    /// Reads the key file at `path`.
     pub fn read(path: &Path) -> Result<Self, BadKeys> {
         let failed = |source| BadKeys::Io { path: path.to_owned(), source };
         let mut text = String::new();
@@ -101,12 +102,12 @@ impl KeyFile {
         Ok(Self { path: path.to_owned(), keys })
     }
 
-    /// Returns the file's path.
+    /// Returns the path of the key file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the keys of a starting node, which sends with the first and accepts both.
+    /// Returns the keys for a starting node, which sends with the first key and accepts both.
     pub fn keys(&self) -> Keys {
         let mut held = self.keys.iter().cloned();
         let first = held.next().and_then(|(id, key)| Keys::one(id, key).ok());

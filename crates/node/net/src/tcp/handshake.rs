@@ -1,4 +1,4 @@
-//! Admission of connections to this node: the verdict on a `Hello` or a `Welcome`, as a pure
+//! Admission of connections to this node. The verdict on a `Hello` or a `Welcome` is a pure
 //! function.
 
 use quorate_core::{level::Levels, node_id::NodeId};
@@ -9,23 +9,23 @@ use crate::{host::Refused, identity::Identity};
 /// Conditions under which a node admits a greeter.
 #[derive(Clone, Copy, Debug)]
 pub struct Expectation<'a> {
-    /// This node.
+    /// Identity of this node.
     pub identity: &'a Identity,
-    /// Levels that this node supports; none is below the group's level.
+    /// Levels that this node supports, all of them at least the group's level.
     pub levels: Levels,
     /// The greeter's id was removed from the group.
     pub removed: bool,
-    /// The node has a free entry for the greeter.
+    /// This node's peer table has a free entry for the greeter.
     pub room: bool,
-    /// The node that was dialled, if this node dialled.
+    /// The node that was dialled, if this node opened the connection.
     pub dialled: Option<NodeId>,
-    /// Boot number of the live connection with the greeter's id, if there is one.
+    /// Boot number of the live connection of a process with the greeter's id, if there is one.
     pub connected_boot: Option<u32>,
 }
 
-/// Returns `Ok` if the greeter is admitted. The checks are ordered by their use to an operator: a
-/// foreign cluster, for example, explains all other problems. A greeter with the cluster's id is a
-/// node of the cluster even if unknown, because this node may not have learned of it yet
+/// Returns `Ok` if the greeter is admitted. The checks are ordered by how useful they are to an
+/// operator: a foreign cluster, for example, explains all other problems. A greeter with the
+/// cluster's id is admitted even if unknown, because this node may not have learned of it yet
 /// ([member-3]).
 pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refused> {
     let identity = expected.identity;

@@ -5,10 +5,10 @@ use rustix::io::Errno;
 /// Outcome of a read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
-    /// This number of bytes was transferred; more may be possible.
+    /// This many bytes were transferred, and more may be possible.
     Some(usize),
-    /// No transfer is possible now.
+    /// The socket is not ready.
     Blocked,
-    /// The other side closed the connection, or it is broken.
+    /// The other side closed the connection, or the connection is broken.
     Ended(Option<Errno>),
 }
