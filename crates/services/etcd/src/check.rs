@@ -1,4 +1,4 @@
-//! Validation of requests on arrival, before any key is looked up, as in etcd.
+//! Validation of requests on arrival, before keys are looked up, as in etcd.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,8 +17,8 @@ use crate::{
 
 /// Maximum number of operations in a transaction, including nested ones.
 pub const TXN_OPS_MAX: usize = 128;
-/// Maximum nesting of transactions. The decoder accepts 100 levels of messages. A transaction's
-/// response has two for each nested transaction, and three for the contents of the innermost.
+/// Maximum nesting depth of transactions. The decoder accepts 100 levels of messages. A response
+/// has two levels for each nested transaction, and three for the contents of the innermost one.
 pub const TXN_DEPTH_MAX: usize = 32;
 
 fn has_key(key: &[u8]) -> Result<(), Refusal> {
@@ -59,7 +59,7 @@ pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
     has_key(&request.key)
 }
 
-/// Validates a transaction with everything in it.
+/// Validates a transaction and everything in it.
 pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
     operations(request, TXN_OPS_MAX, TXN_DEPTH_MAX)?;
     // The size is known to be bounded, so overlaps can be computed.
@@ -68,7 +68,7 @@ pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns whether a transaction puts a key in either branch.
+/// Returns whether a transaction puts a key in any of its branches.
 pub fn puts(request: &TxnRequest) -> bool {
     let mut ops = request.success.iter().chain(&request.failure);
     ops.any(|op| match &op.request {
@@ -98,7 +98,7 @@ fn operations(request: &TxnRequest, most: usize, deep: usize) -> Result<(), Refu
     Ok(())
 }
 
-/// Keys that a branch puts, and keys that it deletes.
+/// Keys that a branch puts and deletes.
 #[derive(Debug, Default)]
 struct Touched<'t> {
     puts: BTreeSet<&'t [u8]>,
