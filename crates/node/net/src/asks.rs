@@ -17,17 +17,16 @@ pub struct RequestSender<T> {
     wake: Arc<Wake>,
 }
 
-/// The receiving end, for the reactor.
+/// The receiving end of the queue, which the reactor owns.
 #[derive(Debug)]
 pub struct RequestReceiver<T> {
     queue: Receiver<T>,
     wake: Arc<Wake>,
 }
 
-/// A request that was not queued.
+/// Reason why a request was not queued, with the request itself.
 #[derive(Debug)]
 pub enum NotQueued<T> {
-    /// The queue is full.
     Full(T),
     /// The reactor has ended.
     Gone(T),

@@ -26,7 +26,7 @@ use sync::{
     mpsc::{SyncSender, sync_channel},
 };
 
-/// Random schedules per model.
+/// Number of random schedules that are run for each model.
 const RUNS: usize = 2000;
 const ASKERS: usize = 3;
 

@@ -31,14 +31,14 @@ const READ_BYTES: usize = 64 << 10;
 /// Number of bytes read per turn from a client that is sending a large command.
 const READ_LARGE_BYTES: usize = 1 << 20;
 
-/// All client connections.
+/// All client connections, with their input backlogs.
 #[derive(Debug)]
 pub(crate) struct Clients {
     limits: Limits,
     connections: FxHashMap<ConnectionId, Client>,
     /// Starts at 1, because the ids are shown to operators and clients.
     next_id: u64,
-    /// Buffer for reads.
+    /// Buffer shared by the reads of all clients.
     scratch: Vec<u8>,
     /// Total bytes in the backlogs of all clients.
     backlog_bytes: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Clients {
     held: bool,
     /// Clients that have half-closed their connection or whose connection is being closed.
     leaving: Vec<ConnectionId>,
-    /// Clients with output to send.
+    /// Clients with output that has not been passed to their socket.
     dirty: Vec<ConnectionId>,
     /// Connections that have not authenticated yet; the front does not know of them.
     unproved: UnauthenticatedClients,
@@ -162,7 +162,7 @@ impl Clients {
         front.opened(id, ends, &mut requests);
     }
 
-    /// Handles readiness of a client's socket.
+    /// Reads from or writes to a client whose socket is ready.
     pub(crate) fn on_ready(
         &mut self,
         id: ConnectionId,

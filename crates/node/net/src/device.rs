@@ -41,13 +41,12 @@ const PAYLOAD_BYTES_MAX: usize = 1408;
 /// Maximum number of frames that a device running as a thread may queue for the reactor.
 const TAP_FRAMES: usize = 1 << 13;
 
-/// Kind of a node's device.
+/// Kind of device that a node uses to vote, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// No device.
     #[default]
     Off,
-    /// A thread that exchanges UDP datagrams.
+    /// A thread of this process that exchanges UDP datagrams.
     Udp,
     /// A thread that exchanges raw Ethernet frames.
     Packet,
@@ -135,7 +134,7 @@ impl Kind {
         }
     }
 
-    /// Returns the name used in settings.
+    /// Returns the name of the kind, as used in settings.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Box(one) => one.kind,
@@ -156,7 +155,7 @@ impl Kind {
     }
 }
 
-/// Reasons for refusing the configured device.
+/// Reasons why the configured device cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// The device's frames carry no keys, and other machines can reach the address.
@@ -170,7 +169,7 @@ pub enum Refused {
     /// The address is not IPv4, the only kind that frames can carry.
     #[error("--device udp needs one specific IPv4 address at --peer, not {0}")]
     Address(SocketAddr),
-    /// Binding the port failed.
+    /// The port for the device's datagrams cannot be bound.
     #[error("cannot bind the UDP port of --peer {0}: {1}")]
     Bind(SocketAddr, io::Error),
     /// No interface, or more than one, has the address for peers.
@@ -181,7 +180,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Returns a hint for the operator.
+    /// Returns advice for the operator on how to fix the problem.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Untrusted(_) => "use --plane-trusted where no other machines are on the network",
@@ -314,7 +313,7 @@ fn group_of(cluster: u128) -> u32 {
     words.fold(0, |hash: u32, word| hash.rotate_left(5) ^ word)
 }
 
-/// Informs a device of the members.
+/// Tells a device which members it exchanges frames with.
 #[derive(Debug)]
 pub(crate) struct MemberFeed {
     members: Members,

@@ -34,7 +34,7 @@ pub(crate) struct Gates {
     limits: Limits,
 }
 
-/// State of accepting connections.
+/// State of the gate of one kind of listener.
 #[derive(Debug, Default)]
 struct Gate {
     state: GateState,
@@ -54,7 +54,6 @@ enum GateState {
 }
 
 impl Gates {
-    /// Registers the listeners with the poller.
     pub(crate) fn new(
         listeners: Listeners,
         limits: Limits,

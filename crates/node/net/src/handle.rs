@@ -53,7 +53,7 @@ pub struct Handle {
 pub enum TransferError {
     /// No transfer was attempted, or its outcome is unknown.
     Unanswered(Unanswered),
-    /// The transfer was refused or failed.
+    /// The transfer was refused, or started and failed.
     Refused(Refusal),
 }
 
@@ -103,7 +103,7 @@ impl std::error::Error for SnapshotError {}
 pub enum GroupError {
     /// The request was not accepted, or its outcome is unknown.
     Unanswered(Unanswered),
-    /// The group refused the request.
+    /// The group refused the request or could not carry it out.
     Refused(Refused),
 }
 
@@ -123,14 +123,14 @@ impl std::error::Error for GroupError {}
 pub enum HeldError {
     /// The request was not accepted or not answered.
     Unanswered(Unanswered),
-    /// The bytes cannot be read.
+    /// The bytes are not available on this node.
     NotRead(NotRead),
 }
 
-/// Counters of the node.
+/// Counters of a node, as plain numbers and as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
-    /// Counters of the reactor.
+    /// Counters of the reactor alone.
     pub stats: Stats,
     /// All counters of the node, in the Prometheus text format.
     pub text: String,
@@ -179,7 +179,7 @@ pub(crate) enum Notification {
     Keys(KeyFile),
 }
 
-/// Result of a name look-up.
+/// Result of looking up the addresses of a host name.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) node: NodeId,
@@ -195,7 +195,7 @@ impl Handle {
         Self { shared }
     }
 
-    /// Returns the node's status.
+    /// Returns the node's status at the end of a turn.
     pub fn status(&self) -> Result<Status, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Status(reply)))
     }
@@ -205,7 +205,7 @@ impl Handle {
         self.ask(PROBE_WAIT, Command::Probe)?
     }
 
-    /// Returns the node's counters.
+    /// Returns the counters of the reactor and the replica.
     pub fn metrics(&self) -> Result<Metrics, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Metrics(reply)))
     }

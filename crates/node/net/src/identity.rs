@@ -20,6 +20,6 @@ pub struct Identity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAddress {
     pub node: NodeId,
-    /// Address as `HOST:PORT`.
+    /// Address of the node as `HOST:PORT`.
     pub address: String,
 }

@@ -28,7 +28,7 @@ use quorate_wire::{
 
 use crate::host::Founded;
 
-/// Timeout of one attempt.
+/// Timeout of one connection attempt with its request.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 /// Delay between attempts, and the maximum interval between checks of `stop`.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -84,7 +84,7 @@ pub fn join(
     }
 }
 
-/// Returns whether a retry is pointless.
+/// Returns whether a refusal with this code is permanent, so that a retry is pointless.
 const fn is_final(code: RefusalCode) -> bool {
     // The founder may itself be about to found the cluster, or to learn its identity.
     !matches!(code, RefusalCode::NotFounded | RefusalCode::Starting | RefusalCode::Other(_))

@@ -22,7 +22,7 @@ pub struct Limits {
     pub handshake_ms: u64,
     /// Approximate delay before the first redial. The delay doubles with each further failure.
     pub dial_retry_min_ms: u64,
-    /// Maximum delay between dials.
+    /// Maximum delay between two dials of a peer.
     pub dial_retry_max_ms: u64,
     /// Interval at which a node that is not supposed to dial a peer contacts it anyway, to learn
     /// why the peer does not dial.

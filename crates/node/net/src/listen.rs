@@ -30,13 +30,13 @@ use crate::{
 /// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Failure to listen on an address.
+/// Failure to listen on an address, with the flag that set the address.
 #[derive(Debug, Error)]
 #[error("cannot listen on {flag} {address}: {reason}")]
 pub struct BindError {
     /// Command-line flag that set the address.
     pub flag: &'static str,
-    /// Value of the flag.
+    /// Address that was passed with the flag.
     pub address: String,
     /// Reason why the address cannot be used.
     #[source]
@@ -46,7 +46,7 @@ pub struct BindError {
 /// Reason why the node cannot listen on an address.
 #[derive(Debug, Error)]
 pub enum BindReason {
-    /// Another socket uses the port.
+    /// Another socket already uses the port.
     #[error("the address is in use by another process")]
     AddressInUse(#[source] io::Error),
     /// Another process accepts connections at the socket file.
@@ -58,13 +58,13 @@ pub enum BindReason {
     /// The operating system denies access.
     #[error("permission denied")]
     Denied(#[source] io::Error),
-    /// The text is not an address.
+    /// The text is not a valid address.
     #[error("{0}")]
     Malformed(io::Error),
     /// A file at the path is not a socket.
     #[error("there is a file that is no socket")]
     NotASocket,
-    /// Other machines could connect without authentication.
+    /// Other machines could connect, but authentication is not configured.
     #[error("other machines can reach this address, and there is no authentication")]
     Unprotected,
     /// Another error of the operating system.
@@ -73,7 +73,7 @@ pub enum BindReason {
 }
 
 impl BindReason {
-    /// Returns a hint for the operator.
+    /// Returns advice for the operator on how to fix the problem.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::AddressInUse(_) => "stop that process, or choose another address",
@@ -113,7 +113,7 @@ impl BindError {
     }
 }
 
-/// Sockets on which a node listens.
+/// Bound listening sockets of a node, for peers and clients.
 #[derive(Debug)]
 pub struct Listeners {
     pub(crate) peer: TcpListener,
@@ -283,7 +283,7 @@ impl Listeners {
     }
 }
 
-/// A listener for clients.
+/// A TCP or Unix-socket listener for clients.
 #[derive(Debug)]
 pub(crate) enum Listener<'a> {
     Tcp(&'a TcpListener),

@@ -16,7 +16,7 @@ use super::{
 pub enum Unanswered {
     /// The reactor has stopped.
     Stopped,
-    /// Too many questions are queued.
+    /// Too many questions are already queued.
     Busy,
     /// The reactor did not answer in time.
     TimedOut,

@@ -30,7 +30,7 @@ use shuttle::{sync::mpsc::SyncSender, thread};
 use mailbox::{Mailbox, Unanswered};
 use sync::Arc;
 
-/// Random schedules per model.
+/// Number of random schedules that are run for each model.
 const RUNS: usize = 2000;
 const NOT_USED: Duration = Duration::from_secs(3600);
 

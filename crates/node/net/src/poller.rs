@@ -62,7 +62,7 @@ impl Events {
     }
 }
 
-/// An epoll instance.
+/// An epoll instance that watches descriptors.
 #[derive(Debug)]
 pub(crate) struct Poller {
     epoll: OwnedFd,

@@ -1,6 +1,6 @@
 //! Stand-ins for operating-system primitives in the race models.
 
-/// Stand-in for an eventfd.
+/// Stand-in for an eventfd, which signals a waiting reactor.
 pub(crate) mod wake {
     use std::io;
 

@@ -30,14 +30,14 @@ use crate::{
     tcp::peers::Peers,
 };
 
-/// Settings of a reactor.
+/// Settings of a reactor, fixed for its lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Identity of this node.
     pub identity: Identity,
     /// All nodes of the group, with or without this one.
     pub peers: Vec<PeerAddress>,
-    /// Capacities and timeouts.
+    /// Capacities and timeouts of connections.
     pub limits: Limits,
     /// Seed for the jitter of retries, which must differ between nodes and between starts.
     pub seed: u64,

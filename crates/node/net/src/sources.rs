@@ -26,12 +26,12 @@ pub(crate) enum DatagramSocket {
     Group,
 }
 
-/// Kinds of watched sources.
+/// Kind of a watched source, with the key of the connection or socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Mail from other threads.
+    /// The mailbox, which has mail from other threads.
     Mail,
-    /// Completed work of the host.
+    /// The host's descriptor for completed work.
     Host,
     PeerListener,
     ClientListener,

@@ -7,7 +7,7 @@
 
 use quorate_core::time::Time;
 
-/// Setting of `--spin`.
+/// Setting for busy polling, as passed with `--spin`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spin {
     /// Poll while recent waits were short and no other thread needs the CPU.
@@ -53,7 +53,7 @@ const AWAY_US: u64 = 500;
 /// polling.
 const REST_TIMES: u64 = 50;
 
-/// Recent waits of one thread.
+/// Recent waits of one thread, from which the polling time is chosen.
 #[derive(Clone, Debug)]
 pub(crate) struct Spinning {
     wanted: Spin,

@@ -26,7 +26,7 @@ use crate::tcp::{
 
 /// Maximum number of connections. At the limit, the oldest is closed to admit a new one.
 const CONNECTIONS_MAX: usize = 16;
-/// Timeout of a connection.
+/// Maximum lifetime of a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Duration of the pause in accepting after descriptors ran out.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ struct Shared {
 struct Known {
     /// The node's id; `None` while it waits for one.
     node: Option<NodeId>,
-    /// The cluster, once it is known.
+    /// Id of the node's cluster; `None` until it is known.
     cluster: Option<u128>,
     /// Nonce with which the folder requests an id, if it requests one.
     nonce: Option<u64>,

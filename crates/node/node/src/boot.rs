@@ -33,7 +33,7 @@ use crate::{
 pub enum Step<'a> {
     /// The log's disk is open. The text names the driver and the reason for its choice.
     Disk(&'a str),
-    /// Progress of reading the log.
+    /// The log is being read.
     Reading(ReadProgress),
     /// The previous process did not stop cleanly and votes may be forgotten, so the node starts in
     /// this new incarnation.
@@ -68,7 +68,7 @@ pub trait Starter {
 /// A starting node's request for its peers' memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// Id of the cluster.
+    /// Cluster that the node belongs to.
     pub cluster: u128,
     /// The starting node.
     pub node: NodeId,
@@ -78,13 +78,12 @@ pub struct Question<'a> {
 
 /// Parts of a node, apart from its home.
 pub struct Parts<S, F> {
-    /// State machine that executes the commands.
     pub service: S,
     /// Returns the slot below which the service has durably stored everything. A log that ends
     /// before that slot has lost its end. Called only in groups whose services never get ahead of
     /// the log.
     pub stored_to: fn(&mut S) -> Slot,
-    /// The protocol front for clients.
+    /// Front that serves the clients' protocol.
     pub front: F,
     /// Listener for events of the running node.
     pub listener: Box<dyn Listener>,
@@ -93,9 +92,9 @@ pub struct Parts<S, F> {
 /// Reason why a node did not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootError {
-    /// The identity cannot be changed.
+    /// The identity file cannot be written.
     Identity(IdentityError),
-    /// The log cannot be opened.
+    /// The log cannot be opened or read.
     Log(LogError),
     /// The members in the identity are not a valid configuration.
     Members(Invalid),
@@ -103,9 +102,9 @@ pub enum BootError {
     Replica(OpenError),
     /// A peer remembers a state of this node that is too far ahead of the folder ([lie-4]).
     FarBehind {
-        /// The peer that remembers it.
+        /// Peer that remembers the later state.
         by: NodeId,
-        /// The peer's memory of this node.
+        /// State of this node that the peer remembers.
         remembered: Memory,
         /// State that the folder records.
         own: Memory,

@@ -32,7 +32,7 @@ pub struct LockedFolder {
     lock: File,
     /// Minimum duration of a flush; not zero only for measurements.
     flush: Duration,
-    /// Disk driver.
+    /// Driver with which the log's disk is opened.
     engine: DriverChoice,
 }
 

@@ -35,14 +35,14 @@ pub struct Wanted {
 pub enum Role {
     /// The node founds the cluster.
     Founder {
-        /// Id of this node.
+        /// Id of this node in the new cluster.
         node: NodeId,
     },
     /// The node joins the founder's cluster.
     Joiner {
-        /// Id of this node.
+        /// Id of this node in the founder's cluster.
         node: NodeId,
-        /// The founder's address for peers.
+        /// Address at which the founder listens for peers.
         founder: String,
     },
 }
@@ -138,7 +138,7 @@ pub struct Joined {
     pub node: NodeId,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// Current nodes with their addresses.
+    /// Addresses of the group's current nodes.
     pub book: AddressBook,
     /// The id was assigned for a learner.
     pub learns: bool,
@@ -235,12 +235,12 @@ pub enum JoiningError {
     Differs {
         /// Name of the setting, as on the command line.
         what: &'static str,
-        /// Value of the existing cluster.
+        /// Value that the existing cluster uses.
         theirs: String,
-        /// Value that was requested.
+        /// Value that this node's operator requested.
         ours: String,
     },
-    /// The identity cannot be created.
+    /// The identity cannot be written.
     Identity(IdentityError),
 }
 

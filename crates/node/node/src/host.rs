@@ -42,7 +42,7 @@ use crate::{identity::AddressBook, terms::Terms};
 pub struct Now {
     /// Monotonic time since the reactor was created. It advances while the machine is suspended.
     pub time: Time,
-    /// Unix time in milliseconds.
+    /// Wall-clock time, as Unix milliseconds.
     pub wall_ms: u64,
 }
 
@@ -53,13 +53,13 @@ impl Now {
     }
 }
 
-/// A connected peer.
+/// A peer whose handshake is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerUp {
     pub member: Member,
     /// Boot number of the peer's process.
     pub boot: u32,
-    /// Levels supported by the peer ([level-4]).
+    /// Feature levels that the peer supports ([level-4]).
     pub levels: Levels,
     /// Addresses on which the peer listens.
     pub addresses: Addresses,
@@ -87,7 +87,7 @@ pub struct Charter {
     pub node: NodeId,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// Current nodes with their addresses.
+    /// Addresses of the group's current nodes.
     pub book: AddressBook,
 }
 
@@ -134,7 +134,6 @@ pub trait PeerSide {
 
 /// The side of a host that clients see, which is its front.
 pub trait ClientSide {
-    /// The protocol front for clients.
     type Front: Front;
 
     /// Returns the front for read access.
@@ -151,7 +150,7 @@ pub trait ClientSide {
     fn pressure(&self) -> Pressure;
 }
 
-/// Operator request to this node.
+/// Operator request to this node, started with [`OperatorSide::order`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
     /// Check whether this node can serve a linearizable read now. Ends with [`Outcome::Probed`]. A
@@ -172,9 +171,8 @@ pub enum Order {
     Hold(Option<Setting>, Time),
     /// Send a request to the group. Ends with [`Outcome::Group`].
     Group {
-        /// Request number, never reused.
+        /// Number by which the outcome names the request; never reused.
         asked: u64,
-        /// The request to send.
         ask: Ask,
         /// Only return the plan and change nothing.
         dry_run: bool,
@@ -186,15 +184,13 @@ pub enum Order {
 /// Range of an inner stream to read for a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Request number, never reused.
+    /// Number by which the outcome names the request; never reused.
     pub asked: u64,
     /// Number of the hold that retains the bytes.
     pub hold: u64,
-    /// The inner stream.
     pub stream: StreamName,
     /// Position of the first byte to read.
     pub position: u64,
-    /// Maximum number of bytes to read.
     pub bytes_max: usize,
 }
 
@@ -222,7 +218,7 @@ pub struct Backup {
     pub founded: Founded,
     /// Lowest id not yet assigned.
     pub next_id: u32,
-    /// The data folder.
+    /// Data folder that contains the snapshot's files.
     pub folder: PathBuf,
 }
 
@@ -280,7 +276,6 @@ impl Parts for PartFiles {
 
 /// The side of a host that operators see.
 pub trait OperatorSide {
-    /// Returns the status of this node.
     fn status(&self) -> Status;
 
     /// Returns the data that a joining node needs.
@@ -311,7 +306,7 @@ pub trait OperatorSide {
     /// Appends the host's metrics in the Prometheus text format.
     fn metrics(&self, out: &mut String);
 
-    /// Starts an operator's request.
+    /// Starts an operator's request, whose outcome [`Self::next_outcome`] returns later.
     fn order(&mut self, now: Now, order: Order);
 
     /// Returns the next outcome of an operator's request. Each outcome is returned once.

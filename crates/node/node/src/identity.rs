@@ -38,7 +38,7 @@ pub const NODES_MAX: usize = 1024;
 pub struct Founding {
     /// Random cluster id, chosen by the founder.
     pub cluster: u128,
-    /// Id of this node.
+    /// Id of the node that the folder belongs to.
     pub node: NodeId,
     /// The group's durability class.
     pub class: Class,
@@ -57,11 +57,11 @@ pub struct Founding {
 /// Operator's settings to compare with the identity; `None` if not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// Value of `--node`.
+    /// Node id from `--node`.
     pub node: Option<NodeId>,
-    /// Value of `--durability`.
+    /// Durability class from `--durability`.
     pub class: Option<Class>,
-    /// Value of `--store`.
+    /// Store name from `--store`.
     pub store: Option<String>,
     /// The newest level that this release supports, if not [`Level::NEWEST`]. Tests use it to
     /// simulate earlier releases.
@@ -71,7 +71,7 @@ pub struct Expected {
 /// State in which the previous process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastStop {
-    /// There was no previous process.
+    /// The node has never been started.
     Never,
     /// All votes and promises were written, followed by the mark of a clean stop.
     Clean,
@@ -467,7 +467,7 @@ impl<H: Home> Identity<H> {
         }
     }
 
-    /// Durably replaces the whole identity file.
+    /// Writes the identity file durably, replacing it as a whole.
     fn save(&mut self) -> Result<(), IdentityError> {
         let mut state = self.state.clone();
         if let Some((incarnation, boot)) = self.owed {

@@ -33,7 +33,7 @@ const OPEN_MAX: usize = 4096;
 /// Maximum number of bytes of unsent replies to one client. At the limit, the client is not read.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// State machine without state.
+/// State machine of the log service, which has no state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoState;
 
@@ -66,7 +66,7 @@ impl StateMachine for NoState {
     }
 }
 
-/// Result of a command.
+/// Result of a command, to be sent as its reply.
 #[derive(Clone, Debug)]
 enum Ended {
     Done([u8; REPLY_BYTES]),
@@ -83,7 +83,7 @@ enum Ended {
     Class(&'static str),
 }
 
-/// A client connection.
+/// A client connection with its unanswered commands.
 #[derive(Debug, Default)]
 struct Connection {
     /// Authenticated identity of the client.

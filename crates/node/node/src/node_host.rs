@@ -46,7 +46,7 @@ use crate::{
 /// Delay before a failed write of the identity is retried, in milliseconds.
 const WRITE_RETRY_MS: u64 = 1_000;
 
-/// A node without its sockets.
+/// The host of one node: its replica, its front and its identity.
 pub struct NodeHost<H: Home, S: StateMachine, F> {
     replica: Replica<H::Disk, S>,
     front: F,
@@ -57,7 +57,7 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     /// incarnation counts only until the node itself reconnects.
     incarnations: BTreeMap<NodeId, Incarnation>,
     listener: Box<dyn Listener>,
-    /// Time of the last turn.
+    /// Monotonic time of the last turn.
     time: Time,
     /// Time of the last turn, as Unix time in milliseconds.
     wall_ms: u64,
@@ -122,12 +122,10 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         self
     }
 
-    /// Returns the replica.
     pub fn replica(&self) -> &Replica<H::Disk, S> {
         &self.replica
     }
 
-    /// Returns the identity of this node.
     pub fn identity(&self) -> &Identity<H> {
         &self.identity
     }

@@ -33,7 +33,7 @@ pub struct Recovering {
     home: LockedFolder,
 }
 
-/// Result of starting an attempt.
+/// State of the folder when an attempt begins.
 #[derive(Debug)]
 pub enum Begun {
     /// The node is unchanged and its recovery can begin.

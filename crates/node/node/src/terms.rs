@@ -16,7 +16,7 @@ use quorate_core::{
     record::Class,
 };
 
-/// The terms of a founding.
+/// Auxiliaries and quorum rule with which a cluster is founded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// Founding members that receive no values while the other members suffice ([aux-1]).

@@ -70,7 +70,7 @@ impl Builder {
         }
     }
 
-    /// Sets the id of this node.
+    /// Sets the id of this node. It may be omitted once the folder belongs to a node.
     #[must_use]
     pub fn node(mut self, node: u32) -> Self {
         self.settings.node = Some(NodeId(node));
@@ -149,7 +149,7 @@ impl Builder {
         self
     }
 
-    /// Changes any other setting.
+    /// Changes any setting that has no method of its own.
     #[must_use]
     pub fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.settings);
@@ -270,7 +270,7 @@ impl Embedded {
         &self.local
     }
 
-    /// Returns the status of this node.
+    /// Returns the status of this node, such as its role and its progress.
     pub fn status(&self) -> Result<Status, Unanswered> {
         self.handle.status()
     }
@@ -280,7 +280,7 @@ impl Embedded {
         &self.handle
     }
 
-    /// Finishes all accepted requests and stops.
+    /// Stops the node, after it has finished all accepted requests.
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
     }

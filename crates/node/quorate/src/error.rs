@@ -15,7 +15,7 @@ pub const STOPPED: &str = "stopped";
 pub struct Error {
     /// Code for programs: lower-case words joined by `_`.
     pub code: &'static str,
-    /// Message for people.
+    /// Description of the problem, for people.
     pub message: String,
     /// Advice on how to fix the problem; may be empty.
     pub hint: String,

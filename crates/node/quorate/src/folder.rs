@@ -23,19 +23,19 @@ pub enum Folder {
     Known(Identity<LockedFolder>),
     /// The folder is empty, and this node founds the cluster.
     Founder {
-        /// Id of this node.
+        /// Id of this node in the new cluster.
         node: NodeId,
     },
     /// The folder is empty, and the founder must be asked for the founding record.
     Joiner {
-        /// Id of this node.
+        /// Id of this node in the founder's cluster.
         node: NodeId,
-        /// Peer address of the founder.
+        /// Address at which the founder listens for peers.
         founder: String,
     },
     /// The folder is empty, and an existing cluster must assign an id.
     Newcomer {
-        /// Role that the node will take.
+        /// Role that the node will take in the cluster.
         role: As,
     },
 }
@@ -46,7 +46,7 @@ pub struct Settling<'a> {
     pub peer: &'a str,
     /// Returns whether the start should be aborted.
     pub stop: &'a dyn Fn() -> bool,
-    /// Reports the reason for waiting.
+    /// Called with the reason whenever the start has to wait.
     pub waiting: &'a mut dyn FnMut(&str),
     /// Requests an id from a cluster with the given nonce until it responds. Returns `None` if the
     /// start was aborted first.

@@ -30,7 +30,7 @@ const ROOM_WAIT: Duration = Duration::from_millis(250);
 pub enum Opening<'a> {
     /// A disk driver was chosen. The text names the driver and the reason.
     Disk(&'a str),
-    /// Progress of reading the log.
+    /// The log is being read.
     ReadingLog(ReadProgress),
     /// The start waits for the condition that the text describes.
     Waiting(&'a str),
@@ -38,7 +38,7 @@ pub enum Opening<'a> {
 
 /// Callbacks of the program that starts a node.
 pub struct Starter<'a> {
-    /// Reports a step that takes time.
+    /// Called with each step that may take time.
     pub tell: &'a mut dyn FnMut(Opening<'_>),
     /// Returns whether the start should be aborted.
     pub stop: &'a dyn Fn() -> bool,

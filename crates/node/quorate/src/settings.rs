@@ -72,7 +72,7 @@ pub struct Settings {
     pub scrub: ScrubOptions,
     /// Size of a new log segment, in bytes.
     pub log_segment_bytes: u64,
-    /// Limits on open files and connections.
+    /// Limits on open files and connections, as shares of the process's descriptors.
     pub descriptors: Descriptors,
     /// Maximum number of bytes of one client's unparsed input that the front may need at once.
     pub client_input_bytes_max: usize,

@@ -113,7 +113,7 @@ impl Lines {
         }
     }
 
-    /// Waits for the next line.
+    /// Waits for the next queued line and removes it.
     fn next(&self) -> Box<[u8]> {
         let mut queue = self.lock();
         loop {

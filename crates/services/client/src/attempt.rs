@@ -5,7 +5,7 @@ use crate::{error::Error, reply::Reply};
 /// Next step for a command after an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The command has its outcome.
+    /// The command has its outcome, which the caller gets.
     Done(Result<Reply, Error>),
     /// Retry under the same number.
     Again {

@@ -56,7 +56,7 @@ impl Default for Options {
     }
 }
 
-/// An outstanding command.
+/// A command whose outcome the caller has not received.
 #[derive(Debug)]
 struct Open {
     arguments: Vec<Vec<u8>>,
@@ -74,7 +74,7 @@ struct Open {
 enum State {
     /// To be sent, for the first time or again.
     Waiting,
-    /// Sent on the current connection.
+    /// Sent on the current connection, and not answered yet.
     Sent,
     Done(Result<Reply, Error>),
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Failure of a command.
+/// Reason why a command has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The service rejected the command and executed nothing, for example because of a wrong type,
@@ -23,7 +23,7 @@ pub enum Error {
     ReplyForgotten,
     /// The maximum number of commands is outstanding. Receive a reply first.
     Full,
-    /// No command is outstanding.
+    /// No command is outstanding, so there is no reply to receive.
     Idle,
 }
 

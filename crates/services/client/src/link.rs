@@ -15,7 +15,7 @@ const READ_BYTES: usize = 16 << 10;
 /// Shortest timeout that a socket supports.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// A connection to a node.
+/// A connection to a node, with the bytes received on it.
 #[derive(Debug)]
 pub(crate) struct Link {
     stream: Stream,

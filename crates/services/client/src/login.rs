@@ -5,7 +5,7 @@ use std::fmt;
 /// User name and password. Without TLS they are sent in clear text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The user name.
+    /// Name of the user, as known to the cluster.
     pub name: String,
     /// The password, which is never printed.
     pub password: String,

@@ -7,7 +7,7 @@ const DEPTH_MAX: usize = 8;
 /// Maximum length in bytes of a line, which is a length, a number, a simple string or an error.
 const LINE_MAX: usize = 64 << 10;
 
-/// A server's reply.
+/// A reply in the Redis protocol, such as a server sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// A simple string, such as `+OK`.
@@ -16,11 +16,11 @@ pub enum Reply {
     Error(String),
     /// An integer, such as `:1`.
     Integer(i64),
-    /// A bulk string.
+    /// A bulk string, which may contain any bytes.
     Bulk(Vec<u8>),
     /// The null reply, which means that there is no value.
     Nil,
-    /// An array of replies.
+    /// An array of replies, which may be nested.
     Array(Vec<Self>),
 }
 

@@ -28,7 +28,7 @@ fn has_key(key: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Validates a range.
+/// Validates a range request, without looking up keys.
 pub fn range(request: &RangeRequest) -> Result<(), Refusal> {
     has_key(&request.key)?;
     let known = SortOrder::try_from(request.sort_order).is_ok()
@@ -39,7 +39,7 @@ pub fn range(request: &RangeRequest) -> Result<(), Refusal> {
     }
 }
 
-/// Validates a put.
+/// Validates a put request, without looking up keys.
 pub fn put(request: &PutRequest) -> Result<(), Refusal> {
     has_key(&request.key)?;
     if request.key.len() > KEY_BYTES_MAX {
@@ -54,7 +54,7 @@ pub fn put(request: &PutRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Validates a deletion.
+/// Validates a delete request, without looking up keys.
 pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
     has_key(&request.key)
 }
@@ -161,9 +161,9 @@ struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
 /// End of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End<'t> {
-    /// Just after this key.
+    /// Just after this key, so that the range includes it.
     Behind(&'t [u8]),
-    /// Just before this key.
+    /// Just before this key, so that the range excludes it.
     Before(&'t [u8]),
 }
 

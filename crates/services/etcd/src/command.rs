@@ -107,7 +107,6 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Option<M> {
 }
 
 impl Command {
-    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Put(request) => message(PUT, request),
@@ -124,7 +123,7 @@ impl Command {
         }
     }
 
-    /// Decodes a command.
+    /// Decodes a command; `None` if it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
@@ -145,7 +144,6 @@ impl Command {
 }
 
 impl Query {
-    /// Encodes the query.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Page(request) => message(PAGE, request),
@@ -160,7 +158,7 @@ impl Query {
         }
     }
 
-    /// Decodes a query.
+    /// Decodes a query; `None` if it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
@@ -181,7 +179,6 @@ impl Query {
 /// Request to grant a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Granted {
-    /// Id of the lease.
     #[prost(int64, tag = "1")]
     pub id: i64,
     /// Requested time to live, in seconds.
@@ -195,7 +192,6 @@ pub struct Granted {
 /// Request to keep leases alive.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct KeptAlive {
-    /// Ids of the leases.
     #[prost(int64, repeated, tag = "1")]
     pub ids: Vec<i64>,
     /// Time of acceptance at the accepting node, in Unix milliseconds ([time-2]).
@@ -209,7 +205,7 @@ pub struct KeptAlive {
 /// Times to live of leases that were kept alive.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Lasting {
-    /// Revision of the state.
+    /// Revision of the state when the leases were extended.
     #[prost(int64, tag = "1")]
     pub revision: i64,
     /// Times to live in seconds, in the order of the requested ids; 0 for a lease that does not
@@ -229,7 +225,7 @@ pub struct LeasesRequest {
 /// A page of leases.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct LeasesPage {
-    /// Revision of the state.
+    /// Revision of the state when the page was read.
     #[prost(int64, tag = "1")]
     pub revision: i64,
     /// Ids of the leases on this page.
@@ -255,7 +251,7 @@ pub struct PageRequest {
     /// Maximum number of keys to return. Further keys are only counted.
     #[prost(uint64, tag = "4")]
     pub wanted: u64,
-    /// Maximum number of keys to visit.
+    /// Maximum number of keys that the page may visit.
     #[prost(uint64, tag = "5")]
     pub visits: u64,
 }
@@ -263,7 +259,7 @@ pub struct PageRequest {
 /// One page of a range.
 #[derive(Clone, PartialEq, Message)]
 pub struct Page {
-    /// Revision of the state.
+    /// Revision of the state when the page was read.
     #[prost(int64, tag = "1")]
     pub revision: i64,
     /// Revision that the page shows.
@@ -280,7 +276,7 @@ pub struct Page {
     pub next: Bytes,
 }
 
-/// Request for events.
+/// Request for the events of a range of keys.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct EventsRequest {
     /// First revision whose events are requested.
@@ -300,13 +296,12 @@ pub struct EventsRequest {
 /// Events in order. Transactions are complete.
 #[derive(Clone, PartialEq, Message)]
 pub struct Events {
-    /// Revision of the state.
+    /// Revision of the state when the events were read.
     #[prost(int64, tag = "1")]
     pub revision: i64,
     /// Revision before which all requested events are included.
     #[prost(int64, tag = "2")]
     pub next: i64,
-    /// The events.
     #[prost(message, repeated, tag = "3")]
     pub events: Vec<Event>,
 }
@@ -320,7 +315,7 @@ pub struct HashRequest {
     /// This is not the first page, and the remaining fields are copied from the previous page.
     #[prost(bool, tag = "2")]
     pub is_begun: bool,
-    /// Compacted revision.
+    /// Revision before which history was compacted at the first page.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
     /// Hash of all previous pages.
@@ -337,13 +332,13 @@ pub struct HashRequest {
 /// One page of a hash.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct HashPage {
-    /// Revision of the state.
+    /// Revision of the state when the page was computed.
     #[prost(int64, tag = "1")]
     pub revision: i64,
     /// Revision at which the hash is computed.
     #[prost(int64, tag = "2")]
     pub at: i64,
-    /// Compacted revision.
+    /// Revision before which history is compacted.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
     /// Hash of all pages up to and including this one.
@@ -374,7 +369,6 @@ impl HashRequest {
 /// Revision and size of the state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Figures {
-    /// Current revision.
     #[prost(int64, tag = "1")]
     pub revision: i64,
     /// Revision before which history was compacted; -1 if it never was.
@@ -386,7 +380,7 @@ pub struct Figures {
     /// Size of all keys and values including their history, in bytes.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
-    /// Number of leases.
+    /// Number of stored leases.
     #[prost(uint64, tag = "5")]
     pub leases: u64,
 }

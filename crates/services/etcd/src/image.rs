@@ -12,7 +12,7 @@ const HEAD_2: &[u8] = b"etcd\x02";
 /// Size in bytes of the length field that precedes a key.
 const LENGTH_BYTES: usize = 4;
 
-/// Encodes the head.
+/// Encodes the first item of an image.
 pub(crate) fn encode_head(item: &mut Vec<u8>) {
     item.clear();
     item.extend_from_slice(HEAD);
@@ -27,7 +27,7 @@ pub(crate) fn encode_entry(key: &[u8], value: &[u8], item: &mut Vec<u8>) {
     item.extend_from_slice(value);
 }
 
-/// Key and value of an entry.
+/// Key and value of one entry of the store.
 pub type Entry<'i> = (&'i [u8], &'i [u8]);
 
 /// Decodes an item other than the head into its key and value.
@@ -60,7 +60,7 @@ pub struct Items {
 }
 
 impl Items {
-    /// Returns whether no item has arrived.
+    /// Returns whether no item has been received.
     pub fn is_empty(&self) -> bool {
         !self.has_head
     }

@@ -5,13 +5,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
-    /// The bytes are not a command.
+    /// The bytes are not a valid command or query.
     Malformed = 0,
     /// The requested history was compacted.
     Compacted = 1,
     /// The requested revision does not exist yet.
     FutureRevision = 2,
-    /// A required key does not exist.
+    /// A key that the request requires does not exist.
     KeyNotFound = 3,
     /// The lease does not exist.
     LeaseNotFound = 4,
@@ -76,7 +76,7 @@ pub enum Refusal {
     InvalidAuthManagement = 33,
     /// The limit on users, roles, permissions or their total size is reached.
     AuthFull = 34,
-    /// The key is too long.
+    /// The key is longer than the limit.
     KeyTooLong = 35,
 }
 

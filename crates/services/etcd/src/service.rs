@@ -127,11 +127,11 @@ fn grows(command: &Command) -> bool {
 /// Notice to listeners after commands were executed, as returned by [`StateMachine::take_notices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Current revision.
+    /// Revision of the state.
     pub revision: i64,
     /// Size of the data, in bytes.
     pub bytes: u64,
-    /// State of auth.
+    /// Version of the auth state.
     pub auth: Mark,
 }
 
@@ -145,7 +145,7 @@ impl Notice {
         bytes
     }
 
-    /// Decodes a notice.
+    /// Decodes a notice; `None` if it is malformed.
     pub fn decode(notice: &[u8]) -> Option<Self> {
         let (revision, rest) = notice.split_first_chunk()?;
         let (bytes, rest) = rest.split_first_chunk()?;

@@ -39,7 +39,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Handles readiness of an unauthenticated connection.
+    /// Continues the handshake of an unauthenticated connection whose socket is ready.
     pub(crate) fn on_unproved(
         &mut self,
         id: ConnectionId,

@@ -16,7 +16,7 @@ use quorate_replica::status::Way;
 use super::{CELLS, PAYLOAD_BYTES_MAX, Refused, TAP_FRAMES, group_of};
 use crate::plane::Wanted;
 
-/// A socket reserved for a device.
+/// A UDP socket reserved for a device, with its address and the members.
 #[derive(Debug)]
 pub(super) struct UdpCandidate {
     own: SocketAddrV4,
@@ -57,7 +57,7 @@ impl UdpCandidate {
         self.udp = None;
     }
 
-    /// Returns the device's address.
+    /// Returns the address at which the device receives datagrams.
     pub(super) const fn own(&self) -> SocketAddrV4 {
         self.own
     }

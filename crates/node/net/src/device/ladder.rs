@@ -25,22 +25,22 @@ const WINDOW: u64 = 256;
 /// trips are short.
 const KERNEL_SLOT_US: u64 = 1_000;
 
-/// A candidate device.
+/// A device that the node may fall back to.
 #[derive(Debug)]
 pub(super) enum Candidate {
-    /// A device in the kernel.
+    /// A device in the kernel, at an interface.
     Kernel {
         interface: String,
-        /// Hooks to try, in order.
+        /// Hooks to try, best first.
         hooks: Vec<Hook>,
         /// The hook in use or last used.
         hook: Option<Hook>,
     },
-    /// An external device.
+    /// An external device, with the transport of its frames.
     Box(ExternalDevice, ExternalTransport),
     /// A thread that uses raw frames at an interface.
     Packet(String),
-    /// A thread that uses datagrams.
+    /// A thread that uses UDP datagrams.
     Udp(UdpCandidate),
 }
 
@@ -103,13 +103,13 @@ pub(super) struct Candidates {
     pub(super) rungs: Vec<Candidate>,
     /// Reasons why candidates were ruled out permanently.
     pub(super) not: Vec<String>,
-    /// Id of the cluster.
+    /// Id of the cluster that the devices serve.
     pub(super) cluster: u128,
-    /// Boot number of this process.
+    /// Boot number of this process, from which those of its devices are derived.
     pub(super) boot: u32,
     /// Descriptors by which devices wake the reactor.
     pub(super) waiting: Arc<DeviceWakeup>,
-    /// Index of the candidate in use.
+    /// Index in `rungs` of the candidate in use.
     pub(super) at: usize,
     /// Number of devices started by this process.
     pub(super) devices_started: u32,

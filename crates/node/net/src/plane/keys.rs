@@ -18,7 +18,7 @@ use thiserror::Error;
 /// Maximum size of the file in bytes, enough for two keys and comments.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// Contents of the key file.
+/// Contents of the key file, with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFile {
     path: PathBuf,
@@ -29,18 +29,17 @@ pub struct KeyFile {
 /// Reason why the key file cannot be used.
 #[derive(Debug, Error)]
 pub enum BadKeys {
-    /// Reading the file failed.
+    /// The operating system failed to read the file.
     #[error("cannot read the keys of --plane-key {path}: {source}", path = path.display())]
     Io {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
-        /// Error of the operating system.
         source: io::Error,
     },
-    /// A line is not a key.
+    /// A line of the file is not a key.
     #[error("--plane-key {path}, line {line}: {what}", path = path.display())]
     Line {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
         /// Line number, starting at 1.
         line: usize,
@@ -50,14 +49,14 @@ pub enum BadKeys {
     /// The file has no key, or more than two.
     #[error("--plane-key {path} has {count} keys, and needs one, or two while they are exchanged", path = path.display())]
     Count {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
         count: usize,
     },
 }
 
 impl BadKeys {
-    /// Returns a hint for the operator.
+    /// Returns advice for the operator on how to fix the problem.
     pub const fn hint(&self) -> &'static str {
         "it is a file with a line for each key, a number from 1 to 255 and 64 hexadecimal digits; docs/operate/planes.md has a command that makes one"
     }
@@ -124,7 +123,7 @@ impl KeyFile {
         self.keys.iter().any(|(known, _)| *known == id)
     }
 
-    /// Returns the newest key.
+    /// Returns the key on the last line; `None` if there is none.
     pub fn newest(&self) -> Option<&(KeyId, Key)> {
         self.keys.last()
     }

@@ -49,11 +49,10 @@ pub(crate) struct PacketPlane {
     token: Token,
     /// The kernel's send buffer is full, and the plane waits until the socket is writable.
     blocked: bool,
-    /// Datagram address of each peer.
+    /// Datagram address of each reachable peer.
     places: BTreeMap<NodeId, Place>,
     /// Total number of bytes sent in datagrams.
     sent_bytes: u64,
-    /// Time of the current turn.
     now: Time,
 }
 
@@ -457,7 +456,7 @@ impl OwnedIntroduction {
     }
 }
 
-/// [pkt-2] Returns an unpredictable number.
+/// [pkt-2] Returns an unpredictable number, or 0 if the system has none.
 fn nonce() -> u64 {
     let mut bytes = [0; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {

@@ -44,7 +44,7 @@ pub(crate) const LOOPBACK: &str = "lo";
 /// Speed assumed within a machine, in megabits per second.
 const LOOPBACK_SPEED: u64 = 40_000;
 
-/// Datagram sockets of this node.
+/// Datagram sockets of this node, with their settings.
 pub struct Sockets {
     /// The open sockets of one kind.
     pub(crate) wire: Wire,
@@ -93,7 +93,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Returns a hint for the operator.
+    /// Returns advice for the operator on how to fix the problem.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Untrusted(_) => {
@@ -191,7 +191,6 @@ impl Sockets {
         }))
     }
 
-    /// Returns the transport in use.
     pub(crate) const fn way(&self) -> Way {
         match self.wire {
             Wire::Udp { .. } if self.chain => Way::Chain,

@@ -19,7 +19,7 @@ pub const GROUP_ADDRESS_V6: SocketAddr = SocketAddr::V6(SocketAddrV6::new(
     0,
 ));
 
-/// Settings of a plane.
+/// Operator's settings for a packet plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Transport for frames, if this machine and its peers support it.
@@ -29,7 +29,7 @@ pub struct Wanted {
     pub interface: Option<String>,
     /// The multicast group; `None` for [`GROUP_ADDRESS`].
     pub group: Option<SocketAddr>,
-    /// The datagram keys ([pkt-3]).
+    /// The datagram keys; `None` to send without one ([pkt-3]).
     pub keys: Option<KeyFile>,
     /// Every sender that can reach this network is trusted, so no key is needed.
     pub trusted: bool,
@@ -48,7 +48,7 @@ pub struct Wanted {
 pub enum Frames {
     /// AF_XDP if the device writes directly to the process's memory, otherwise packet sockets.
     Auto,
-    /// Packet sockets.
+    /// Packet sockets, which work on every interface.
     #[default]
     Packet,
     /// AF_XDP, even if the kernel copies frames; otherwise packet sockets.

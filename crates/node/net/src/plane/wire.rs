@@ -16,9 +16,9 @@ use crate::{
 /// Maximum number of receive calls per socket and turn. Each call receives several datagrams.
 const CALLS_MAX: usize = 16;
 
-/// Sockets of one transport.
+/// Open sockets of one transport.
 pub(crate) enum Wire {
-    /// IP datagrams.
+    /// UDP datagrams over IP.
     Udp {
         /// Receives datagrams addressed to this node, and sends all datagrams.
         one: Udp,
@@ -88,7 +88,7 @@ impl Wire {
         }
     }
 
-    /// Returns the group's address.
+    /// Returns the group's address; `None` if no group is in use.
     pub(crate) fn group(&self) -> Option<Place> {
         match self {
             Self::Udp { group, .. } => group.as_ref().map(|(_, place)| Place::Ip(*place)),

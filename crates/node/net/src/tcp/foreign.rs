@@ -11,7 +11,7 @@ const FORGET_MS: u64 = 10_000;
 /// Minimum interval between log lines about the same node, in milliseconds.
 const REPEAT_MS: u64 = 60_000;
 
-/// Nodes that belong to another cluster.
+/// Nodes that claim to belong to another cluster, with the times of their claims.
 #[derive(Debug, Default)]
 pub(crate) struct Foreign {
     nodes: BTreeMap<NodeId, Seen>,

@@ -9,7 +9,6 @@ use crate::{host::Refused, identity::Identity};
 /// Conditions under which a node admits a greeter.
 #[derive(Clone, Copy, Debug)]
 pub struct Expectation<'a> {
-    /// Identity of this node.
     pub identity: &'a Identity,
     /// Levels that this node supports, all of them at least the group's level.
     pub levels: Levels,

@@ -16,7 +16,7 @@ const SHARED_BYTES_MIN: usize = 4 << 10;
 /// Maximum number of pieces in one write.
 const PIECES_MAX: usize = 64;
 
-/// Queue of bytes to send.
+/// Output queue of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pieces: VecDeque<Piece>,
@@ -24,7 +24,7 @@ pub(crate) struct Outbox {
     sent: usize,
     /// Total number of unsent bytes.
     len: usize,
-    /// An empty buffer for reuse.
+    /// An empty buffer that is reused for the next copied bytes.
     spare: Vec<u8>,
 }
 
@@ -55,7 +55,7 @@ impl Outbox {
         self.len == 0
     }
 
-    /// Appends a frame.
+    /// Appends a frame, sharing its body if the body is long.
     pub(crate) fn push(&mut self, header: &[u8], body: Body<'_>) {
         self.copy(header);
         match body {

@@ -14,7 +14,7 @@ use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{DiskError, SmallFiles, sealed};
 use quorate_replica::group::{ADDRESS_BYTES_MAX, NODES_MAX, asking::PeerTable};
 
-/// Name of the file.
+/// Name of the address book's file.
 pub(crate) const FILE: &str = "peers";
 const FIRST_LINE: &str = "quorate peers 1";
 
@@ -25,7 +25,7 @@ pub struct AddressBook {
     pub at: Slot,
     /// All nodes that have an id and a known address.
     pub peers: BTreeMap<NodeId, String>,
-    /// Nodes that were removed ([member-1]).
+    /// Nodes that were removed from the group ([member-1]).
     pub removed: BTreeSet<NodeId>,
 }
 
@@ -51,7 +51,7 @@ impl AddressBook {
         }
     }
 
-    /// Returns the table for the network.
+    /// Returns the addresses as the peer table that the network uses.
     pub fn table(&self) -> PeerTable {
         let peers = self.peers.iter();
         PeerTable {
@@ -80,7 +80,7 @@ impl AddressBook {
         Ok(())
     }
 
-    /// Replaces the file durably.
+    /// Writes the book's file durably, replacing it as a whole.
     pub(super) fn write(&self, files: &mut impl SmallFiles) -> Result<(), DiskError> {
         let mut text = format!("{FIRST_LINE}\nat {}\n", self.at.0);
         for (node, address) in &self.peers {
@@ -109,7 +109,7 @@ impl AddressBook {
 pub(super) enum Unreadable {
     /// The disk failed to read the file.
     Disk(DiskError),
-    /// The file's text is malformed.
+    /// The file's text is malformed, as described.
     Text(String),
 }
 

@@ -19,52 +19,48 @@ pub enum IdentityError {
     },
     /// The folder is in use by another process.
     InUse {
-        /// The folder.
         folder: PathBuf,
     },
     /// The folder has contents that do not belong to a node.
     Foreign {
-        /// The folder.
         folder: PathBuf,
-        /// The unexpected content.
+        /// Name of the unexpected file or folder.
         found: String,
     },
     /// The folder contains no identity.
     Missing {
-        /// The folder.
         folder: PathBuf,
     },
     /// The folder already contains an identity.
     Exists {
-        /// The folder.
         folder: PathBuf,
     },
-    /// The identity is damaged.
+    /// A file of the identity is damaged.
     Damaged {
-        /// The file.
+        /// Path of the damaged file.
         file: PathBuf,
         /// Description of the damage.
         reason: String,
     },
     /// The file was written by a newer release.
     Newer {
-        /// The file.
+        /// Path of the file that this release cannot read.
         file: PathBuf,
     },
     /// [level-8] The contents of the folder need a newer release.
     Level {
         /// The file that records the level.
         file: PathBuf,
-        /// Required level.
+        /// Level that the contents need.
         level: Level,
         /// Highest level that this release supports.
         supports: Level,
     },
     /// A setting in the folder differs from the requested one.
     Mismatch {
-        /// Name of the setting.
+        /// Name of the setting, as on the command line.
         what: &'static str,
-        /// Value in the folder.
+        /// Value that the folder records.
         stored: String,
         /// Value that was requested.
         asked: String,
@@ -77,7 +73,6 @@ pub enum IdentityError {
     },
     /// [member-1] The node was removed from its group.
     Removed {
-        /// The folder.
         folder: PathBuf,
         /// The removed node.
         node: NodeId,
@@ -94,7 +89,7 @@ impl IdentityError {
         matches!(self, Self::Io { kind, .. } if is_full(*kind))
     }
 
-    /// Returns advice for the operator.
+    /// Returns advice for the operator on how to fix the problem.
     pub fn hint(&self) -> String {
         match self {
             Self::Io { .. } => "check that the folder exists, is writable and has room, and that the \

@@ -14,7 +14,7 @@ use quorate_replica::group::As;
 use super::{Founding, NODES_MAX, State};
 use crate::terms::Terms;
 
-/// First line at level 8.
+/// First line of an identity at level 8, which has no line with the level.
 const FIRST_LINE: &str = "quorate identity 1";
 /// First line above level 8. A line with the level follows. Releases without levels then refuse to
 /// start and change nothing ([level-8]).

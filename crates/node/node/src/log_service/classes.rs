@@ -14,7 +14,7 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// All classes.
+    /// All classes, in the order of the enum.
     pub const ALL: [Self; 3] = [Self::Group, Self::Durable, Self::Volatile];
 
     /// Returns the word by which a client selects this class.

@@ -6,9 +6,9 @@ use quorate_wire::frame_clients::{Found, Request};
 
 use super::{Ended, REPLY_BYTES};
 
-/// Result of parsing a request.
+/// Result of parsing a request at the start of the input.
 pub(super) enum Taken {
-    /// More bytes are needed.
+    /// The request is incomplete, and more bytes are needed.
     Incomplete,
     /// The input is not a request.
     Malformed,

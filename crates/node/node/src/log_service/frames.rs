@@ -8,10 +8,10 @@
 
 use quorate_replica::front::Failure;
 
-/// Size of a length field.
+/// Size in bytes of the length field that starts a frame.
 pub const LENGTH_BYTES: usize = 4;
 
-/// First byte of a reply.
+/// Status of a command, sent as the first byte of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
@@ -73,10 +73,10 @@ impl Status {
     }
 }
 
-/// Result of parsing a frame.
+/// Result of parsing a frame at the start of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
-    /// More bytes are needed.
+    /// The frame is incomplete, and more bytes are needed.
     Incomplete,
     /// The frame is longer than allowed.
     TooLong,

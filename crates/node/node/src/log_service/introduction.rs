@@ -18,7 +18,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Bytes of the request.
+/// Request for an introduction, the same in both protocols.
 pub const QUESTION: &[u8] = b"INFO\r\n";
 /// Maximum size in bytes of an answer. From a longer answer only the protocol is learned.
 pub const BYTES_MAX: usize = 1 << 20;
@@ -33,7 +33,7 @@ const FRAME_BYTES_MAX: usize = 0xffff;
 /// Protocol that a node speaks to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
-    /// Frames of the log service.
+    /// The frames of the log service.
     Frames,
     /// The Redis protocol.
     Resp,
@@ -42,13 +42,12 @@ pub enum Speaks {
 /// Parsed introduction of a node. Fields that the node did not report are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
-    /// Protocol of the node.
     pub speaks: Speaks,
-    /// `durable` or `volatile`.
+    /// Durability class, which is `durable` or `volatile`.
     pub durability: Option<String>,
     /// Name of the node's store.
     pub store: Option<String>,
-    /// Version of the node's release.
+    /// Version of the release that the node runs.
     pub version: Option<String>,
 }
 

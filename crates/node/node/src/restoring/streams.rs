@@ -25,7 +25,7 @@ const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Number of consecutive waits after which a disk without free space counts as full.
 const WAITS_MAX: u32 = 60;
 
-/// The store that is being filled.
+/// The store of byte streams while it is being filled.
 pub(super) struct Streams {
     disk: FileDisk,
     store: Store,
@@ -44,7 +44,7 @@ impl Streams {
         Ok(Self { disk, store, waits: 0, folder })
     }
 
-    /// Appends bytes to a stream.
+    /// Appends bytes to a stream, waiting for the disk if necessary.
     pub(super) fn put(
         &mut self,
         stream: StreamName,

@@ -6,10 +6,10 @@ use quorate_replica::front::Failure;
 
 use crate::streams::{refusal::Refusal, shared::Cx};
 
-/// Identity of a client.
+/// Identity of a stream client, from its certificate and its password.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Login {
-    /// Identity from the certificate.
+    /// Identity that the client's certificate proves.
     pub(crate) who: Who,
     /// User name proved by a password. It takes precedence over the certificate.
     pub(crate) user: Option<Name>,

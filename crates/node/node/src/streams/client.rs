@@ -11,7 +11,7 @@ use crate::streams::{
     shared::{Cx, Shared},
 };
 
-/// A client connection.
+/// A client connection, either framed or raw.
 #[derive(Debug)]
 pub(crate) enum Client {
     Framed(Connection),

@@ -40,7 +40,7 @@ const LIST_BYTES_SOFT: usize = 32 << 10;
 /// Maximum number of bytes of output buffers that a connection retains while it has no output.
 const IDLE_BYTES_MAX: usize = 128;
 
-/// A client connection.
+/// A client connection in the framed protocol.
 #[derive(Debug)]
 pub(crate) struct Connection {
     id: ConnectionId,
@@ -63,7 +63,7 @@ pub(crate) struct Connection {
     counted: usize,
 }
 
-/// State of a connection.
+/// Request that a connection is handling, if any.
 #[derive(Debug)]
 enum State {
     /// The client has not sent a hello yet.

@@ -12,9 +12,9 @@ use rustc_hash::FxHashSet;
 /// they use separate calls and answers.
 #[derive(Debug, Default)]
 pub struct Doors<C, S> {
-    /// The front for commands.
+    /// Front that serves commands.
     pub commands: C,
-    /// The front for byte streams.
+    /// Front that serves byte streams.
     pub streams: S,
     /// Connections that belong to the front for byte streams.
     at_streams: FxHashSet<ConnectionId>,

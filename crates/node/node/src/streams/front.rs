@@ -24,7 +24,7 @@ pub struct StreamFront {
 }
 
 impl StreamFront {
-    /// Sets the password checker.
+    /// Sets the checker to which clients' passwords are passed.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = PendingChecks::new(checker);

@@ -16,7 +16,7 @@ pub(crate) struct WaitingConnections {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) ends: Endpoints,
-    /// The client has half-closed the connection.
+    /// The client has half-closed the connection while it waits.
     pub(crate) ended: bool,
 }
 

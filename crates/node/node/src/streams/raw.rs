@@ -21,7 +21,7 @@ use crate::streams::{
 /// Maximum number of counts queued for one client.
 const COUNTS_MAX: usize = 16;
 
-/// A connection to the raw port.
+/// A connection to the raw port, with the stream that it writes.
 #[derive(Debug)]
 pub(crate) struct Raw {
     id: ConnectionId,
@@ -37,7 +37,7 @@ pub(crate) struct Raw {
     marked: bool,
 }
 
-/// State of a connection.
+/// Progress of a raw connection's stream.
 #[derive(Debug)]
 enum Step {
     Opening(StreamTag),

@@ -23,7 +23,7 @@ pub(crate) struct Reading {
     to: u64,
     follow: bool,
     step: Step,
-    /// Reads in flight, contiguous from `position`.
+    /// Reads in flight. Their ranges are contiguous, starting at `position`.
     fetches: VecDeque<Fetch>,
 }
 
@@ -38,7 +38,7 @@ enum Step {
     Sending,
 }
 
-/// A read from the replica.
+/// One read from the replica, in flight or done.
 #[derive(Debug)]
 struct Fetch {
     tag: StreamTag,
@@ -50,7 +50,7 @@ struct Fetch {
 /// Next action of the reader.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Request bytes from this position.
+    /// Request bytes from this position from the replica.
     Fetch {
         from: u64,
         bytes: usize,

@@ -17,11 +17,11 @@ pub(crate) enum Owner {
     Connection(ConnectionId),
     /// The connection of a follower. Its request waits for an event that may never happen.
     Follower(ConnectionId),
-    /// No connection. The one that sent this request to open a piece is gone, so no client will
-    /// close the piece.
+    /// The connection that sent this request to open a piece has ended, so no client will close the
+    /// piece.
     Opening,
-    /// No connection. The one that sent this request to close a piece is gone, so no client will
-    /// repeat it.
+    /// The connection that sent this request to close a piece has ended, so no client will repeat
+    /// the request.
     Closing(StreamName),
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Owner {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     tags: Tags<Owner>,
-    /// The connection that writes each piece.
+    /// Connection that is writing each piece.
     pub(crate) pieces: FxHashMap<StreamName, ConnectionId>,
     /// Connections that have output or must be closed.
     pub(crate) dirty: VecDeque<ConnectionId>,
@@ -46,9 +46,9 @@ pub(crate) struct Shared {
     pub(crate) held_bytes: usize,
     /// Requests refused since the start because the client lacked the role.
     pub(crate) forbidden: u64,
-    /// Pending password checks.
+    /// Password checks whose verdict has not arrived yet.
     pub(crate) desk: PendingChecks<ConnectionId>,
-    /// Number of wrong passwords.
+    /// Number of wrong passwords since the start.
     pub(crate) wrong_passwords: u64,
 }
 
@@ -104,7 +104,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Reassigns a request whose connection is gone and whose answer still matters.
+    /// Reassigns a request whose connection has ended and whose answer still matters.
     pub(crate) fn leave(&mut self, tag: StreamTag, to: Owner) {
         if let Some(owner) = self.shared.tags.get_mut(Tag(tag.0)) {
             *owner = to;

@@ -16,10 +16,10 @@ use super::{
     station::Station,
 };
 
-/// Options of a frame client.
+/// Window and timeout of a frame client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Maximum number of batches in flight.
+    /// Maximum number of batches in flight at a time.
     pub window: usize,
     /// Maximum time to find a leader whose device accepts frames.
     pub patience: Duration,
@@ -37,9 +37,9 @@ pub enum Error {
     /// No leader was found in time whose device receives raw frames and counts votes for a volatile
     /// group. The text describes the last failure.
     NoDevice(String),
-    /// The interface failed.
+    /// The network interface cannot be used.
     Interface(Failed),
-    /// Waiting for the sockets failed.
+    /// The operating system failed to wait for the sockets.
     Io(io::Error),
 }
 
@@ -124,7 +124,7 @@ impl FrameClient {
         Err(Error::NoDevice(last))
     }
 
-    /// Returns the counts since the start.
+    /// Returns the counters since the client was opened.
     pub const fn counts(&self) -> Counts {
         self.machine.counts()
     }
@@ -159,7 +159,7 @@ impl FrameClient {
         self.machine.submit(tag, commands)
     }
 
-    /// Removes and returns the oldest outcome.
+    /// Returns the oldest outcome that has not been returned yet.
     pub fn take_done(&mut self) -> Option<Done> {
         self.machine.take_done()
     }

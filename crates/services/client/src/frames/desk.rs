@@ -29,7 +29,7 @@ enum Asked {
     Taken,
 }
 
-/// A response to a request.
+/// A node's response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Name(Name),
@@ -38,7 +38,7 @@ pub(super) enum Answer {
     Taken(bool),
 }
 
-/// One connection to a node.
+/// One connection to a node, with its unanswered requests.
 #[derive(Debug)]
 pub(super) struct Desk {
     stream: TcpStream,

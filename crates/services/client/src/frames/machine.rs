@@ -23,7 +23,7 @@ use super::walk::{Heard, Unheard, Walk};
 
 mod leaving;
 
-/// Microseconds on any monotonic clock.
+/// Time in microseconds on any monotonic clock.
 pub type Micros = u64;
 
 /// Maximum number of outstanding batches, both in flight and queued.
@@ -35,7 +35,7 @@ const NUMBER_MAX: u64 = 1 << 62;
 /// The time doubles on each occurrence.
 const REST_US: (Micros, Micros) = (20_000, 1_000_000);
 
-/// Outcome of a batch.
+/// What is known about the execution of a completed batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Executed exactly once. The slot is included if the client received the decision.
@@ -45,12 +45,11 @@ pub enum Outcome {
     Unknown,
 }
 
-/// A completed batch.
+/// A batch that is complete, whether it was executed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Tag that the caller assigned at submission.
     pub tag: u64,
-    /// Outcome of the batch.
     pub outcome: Outcome,
 }
 
@@ -76,7 +75,7 @@ pub enum Act<'a> {
     Offer(u64, &'a [u8]),
 }
 
-/// Counts since the start.
+/// Counters of a client since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Number of frames sent.
@@ -99,7 +98,7 @@ pub struct Counts {
     pub conflicts: u64,
 }
 
-/// An outstanding batch.
+/// A batch without an outcome.
 #[derive(Debug)]
 struct Batch {
     tag: u64,
@@ -117,7 +116,7 @@ enum Way {
     Connection(Micros),
 }
 
-/// The state of one client.
+/// State of one client, which contains no sockets and no clock.
 #[derive(Debug)]
 pub struct Machine {
     name: Name,
@@ -196,7 +195,7 @@ impl Machine {
         machine
     }
 
-    /// Returns the counts since the start.
+    /// Returns the counters since the client was created.
     pub const fn counts(&self) -> Counts {
         self.counts
     }
@@ -245,7 +244,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Removes and returns the oldest outcome.
+    /// Returns the oldest outcome that has not been returned yet.
     pub fn take_done(&mut self) -> Option<Done> {
         self.done.pop_front()
     }

@@ -8,7 +8,7 @@ use quorate_wire::streams::Code;
 /// of being reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// A node refused the request.
+    /// A node refused the request for a permanent reason.
     Refused(Refusal),
     /// No node served the request in time. The text describes the last failure.
     Unreachable(String),
@@ -46,16 +46,16 @@ pub enum Error {
     Machine(String),
 }
 
-/// An error that a node sent.
+/// An error that a node sent in response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Error code. It is the number of a [`Code`] unless the node is newer than this client.
     pub code: u16,
     /// Position with a meaning that depends on the code; 0 if unused.
     pub position: u64,
-    /// Description for people.
+    /// Description of the error, for people.
     pub detail: String,
-    /// Advice for people.
+    /// Advice on how to fix the problem, for people.
     pub hint: String,
 }
 
@@ -143,7 +143,7 @@ impl error::Error for Error {}
 pub(super) enum Trouble {
     /// Another attempt, or another node, may succeed.
     Later(String),
-    /// No further attempt can succeed.
+    /// The error is permanent, and no further attempt is made.
     Final(Error),
 }
 

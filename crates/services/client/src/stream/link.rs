@@ -121,7 +121,7 @@ pub(super) fn connect(name: &str, tls: Option<&ClientTrust>, wait: Duration) -> 
     Err(last)
 }
 
-/// Splits input into frames.
+/// Parser that splits the received bytes into frames.
 #[derive(Debug)]
 pub(super) struct Frames {
     input: Vec<u8>,

@@ -14,7 +14,7 @@ pub(super) struct Nodes {
     addresses: Vec<String>,
     at: usize,
     pub(super) options: Options,
-    /// Failed attempts since the last success.
+    /// Number of failed attempts since the last success.
     failures: u32,
     /// Time of the first failure since the last success.
     since: Option<Instant>,
@@ -110,7 +110,7 @@ impl Nodes {
         Ok(wait.min(self.options.backoff_max))
     }
 
-    /// Records a successful attempt.
+    /// Records a successful attempt, which resets the backoff.
     pub(super) fn served(&mut self) {
         self.failures = 0;
         self.last = None;

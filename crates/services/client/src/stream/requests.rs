@@ -11,14 +11,14 @@ use super::{
     nodes::Nodes,
 };
 
-/// Description of a stream.
+/// Description of a stream, as reported by a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Name of the stream, as chosen by users.
     pub name: String,
     /// Id of the stream, which distinguishes it from another stream of the same name.
     pub id: u64,
-    /// The stream is closed permanently.
+    /// The stream is closed permanently and can no longer grow.
     pub finished: bool,
     /// Id of the node to which the stream's writer is connected; `None` if there is no writer.
     pub writer: Option<u32>,
@@ -28,9 +28,9 @@ pub struct Info {
     pub end: u64,
     /// Number of pieces of which the stream consists.
     pub pieces: u32,
-    /// Creation time, in Unix milliseconds.
+    /// Time at which the stream was created, in Unix milliseconds.
     pub created_ms: u64,
-    /// Limit on the retained bytes.
+    /// Retention of the stream, which limits its retained bytes.
     pub keep: Keep,
 }
 
@@ -68,7 +68,7 @@ impl Streams {
         Self { nodes }
     }
 
-    /// Returns the description of a stream.
+    /// Returns the description of the stream called `name`.
     pub fn stat(&mut self, name: &str) -> Result<Info, Error> {
         stat(&mut self.nodes, name)
     }

@@ -9,7 +9,7 @@ use super::error::Error;
 /// stream.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Bytes from position `durable` on.
+    /// Buffered bytes, of which the first has position `durable`.
     bytes: VecDeque<u8>,
     bytes_max: usize,
     /// Position below which all bytes are decided, as reported by a node.

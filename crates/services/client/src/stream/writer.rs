@@ -15,7 +15,7 @@ use quorate_wire::streams::{self, NAME_BYTES_MAX};
 use self::driver::Driver;
 use super::{Options, error::Error, nodes::Nodes, window::Window};
 
-/// Mode of opening a stream.
+/// Condition under which a stream is opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// Create a new stream, whose name must not be in use.
@@ -40,7 +40,7 @@ pub struct StreamWriter {
     first: u64,
 }
 
-/// Progress of a writer.
+/// Progress of a writer at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Position in the stream after the last written byte.
@@ -58,7 +58,7 @@ pub struct Progress {
 pub struct Watch(Arc<Shared>);
 
 impl Watch {
-    /// Returns the current progress.
+    /// Returns the writer's progress at this moment.
     pub fn progress(&self) -> Progress {
         let state = self.0.lock();
         Progress {
@@ -158,7 +158,7 @@ impl Write for StreamWriter {
         Ok(count)
     }
 
-    /// Waits until everything written is durable.
+    /// Blocks until everything written is durable.
     fn flush(&mut self) -> io::Result<()> {
         let is_durable = |state: &State| state.window.durable() == state.window.written();
         self.shared.wait_until(is_durable).map(drop)?;
@@ -192,7 +192,7 @@ struct State {
     closing: Option<bool>,
     /// Position at which the stream was closed, or the reason why the writer stopped.
     over: Option<Result<u64, Error>>,
-    /// The current connection.
+    /// Current connection, so that it can be shut down from any thread.
     socket: Option<Stream>,
     /// Reason why the current connection can no longer be used.
     broken: Option<String>,
@@ -200,11 +200,11 @@ struct State {
     moved: Instant,
     reconnects: u64,
     address: String,
-    /// The sending thread waits for `work`.
+    /// The sending thread is waiting for `work`.
     driver_waits: bool,
-    /// Number of callers waiting for `news`.
+    /// Number of callers that are waiting for `news`.
     callers_wait: usize,
-    /// The caller dropped the writer.
+    /// The caller has dropped the writer, whose unsent bytes are abandoned.
     dropped: bool,
 }
 

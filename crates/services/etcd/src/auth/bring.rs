@@ -24,10 +24,9 @@ pub struct ImportedAuth {
     pub roles: Vec<BroughtRole>,
 }
 
-/// A user imported from another cluster.
+/// One user of the imported cluster.
 #[derive(Clone, Debug)]
 pub struct BroughtUser {
-    /// Name of the user.
     pub name: String,
     /// Hash of the password; empty if the user has no password.
     pub hash: String,
@@ -35,7 +34,7 @@ pub struct BroughtUser {
     pub roles: Vec<String>,
 }
 
-/// A role imported from another cluster.
+/// One role of the imported cluster.
 #[derive(Clone, Debug)]
 pub struct BroughtRole {
     pub name: String,

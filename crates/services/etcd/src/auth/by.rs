@@ -1,9 +1,9 @@
 //! Sender of a command or a query, which is encoded with the request.
 
-/// Sender of a request.
+/// Sender of a request, whose rights decide whether it is executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// An unauthenticated client.
+    /// A client that has not authenticated.
     #[default]
     Anonymous,
     /// A user that a node has authenticated.

@@ -5,7 +5,6 @@ use prost::Message;
 
 use crate::proto::etcdserverpb::WatchCreateRequest;
 
-/// A query about users and roles.
 #[derive(Clone, PartialEq, Message)]
 pub struct AuthAsk {
     #[prost(oneof = "auth_ask::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
@@ -60,13 +59,13 @@ pub mod auth_ask {
 /// Data with which a node verifies a user's token or password.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Credentials {
-    /// Auth is enabled.
+    /// Auth is enabled, so that requests need a user.
     #[prost(bool, tag = "1")]
     pub enabled: bool,
     /// Auth revision, which every change of users or roles increments.
     #[prost(uint64, tag = "2")]
     pub revision: u64,
-    /// Key that signs tokens.
+    /// Key with which tokens are signed.
     #[prost(bytes = "bytes", tag = "3")]
     pub secret: Bytes,
     /// Auth revision at which auth was last enabled.
@@ -141,10 +140,8 @@ pub mod auth_change {
     }
 }
 
-/// A user to be added.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct NewUser {
-    /// Name of the user.
     #[prost(string, tag = "1")]
     pub name: String,
     /// Hash of the password; empty if the user authenticates by certificate.
@@ -152,13 +149,11 @@ pub struct NewUser {
     pub hash: String,
 }
 
-/// A change of a password.
+/// New password of an existing user.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct NewPassword {
-    /// Name of the user.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Hash of the new password.
     #[prost(string, tag = "2")]
     pub hash: String,
 }

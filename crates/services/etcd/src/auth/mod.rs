@@ -47,7 +47,7 @@ const JOINED_MAX: usize = 1000;
 pub struct Mark {
     /// Auth revision, which every change of users or roles increments.
     pub revision: u64,
-    /// Auth is enabled.
+    /// Auth is enabled, so that requests need a user.
     pub enabled: bool,
 }
 
@@ -132,7 +132,7 @@ impl Auth {
         })
     }
 
-    /// Returns the current state of auth.
+    /// Returns the version of the current auth state.
     pub const fn mark(&self) -> Mark {
         Mark { revision: self.state.revision, enabled: self.state.enabled }
     }

@@ -73,7 +73,7 @@ impl Auth {
         })
     }
 
-    /// Requires the role root.
+    /// Requires the sender to have the role root, if auth is enabled.
     pub(super) fn needs_root(&self, by: &By) -> Result<(), Refusal> {
         if self.is_open(by)? {
             return Ok(());
@@ -150,7 +150,7 @@ impl Auth {
         rights
     }
 
-    /// Checks that a command is allowed.
+    /// Checks that the sender may execute a command in the current state.
     pub(crate) fn may(&self, by: &By, command: &Command, mvcc: &Mvcc) -> Result<(), Refusal> {
         match command {
             Command::Put(put) => self.admit(by)?.put(put, mvcc),
@@ -173,7 +173,7 @@ impl Auth {
         }
     }
 
-    /// Checks that a query is allowed.
+    /// Checks that the sender may make a query in the current state.
     pub(crate) fn may_ask(&self, by: &By, query: &Query, mvcc: &Mvcc) -> Result<(), Refusal> {
         match query {
             Query::Page(page) => {

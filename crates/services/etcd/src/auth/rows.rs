@@ -33,7 +33,7 @@ pub const AUTH_BYTES_MAX: usize = 16 << 20;
 /// Length of the key that signs tokens, in bytes.
 pub const SECRET_BYTES: usize = 32;
 
-/// Row with the state of auth.
+/// Contents of the row with the state of auth.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct StateRow {
     #[prost(bool, tag = "1")]
@@ -49,7 +49,7 @@ pub(super) struct StateRow {
     pub(super) epoch: u64,
 }
 
-/// Row of a user.
+/// Contents of the row of a user.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct UserRow {
     /// Hash of the password; empty if the user has no password.
@@ -63,7 +63,7 @@ pub(super) struct UserRow {
     pub(super) since: u64,
 }
 
-/// Row of a role.
+/// Contents of the row of a role.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct RoleRow {
     /// Permissions of the role, ordered by key and range end.

@@ -28,7 +28,7 @@ fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
 }
 
 impl Spans {
-    /// Merges the ranges of permissions.
+    /// Creates disjoint spans from ranges, each a key and a range end.
     pub(super) fn of<'k>(ranges: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Self {
         let spans = ranges.into_iter().filter_map(|(key, end)| span(key, end));
         let mut spans: Vec<Span> = spans.collect();

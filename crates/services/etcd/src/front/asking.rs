@@ -63,7 +63,7 @@ impl Freshness {
     }
 }
 
-/// State shared by all services.
+/// Access to the replica, shared by all services.
 #[derive(Debug)]
 pub(super) struct ReplicaAccess {
     local: Local,
@@ -75,7 +75,7 @@ pub(super) struct ReplicaAccess {
     /// Memory budget for requests, responses and the work in flight for them.
     pub(super) memory: Memory,
     pub(super) counters: Arc<Counters>,
-    /// Authentication of clients.
+    /// Cache of authenticated clients, with the current state of auth.
     pub(super) gate: SessionCache,
     pub(super) tokens: Tokens,
     /// Maximum size of the data in bytes, above which nothing may grow; 0 for no limit.
@@ -194,7 +194,6 @@ impl ReplicaAccess {
         &self.handle
     }
 
-    /// Returns this member's node id.
     pub(super) fn node(&self) -> NodeId {
         self.node
     }
@@ -265,7 +264,7 @@ impl ReplicaAccess {
         asked.await.map_err(|_| errors::stopped())
     }
 
-    /// Returns the status of the node.
+    /// Returns the status of the node, which takes one turn.
     pub(super) async fn status(&self) -> Result<NodeStatus, Status> {
         let status = self.ask_node(Handle::status).await?;
         let status = status.map_err(|_| errors::stopped())?;

@@ -34,14 +34,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Protocols offered with TLS. gRPC clients require the first of them.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Limits of connections.
+/// Limits on client connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Maximum number of connections.
     pub(super) connections_max: usize,
     /// Maximum number of concurrent requests on a connection.
     pub(super) streams_max: u32,
-    /// Maximum size of a request's headers.
+    /// Maximum total size of a request's headers, in bytes.
     pub(super) head_bytes_max: u32,
     /// Maximum time for a client to authenticate and send its first bytes.
     pub(super) head_wait: Duration,
@@ -64,7 +63,7 @@ impl Default for Limits {
     }
 }
 
-/// State shared by all connections.
+/// Data that the tasks of all connections share.
 struct Serving {
     router: Router,
     trust: Option<Trust>,

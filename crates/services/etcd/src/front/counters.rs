@@ -91,7 +91,7 @@ pub(super) struct Requests {
     pub(super) handled: [AtomicU64; CODES.len()],
 }
 
-/// All counters of the front.
+/// Counters of connections, requests and watchers.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) methods: [Requests; METHODS.len()],

@@ -29,12 +29,11 @@ pub(super) struct Caller {
     pub(super) certified: Option<Arc<str>>,
 }
 
-/// Sender of a request.
+/// Sender of a request: a client or the node itself.
 #[derive(Clone, Debug)]
 pub(super) enum Requester {
-    /// This node itself.
+    /// This node, which sends requests on its own behalf.
     Member,
-    /// A client.
     Client(Client),
 }
 
@@ -59,7 +58,7 @@ pub(super) enum PresentedToken {
     Unreadable,
 }
 
-/// An authenticated user.
+/// A user who was authenticated by token or certificate.
 #[derive(Clone, Debug)]
 pub(super) struct AuthenticatedUser {
     pub(super) name: Arc<str>,

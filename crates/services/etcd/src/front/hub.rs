@@ -39,7 +39,7 @@ pub(super) struct Batch {
     pub(super) share: Option<Arc<Share>>,
 }
 
-/// Source of batches for all streams.
+/// Reader of events, from which all streams receive their batches.
 #[derive(Debug)]
 pub(super) struct Hub {
     batches: broadcast::Sender<Arc<Batch>>,

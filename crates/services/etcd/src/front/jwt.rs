@@ -53,18 +53,17 @@ pub enum BadTokens {
     /// The lifetime is missing or invalid.
     #[error("ttl is to be a time from 1s to 8760h, such as 10m, not {0:?}")]
     Life(String),
-    /// A file cannot be read.
+    /// A key file cannot be read.
     #[error("cannot read {}: {error}", path.display())]
     File {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
-        /// Error of the operating system.
         error: io::Error,
     },
     /// A file contains no key of the right kind.
     #[error("{} holds no key for {method}: {why}", path.display())]
     Key {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
         /// Name of the algorithm.
         method: String,
@@ -74,9 +73,7 @@ pub enum BadTokens {
     /// The public key does not match the private key.
     #[error("{} is not the public key of {}", public.display(), private.display())]
     Pair {
-        /// Path of the public key file.
         public: PathBuf,
-        /// Path of the private key file.
         private: PathBuf,
     },
 }
@@ -153,7 +150,7 @@ impl std::fmt::Debug for Jwt {
     }
 }
 
-/// Options in the flag.
+/// Options of the flag, not yet interpreted.
 #[derive(Default)]
 struct Options<'f> {
     method: Option<&'f str>,

@@ -26,7 +26,7 @@ const WAITING_MAX: usize = 4096;
 /// Maximum number of times that a command is rebuilt because users or roles changed.
 const AUTH_TRIES: u32 = 5;
 
-/// Result of keeping a lease alive.
+/// Result of one keep-alive, with the revision of the state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeepAliveResult {
     pub(super) id: i64,

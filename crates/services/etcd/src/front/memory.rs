@@ -69,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// Returns an empty share.
+    /// Returns an empty share of this budget, which can grow.
     pub(super) fn share(&self) -> Share {
         Share { memory: self.clone(), bytes: 0 }
     }

@@ -82,15 +82,14 @@ const THREADS_MAX: usize = 8;
 /// Reasons why the front cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Binding the address failed.
+    /// The address cannot be bound.
     #[error("cannot listen on --client {address}: {source}")]
     Listen {
         /// Address that was to be bound.
         address: String,
-        /// Error of the operating system.
         source: io::Error,
     },
-    /// Other machines could connect without authentication.
+    /// Other machines could connect, but authentication is not configured.
     #[error(
         "cannot listen on --client {address}: other machines can reach this address, and there is no authentication"
     )]
@@ -109,7 +108,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// Binds the address.
+    /// Binds an address. Without protection, only loopback addresses are accepted.
     pub fn bind(address: &str, protection: Protection) -> Result<Self, BindError> {
         let bound = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;

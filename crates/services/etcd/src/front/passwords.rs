@@ -18,7 +18,7 @@ const AT_ONCE: usize = 2;
 /// delays others by a second or two at most.
 const WAITING_MAX: usize = 64;
 
-/// Runner of password checks.
+/// Runner of password hashes, which limits their number.
 #[derive(Clone, Debug)]
 pub(super) struct Passwords(Arc<Places>);
 

@@ -11,7 +11,7 @@ use tonic::{Status, codegen::tokio_stream::Stream};
 
 use super::memory::Share;
 
-/// A queued response.
+/// A response in the queue of a stream, or the error that ends the stream.
 #[derive(Debug)]
 pub(super) struct Queued<T> {
     answer: Result<T, Status>,

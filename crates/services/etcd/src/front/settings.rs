@@ -12,11 +12,10 @@ pub const REQUEST_BYTES_MAX: usize = 1536 << 10;
 /// Settings of the front.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Id of the cluster.
+    /// Id of the cluster that the node belongs to.
     pub cluster: u128,
-    /// Id of this node.
     pub node: NodeId,
-    /// Maximum number of connections.
+    /// Maximum number of client connections.
     pub connections_max: usize,
     /// Memory budget in bytes for all requests and responses, and for the work in flight for them.
     pub memory_bytes: usize,

@@ -98,7 +98,7 @@ impl WatchService for Watch {
     }
 }
 
-/// Server side of a stream.
+/// Server side of one client's stream, with its watchers.
 struct WatchStream {
     asking: Arc<ReplicaAccess>,
     hub: Arc<Hub>,

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// Reason why a file cannot be imported as a snapshot.
 #[derive(Debug, Error)]
 pub enum Bad {
-    /// The file cannot be read.
+    /// The operating system failed to read the file.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The file does not begin like a snapshot.

@@ -88,7 +88,7 @@ const PAGE_MAX: u64 = 64 << 10;
 /// Maximum size in bytes of a page with its overflow pages. Requests to etcd are far smaller.
 const RUN_MAX: u64 = 64 << 20;
 
-/// Kinds of pages.
+/// Page kinds, as the flags in a page's header.
 mod kind {
     pub(super) const BRANCH: u16 = 1;
     pub(super) const LEAF: u16 = 2;
@@ -191,7 +191,7 @@ pub(super) enum Bucket {
     Here(Vec<u8>, u64),
 }
 
-/// An element of a leaf page.
+/// A key and its value in a leaf page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Element<'e> {
     pub(super) key: &'e [u8],
@@ -215,7 +215,7 @@ impl Element<'_> {
     }
 }
 
-/// Callback for an element.
+/// Callback that receives each element of a bucket.
 pub(super) type Each<'e> = dyn FnMut(Element<'_>) -> Result<(), Bad> + 'e;
 
 impl<'s> Trees<'s> {

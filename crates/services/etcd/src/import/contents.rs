@@ -83,7 +83,7 @@ struct Change {
 pub struct Contents<'s> {
     source: &'s dyn Source,
     status: Status,
-    /// All keys, concatenated.
+    /// Keys of the changes, concatenated.
     keys: Vec<u8>,
     /// All changes in the order of their revisions.
     changes: Vec<Change>,

@@ -25,7 +25,7 @@ pub struct Settings {
     pub root_hash: Option<String>,
 }
 
-/// Current section of an image.
+/// Section of the image that is being generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Head,

@@ -14,7 +14,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of alarms.
+/// Maximum number of alarms that can be raised at a time.
 const ALARMS_MAX: usize = 1000;
 
 impl Mvcc {
@@ -49,7 +49,7 @@ impl Mvcc {
         self.store.first(&from, &to).is_some()
     }
 
-    /// Raises an alarm. Returns the alarm.
+    /// Raises an alarm and returns it. Fails if too many are raised.
     pub fn raise(&mut self, kind: AlarmType, member: u64) -> Result<Vec<AlarmMember>, Refusal> {
         if kind != AlarmType::None {
             let place = alarm(kind as u8, member);

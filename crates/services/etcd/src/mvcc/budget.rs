@@ -42,7 +42,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Returns the remaining bytes.
+    /// Returns the number of bytes that may still be returned.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }

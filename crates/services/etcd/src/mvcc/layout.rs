@@ -20,19 +20,19 @@ use bytes::{BufMut as _, Bytes};
 
 /// Place of the entry with the state.
 pub(super) const STATE: &[u8] = b"s";
-/// Prefix of current records.
+/// Prefix of the places of current records.
 const CURRENT: u8 = b'c';
-/// Prefix of earlier records.
+/// Prefix of the places of earlier records.
 const HISTORY: u8 = b'h';
-/// Prefix of revisions.
+/// Prefix of the places of changes, which are ordered by revision.
 const REVISIONS: u8 = b'r';
-/// Prefix of leases.
+/// Prefix of the places of leases.
 const LEASES: u8 = b'l';
-/// Prefix of keys attached to leases.
+/// Prefix of the places that attach keys to leases.
 const ATTACHED: u8 = b'k';
 /// Prefix of the index of leases by deadline.
 const DEADLINES: u8 = b'd';
-/// Prefix of alarms.
+/// Prefix of the places of alarms.
 const ALARMS: u8 = b'a';
 
 /// Maximum length of a key, in bytes. A tree on disk accepts at most 64 KiB, and escaping in
@@ -47,7 +47,7 @@ const REVISION_MAX: i64 = i64::MAX / 2;
 /// Revision of a change: the revision of its transaction, and the number of the change within it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision {
-    /// Revision of the transaction.
+    /// Revision of the whole transaction.
     pub main: i64,
     /// Number of the change within the transaction, starting at 0.
     pub sub: u64,
@@ -190,7 +190,7 @@ impl Change {
     }
 }
 
-/// Record of a key.
+/// State of a key after a change: its value, its lease and its revisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Revision of the change that made this record.
@@ -201,7 +201,6 @@ pub struct Record {
     pub version: i64,
     /// Lease to which the key is attached; 0 for none.
     pub lease: i64,
-    /// Value of the key.
     pub value: Bytes,
 }
 
@@ -248,9 +247,9 @@ impl Record {
 pub struct Lease {
     /// Granted time to live, in seconds.
     pub granted: i64,
-    /// Deadline in Unix milliseconds.
+    /// Time at which the lease expires, in Unix milliseconds.
     pub deadline: u64,
-    /// Number of attached keys.
+    /// Number of keys attached to the lease.
     pub keys: u64,
 }
 

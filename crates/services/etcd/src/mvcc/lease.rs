@@ -23,7 +23,7 @@ use crate::refusal::Refusal;
 pub const TTL_MAX: i64 = 9_000_000_000;
 /// Minimum time to live of a lease, in seconds. Shorter requests are raised to it.
 pub const TTL_MIN: i64 = 1;
-/// Maximum number of leases.
+/// Maximum number of stored leases.
 pub const LEASES_MAX: u64 = 1_000_000;
 /// Maximum number of keys attached to one lease. It is limited because one command deletes them
 /// all.

@@ -130,7 +130,7 @@ impl Paging {
 }
 
 impl Mvcc {
-    /// Returns a page of a range.
+    /// Reads one page of a range, as requested by [`Paging::next`].
     pub fn page(&self, page: &PageRequest) -> Result<Page, Refusal> {
         let request = page.request.as_ref().ok_or(Refusal::Malformed)?;
         let now = self.state.revision;

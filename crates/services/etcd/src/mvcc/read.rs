@@ -13,7 +13,7 @@ use super::{
 };
 use crate::proto::mvccpb::KeyValue;
 
-/// The keys of a request.
+/// Keys that a request selects: one key or a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys<'k> {
     /// A single key.
@@ -47,9 +47,7 @@ impl Keys<'_> {
 /// A key and its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The key.
     pub key: Bytes,
-    /// Record of the key.
     pub record: Record,
 }
 

@@ -69,7 +69,7 @@ impl Mvcc {
         Ok(TxnResponse { header: header(now), succeeded, responses })
     }
 
-    /// Executes a transaction.
+    /// Executes a transaction. If it fails, nothing is changed.
     pub fn txn(&mut self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
         let path = self.path(txn, &mut budget)?;
         self.check(txn, &path)?;

@@ -265,7 +265,7 @@ impl<'m> Transaction<'m> {
 }
 
 impl Mvcc {
-    /// Puts a key.
+    /// Puts a key in a revision of its own.
     pub fn put(
         &mut self,
         request: &PutRequest,
@@ -278,7 +278,7 @@ impl Mvcc {
         Ok(done)
     }
 
-    /// Deletes keys.
+    /// Deletes the keys of a range in one revision.
     pub fn delete(
         &mut self,
         request: &DeleteRangeRequest,
@@ -290,7 +290,7 @@ impl Mvcc {
         Ok(done)
     }
 
-    /// Checks the preconditions of a put.
+    /// Checks that a put is possible in the current state.
     pub(super) fn check_put(&self, request: &PutRequest) -> Result<(), Refusal> {
         if request.key.len() > KEY_BYTES_MAX {
             return Err(Refusal::KeyTooLong);

@@ -62,7 +62,7 @@ impl Counted {
         &mut *self.store
     }
 
-    /// Sets the value of `key`.
+    /// Sets the value of `key`, and adjusts the size.
     pub(crate) fn put(&mut self, key: &[u8], value: Bytes) {
         let old = self.store.get(key);
         self.replace(key, old.as_ref(), Some(value));

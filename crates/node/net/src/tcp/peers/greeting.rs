@@ -19,7 +19,7 @@ const NO_CLUSTER_YET: &str = "starts with an empty folder, and would have founde
      told that this one exists";
 
 impl Peers {
-    /// Handles the outcome of a dial.
+    /// Sends the hello on a connection whose dial succeeded, or closes a failed one.
     pub(super) fn on_dialled(
         &mut self,
         id: LinkId,

@@ -26,7 +26,7 @@ pub(super) const CLOSED: &str = "connection closed";
 #[derive(Debug)]
 pub(super) struct Links {
     links: SlotMap<LinkId, Link>,
-    /// Connections with new output.
+    /// Connections whose output has not been flushed yet.
     dirty: Vec<LinkId>,
     /// Connections that wait until they may use the link's bandwidth again.
     paused: Vec<LinkId>,
@@ -64,7 +64,7 @@ impl Links {
         }
     }
 
-    /// Adds a connection to the table.
+    /// Adds a connection to the table and watches its socket.
     pub(super) fn adopt(
         &mut self,
         socket: Socket,
@@ -300,7 +300,7 @@ impl Link {
         self.socket.holds_more()
     }
 
-    /// Returns whether a read produced output.
+    /// Returns whether the last read produced output, as a TLS handshake does.
     pub(super) fn woke(&self) -> bool {
         let waits = !self.outbox.is_empty() && !self.interest.write && !self.paused;
         self.socket.has_unsent() || (waits && self.socket.is_established())

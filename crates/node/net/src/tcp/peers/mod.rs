@@ -64,7 +64,7 @@ const STRANGER_READ_BYTES: usize = 4 << 10;
 #[derive(Debug)]
 pub(crate) struct Peers {
     identity: Identity,
-    /// Levels that this node may use.
+    /// Feature levels that this node may use.
     levels: Levels,
     limits: Limits,
     shared: Arc<Shared>,
@@ -129,7 +129,7 @@ impl Peers {
         Ok(Accepted::All)
     }
 
-    /// Handles readiness of a peer connection.
+    /// Reads from or writes to a peer connection whose socket is ready.
     pub(crate) fn on_ready(&mut self, id: LinkId, ready: Ready, cx: &mut PeerCx<'_>) {
         let Some(stage) = self.links.stage(id) else {
             return;

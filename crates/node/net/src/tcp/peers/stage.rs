@@ -7,7 +7,7 @@ use quorate_core::{
 };
 use quorate_wire::{Hello, Lane};
 
-/// Stage of a connection.
+/// Stage in the life of a connection with a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
     /// The dial is in progress.
@@ -25,7 +25,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// Returns the deadline of the stage.
+    /// Returns the deadline of the stage; `None` if the stage has none.
     pub(super) const fn deadline(self) -> Option<Time> {
         match self {
             Self::Dialling { deadline, .. }
@@ -61,12 +61,12 @@ pub(super) enum Verdict {
     Close,
 }
 
-/// A greeter and its request.
+/// The sender of a greeting, with its request.
 #[derive(Clone, Debug)]
 pub(super) struct Greeter {
     pub(super) member: Member,
     pub(super) boot: u32,
-    /// Levels that the greeter supports.
+    /// Feature levels that the greeter supports.
     pub(super) levels: Levels,
     pub(super) lane: Lane,
     pub(super) client: String,

@@ -12,7 +12,7 @@ use crate::{identity::PeerAddress, limits::Limits, sources::LinkId};
 /// Maximum number of nodes other than this one.
 const OTHERS_MAX: usize = NODES_MAX - 1;
 
-/// All peers.
+/// All peers, whether connected or not.
 #[derive(Debug)]
 pub(super) struct Table {
     me: NodeId,
@@ -66,7 +66,6 @@ struct LaneState {
 /// Next step for a lane that has no connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Dial this address.
     Dial(SocketAddr),
     /// Look up the addresses of this host name.
     LookUp(String),
@@ -231,12 +230,10 @@ impl Table {
         peer.map(|peer| peer.address.as_str())
     }
 
-    /// Returns whether the node is connected.
     pub(super) fn is_up(&self, node: NodeId) -> bool {
         self.peer(node).is_some_and(|peer| peer.up)
     }
 
-    /// Returns the connected nodes.
     pub(super) fn up(&self) -> impl Iterator<Item = NodeId> {
         let up = self.peers.iter().filter(|peer| peer.up);
         up.map(|peer| peer.node)

@@ -8,7 +8,7 @@ use super::{Connection, State};
 use crate::streams::{refusal::Refusal, shared::Cx};
 
 impl Connection {
-    /// Starts the check of a password.
+    /// Sends a password to the checking thread, and waits for the verdict.
     pub(super) fn log_in(&mut self, name: &str, password: Password<'_>, cx: &mut Cx<'_>) {
         let Some(users) = cx.requests.users() else {
             return self.refuse(Failure::NoQuorum);

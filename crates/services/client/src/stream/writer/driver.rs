@@ -39,7 +39,7 @@ enum Reopened {
     Finished(u64),
 }
 
-/// Next step of the sending thread.
+/// Next step of the sending thread: send data, close the stream or stop.
 enum Step {
     Data,
     Close(bool),

@@ -64,7 +64,7 @@ fn put(message: &[u8], all: &mut BytesMut) -> Result<(), Status> {
     Ok(())
 }
 
-/// Converts a message to JSON.
+/// Converts an encoded Protobuf message to JSON.
 pub(super) fn encode(kind: &MessageDescriptor, message: Bytes) -> Result<Vec<u8>, Status> {
     let message = DynamicMessage::decode(kind.clone(), message);
     let message = message.map_err(|error| Status::internal(error.to_string()))?;

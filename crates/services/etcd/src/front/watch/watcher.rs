@@ -173,7 +173,7 @@ impl<'e> ByKey<'e> {
     }
 }
 
-/// Events that lagging watchers need.
+/// Range of events that lagging watchers have to read from history.
 #[derive(Debug)]
 pub(super) struct MissingEvents {
     /// First revision whose events are needed.

@@ -17,7 +17,7 @@ const ENTRY_BYTES: usize = 96;
 
 type Entries = BTreeMap<Box<[u8]>, Bytes>;
 
-/// An image in progress.
+/// An image in progress, with the entries saved for it.
 #[derive(Debug)]
 pub(super) struct Image {
     /// Last key that the image has passed; `None` at the start.
