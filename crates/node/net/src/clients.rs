@@ -55,7 +55,7 @@ pub(crate) struct Clients {
     leaving: Vec<ConnectionId>,
     /// Clients with output that has not been passed to their socket.
     dirty: Vec<ConnectionId>,
-    /// Connections that have not authenticated yet; the front does not know of them.
+    /// Connections that have not authenticated yet and are unknown to the front.
     unproved: UnauthenticatedClients,
     pub(crate) stats: Stats,
 }
@@ -299,7 +299,7 @@ impl Clients {
         }
     }
 
-    /// Returns when [`Self::on_time`] has work next.
+    /// Returns the next time at which [`Self::on_time`] has work.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let leaving = self.leaving.iter().filter_map(|id| self.connections.get(id));
         let times = leaving.filter_map(|client| match client.stage {

@@ -44,7 +44,7 @@ pub(crate) struct WaitingCallers {
     group: BTreeMap<u64, GroupAsker>,
     /// Readers of held stream bytes, by request number.
     held: BTreeMap<u64, HeldAsker>,
-    /// Last request number assigned; numbers are never reused.
+    /// Last request number that was assigned. Numbers are never reused.
     asked: u64,
     /// Questions to be answered at the end of the turn.
     questions: Vec<Question>,

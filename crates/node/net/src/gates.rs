@@ -149,7 +149,7 @@ impl Gates {
         self.clients.state == GateState::Full
     }
 
-    /// Returns when [`Self::reopen`] has work next.
+    /// Returns the next time at which [`Self::reopen`] has work.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let times = [self.peers.next_time(), self.clients.next_time()];
         times.into_iter().flatten().min()

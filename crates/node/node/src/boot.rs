@@ -76,7 +76,7 @@ pub struct Question<'a> {
     pub peers: &'a BTreeMap<NodeId, String>,
 }
 
-/// Parts of a node, apart from its home.
+/// Components of a node other than its home.
 pub struct Parts<S, F> {
     pub service: S,
     /// Returns the slot below which the service has durably stored everything. A log that ends

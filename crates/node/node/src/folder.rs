@@ -30,7 +30,7 @@ pub(crate) const RESTORING: &str = "restoring";
 pub struct LockedFolder {
     files: DataFolder,
     lock: File,
-    /// Minimum duration of a flush; not zero only for measurements.
+    /// Minimum duration of a flush, which is zero except in measurements.
     flush: Duration,
     /// Driver with which the log's disk is opened.
     engine: DriverChoice,

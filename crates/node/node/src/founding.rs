@@ -20,7 +20,7 @@ use crate::{
 /// The operator's settings for the first start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// This node, the durability class and the store, as far as they were given.
+    /// Id of this node, durability class and store, each only if it was given.
     pub expected: Expected,
     /// All members with their addresses for peers; empty if not given.
     pub cluster: BTreeMap<NodeId, String>,

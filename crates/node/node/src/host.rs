@@ -94,9 +94,9 @@ pub struct Charter {
 /// Refusal of a node that requests to join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Reason, for programs.
+    /// Code of the reason, for programs.
     pub code: RefusalCode,
-    /// Reason, for people.
+    /// Description of the reason, for people.
     pub reason: String,
 }
 

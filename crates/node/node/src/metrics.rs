@@ -231,7 +231,7 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     }
 }
 
-/// Appends the metrics of a device; without a device, all values are 0.
+/// Appends the metrics of a device. Without a device, all values are 0.
 fn device(device: Option<&DeviceStatus>, out: &mut String) {
     let none = DeviceStatus::default();
     let is = device.unwrap_or(&none);

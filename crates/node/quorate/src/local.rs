@@ -58,7 +58,7 @@ impl Wanted {
 pub(crate) enum Done {
     /// Reply from the service.
     Reply(Vec<u8>),
-    /// A session was registered.
+    /// Id of the session that was registered.
     Session(SessionId),
 }
 

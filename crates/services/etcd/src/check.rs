@@ -154,7 +154,7 @@ fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
     all.extend(more);
 }
 
-/// Merged ranges of keys: first key, and end.
+/// Merged ranges of keys, as a map from the first key of each range to its end.
 #[derive(Debug, Default)]
 struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
 
@@ -168,7 +168,8 @@ enum End<'t> {
 }
 
 impl<'t> End<'t> {
-    /// Returns a position in the order of keys: the one after a key precedes every longer key.
+    /// Returns the end in a form that sorts by position. The position just after a key precedes
+    /// every longer key that begins with it.
     fn place(&self) -> (&'t [u8], bool) {
         match *self {
             Self::Before(key) => (key, false),

@@ -52,7 +52,7 @@ impl UdpCandidate {
         Self { own: self.own, udp: None, members: self.members.clone() }
     }
 
-    /// Closes the socket; nothing is received until the address is bound again.
+    /// Closes the socket. Nothing is received until the address is bound again.
     pub(super) fn close(&mut self) {
         self.udp = None;
     }

@@ -257,7 +257,7 @@ impl PacketPlane {
         self.plane.poll(now);
     }
 
-    /// Returns when [`Self::on_time`] has work next.
+    /// Returns the next time at which [`Self::on_time`] has work.
     pub(crate) fn next_time(&self) -> Option<Time> {
         // A full socket reports when it has space again.
         self.plane.next_due().filter(|_| !self.blocked)

@@ -39,7 +39,7 @@ pub struct Wanted {
     pub receive_bytes: Option<usize>,
     /// Method of reading and writing raw frames on the interface.
     pub frames: Frames,
-    /// Simulated loss for experiments: how many of every 10 000 received datagrams are dropped.
+    /// Number of received datagrams to drop out of every 10 000, to simulate loss in experiments.
     pub lost_of_10000: u32,
 }
 
@@ -51,7 +51,7 @@ pub enum Frames {
     /// Packet sockets, which work on every interface.
     #[default]
     Packet,
-    /// AF_XDP, even if the kernel copies frames; otherwise packet sockets.
+    /// AF_XDP if available, even if the kernel copies frames. Otherwise packet sockets.
     Xdp,
 }
 

@@ -19,20 +19,24 @@ pub enum IdentityError {
     },
     /// The folder is in use by another process.
     InUse {
+        /// Path of the data folder.
         folder: PathBuf,
     },
     /// The folder has contents that do not belong to a node.
     Foreign {
+        /// Path of the data folder.
         folder: PathBuf,
         /// Name of the unexpected file or folder.
         found: String,
     },
     /// The folder contains no identity.
     Missing {
+        /// Path of the data folder.
         folder: PathBuf,
     },
     /// The folder already contains an identity.
     Exists {
+        /// Path of the data folder.
         folder: PathBuf,
     },
     /// A file of the identity is damaged.
@@ -73,6 +77,7 @@ pub enum IdentityError {
     },
     /// [member-1] The node was removed from its group.
     Removed {
+        /// Path of the data folder.
         folder: PathBuf,
         /// The removed node.
         node: NodeId,

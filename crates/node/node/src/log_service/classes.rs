@@ -4,7 +4,7 @@
 /// Durability class at which the commands of a connection are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asked {
-    /// Answered once the group has decided; the default.
+    /// Answered once the group has decided, which is the default.
     #[default]
     Group,
     /// Answered once the command is on stable storage at a quorum, whatever the class of the group.

@@ -54,7 +54,7 @@ pub(crate) struct Connection {
     in_bulk: bool,
     /// Input was left unconsumed because a response must be sent first.
     has_left_over: bool,
-    /// No more input is accepted; the connection closes once all output is sent.
+    /// No more input is accepted, and the connection closes once all output is sent.
     ending: bool,
     marked: bool,
     /// The connection is in the list of connections that can request more bytes.
@@ -68,7 +68,7 @@ pub(crate) struct Connection {
 enum State {
     /// The client has not sent a hello yet.
     AwaitingHello,
-    /// Ready for a request, which the client has not sent yet.
+    /// Waiting for the client's next request.
     Idle {
         /// Another party ended the piece that this client was writing. Data that the client sent
         /// before it learned of the end may still arrive.

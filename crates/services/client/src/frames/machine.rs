@@ -94,7 +94,7 @@ pub struct Counts {
     pub left: u64,
     /// Number of frames ignored because they were for another client, damaged or stale.
     pub unheard: u64,
-    /// Number of conflicts: two values for one slot, or a log that went backwards.
+    /// Number of conflicts, which are two values for one slot or a log that went backwards.
     pub conflicts: u64,
 }
 

@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// The stream was removed while it was being read, and another stream now has its name.
     Replaced,
-    /// This machine lacks a resource: a thread or random numbers.
+    /// A resource of this machine is not available, such as a thread or random numbers.
     Machine(String),
 }
 

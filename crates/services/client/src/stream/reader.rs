@@ -220,7 +220,7 @@ impl Read for StreamReader {
 }
 
 impl Seek for StreamReader {
-    /// Seeks in the stream; its end is the current durable end.
+    /// Seeks in the stream. Positions from the end refer to the current durable end.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let target = match to {
             SeekFrom::Start(position) => Some(position),

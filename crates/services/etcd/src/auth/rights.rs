@@ -232,7 +232,7 @@ impl Admitted {
         self.covers(|rights| &rights.writes, Keys::of(key, range_end))
     }
 
-    /// Requires access to all keys attached to a lease.
+    /// Requires that the spans selected by `which` cover all keys attached to a lease.
     fn lease(
         &self,
         which: impl FnOnce(&Rights) -> &Spans,

@@ -79,9 +79,9 @@ pub(super) fn role(name: &str) -> Vec<u8> {
     [&[ROLES], name.as_bytes()].concat()
 }
 
-/// Range of user rows: start and exclusive end.
+/// Range of all user rows, as start and exclusive end.
 pub(super) const USERS_RANGE: [&[u8]; 2] = [&[USERS], &[USERS + 1]];
-/// Range of role rows: start and exclusive end.
+/// Range of all role rows, as start and exclusive end.
 pub(super) const ROLES_RANGE: [&[u8]; 2] = [&[ROLES], &[ROLES + 1]];
 
 /// Returns the user or role to which the row at `place` belongs.

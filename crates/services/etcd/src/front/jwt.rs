@@ -73,7 +73,9 @@ pub enum BadTokens {
     /// The public key does not match the private key.
     #[error("{} is not the public key of {}", public.display(), private.display())]
     Pair {
+        /// Path of the public key file.
         public: PathBuf,
+        /// Path of the private key file.
         private: PathBuf,
     },
 }

@@ -143,7 +143,7 @@ impl MaintenanceService for Maintenance {
         Ok(Response::new(DefragmentResponse::default()))
     }
 
-    /// Returns the hash that [`Maintenance::hash_kv`] returns at the current revision.
+    /// Like [`Maintenance::hash_kv`], but always at the current revision.
     async fn hash(&self, request: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
         let asker = self.0.allow(&request, Role::Reader)?;
         let page = self.hash_at(&asker, 0).await?;

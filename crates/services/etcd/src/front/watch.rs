@@ -118,7 +118,7 @@ struct WatchStream {
 /// Receiver of notifications about changes of users or roles.
 type Changes = watch::Receiver<Option<Mark>>;
 
-/// Reason to end the stream: the error for the client, if there is one.
+/// Reason to end the stream, with the error for the client if there is one.
 struct Ends(Option<Status>);
 
 impl From<Status> for Ends {

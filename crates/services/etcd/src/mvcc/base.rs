@@ -97,6 +97,6 @@ pub(super) struct Ends {
     /// their ids as unsigned numbers. The bound is at most one above the group's time, because new
     /// deadlines are later.
     pub(super) earliest: Cell<(u64, u64)>,
-    /// Time in Unix milliseconds. No deadline is after the group's time and before this time.
+    /// Time in Unix milliseconds before which, and after the group's time, there is no deadline.
     pub(super) next: Cell<u64>,
 }

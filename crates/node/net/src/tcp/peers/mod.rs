@@ -182,7 +182,7 @@ impl Peers {
         }
     }
 
-    /// Returns when [`Self::on_time`] has work next.
+    /// Returns the next time at which [`Self::on_time`] has work.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let times = [
             self.links.next_deadline(),

@@ -33,7 +33,7 @@ enum Work {
     Query(Vec<u8>, Freshness),
 }
 
-/// Kind of a request: command or query.
+/// Kind of a request, which is either a command or a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Command,
