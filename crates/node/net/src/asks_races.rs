@@ -32,7 +32,7 @@ const ASKERS: usize = 3;
 
 type Question = SyncSender<u32>;
 
-/// All threads get answers although they outnumber the places in the queue; each waits for its own.
+/// All threads get their own answers, although there are more threads than places in the queue.
 fn everybody_is_answered(turn: impl Fn(&RequestReceiver<Question>) -> Vec<Question>) {
     let (program, reactor) = request_queue::<Question>(ASKERS - 1).unwrap();
     let program = Arc::new(program);
@@ -90,7 +90,7 @@ fn no_question_is_slept_through() {
     assert!(fails(takes_one));
 }
 
-/// A caller that arrives after the reactor is gone gets an error and does not wait.
+/// A caller that arrives after the reactor has ended gets an error and does not wait.
 #[test]
 fn nobody_asks_a_reactor_that_is_gone() {
     shuttle::check_random(

@@ -357,7 +357,7 @@ mod tests {
         }
     }
 
-    /// The thread that an external device falls back to receives the same frames.
+    /// An external device falls back to a thread that receives the same frames.
     #[test]
     fn a_box_is_tried_before_the_thread_of_its_way() {
         let kind = Kind::named("process:none").unwrap();

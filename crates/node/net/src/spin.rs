@@ -97,8 +97,8 @@ impl Spinning {
         true
     }
 
-    /// Describes what [`Spin::Auto`] currently does and why; `None` if it never polls here, or if
-    /// the operator chose another setting.
+    /// Describes what [`Spin::Auto`] currently does and why; `None` if it only sleeps, or if the
+    /// operator chose another setting.
     pub(crate) fn why(&self, now: Time) -> Option<String> {
         let why = match (self.wanted, self.for_us(now)) {
             (Spin::Off | Spin::Us(_), _) => return None,

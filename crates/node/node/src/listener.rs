@@ -21,6 +21,6 @@ pub trait Listener {
         0
     }
 
-    /// Called at the end of each turn.
+    /// Ends a turn. Called at the end of each turn, so that delayed lines can be written.
     fn end_turn(&mut self, now: Time);
 }

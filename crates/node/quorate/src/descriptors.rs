@@ -107,8 +107,8 @@ mod tests {
         }
     }
 
-    /// A cluster grows while its nodes run: with enough descriptors, the maximum number of nodes is
-    /// provided for.
+    /// A cluster grows while its nodes run, so a node with enough descriptors reserves some for the
+    /// maximum number of nodes.
     #[test]
     fn nodes_that_join_later_find_descriptors() {
         for (limit, nodes) in [(1024, 1), (4096, 3), (20_000, 3)] {

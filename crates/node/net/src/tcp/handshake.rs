@@ -165,8 +165,8 @@ mod tests {
         Levels { lowest: Level(lowest), newest: Level(newest) }
     }
 
-    /// [level-3] Nodes of earlier releases are admitted, even of the first, which sends one version
-    /// and no levels; so are nodes of the next release.
+    /// [level-3] Nodes of earlier releases are admitted, even of the first one, which sends one
+    /// version and no levels. Nodes of the next release are admitted as well.
     #[test]
     fn neighbours_are_welcome() {
         check(|hello, _| hello.levels = levels(8, 8), "ok");
@@ -211,8 +211,8 @@ mod tests {
         );
     }
 
-    /// A removed node is told so first, even if the other side has to dial or the address is wrong.
-    /// A node of another cluster does not learn which nodes were removed.
+    /// A removed node learns first that it was removed, even if the other side has to dial or the
+    /// address is wrong. A node of another cluster does not learn which nodes were removed.
     #[test]
     fn a_removed_node_is_refused_and_told() {
         for (from, to) in [(3, 2), (1, 2), (3, 1)] {

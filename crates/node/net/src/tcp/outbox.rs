@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// The kernel may accept any part of a write: the next write begins at the next byte.
+    /// The kernel may accept any part of a write, and the next write begins at the next byte.
     #[test]
     fn a_write_may_end_at_any_byte_of_header_or_body() {
         let frames = [

@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// Only plain words reach a report, and a class is one of two.
+    /// Only plain words reach a report, and a class is one of the two known ones.
     #[test]
     fn words_that_nobody_should_see_are_unknown() {
         for (version, store, class) in [

@@ -25,7 +25,7 @@ const LIFE: Duration = Duration::from_millis(LIFE_MS);
 pub(super) struct Caller {
     /// Identity that the certificate proves to Quorate, which has its own users.
     pub(super) who: Who,
-    /// Common name in the certificate. It may be the name of an etcd user.
+    /// Name in the certificate. It may be the name of an etcd user.
     pub(super) certified: Option<Arc<str>>,
 }
 
@@ -42,7 +42,7 @@ pub(super) enum Requester {
 pub(super) struct Client {
     /// Identity that the client's certificate proves to Quorate.
     pub(super) who: Who,
-    /// Common name in the client's certificate.
+    /// Name in the client's certificate.
     pub(super) certified: Option<Arc<str>>,
     pub(super) token: PresentedToken,
     /// Identity fixed at the start of a stream.

@@ -103,7 +103,8 @@ impl Mvcc {
         });
     }
 
-    /// Returns whether a lease has a key at or after `from` and, if `to` is given, before `to`.
+    /// Returns whether a key from `from` (inclusive) to `to` (exclusive, if given) is attached to a
+    /// lease.
     pub(crate) fn has_key_in(&self, id: i64, from: &[u8], to: Option<&[u8]>) -> bool {
         let end = to.map_or_else(|| attached_end(id), |to| attached(id, to));
         self.store.first(&attached(id, from), &end).is_some()

@@ -163,7 +163,7 @@ impl Mvcc {
         }
     }
 
-    /// Returns the first key that has history, at or after `from` and before `to`.
+    /// Returns the first key with history from `from` (inclusive) to `to` (exclusive).
     fn next_past(&self, from: &[u8], to: Option<&[u8]>) -> Option<Vec<u8>> {
         let end = to.map_or_else(|| history_end().to_vec(), history);
         let (place, _) = self.store.first(from, &end)?;

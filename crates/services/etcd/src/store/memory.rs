@@ -41,7 +41,8 @@ impl MemoryStore {
     }
 }
 
-/// Returns the entries from `from` on and before `to`. There are none if `to` is not after `from`.
+/// Returns the entries from `from` (inclusive) to `to` (exclusive). There are none if `to` is not
+/// after `from`.
 fn between<'e>(
     entries: &'e BTreeMap<Box<[u8]>, Bytes>,
     from: &[u8],

@@ -21,11 +21,12 @@ pub trait Store: Send {
     /// Returns the value of `key`.
     fn get(&self, key: &[u8]) -> Option<Bytes>;
 
-    /// Visits the entries from `from` on and before `to`, in order. There are none if `to` is not
-    /// after `from`.
+    /// Visits the entries from `from` (inclusive) to `to` (exclusive), in order. There are none if
+    /// `to` is not after `from`.
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>);
 
-    /// Returns the first entry from `from` on and before `to`; `None` if there is none.
+    /// Returns the first entry from `from` (inclusive) to `to` (exclusive); `None` if there is
+    /// none.
     fn first(&self, from: &[u8], to: &[u8]) -> Option<(Vec<u8>, Bytes)> {
         let mut found = None;
         self.scan(from, to, &mut |key, value| {

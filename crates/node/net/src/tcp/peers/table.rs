@@ -566,8 +566,8 @@ mod tests {
         assert_eq!(table.next_parting(), None);
     }
 
-    /// The other node is to dial. A node that has waited long enough knocks to learn why it does
-    /// not.
+    /// A node that waits too long for the other node to dial knocks, to learn why the other node
+    /// does not.
     #[test]
     fn a_node_with_a_higher_id_is_only_knocked_at() {
         let mut table = table();

@@ -41,8 +41,8 @@ enum Asked {
 }
 
 impl Asked {
-    /// Returns the failure to report when there is no memory for the response. For a command the
-    /// outcome is unknown to the client, because the command was executed.
+    /// Returns the failure to report when there is no memory for the response. For a command it is
+    /// [`Failure::Unknown`], because the command was executed.
     const fn without_memory(self) -> Failure {
         match self {
             Self::Command => Failure::Unknown,

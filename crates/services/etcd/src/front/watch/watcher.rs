@@ -393,7 +393,7 @@ mod tests {
         all
     }
 
-    /// Each watcher gets its own events in order from the same batch, without visiting the others.
+    /// Each watcher receives only its own events of a batch, in order, without visiting the others.
     #[test]
     fn each_watcher_is_told_its_own_in_order() {
         let mut all = watchers(&[("a", "", 5), ("a", "c", 5), ("", "\0", 7), ("x", "", 5)]);
