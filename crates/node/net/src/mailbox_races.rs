@@ -42,8 +42,8 @@ fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
     panic::catch_unwind(explore).is_err()
 }
 
-/// A reactor that answers 7 to every question until it has received the news and the request to
-/// stop.
+/// A reactor that answers 7 to every question until it has received both the notification and the
+/// stop request.
 fn react(mailbox: &Box, late: impl Fn(&Box)) {
     let (mut stop, mut heard) = (false, 0);
     while !stop || heard == 0 {

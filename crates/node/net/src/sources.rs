@@ -42,7 +42,7 @@ pub(crate) enum Source {
     /// The listener for clients that send only the bytes of a stream.
     RawListener,
     Link(LinkId),
-    /// A socket of the packet plane.
+    /// A socket of the packet plane, which has datagrams or can send more.
     Datagrams(DatagramSocket),
     Client(ConnectionId),
     /// An unauthenticated client connection.

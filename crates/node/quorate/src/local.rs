@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 4096;
 /// requests wait.
 const LOCAL_QUERIES_MAX: usize = 8;
 
-/// A request of the embedding program.
+/// A request of the embedding program, without its callback.
 pub(crate) enum Wanted {
     /// Order and execute a command.
     Execute(Vec<u8>),

@@ -13,7 +13,7 @@ pub enum Refusal {
     FutureRevision = 2,
     /// A key that the request requires does not exist.
     KeyNotFound = 3,
-    /// The lease does not exist.
+    /// The lease does not exist or has expired.
     LeaseNotFound = 4,
     /// The request reads or returns more than its budget allows.
     TooMuch = 5,
@@ -56,13 +56,9 @@ pub enum Refusal {
     RootUserNotExist = 23,
     /// The user root does not have the role root.
     RootRoleNotExist = 24,
-    /// The user already exists.
     UserAlreadyExists = 25,
-    /// The user does not exist.
     UserNotFound = 26,
-    /// The role already exists.
     RoleAlreadyExists = 27,
-    /// The role does not exist.
     RoleNotFound = 28,
     /// The request names no role.
     RoleEmpty = 29,

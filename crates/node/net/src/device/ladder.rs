@@ -38,7 +38,7 @@ pub(super) enum Candidate {
     },
     /// An external device, with the transport of its frames.
     Box(ExternalDevice, ExternalTransport),
-    /// A thread that uses raw frames at an interface.
+    /// A thread that uses raw frames at the named interface.
     Packet(String),
     /// A thread that uses UDP datagrams.
     Udp(UdpCandidate),

@@ -34,8 +34,8 @@ impl Default for Options {
 /// Reasons why a client could not be opened or had to stop.
 #[derive(Debug)]
 pub enum Error {
-    /// No leader was found in time whose device receives raw frames and counts votes for a volatile
-    /// group. The text describes the last failure.
+    /// No leader was found in time with a device that receives raw frames and counts votes for a
+    /// volatile group. The text describes the last failure.
     NoDevice(String),
     /// The network interface cannot be used.
     Interface(Failed),

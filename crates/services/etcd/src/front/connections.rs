@@ -74,7 +74,7 @@ struct Serving {
     offered: Mutex<Option<(Arc<ServerConfig>, Arc<ServerConfig>)>>,
 }
 
-/// Serves clients until the task is dropped.
+/// Accepts and serves clients until the task is dropped.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,

@@ -262,7 +262,7 @@ impl Link {
         self.greeter.as_deref()
     }
 
-    /// Makes the connection wait to be admitted.
+    /// Makes the connection wait until `greeter` can be admitted, at most until `deadline`.
     pub(super) fn wait(&mut self, greeter: Greeter, deadline: Time) {
         self.stage = Stage::Newcomer { deadline };
         self.greeter = Some(Box::new(greeter));

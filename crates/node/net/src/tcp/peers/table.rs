@@ -12,7 +12,7 @@ use crate::{identity::PeerAddress, limits::Limits, sources::LinkId};
 /// Maximum number of nodes other than this one.
 const OTHERS_MAX: usize = NODES_MAX - 1;
 
-/// All peers, whether connected or not.
+/// All peers with their connections, whether connected or not.
 #[derive(Debug)]
 pub(super) struct Table {
     me: NodeId,

@@ -178,8 +178,8 @@ fn a_watcher_begins_in_the_past_if_that_is_still_known() {
     });
 }
 
-/// A watcher that does not read more events than any queue holds receives all of them once and in
-/// order afterwards, at any node.
+/// A watcher that leaves more events unread than any queue holds still receives all of them, once
+/// and in order, at any node.
 #[test]
 fn a_slow_watcher_misses_nothing_and_stops_nobody() {
     const PUTS: usize = 3000;
