@@ -58,7 +58,7 @@ fn everybody_is_answered(turn: impl Fn(&RequestReceiver<Question>) -> Vec<Questi
     }
 }
 
-/// Takes all requests, as the front does.
+/// Takes all queued requests, as the production front does.
 fn takes(asked: &RequestReceiver<Question>) -> Vec<Question> {
     asked.begin();
     std::iter::from_fn(|| asked.next()).collect()

@@ -265,7 +265,8 @@ impl Deref for Embedded {
 }
 
 impl Embedded {
-    /// Returns the handle for requests. Clones of it are usable from any thread.
+    /// Returns the handle for requests. Clones of it are usable from any thread, even after this
+    /// value has moved.
     pub fn local(&self) -> &Local {
         &self.local
     }

@@ -45,7 +45,7 @@ pub(super) struct Client {
     /// Name in the client's certificate.
     pub(super) certified: Option<Arc<str>>,
     pub(super) token: PresentedToken,
-    /// Identity fixed at the start of a stream.
+    /// Identity that was fixed when the client opened a stream.
     pub(super) fixed_identity: Option<AuthenticatedUser>,
 }
 
