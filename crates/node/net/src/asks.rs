@@ -1,4 +1,4 @@
-//! A bounded queue from any thread of the program to the reactor, which waits on a file descriptor.
+//! Bounded queue of requests from other threads to the reactor, which waits on a file descriptor.
 
 use std::io;
 
@@ -17,19 +17,18 @@ pub struct RequestSender<T> {
     wake: Arc<Wake>,
 }
 
-/// The receiving end, for the reactor.
+/// The receiving end of the queue, which the reactor owns.
 #[derive(Debug)]
 pub struct RequestReceiver<T> {
     queue: Receiver<T>,
     wake: Arc<Wake>,
 }
 
-/// A request that was not queued.
+/// Reason why a request was not queued, with the request itself.
 #[derive(Debug)]
 pub enum NotQueued<T> {
-    /// The queue is full.
     Full(T),
-    /// The reactor is gone.
+    /// The reactor has ended.
     Gone(T),
 }
 
@@ -45,14 +44,15 @@ pub fn request_queue<T>(waiting_max: usize) -> io::Result<(RequestSender<T>, Req
 
 impl<T> RequestSender<T> {
     /// Queues a request and then signals, so that a reader woken by the signal finds the request.
-    /// Returns `false` if the reactor is gone.
+    /// Returns `false` if the reactor has ended.
     pub fn put(&self, ask: T) -> bool {
         let put = self.queue.send(ask).is_ok();
         self.wake.signal();
         put
     }
 
-    /// Queues a request without blocking; returns it if the queue is full or the reactor is gone.
+    /// Queues a request without blocking; returns the request if the queue is full or the reactor
+    /// has ended.
     pub fn try_put(&self, ask: T) -> Result<(), NotQueued<T>> {
         let put = self.queue.try_send(ask);
         self.wake.signal();
@@ -64,13 +64,13 @@ impl<T> RequestSender<T> {
 }
 
 impl<T> RequestReceiver<T> {
-    /// Returns the descriptor that is readable while a request may be queued.
+    /// Returns the descriptor that becomes readable when a request may be queued.
     pub fn wake(&self) -> &Arc<Wake> {
         &self.wake
     }
 
-    /// Clears the signal. Call it before reading the queue, and then read until it is empty: a
-    /// request queued in between signals again.
+    /// Clears the signal. Call it before draining the queue: a request queued during the drain
+    /// signals again.
     pub fn begin(&self) {
         self.wake.drain();
     }

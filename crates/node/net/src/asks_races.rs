@@ -1,6 +1,5 @@
-//! Explores the races at the queue of an embedding program: runs the production code over the
-//! primitives of a scheduler that decides which thread runs next. A thread that waits forever is a
-//! deadlock, which fails the run.
+//! Race models of the request queue: runs the production code on primitives whose scheduler decides
+//! which thread runs next. A thread that waits forever is a deadlock, which fails the run.
 //!
 //! Deliberately broken reactors, which do one step too late, show that the model detects faults.
 
@@ -27,13 +26,13 @@ use sync::{
     mpsc::{SyncSender, sync_channel},
 };
 
-/// Random schedules per model.
+/// Number of random schedules that are run for each model.
 const RUNS: usize = 2000;
 const ASKERS: usize = 3;
 
 type Question = SyncSender<u32>;
 
-/// All threads get answers although they outnumber the places in the queue; each waits for its own.
+/// All threads get their own answers, although there are more threads than places in the queue.
 fn everybody_is_answered(turn: impl Fn(&RequestReceiver<Question>) -> Vec<Question>) {
     let (program, reactor) = request_queue::<Question>(ASKERS - 1).unwrap();
     let program = Arc::new(program);
@@ -59,7 +58,7 @@ fn everybody_is_answered(turn: impl Fn(&RequestReceiver<Question>) -> Vec<Questi
     }
 }
 
-/// Takes all requests, as the front does.
+/// Takes all queued requests, as the production front does.
 fn takes(asked: &RequestReceiver<Question>) -> Vec<Question> {
     asked.begin();
     std::iter::from_fn(|| asked.next()).collect()
@@ -91,7 +90,7 @@ fn no_question_is_slept_through() {
     assert!(fails(takes_one));
 }
 
-/// A caller that arrives after the reactor is gone gets an error and does not wait.
+/// A caller that arrives after the reactor has ended gets an error and does not wait.
 #[test]
 fn nobody_asks_a_reactor_that_is_gone() {
     shuttle::check_random(

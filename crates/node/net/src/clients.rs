@@ -26,19 +26,19 @@ use crate::{
     tcp::socket::{self, Moved, Socket},
 };
 
-/// Bytes of one read from a client without a backlog.
+/// Number of bytes read at once from a client without a backlog.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes read in one round from a client in the middle of a large command.
+/// Number of bytes read per turn from a client that is sending a large command.
 const READ_LARGE_BYTES: usize = 1 << 20;
 
-/// All client connections.
+/// All client connections, with their input backlogs.
 #[derive(Debug)]
 pub(crate) struct Clients {
     limits: Limits,
     connections: FxHashMap<ConnectionId, Client>,
-    /// Starts at 1, because people see the ids.
+    /// Starts at 1, because the ids are shown to operators and clients.
     next_id: u64,
-    /// Buffer for reads.
+    /// Buffer shared by the reads of all clients.
     scratch: Vec<u8>,
     /// Total bytes in the backlogs of all clients.
     backlog_bytes: usize,
@@ -46,16 +46,16 @@ pub(crate) struct Clients {
     shed_log: Seldom,
     /// Rate limit of the log line about reset connections.
     resets: Seldom,
-    /// Clients that are not read at the moment: their front accepts no input, or reading is
+    /// Clients that are currently not read, because their front accepts no input or reading is
     /// suspended for all.
     paused: Vec<ConnectionId>,
-    /// Reading is suspended for all clients, until the pressure on the host is low.
+    /// Reading is suspended for all clients until the load on the host has fallen.
     held: bool,
-    /// Clients that have half-closed their connection, or whose connection is being closed.
+    /// Clients that have half-closed their connection or whose connection is being closed.
     leaving: Vec<ConnectionId>,
-    /// Clients with output to send.
+    /// Clients with output that has not been passed to their socket.
     dirty: Vec<ConnectionId>,
-    /// Unauthenticated connections, of which the front does not know yet.
+    /// Connections that have not authenticated yet and are unknown to the front.
     unproved: UnauthenticatedClients,
     pub(crate) stats: Stats,
 }
@@ -64,24 +64,24 @@ pub(crate) struct Clients {
 struct Client {
     socket: Socket,
     token: Token,
-    /// Bytes that the front has not consumed.
+    /// Received bytes that the front has not consumed.
     backlog: Vec<u8>,
     stage: Stage,
-    /// The last byte was received, but the front has not been notified yet.
+    /// The client has ended its input, but the front has not been notified yet.
     is_end_unreported: bool,
     interest: Interest,
     paused: bool,
-    /// The socket is full.
+    /// The socket's send buffer is full.
     blocked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
-    /// The client has sent its last byte; its requests are still answered.
+    /// The client has ended its input; its requests are still answered.
     HalfClosed,
-    /// All output is sent; input is discarded until the client closes the connection, or until this
-    /// time.
+    /// All output is sent. Input is discarded until the client closes the connection or this
+    /// deadline passes.
     Farewell(Time),
 }
 
@@ -108,7 +108,7 @@ impl Clients {
         self.connections.len() >= self.limits.clients_max
     }
 
-    /// Accepts the clients waiting at the listener of this door, up to the limit.
+    /// Accepts the connections waiting at `listener`, up to the client limit.
     pub(crate) fn accept(
         &mut self,
         listener: Listener<'_>,
@@ -162,7 +162,7 @@ impl Clients {
         front.opened(id, ends, &mut requests);
     }
 
-    /// Handles readiness of a client's socket.
+    /// Reads from or writes to a client whose socket is ready.
     pub(crate) fn on_ready(
         &mut self,
         id: ConnectionId,
@@ -186,8 +186,8 @@ impl Clients {
         }
     }
 
-    /// Reads everything that arrived, including data buffered in the TLS session, of which the
-    /// poller does not know.
+    /// Reads all available data, including data buffered in the TLS session, which the poller does
+    /// not see.
     fn read_all(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         self.read(id, cx);
         while self.connections.get(&id).is_some_and(Client::holds_more) {
@@ -228,8 +228,8 @@ impl Clients {
         !self.is_held(host) && self.paused.iter().any(ready)
     }
 
-    /// Returns whether reading is suspended for all clients. It ends well below the level at which
-    /// it began, since each change costs a system call per client.
+    /// Returns whether reading is suspended for all clients. Reading resumes well below the load at
+    /// which it was suspended, because each change costs a system call per client.
     fn is_held(&self, host: &impl ClientSide) -> bool {
         if self.held_bytes(host) > self.limits.clients_bytes_max {
             return true;
@@ -258,7 +258,7 @@ impl Clients {
         self.backlog_bytes + host.front().held_bytes()
     }
 
-    /// Closes the clients that use the most memory, so that the others can continue.
+    /// Closes the clients that use the most memory, so that the remaining clients can continue.
     pub(crate) fn shed(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         let of = self.limits.clients_bytes_max;
         loop {
@@ -285,8 +285,8 @@ impl Clients {
         }
     }
 
-    /// Closes connections whose farewell has lasted long enough, and those that did not
-    /// authenticate in time.
+    /// Closes connections whose farewell has expired, and connections that did not authenticate in
+    /// time.
     pub(crate) fn on_time(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         self.dismiss_late(cx);
         let connections = &self.connections;
@@ -299,7 +299,7 @@ impl Clients {
         }
     }
 
-    /// Returns when [`Self::on_time`] has work next.
+    /// Returns the next time at which [`Self::on_time`] has work.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let leaving = self.leaving.iter().filter_map(|id| self.connections.get(id));
         let times = leaving.filter_map(|client| match client.stage {
@@ -309,7 +309,7 @@ impl Clients {
         times.chain(self.unproved.next_time()).min()
     }
 
-    /// Stops reading from all clients; accepted requests are finished.
+    /// Stops reading from all clients. Requests already accepted are completed.
     pub(crate) fn stop_reading(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         self.limits.clients_max = 0;
         self.dismiss_all(cx);
@@ -420,7 +420,8 @@ impl Clients {
         None
     }
 
-    /// Passes the front the backlog, or the first `fresh` bytes of the scratch buffer.
+    /// Passes the backlog to the front, or the first `fresh` bytes of the scratch buffer if there
+    /// is no backlog.
     fn feed(&mut self, id: ConnectionId, fresh: usize, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -453,7 +454,7 @@ impl Clients {
         }
     }
 
-    /// Stops reading from this client until [`Self::resume`]. It must not be paused yet.
+    /// Stops reading from a client until [`Self::resume`]. The client must not be paused already.
     fn pause(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.get_mut(&id) {
             client.paused = true;
@@ -462,7 +463,7 @@ impl Clients {
         }
     }
 
-    /// Handles the last byte of a client, which may still wait for replies.
+    /// Handles the end of a client's input. The client may still be waiting for replies.
     fn half_close(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -480,7 +481,8 @@ impl Clients {
         }
     }
 
-    /// Notifies the front of the client's last byte once it has consumed all data before it.
+    /// Notifies the front that the client's input has ended, once the front has consumed all data
+    /// before the end.
     fn report_end(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.get_mut(&id)
             && client.backlog.is_empty()
@@ -521,8 +523,8 @@ impl Clients {
         self.watch(id, cx);
     }
 
-    /// Closes the connection of a client whose output is sent, if it is broken, half-closed or
-    /// closing.
+    /// Closes the connection of a client that is broken, half-closed or closing, once its output is
+    /// sent.
     fn after_output(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -550,7 +552,7 @@ impl Clients {
         }
     }
 
-    /// Registers the socket for the events that are of use now.
+    /// Registers the socket for the events that the connection currently needs.
     fn watch(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -579,14 +581,15 @@ impl Clients {
 }
 
 impl Client {
-    /// Returns whether a read would find data at once.
+    /// Returns whether a read would return data without waiting.
     fn holds_more(&self) -> bool {
         let takes = !self.paused && self.stage != Stage::HalfClosed;
         takes && self.socket.holds_more()
     }
 }
 
-/// Appends to a backlog. A large one grows by quarters, because only its length is accounted for.
+/// Appends to a backlog. A large backlog grows by a quarter at a time, because only its length is
+/// accounted for, not its capacity.
 fn keep(backlog: &mut Vec<u8>, bytes: &[u8]) {
     let length = backlog.len();
     if length > READ_LARGE_BYTES && backlog.capacity() - length < bytes.len() {

@@ -3,8 +3,8 @@
 
 use quorate_core::time::Time;
 
-/// Time at which the reactor was created. `CLOCK_MONOTONIC`, which `Instant` uses, would stop
-/// during a suspend.
+/// Time at which the reactor was created, read from a clock that keeps running during a suspend.
+/// `Instant` uses `CLOCK_MONOTONIC`, which does not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started(u64);
 
@@ -26,8 +26,8 @@ fn boot_us() -> u64 {
     part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_nsec) / 1000)
 }
 
-/// Returns the time since boot. On other systems it excludes suspends, and the command line refuses
-/// leases.
+/// Returns the microseconds since boot. On systems other than Linux they exclude suspends, and the
+/// command line refuses leases.
 #[cfg(not(target_os = "linux"))]
 fn boot_us() -> u64 {
     static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Maximum number of problems remembered; remote peers control how many there are.
+/// Maximum number of remembered problems, because remote peers control how many there are.
 const COMPLAINTS_MAX: usize = 256;
 
 /// Problems already logged, by subject.
@@ -12,8 +12,8 @@ pub(crate) struct LoggedProblems {
 }
 
 impl LoggedProblems {
-    /// Returns whether this problem is new and should be logged. Once the limit is reached, nothing
-    /// counts as new.
+    /// Returns whether a problem has not been logged yet and should be logged now. Once the limit
+    /// is reached, no problem counts as new.
     pub(crate) fn is_new(&mut self, about: &str, what: &str) -> bool {
         if self.said.len() >= COMPLAINTS_MAX {
             return false;
@@ -27,7 +27,7 @@ impl LoggedProblems {
         new
     }
 
-    /// Forgets the problems of this subject; the next one is new again.
+    /// Forgets the problems of a subject, so that the next problem is logged again.
     pub(crate) fn settle(&mut self, about: &str) {
         self.said.retain(|(other, _)| other != about);
     }

@@ -1,16 +1,16 @@
-//! Context of a call to a part of the reactor.
+//! Arguments that every call into a component of the reactor needs.
 
 use crate::{
     host::{Now, PeerSide},
     sources::Sources,
 };
 
-/// The current time, the side of the host that the part serves, and the table of event sources.
+/// The current time, the host interface that the component uses, and the table of event sources.
 pub(crate) struct Cx<'a, H: ?Sized + 'a> {
     pub(crate) now: Now,
     pub(crate) host: &'a mut H,
     pub(crate) sources: &'a mut Sources,
 }
 
-/// Context of the parts that serve peers.
+/// Context for the components that serve peers.
 pub(crate) type PeerCx<'a> = Cx<'a, dyn PeerSide + 'a>;

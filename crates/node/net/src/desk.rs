@@ -1,4 +1,4 @@
-//! Pending requests of operators to this node, with the callers that wait for them.
+//! Pending operator requests to this node, with the callers that wait for them.
 
 use std::{collections::BTreeMap, sync::mpsc::SyncSender};
 
@@ -17,11 +17,12 @@ use crate::{
     host::{Now, OperatorSide, Order, Outcome, Wanted},
 };
 
-/// Time after which a caller that requested a snapshot is gone: slightly more than its timeout.
+/// Time in milliseconds after which the caller of a snapshot request is assumed to have given up;
+/// slightly longer than the caller's timeout.
 const SNAPSHOT_MS: u64 = SNAPSHOT_WAIT.as_millis() as u64 + 1000;
-/// Time after which a caller of a group request is gone.
+/// Time in milliseconds after which the caller of a group request is assumed to have given up.
 const GROUP_MS: u64 = GROUP_WAIT.as_millis() as u64 + 1000;
-/// Time after which a reader of held stream bytes is gone.
+/// Time in milliseconds after which a reader of held stream bytes is assumed to have given up.
 const HELD_MS: u64 = HELD_WAIT.as_millis() as u64 + 1000;
 
 /// A caller waiting for the result of a group request, and its deadline.
@@ -35,23 +36,23 @@ type HeldAsker = (Time, SyncSender<Result<Vec<u8>, HeldError>>);
 pub(crate) struct WaitingCallers {
     waiting_max: usize,
     transfer: Option<SyncSender<Result<NodeId, Refusal>>>,
-    /// Callers waiting for a probe; all share one attempt.
+    /// Callers waiting for a probe. They share one attempt.
     probes: Vec<SyncSender<Result<Probed, Unanswered>>>,
-    /// Callers waiting for a snapshot, with their deadlines; all share one attempt.
+    /// Callers waiting for a snapshot, with their deadlines. They share one attempt.
     snapshots: Vec<(Time, SyncSender<Result<Snapshot, SnapshotError>>)>,
-    /// Callers waiting for the group, by request number.
+    /// Callers waiting for a group request, by request number.
     group: BTreeMap<u64, GroupAsker>,
     /// Readers of held stream bytes, by request number.
     held: BTreeMap<u64, HeldAsker>,
-    /// Last request number assigned; numbers are never reused.
+    /// Last request number that was assigned. Numbers are never reused.
     asked: u64,
     /// Questions to be answered at the end of the turn.
     questions: Vec<Question>,
 }
 
 impl WaitingCallers {
-    /// Allows `waiting_max` waiting callers each for a probe, for a snapshot, for the group, and
-    /// for stream bytes.
+    /// Creates a table that admits `waiting_max` callers of each kind: probe, snapshot, group
+    /// request and stream read.
     pub(crate) const fn new(waiting_max: usize) -> Self {
         Self {
             waiting_max,
@@ -65,7 +66,7 @@ impl WaitingCallers {
         }
     }
 
-    /// Passes orders to the host at once; questions wait for the end of the turn.
+    /// Passes a command to the host at once. Questions are queued until the end of the turn.
     pub(crate) fn take(&mut self, command: Command, now: Now, host: &mut impl OperatorSide) {
         match command {
             Command::Ask(question) => self.questions.push(question),
@@ -136,7 +137,7 @@ impl WaitingCallers {
         }
     }
 
-    /// Answers all questions with the state at the end of the turn.
+    /// Answers all queued questions from the state at the end of the turn.
     pub(crate) fn answer(
         &mut self,
         host: &mut impl OperatorSide,

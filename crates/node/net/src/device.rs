@@ -1,4 +1,4 @@
-//! The optional device of a node: it votes, assigns slots and counts votes ([offload-5]).
+//! The optional device of a node, which votes, assigns slots and counts votes ([offload-5]).
 //!
 //! Reading order: [`Kind`] (the configured device), `ladder` (its fallbacks), `kernel`, `place`,
 //! `by_udp`, `boxes` (the kinds of candidates), `waiting` (wake-up of the reactor by a device).
@@ -33,44 +33,44 @@ use by_udp::UdpCandidate;
 use ladder::{Candidate, Candidates};
 pub(crate) use waiting::DeviceWakeup;
 
-/// Number of slots that each program stores.
+/// Number of slots that each device program stores.
 const CELLS: u32 = 1 << 12;
-/// Payload capacity of a frame: with all headers 1512 bytes, in an Ethernet frame of 1526.
+/// Maximum payload of a frame. With all headers that makes 1512 bytes, in an Ethernet frame of
+/// 1526.
 const PAYLOAD_BYTES_MAX: usize = 1408;
-/// Maximum number of frames queued for the reactor by a device that is a thread.
+/// Maximum number of frames that a device running as a thread may queue for the reactor.
 const TAP_FRAMES: usize = 1 << 13;
 
-/// Kind of a node's device.
+/// Kind of device that a node uses to vote, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// No device.
     #[default]
     Off,
-    /// A thread that uses datagrams.
+    /// A thread of this process that exchanges UDP datagrams.
     Udp,
-    /// A thread that uses raw frames.
+    /// A thread that exchanges raw Ethernet frames.
     Packet,
-    /// In the kernel by XDP or tc; falls back to the thread that uses raw frames.
+    /// A device in the kernel, by XDP or tc. Falls back to the thread that uses raw frames.
     Kernel,
-    /// In the kernel by tc only; falls back to the thread.
+    /// A device in the kernel, by tc only. Falls back to the thread that uses raw frames.
     Tc,
-    /// External device processes; falls back to a thread that uses the same frames.
+    /// External device processes. Fall back to a thread that uses the same frames.
     Box(ExternalDevice),
 }
 
-/// An external device: two processes that map frames to frames, and may represent any hardware that
-/// does.
+/// An external device: two processes that map frames to frames and may stand for any hardware that
+/// does the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExternalDevice {
     kind: &'static str,
-    /// The command. The name of the program replaces `{}` in any word, or is appended if no word
-    /// has it.
+    /// Command line. The program name replaces `{}` in every word, or is appended if no word
+    /// contains `{}`.
     words: Vec<String>,
 }
 
 impl ExternalDevice {
-    /// Parses `process:COMMAND`, `rtl:FOLDER` (as built by Verilator), or `p4`, which this binary
-    /// runs itself.
+    /// Parses `process:COMMAND`, `rtl:FOLDER` (a folder built by Verilator), or `p4`, which this
+    /// binary runs itself.
     fn named(name: &str) -> Option<Self> {
         let (kind, words) = match name.split_once(':') {
             None if name == "p4" => {
@@ -110,7 +110,7 @@ fn words(command: &str) -> Vec<String> {
 }
 
 impl Kind {
-    /// Parses the name of a kind.
+    /// Parses the name of a kind, as used in settings.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "off" => Some(Self::Off),
@@ -122,7 +122,8 @@ impl Kind {
         }
     }
 
-    /// Makes `launcher` run all programs of an external device: their command is appended to it.
+    /// Runs all programs of an external device through `launcher`, to which their command is
+    /// appended.
     #[must_use]
     pub fn with_launcher(self, launcher: &[String]) -> Self {
         match self {
@@ -133,7 +134,7 @@ impl Kind {
         }
     }
 
-    /// Returns the name used in settings.
+    /// Returns the name of the kind, as used in settings.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Box(one) => one.kind,
@@ -154,24 +155,24 @@ impl Kind {
     }
 }
 
-/// Reasons for refusing the configured device.
+/// Reasons why the configured device cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// Frames of devices carry no keys.
+    /// The device's frames carry no keys, and other machines can reach the address.
     #[error(
         "--device {0} has no keys, and other machines can reach this address: anyone who can send frames there could vote as a member"
     )]
     Untrusted(&'static str),
-    /// Datagrams of the plane already use that port.
+    /// The packet plane's datagrams already use the port.
     #[error("--device udp and --plane {0} both need the UDP port of --peer")]
     PortTaken(&'static str),
-    /// Frames carry IPv4 addresses.
+    /// The address is not IPv4, the only kind that frames can carry.
     #[error("--device udp needs one specific IPv4 address at --peer, not {0}")]
     Address(SocketAddr),
-    /// Binding the port failed.
+    /// The port for the device's datagrams cannot be bound.
     #[error("cannot bind the UDP port of --peer {0}: {1}")]
     Bind(SocketAddr, io::Error),
-    /// No single interface has the address for peers.
+    /// No interface, or more than one, has the address for peers.
     #[error(
         "--device {0} needs --plane-interface: no interface of this machine has the address {1}"
     )]
@@ -179,7 +180,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Returns a hint for the operator.
+    /// Returns advice for the operator on how to fix the problem.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Untrusted(_) => "use --plane-trusted where no other machines are on the network",
@@ -191,7 +192,7 @@ impl Refused {
     }
 }
 
-/// Candidate devices of a node.
+/// Candidate devices of a node, with their sockets already bound.
 #[derive(Debug)]
 pub(crate) struct Bound {
     rungs: Vec<Candidate>,
@@ -199,8 +200,8 @@ pub(crate) struct Bound {
     members: Members,
 }
 
-/// Handles of a device: the fallback list for the replica, the feed of members, and the descriptors
-/// that wake the reactor.
+/// Handles of a started device: the fallback list for the replica, the feed of members, and the
+/// descriptors that wake the reactor.
 pub(crate) struct Started {
     pub(crate) ladder: Box<dyn DeviceSource>,
     pub(crate) following: MemberFeed,
@@ -208,7 +209,7 @@ pub(crate) struct Started {
 }
 
 impl Bound {
-    /// Opens the candidates next to the listener for peers.
+    /// Opens the candidates at the address of the peer listener.
     pub(crate) fn open(
         kind: &Kind,
         wanted: &Wanted,
@@ -256,8 +257,7 @@ impl Bound {
         Ok(Some(bound))
     }
 
-    /// Adds an external device over this transport if one is configured; otherwise returns the
-    /// transport.
+    /// Adds an external device over `way` if one is configured. Otherwise returns the transport.
     fn push_box(&mut self, kind: &Kind, way: ExternalTransport) -> Option<ExternalTransport> {
         let Kind::Box(one) = kind else {
             return Some(way);
@@ -286,8 +286,8 @@ impl Bound {
     }
 }
 
-/// Removes devices that killed nodes of this cluster left in this machine's kernel, regardless of
-/// the device that this node uses ([offload-9]).
+/// Removes devices that killed nodes of this cluster left in this machine's kernel, whatever device
+/// this node uses ([offload-9]).
 pub(crate) fn end_orphans(cluster: u128) {
     match quorate_device::xdp::end_orphans(group_of(cluster)) {
         Ok(ended) => {
@@ -301,7 +301,8 @@ pub(crate) fn end_orphans(cluster: u128) {
     }
 }
 
-/// Returns the group number that distinguishes the frames of one cluster from those of others.
+/// Returns the group number that distinguishes the frames of this cluster from those of other
+/// clusters.
 fn group_of(cluster: u128) -> u32 {
     let bytes = cluster.to_le_bytes();
     let words = bytes.chunks_exact(4).map(|word| {
@@ -312,7 +313,7 @@ fn group_of(cluster: u128) -> u32 {
     words.fold(0, |hash: u32, word| hash.rotate_left(5) ^ word)
 }
 
-/// Keeps a device informed of the members.
+/// Tells a device which members it exchanges frames with.
 #[derive(Debug)]
 pub(crate) struct MemberFeed {
     members: Members,
@@ -356,7 +357,7 @@ mod tests {
         }
     }
 
-    /// The thread that an external device falls back to receives the same frames.
+    /// An external device falls back to a thread that receives the same frames.
     #[test]
     fn a_box_is_tried_before_the_thread_of_its_way() {
         let kind = Kind::named("process:none").unwrap();

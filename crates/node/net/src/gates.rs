@@ -1,4 +1,4 @@
-//! Gates: the listeners, and whether each accepts connections at the moment.
+//! Gates: the listeners, and whether each currently accepts connections.
 
 use std::{io, net::TcpListener};
 
@@ -11,10 +11,10 @@ use crate::{
     sources::{Source, Sources, Token},
 };
 
-/// Outcome of accepting.
+/// Outcome of accepting the connections that wait at a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accepted {
-    /// No connection is waiting.
+    /// All waiting connections were accepted.
     All,
     /// The connection limit is reached.
     Full,
@@ -34,7 +34,7 @@ pub(crate) struct Gates {
     limits: Limits,
 }
 
-/// State of accepting connections.
+/// State of the gate of one kind of listener.
 #[derive(Debug, Default)]
 struct Gate {
     state: GateState,
@@ -45,16 +45,15 @@ struct Gate {
 enum GateState {
     #[default]
     Open,
-    /// Out of descriptors or memory; paused until this time.
+    /// Descriptors or memory ran out; paused until this time.
     Paused(Time),
     /// The connection limit is reached.
     Full,
-    /// Closed permanently.
+    /// Permanently closed.
     Shut,
 }
 
 impl Gates {
-    /// Registers the listeners with the poller.
     pub(crate) fn new(
         listeners: Listeners,
         limits: Limits,
@@ -110,7 +109,7 @@ impl Gates {
         self.listeners.raw.as_ref().map(Listener::Tcp)
     }
 
-    /// Handles the result of accepting peers. Returns whether the gate is closed now.
+    /// Handles the result of accepting peers. Returns whether the gate is now closed.
     pub(crate) fn on_peers(
         &mut self,
         accepted: io::Result<Accepted>,
@@ -121,7 +120,7 @@ impl Gates {
         self.watch(!open, sources)
     }
 
-    /// Handles the result of accepting clients. Returns whether the gate is closed now.
+    /// Handles the result of accepting clients. Returns whether the gate is now closed.
     pub(crate) fn on_clients(
         &mut self,
         accepted: io::Result<Accepted>,
@@ -132,7 +131,8 @@ impl Gates {
         self.watch(!open, sources)
     }
 
-    /// Opens the gates whose reason to be closed is gone. Returns whether any opened.
+    /// Opens the gates that no longer have a reason to be closed. Returns whether any gate was
+    /// opened.
     pub(crate) fn reopen(
         &mut self,
         now: Time,
@@ -144,19 +144,19 @@ impl Gates {
         self.watch(peers || clients, sources)
     }
 
-    /// Returns whether clients wait for others to disconnect.
+    /// Returns whether new clients must wait until others disconnect.
     pub(crate) fn waits_for_room(&self) -> bool {
         self.clients.state == GateState::Full
     }
 
-    /// Returns when [`Self::reopen`] has work next.
+    /// Returns the next time at which [`Self::reopen`] has work.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let times = [self.peers.next_time(), self.clients.next_time()];
         times.into_iter().flatten().min()
     }
 
-    /// Stops accepting clients. The file of the client socket is removed at once: its absence shows
-    /// that the node is stopping.
+    /// Stops accepting clients. Removes the file of the client socket at once, so that its absence
+    /// shows that the node is stopping.
     pub(crate) fn shut_clients(&mut self, sources: &mut Sources) -> io::Result<bool> {
         self.clients.state = GateState::Shut;
         if let Some(token) = self.socket.take() {
@@ -166,7 +166,7 @@ impl Gates {
         self.watch(true, sources)
     }
 
-    /// Registers the listeners whose gates are open with the poller, if anything changed; returns
+    /// Registers the listeners whose gates are open with the poller, if `changed`. Returns
     /// `changed`.
     fn watch(&self, changed: bool, sources: &Sources) -> io::Result<bool> {
         if !changed {
@@ -203,7 +203,7 @@ impl Gate {
         }
     }
 
-    /// Handles the result of accepting. Returns whether the gate stays open.
+    /// Handles the result of accepting. Returns whether the gate remains open.
     fn settle(
         &mut self,
         whom: &str,
@@ -245,7 +245,8 @@ impl Gate {
         }
     }
 
-    /// Opens the gate if its reason to be closed is gone. Returns whether it opened.
+    /// Opens the gate if it no longer has a reason to be closed. Returns whether the gate was
+    /// opened.
     fn reopen(&mut self, now: Time, full: bool) -> bool {
         let open = match self.state {
             GateState::Paused(until) => until <= now,

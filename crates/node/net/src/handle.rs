@@ -1,4 +1,4 @@
-//! Handle by which other threads reach the reactor.
+//! Handle through which other threads reach the reactor.
 
 use std::{
     fmt,
@@ -24,22 +24,22 @@ use crate::{
     stats::Stats,
 };
 
-/// Timeout of a request that is answered within a turn.
+/// Timeout of a request that the reactor answers within one turn.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// Timeout of a probe; the replica gives up earlier.
+/// Timeout of a probe. The replica gives up earlier.
 const PROBE_WAIT: Duration = Duration::from_secs(8);
-/// Timeout of a transfer; the core gives up earlier.
+/// Timeout of a leadership transfer. The core gives up earlier.
 const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
 /// Timeout of a read of held stream bytes.
 pub(crate) const HELD_WAIT: Duration = Duration::from_secs(10);
 
-/// Timeout of one request for a snapshot. A snapshot may take much longer; the caller then repeats
-/// the request.
+/// Timeout of one request for a snapshot. A snapshot may take much longer, in which case the caller
+/// repeats the request.
 pub(crate) const SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
 
-/// Timeout of a request to the group; the replica gives up earlier, unless the timeout of its
-/// clients is longer than this.
+/// Timeout of a request to the group. The replica gives up earlier, unless the client timeout is
+/// configured to be longer.
 pub(crate) const GROUP_WAIT: Duration = Duration::from_secs(10);
 
 /// Handle to a running reactor, usable from any thread.
@@ -48,12 +48,12 @@ pub struct Handle {
     shared: Arc<Shared>,
 }
 
-/// Reason why leadership was not handed over.
+/// Reason why leadership was not transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferError {
     /// No transfer was attempted, or its outcome is unknown.
     Unanswered(Unanswered),
-    /// The transfer was refused or failed.
+    /// The transfer was refused, or started and failed.
     Refused(Refusal),
 }
 
@@ -78,12 +78,12 @@ impl fmt::Display for TransferError {
 
 impl std::error::Error for TransferError {}
 
-/// Reason why there is no snapshot.
+/// Reason why no snapshot was returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotError {
-    /// The snapshot is in progress, or its state is unknown.
+    /// The snapshot is still in progress, or its state is unknown.
     Unanswered(Unanswered),
-    /// The snapshot was not started or failed, with the reason.
+    /// The snapshot failed or was not started, for this reason.
     Failed(String),
 }
 
@@ -98,12 +98,12 @@ impl fmt::Display for SnapshotError {
 
 impl std::error::Error for SnapshotError {}
 
-/// Reason why a request to the group had no result, as far as is known.
+/// Reason why a request to the group has no known result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupError {
     /// The request was not accepted, or its outcome is unknown.
     Unanswered(Unanswered),
-    /// The group refused the request.
+    /// The group refused the request or could not carry it out.
     Refused(Refused),
 }
 
@@ -118,46 +118,47 @@ impl fmt::Display for GroupError {
 
 impl std::error::Error for GroupError {}
 
-/// Reason why bytes of a stream were not read.
+/// Reason why held stream bytes were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldError {
-    /// The request was not accepted, or not answered.
+    /// The request was not accepted or not answered.
     Unanswered(Unanswered),
-    /// The bytes cannot be read.
+    /// The bytes are not available on this node.
     NotRead(NotRead),
 }
 
-/// Counters of the node.
+/// Counters of a node, as plain numbers and as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
-    /// Counters of the reactor.
+    /// Counters of the reactor alone.
     pub stats: Stats,
-    /// All counters, in the text format of Prometheus.
+    /// All counters of the node, in the Prometheus text format.
     pub text: String,
 }
 
-/// Requests to the reactor's thread, each with the channel for its result.
+/// Requests to the reactor thread, each with the channel for its result.
 #[derive(Debug)]
 pub(crate) enum Command {
     Ask(Question),
     Probe(SyncSender<Result<Probed, Unanswered>>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
     Snapshot(Option<Slot>, SyncSender<Result<Snapshot, SnapshotError>>),
-    /// Start a scrub at this pace; answered like [`Question::Status`].
+    /// Start a scrub limited to this many bytes per second. Answered like [`Question::Status`].
     Scrub(Option<u64>, SyncSender<Status>),
     /// Return this node's snapshot, for the caller to read.
     Backup(SyncSender<Option<Backup>>),
     /// Retain bytes of streams until the returned hold is dropped.
     HoldStreams(Option<StreamHold>, SyncSender<Result<StreamHold, String>>),
-    /// Read at most this many bytes of an inner stream, from a position on, retained by this hold.
+    /// Read at most this many bytes of an inner stream from a position on. The numbered hold
+    /// retains the bytes.
     Held(u64, (StreamName, u64, usize), SyncSender<Result<Vec<u8>, HeldError>>),
-    /// Pin a setting for a number of milliseconds; answered like [`Question::Tuning`].
+    /// Pin a setting for a number of milliseconds. Answered like [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
-    /// Send a request to the group; the flag asks only for a plan.
+    /// Send a request to the group. The flag requests only a plan.
     Group(Ask, bool, SyncSender<Result<Answer, GroupError>>),
 }
 
-/// Questions, which are answered at the end of a turn.
+/// Questions, which the reactor answers at the end of a turn.
 #[derive(Debug)]
 pub(crate) enum Question {
     Status(SyncSender<Status>),
@@ -168,16 +169,17 @@ pub(crate) enum Question {
     Users(SyncSender<Option<Users>>),
 }
 
-/// Messages without a response.
+/// Messages to the reactor that have no response.
 #[derive(Debug)]
 pub(crate) enum Notification {
-    /// The result of a name look-up. At most one look-up per peer runs, which bounds their number.
+    /// Result of a name look-up. At most one look-up per peer runs, which bounds the number of
+    /// these messages.
     Resolved(Resolved),
-    /// A new version of the file with the datagram keys; it is edited by hand.
+    /// New contents of the file with the datagram keys, which operators edit by hand.
     Keys(KeyFile),
 }
 
-/// Result of a name look-up.
+/// Result of looking up the addresses of a host name.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) node: NodeId,
@@ -193,7 +195,7 @@ impl Handle {
         Self { shared }
     }
 
-    /// Returns the node's status.
+    /// Returns the node's status at the end of a turn.
     pub fn status(&self) -> Result<Status, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Status(reply)))
     }
@@ -203,7 +205,7 @@ impl Handle {
         self.ask(PROBE_WAIT, Command::Probe)?
     }
 
-    /// Returns the node's counters.
+    /// Returns the counters of the reactor and the replica.
     pub fn metrics(&self) -> Result<Metrics, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Metrics(reply)))
     }
@@ -213,40 +215,43 @@ impl Handle {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Tuning(reply)))
     }
 
-    /// Pins batch and window to `setting` for `ms` milliseconds; `None` returns them to the tuner.
+    /// Pins batch and window to `setting` for `ms` milliseconds. `None` returns control to the
+    /// tuner.
     pub fn hold(&self, setting: Option<Setting>, ms: u64) -> Result<TuningReport, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Hold(setting, ms, reply))
     }
 
-    /// Transfers leadership to this node, or to the most advanced follower; returns the new leader.
+    /// Transfers leadership to node `to`, or to the most advanced follower if `to` is `None`.
+    /// Returns the new leader.
     pub fn transfer(&self, to: Option<NodeId>) -> Result<NodeId, TransferError> {
         self.ask(TRANSFER_WAIT, |reply| Command::Transfer(to, reply))
             .map_err(TransferError::Unanswered)?
             .map_err(TransferError::Refused)
     }
 
-    /// Takes a snapshot at this slot or a later one; without a slot, at the last one applied. A
-    /// repeated request for the same slot, after the first timed out, gets the same snapshot.
+    /// Takes a snapshot at slot `at` or later, or at the last applied slot if `at` is `None`. If a
+    /// request timed out, repeating it with the same slot returns the same snapshot.
     pub fn snapshot(&self, at: Option<Slot>) -> Result<Snapshot, SnapshotError> {
         self.ask(SNAPSHOT_WAIT, |reply| Command::Snapshot(at, reply))
             .map_err(SnapshotError::Unanswered)?
     }
 
-    /// Starts a scrub, which reads and verifies all data of the node, limited to this many bytes
-    /// per second. A scrub in progress continues at the new pace. The result appears in the node's
-    /// status.
+    /// Starts a scrub, which reads and verifies all data of the node at no more than
+    /// `bytes_per_second`. A scrub in progress continues at the new rate. The result appears in the
+    /// node's status.
     pub fn scrub(&self, bytes_per_second: Option<u64>) -> Result<Status, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Scrub(bytes_per_second, reply))
     }
 
-    /// Returns this node's snapshot for the caller to read at any pace; `None` if there is none.
+    /// Returns this node's snapshot for the caller to read at any pace; `None` if the node has no
+    /// snapshot.
     pub fn backup(&self) -> Result<Option<Backup>, Unanswered> {
         self.ask(ANSWER_WAIT, Command::Backup)
     }
 
-    /// Retains all bytes of streams that snapshots from now on refer to, until the hold is dropped.
-    /// An earlier hold is continued if it is still valid. The inner error gives the reason why this
-    /// node does not have all of the bytes.
+    /// Retains all stream bytes that future snapshots refer to, until the hold is dropped. An
+    /// earlier hold is continued if it is still valid. The inner error states why this node does
+    /// not have all of the bytes.
     pub fn hold_streams(
         &self,
         earlier: Option<StreamHold>,
@@ -254,8 +259,8 @@ impl Handle {
         self.ask(ANSWER_WAIT, |reply| Command::HoldStreams(earlier, reply))
     }
 
-    /// Reads at most `bytes_max` bytes of an inner stream, from this position on, retained by this
-    /// hold.
+    /// Reads at most `bytes_max` bytes of an inner stream from the given position on. The bytes
+    /// must be retained by the given hold.
     pub fn held(
         &self,
         hold: &StreamHold,
@@ -268,35 +273,35 @@ impl Handle {
             .map_err(HeldError::Unanswered)?
     }
 
-    /// Returns all information about the members, as applied on this node.
+    /// Returns the group's member table, as applied on this node.
     pub fn members(&self) -> Result<Members, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Members(reply)))
     }
 
-    /// Returns the data that a joining node needs.
+    /// Returns the founding data that a joining node needs.
     pub fn charter(&self) -> Result<Charter, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Charter(reply)))
     }
 
-    /// Returns the users and their rights, as applied on this node; `None` if it does not know them
-    /// yet ([access-4]).
+    /// Returns the users and their rights, as applied on this node; `None` if this node does not
+    /// know them yet ([access-4]).
     pub fn users(&self) -> Result<Option<Users>, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Users(reply)))
     }
 
-    /// Sends a request to the group. With `dry_run` the plan is returned and nothing is changed.
+    /// Sends a request to the group. With `dry_run`, returns the plan and changes nothing.
     pub fn group(&self, ask: Ask, dry_run: bool) -> Result<Answer, GroupError> {
         self.ask(GROUP_WAIT, |reply| Command::Group(ask, dry_run, reply))
             .map_err(GroupError::Unanswered)?
     }
 
-    /// Announces a new version of the file with the datagram keys: a new key is accepted at once,
-    /// and used for sending once every peer has it ([pkt-3]).
+    /// Announces a new version of the file with the datagram keys. A new key is accepted at once,
+    /// but used for sending only once every peer has it ([pkt-3]).
     pub fn rekey(&self, file: KeyFile) {
         self.shared.tell(Notification::Keys(file));
     }
 
-    /// Tells the reactor to finish accepted work and stop. Returns at once.
+    /// Tells the reactor to finish accepted work and stop. Does not wait for either.
     pub fn stop(&self) {
         self.shared.stop();
     }

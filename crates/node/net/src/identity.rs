@@ -1,4 +1,4 @@
-//! Identity of a node, and addresses of its peers.
+//! Identity of a node, and the addresses of its peers.
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_replica::status::Addresses;
@@ -6,13 +6,13 @@ use quorate_replica::status::Addresses;
 /// Identity of this node, as sent to peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Id of the group's cluster.
+    /// Id of the cluster that the group belongs to.
     pub cluster: u128,
-    /// The node and its current incarnation.
+    /// This node and its current incarnation.
     pub member: Member,
-    /// Boot number of its process.
+    /// Boot number of this process.
     pub boot: u32,
-    /// Addresses at which peers and clients reach it.
+    /// Addresses at which peers and clients reach this node.
     pub addresses: Addresses,
 }
 
@@ -20,6 +20,6 @@ pub struct Identity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAddress {
     pub node: NodeId,
-    /// Address as `HOST:PORT`.
+    /// Address of the node as `HOST:PORT`.
     pub address: String,
 }

@@ -1,7 +1,9 @@
-//! Requests that a node makes before its reactor runs. A node without a cluster asks the founder
-//! for the founding record ([era-11]). The founder asks all listed nodes whether there is a cluster
-//! already. A member that is to assign an id checks first that the folder requesting it is at its
-//! stated address. A starting node asks its peers for their memory of its log ([lie-3]).
+//! Requests that a node makes before its reactor runs.
+//!
+//! A node without a cluster asks the founder for the founding record ([era-11]). The founder asks
+//! all listed nodes whether a cluster already exists. A member about to assign an id first checks
+//! that the folder requesting the id is at its stated address. A starting node asks its peers for
+//! their memory of its log ([lie-3]).
 
 use std::{
     fmt,
@@ -26,17 +28,17 @@ use quorate_wire::{
 
 use crate::host::Founded;
 
-/// Timeout of one attempt.
+/// Timeout of one connection attempt with its request.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
-/// Delay between attempts, and maximum interval between checks of `stop`.
+/// Delay between attempts, and the maximum interval between checks of `stop`.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Reason why there is no founding record.
+/// Reason why no founding record was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinError {
-    /// The founder refused, and would refuse again.
+    /// The founder refused, and would refuse a retry as well.
     Refused(RefusalCode, String),
-    /// The caller stopped the attempts.
+    /// The caller's `stop` ended the attempts.
     Stopped,
 }
 
@@ -51,8 +53,8 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Asks the founder until it answers or `stop` returns true. `progress` receives each new reason
-/// for the delay.
+/// Asks the founder until it answers or `stop` returns true. `progress` receives the reason for the
+/// delay whenever it changes.
 pub fn join(
     founder: &str,
     request: Join,
@@ -82,17 +84,17 @@ pub fn join(
     }
 }
 
-/// Returns whether a retry is pointless.
+/// Returns whether a refusal with this code is permanent, so that a retry is pointless.
 const fn is_final(code: RefusalCode) -> bool {
     // The founder may itself be about to found the cluster, or to learn its identity.
     !matches!(code, RefusalCode::NotFounded | RefusalCode::Starting | RefusalCode::Other(_))
 }
 
-/// Time that a founder waits for the listed nodes.
+/// Timeout of a founder's question to the listed nodes.
 pub const FOUNDER_PATIENCE: Duration = ATTEMPT_MAX;
 
 /// Asks the listed nodes concurrently whether they belong to a cluster, and returns those that do.
-/// A node that is down or does not answer in time is left out.
+/// Nodes that are down or do not answer in time are left out.
 pub fn members_among(
     nodes: &[(NodeId, String)],
     me: NodeId,
@@ -107,8 +109,8 @@ pub fn members_among(
     members
 }
 
-/// Returns whether a member of a cluster listens at this address. Only a node without a cluster
-/// answers that it has none; any other answer comes from a running node.
+/// Returns whether a member of a cluster listens at `address`. Only a node without a cluster
+/// reports that it has none; any other answer comes from a running node.
 fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> bool {
     let hello = Hello {
         levels: Levels::SUPPORTED,
@@ -128,8 +130,8 @@ fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> 
     }
 }
 
-/// Checks that the folder with this nonce is starting at this address and waiting for an id;
-/// returns the problem otherwise. A node that cannot be dialled now would be an unreachable member.
+/// Checks that the folder with this nonce is starting at `address` and waiting for an id. Otherwise
+/// returns the problem. A node that cannot be dialled now would become an unreachable member.
 pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), String> {
     let no_node = NodeId(0);
     let question = Frame::Join(Join { node: no_node, nonce, list_hash: 0 });
@@ -144,12 +146,12 @@ pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), 
     }
 }
 
-/// Time that a starting node waits for its peers' memory of its log. Running nodes answer at once;
-/// the limit is for machines that disappeared silently.
+/// Timeout of a starting node's request for its peers' memory of its log. Running nodes answer at
+/// once; the limit covers machines that disappeared without closing their connections.
 pub const RECALL_PATIENCE: Duration = Duration::from_millis(500);
 
-/// [lie-3] Asks these nodes concurrently for their memory of this node's log, and returns the
-/// answers. Nodes that are down, slow, starting, or run a release without such a memory, give none.
+/// [lie-3] Asks `nodes` concurrently for their memory of this node's log, and returns the answers.
+/// Nodes that are down, slow or starting do not answer, nor do releases without this memory.
 pub fn recall(
     nodes: &[(NodeId, String)],
     cluster: u128,
@@ -169,7 +171,7 @@ pub fn recall(
     })
 }
 
-/// Asks all nodes concurrently and returns the answers that arrive within `patience`.
+/// Asks `nodes` concurrently and returns the answers that arrive within `patience`.
 fn ask_all<T: Send + 'static>(
     nodes: &[(NodeId, String)],
     patience: Duration,
@@ -249,7 +251,7 @@ fn exchange(
     }
 }
 
-/// Returns whether the error only means that no data arrived for a while.
+/// Returns whether the error only means that no data arrived before the socket's read timeout.
 fn is_pause(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -275,7 +277,8 @@ fn connect(founder: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Returns the answer once it is complete. The decoder bounds the bytes that can accumulate.
+/// Returns the answer once it is complete. The decoder bounds the number of bytes that can
+/// accumulate.
 fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
     match decode(bytes, HANDSHAKE_BODY_BYTES_MAX).map_err(io::Error::other)? {
         Decoded::NeedMore(_) => Ok(None),

@@ -1,16 +1,17 @@
-//! Rate-limits repeated log lines: logs the first few, is silent for a while, then logs the latest
-//! with the number left out.
+//! Rate limiter for repeated log lines. Logs the first few lines, suppresses further ones for a
+//! while, then logs the latest with the number of suppressed lines.
 //!
-//! The latest line is never lost: lines describe a state, and the last one logged must be true.
+//! The latest line is never lost, because lines describe a state and the last line logged must be
+//! true.
 
 use std::collections::BTreeMap;
 
 use quorate_core::time::Time;
 
-/// Maximum number of kinds remembered; each caller has a handful.
+/// Maximum number of remembered kinds. Each caller uses a handful.
 const KINDS_MAX: usize = 256;
 
-/// Rate limiter of log lines, by kind.
+/// Rate limiter for log lines, by kind.
 #[derive(Debug)]
 pub struct Limiter<K, L> {
     every_ms: u64,
@@ -29,14 +30,14 @@ struct KindState<L> {
 }
 
 impl<K: Ord, L> Limiter<K, L> {
-    /// Creates a limiter with windows of this length, in milliseconds.
+    /// Creates a limiter with windows of `every_ms` milliseconds.
     pub const fn new(every_ms: u64) -> Self {
         Self { every_ms, said: BTreeMap::new(), due: None }
     }
 
-    /// Offers a line of this kind, of which `burst` are logged per window. Returns the line if it
-    /// should be logged now, with the number of lines left out before it. Otherwise buffers it,
-    /// until a later line replaces it or the window ends.
+    /// Offers a line of this kind. Up to `burst` lines of a kind are logged per window. Returns the
+    /// line if it should be logged now, with the number of lines suppressed before it. Otherwise
+    /// buffers the line until a later one replaces it or the window ends.
     pub fn offer(&mut self, now: Time, kind: K, burst: u32, line: L) -> Option<(L, u64)> {
         if self.said.len() >= KINDS_MAX && !self.said.contains_key(&kind) {
             // A kind without a buffered line whose window has ended can be forgotten.
@@ -68,7 +69,7 @@ impl<K: Ord, L> Limiter<K, L> {
         None
     }
 
-    /// Returns the next buffered line whose window has ended, with the number left out.
+    /// Returns the next buffered line whose window has ended, with the number of suppressed lines.
     pub fn next_due(&mut self, now: Time) -> Option<(L, u64)> {
         if self.due.is_none_or(|due| now < due) {
             return None;

@@ -2,68 +2,68 @@
 
 use crate::spin::Spin;
 
-/// Duration of an undisturbed handshake.
+/// Usual duration of a handshake on a healthy network, in milliseconds.
 const HANDSHAKE_USUAL_MS: u64 = 250;
 
 /// Capacities and timeouts of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum bytes queued for one peer on the control lane; messages beyond it are lost. One
-    /// frame always fits an empty queue.
+    /// Maximum number of bytes queued for one peer on the control lane. Further messages are
+    /// dropped. One frame always fits an empty queue.
     pub peer_control_bytes_max: usize,
-    /// Maximum bytes queued for one peer on the bulk lane.
+    /// Maximum number of bytes queued for one peer on the bulk lane.
     pub peer_bulk_bytes_max: usize,
-    /// Maximum bytes read from one socket in one turn.
+    /// Maximum number of bytes read from one socket in one turn.
     pub read_turn_bytes: usize,
-    /// Maximum number of incoming peer connections before their greeting; the oldest is closed to
-    /// admit a new one.
+    /// Maximum number of incoming peer connections that have not sent a greeting. At the limit, the
+    /// oldest is closed to admit a new one.
     pub strangers_max: usize,
     /// Timeout of a handshake, and of the farewell after a refusal.
     pub handshake_ms: u64,
-    /// Approximate delay of the first retry of a dial; it doubles with each further failure.
+    /// Approximate delay before the first redial. The delay doubles with each further failure.
     pub dial_retry_min_ms: u64,
-    /// Maximum delay between dials.
+    /// Maximum delay between two dials of a peer.
     pub dial_retry_max_ms: u64,
-    /// Interval at which a node that is not supposed to dial contacts a peer to learn why that does
-    /// not dial it.
+    /// Interval at which a node that is not supposed to dial a peer contacts it anyway, to learn
+    /// why the peer does not dial.
     pub knock_ms: u64,
-    /// Time for which a removed node may stay connected, to learn what was decided.
+    /// Grace period during which a removed node may stay connected, to learn what was decided.
     pub parting_ms: u64,
-    /// Time after which a peer that acknowledges nothing, not even keep-alives, is given up. TCP
-    /// doubles its delay before each retransmission, so a connection that survives a partition
-    /// needs about as long again once that heals; a new connection needs a round trip.
+    /// Time after which a peer that acknowledges nothing, not even keep-alives, is considered dead.
+    /// TCP doubles its delay before each retransmission, so a connection that survives a partition
+    /// takes about as long again to recover after it heals. A new connection takes one round trip.
     pub peer_silence_ms: u32,
-    /// Maximum number of unauthenticated client connections; the oldest is closed to admit a new
-    /// one.
+    /// Maximum number of unauthenticated client connections. At the limit, the oldest is closed to
+    /// admit a new one.
     pub unproved_max: usize,
     /// Time within which a client must authenticate.
     pub prove_ms: u64,
-    /// Maximum number of client connections; further ones wait in the kernel's queue. Each takes a
-    /// descriptor.
+    /// Maximum number of client connections. Further connections wait in the kernel's queue. Each
+    /// connection uses a descriptor.
     pub clients_max: usize,
-    /// Maximum bytes of one client that its protocol has not consumed, such as part of a large
-    /// command.
+    /// Maximum number of received bytes per client that its protocol has not consumed, such as part
+    /// of a large command.
     pub client_backlog_bytes_max: usize,
-    /// Memory for all clients together: unconsumed input, and the host's memory for clients. Above
-    /// it no client is read; above three quarters of it, at the end of a turn, the client that uses
-    /// the most is closed.
+    /// Memory limit for all clients together: unconsumed input plus the host's memory for clients.
+    /// Above the limit no client is read. Above three quarters of it, the client that uses the most
+    /// memory is closed at the end of a turn.
     pub clients_bytes_max: usize,
     /// Time for which input from a client being closed is discarded, so that the last error reaches
     /// it.
     pub farewell_ms: u64,
-    /// Time for which accepting pauses when descriptors or memory run out.
+    /// Duration of the pause in accepting after descriptors or memory ran out.
     pub accept_pause_ms: u64,
-    /// Timeout for accepted work to finish after a stop was requested.
+    /// Maximum time for accepted work to finish after a stop was requested.
     pub stop_ms: u64,
-    /// Maximum number of requests from other threads waiting for the reactor.
+    /// Maximum number of requests from other threads that wait for the reactor.
     pub commands_max: usize,
-    /// Busy polling before the reactor sleeps.
+    /// Setting for busy polling before the reactor sleeps.
     pub spin: Spin,
 }
 
 impl Limits {
-    /// Returns the time after which all nodes that run and can connect to this one have done so: a
-    /// dial without a response, the maximum delay after it, and the handshake.
+    /// Returns the time after which every running node that can connect to this one has done so, in
+    /// milliseconds: an unanswered dial, the maximum delay after it, and the handshake.
     pub const fn dialled_ms(&self) -> u64 {
         self.handshake_ms + self.dial_retry_max_ms * 3 / 2 + HANDSHAKE_USUAL_MS
     }

@@ -1,4 +1,4 @@
-//! Binding of a node's addresses: one clear error for each, before anything runs.
+//! Binding of a node's addresses. Every failure is reported clearly before the node starts to run.
 
 use std::{
     fmt::Display,
@@ -26,19 +26,19 @@ use crate::{
     starting::Starting,
 };
 
-/// Maximum number of connections that wait to be accepted; the kernel caps it at
+/// Maximum number of connections waiting to be accepted. The kernel caps it at
 /// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Failure to listen on an address.
+/// Failure to listen on an address, with the flag that set the address.
 #[derive(Debug, Error)]
 #[error("cannot listen on {flag} {address}: {reason}")]
 pub struct BindError {
-    /// Flag of the command line that gave the address.
+    /// Command-line flag that set the address.
     pub flag: &'static str,
-    /// Value of the flag.
+    /// Address that was passed with the flag.
     pub address: String,
-    /// Reason for the failure.
+    /// Reason why the address cannot be used.
     #[source]
     pub reason: BindReason,
 }
@@ -46,34 +46,34 @@ pub struct BindError {
 /// Reason why the node cannot listen on an address.
 #[derive(Debug, Error)]
 pub enum BindReason {
-    /// Another socket uses the port.
+    /// Another socket already uses the port.
     #[error("the address is in use by another process")]
     AddressInUse(#[source] io::Error),
-    /// Another process answers at the socket file.
+    /// Another process accepts connections at the socket file.
     #[error("the socket is in use by another process")]
     SocketInUse,
     /// No interface of this machine has the address.
     #[error("this machine has no such address")]
     NotHere(#[source] io::Error),
-    /// The operating system forbids it.
+    /// The operating system denies access.
     #[error("permission denied")]
     Denied(#[source] io::Error),
-    /// The text is not an address.
+    /// The text is not a valid address.
     #[error("{0}")]
     Malformed(io::Error),
     /// A file at the path is not a socket.
     #[error("there is a file that is no socket")]
     NotASocket,
-    /// Other machines could connect without authentication.
+    /// Other machines could connect, but authentication is not configured.
     #[error("other machines can reach this address, and there is no authentication")]
     Unprotected,
-    /// Another error.
+    /// Another error of the operating system.
     #[error("{0}")]
     Other(io::Error),
 }
 
 impl BindReason {
-    /// Returns a hint for the operator.
+    /// Returns advice for the operator on how to fix the problem.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::AddressInUse(_) => "stop that process, or choose another address",
@@ -113,7 +113,7 @@ impl BindError {
     }
 }
 
-/// Sockets on which a node listens.
+/// Bound listening sockets of a node, for peers and clients.
 #[derive(Debug)]
 pub struct Listeners {
     pub(crate) peer: TcpListener,
@@ -131,7 +131,8 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds `--peer`, `--client` and, if given, `--client-socket`. Port 0 selects a free port.
+    /// Binds the addresses of `--peer`, `--client` and, if set, `--client-socket`. Port 0 selects a
+    /// free port.
     pub fn bind(
         peer: &str,
         client: &str,
@@ -147,7 +148,7 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Binds `--peer` alone, for a node whose clients are in its own process.
+    /// Binds only the address of `--peer`, for a node whose clients run in its own process.
     pub fn bind_peers(peer: &str, protection: Protection) -> Result<Self, BindError> {
         let (peer, peer_address) = bind_tcp("--peer", peer, &protection)?;
         if let Protection::Insecure = protection
@@ -174,7 +175,7 @@ impl Listeners {
         })
     }
 
-    /// Binds `--stream` in addition.
+    /// Also binds the address of `--stream`.
     pub fn bind_streams(&mut self, stream: &str) -> Result<(), BindError> {
         let (stream, stream_address) = self.bind_tcp("--stream", stream)?;
         self.stream = Some(stream);
@@ -182,7 +183,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Binds `--stream-raw` in addition.
+    /// Also binds the address of `--stream-raw`.
     pub fn bind_raw_streams(&mut self, raw: &str) -> Result<(), BindError> {
         let (raw, raw_address) = self.bind_tcp("--stream-raw", raw)?;
         self.raw = Some(raw);
@@ -198,21 +199,22 @@ impl Listeners {
         bind_tcp(flag, address, &self.protection)
     }
 
-    /// Returns the trust settings for certificates of peers and clients, if certificates are
+    /// Returns the trust settings for peer and client certificates; `None` if certificates are not
     /// required.
     pub const fn trust(&self) -> Option<&Trust> {
         self.protection.trust()
     }
 
-    /// Opens the datagram sockets configured in `wanted`, or the best available ones, next to the
-    /// listener for peers.
+    /// Opens the datagram sockets that `wanted` configures, or the best available ones, at the
+    /// address of the peer listener.
     pub fn bind_datagrams(&mut self, wanted: &Wanted) -> Result<(), Refused> {
         self.datagrams = Sockets::open(wanted, self.peer_address)?;
         Ok(())
     }
 
-    /// Opens the socket of the configured device, if any, next to the listener for peers. Call it
-    /// after [`Self::bind_datagrams`], so that there is one warning about frames without keys.
+    /// Opens the socket of the configured device, if any, at the address of the peer listener. Call
+    /// it after [`Self::bind_datagrams`], so that only one warning about frames without keys is
+    /// logged.
     pub fn bind_device(
         &mut self,
         kind: &device::Kind,
@@ -233,8 +235,8 @@ impl Listeners {
         self.device.take()
     }
 
-    /// Returns the transport of frames between this node and its peers, provided that they support
-    /// the same one.
+    /// Returns the transport for frames between this node and those peers that support the same
+    /// one.
     pub fn plane(&self) -> Way {
         self.datagrams.as_ref().map_or(Way::Tcp, Sockets::way)
     }
@@ -243,9 +245,9 @@ impl Listeners {
         self.datagrams.take()
     }
 
-    /// Answers at the peer address in the name of this node while it starts, until the returned
-    /// value is dropped. `node` is `None` while it waits for an id; `cluster` is the node's
-    /// cluster, if known.
+    /// Answers connections to the peer address on behalf of the starting node, until the returned
+    /// value is dropped. `node` is `None` while the node waits for an id. `cluster` is `None` if
+    /// its cluster is not known yet.
     pub fn answer_while_starting(
         &self,
         node: impl Into<Option<NodeId>>,
@@ -254,35 +256,34 @@ impl Listeners {
         Starting::answer(&self.peer, node.into(), cluster, self.trust().cloned())
     }
 
-    /// Returns the address for peers.
+    /// Returns the address at which peers connect.
     pub const fn peer_address(&self) -> SocketAddr {
         self.peer_address
     }
 
-    /// Takes the listener for clients, for a protocol that the reactor does not serve; the address
-    /// stays known.
+    /// Takes the listener for clients, for a protocol that the reactor does not serve.
+    /// [`Self::client_address`] keeps returning its address.
     pub const fn take_client(&mut self) -> Option<TcpListener> {
         self.client.take()
     }
 
-    /// Returns the address for clients, if they can connect.
+    /// Returns the address at which clients connect, if the node listens for clients.
     pub const fn client_address(&self) -> Option<SocketAddr> {
         self.client_address
     }
 
-    /// Returns the address for clients of byte streams, if they can connect.
+    /// Returns the address for clients of byte streams, if the node listens for them.
     pub const fn stream_address(&self) -> Option<SocketAddr> {
         self.stream_address
     }
 
-    /// Returns the address for clients that send the bytes of a stream and nothing else, if they
-    /// can connect.
+    /// Returns the address for clients that send raw stream bytes, if the node listens for them.
     pub const fn raw_stream_address(&self) -> Option<SocketAddr> {
         self.raw_address
     }
 }
 
-/// A listener for clients.
+/// A TCP or Unix-socket listener for clients.
 #[derive(Debug)]
 pub(crate) enum Listener<'a> {
     Tcp(&'a TcpListener),
@@ -318,12 +319,13 @@ fn bind_tcp(
     Ok((listener, bound))
 }
 
-/// A Unix socket with its file, which is removed on drop.
+/// A Unix socket's file, which is removed on drop.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     pub(crate) listener: UnixListener,
     path: PathBuf,
-    /// Device and inode, so that a file created since by another process is not removed.
+    /// Device and inode of the file, so that a file created later by another process is not
+    /// removed.
     identity: Option<(u64, u64)>,
 }
 
@@ -339,8 +341,8 @@ impl SocketFile {
         Ok(Self { listener, path: path.to_owned(), identity: identity(path) })
     }
 
-    /// Removes the stale socket file of a killed process. A file is stale if no process answers
-    /// there.
+    /// Removes the stale socket file of a killed process. A file is stale if no process accepts
+    /// connections there.
     fn make_room(path: &Path) -> Result<(), BindReason> {
         let Ok(found) = fs::symlink_metadata(path) else {
             return Ok(());

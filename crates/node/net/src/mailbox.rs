@@ -1,5 +1,5 @@
-//! Mailbox of the reactor for other threads: a bounded queue of questions, news, the request to
-//! stop, and a descriptor that wakes the reactor.
+//! Mailbox of the reactor for other threads: a bounded queue of questions, unanswered
+//! notifications, the stop request, and a descriptor that wakes the reactor.
 
 use std::{collections::VecDeque, fmt, io, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
 pub enum Unanswered {
     /// The reactor has stopped.
     Stopped,
-    /// Too many questions are queued.
+    /// Too many questions are already queued.
     Busy,
     /// The reactor did not answer in time.
     TimedOut,
@@ -50,7 +50,7 @@ struct State<Q, N> {
     ended: bool,
 }
 
-/// Messages taken from the mailbox.
+/// All messages taken from the mailbox at once.
 pub(crate) struct Mail<Q, N> {
     pub(crate) questions: VecDeque<Q>,
     pub(crate) news: Vec<N>,
@@ -64,18 +64,19 @@ impl<Q, N> Mailbox<Q, N> {
         Ok(Arc::new(Self { wake: Wake::new()?, questions_max, state: Mutex::new(state) }))
     }
 
-    /// Returns the descriptor that is readable while there may be mail.
+    /// Returns the descriptor that becomes readable when there may be mail.
     pub(crate) fn wake(&self) -> &Wake {
         &self.wake
     }
 
-    /// Locks the state. A panic elsewhere cannot leave it inconsistent: each change is one
-    /// assignment.
+    /// Locks the state. A panic in another thread cannot leave it inconsistent, because each change
+    /// is one assignment.
     fn state(&self) -> MutexGuard<'_, State<Q, N>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes all mail. Clears the signal first, so that mail arriving in between signals again.
+    /// Takes all mail. Clears the signal first, so that mail arriving during the call signals
+    /// again.
     pub(crate) fn take(&self) -> Mail<Q, N> {
         self.wake.drain();
         let mut state = self.state();
@@ -110,7 +111,7 @@ impl<Q, N> Mailbox<Q, N> {
         })
     }
 
-    /// Sends news to the reactor. The callers bound their number.
+    /// Sends a notification to the reactor. Callers must bound the number of notifications.
     pub(crate) fn tell(&self, news: N) {
         let mut state = self.state();
         if !state.ended {
@@ -120,13 +121,13 @@ impl<Q, N> Mailbox<Q, N> {
         self.wake.signal();
     }
 
-    /// Requests the reactor to stop.
+    /// Asks the reactor to stop.
     pub(crate) fn stop(&self) {
         self.state().stop = true;
         self.wake.signal();
     }
 
-    /// Closes the mailbox without answering: waiting callers notice at once, because their channels
+    /// Closes the mailbox without answering. Waiting callers return at once, because their channels
     /// are dropped.
     pub(crate) fn end(&self) {
         let mut state = self.state();

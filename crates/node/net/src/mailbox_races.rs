@@ -1,6 +1,5 @@
-//! Explores the races at the reactor's mailbox: runs the production code over the primitives of a
-//! scheduler that decides which thread runs next. A thread that waits forever is a deadlock, which
-//! fails the run.
+//! Race models of the reactor's mailbox: runs the production code on primitives whose scheduler
+//! decides which thread runs next. A thread that waits forever is a deadlock, which fails the run.
 //!
 //! Deliberately broken reactors, which do one step too late or not at all, show that each model
 //! detects faults.
@@ -31,7 +30,7 @@ use shuttle::{sync::mpsc::SyncSender, thread};
 use mailbox::{Mailbox, Unanswered};
 use sync::Arc;
 
-/// Random schedules per model.
+/// Number of random schedules that are run for each model.
 const RUNS: usize = 2000;
 const NOT_USED: Duration = Duration::from_secs(3600);
 
@@ -43,8 +42,8 @@ fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
     panic::catch_unwind(explore).is_err()
 }
 
-/// A reactor that answers 7 to every question until it has received the news and the request to
-/// stop.
+/// A reactor that answers 7 to every question until it has received both the notification and the
+/// stop request.
 fn react(mailbox: &Box, late: impl Fn(&Box)) {
     let (mut stop, mut heard) = (false, 0);
     while !stop || heard == 0 {

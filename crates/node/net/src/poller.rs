@@ -10,10 +10,10 @@ use rustix::event::{
     epoll::{self, EventData, EventFlags},
 };
 
-/// Maximum number of events taken in one turn; the others stay ready.
+/// Maximum number of events handled in one turn. Further events remain pending.
 const EVENTS_MAX: usize = 1024;
 
-/// Events for which a descriptor is watched.
+/// Events that a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interest {
     pub(crate) read: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Interest {
 impl Interest {
     pub(crate) const READ: Self = Self { read: true, write: false };
     pub(crate) const WRITE: Self = Self { read: false, write: true };
-    /// No events except errors and hang-ups, which are always reported.
+    /// No events except errors and hang-ups, which the kernel always reports.
     pub(crate) const NOTHING: Self = Self { read: false, write: false };
 
     fn flags(self) -> EventFlags {
@@ -34,17 +34,17 @@ impl Interest {
     }
 }
 
-/// State of a descriptor.
+/// Readiness of a watched descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
     pub(crate) token: u64,
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// The connection is closed in both directions; a read or write returns the reason.
+    /// The connection is closed in both directions. A read or write returns the reason.
     pub(crate) broken: bool,
 }
 
-/// Reusable buffer for the events of one wait.
+/// Reusable buffer for the events returned by one wait.
 pub(crate) struct Events {
     raw: Vec<epoll::Event>,
     pub(crate) ready: Vec<Ready>,
@@ -62,7 +62,7 @@ impl Events {
     }
 }
 
-/// An epoll instance.
+/// An epoll instance that watches descriptors.
 #[derive(Debug)]
 pub(crate) struct Poller {
     epoll: OwnedFd,
@@ -87,7 +87,8 @@ impl Poller {
         Ok(epoll::modify(&self.epoll, source, EventData::new_u64(token), interest.flags())?)
     }
 
-    /// Waits for events, at most `us` microseconds; `None`: forever. Stores them in `events`.
+    /// Waits at most `us` microseconds for events, or forever if `us` is `None`. Stores the events
+    /// in `events`.
     pub(crate) fn wait(&self, us: Option<u64>, events: &mut Events) -> io::Result<()> {
         let Events { raw, ready } = events;
         raw.clear();

@@ -1,6 +1,6 @@
-//! Stand-ins for the operating system in the models of races.
+//! Stand-ins for operating-system primitives in the race models.
 
-/// Stand-in for an eventfd.
+/// Stand-in for an eventfd, which signals a waiting reactor.
 pub(crate) mod wake {
     use std::io;
 
@@ -26,7 +26,7 @@ pub(crate) mod wake {
             *self.signalled.lock().unwrap() = false;
         }
 
-        /// Waits as epoll does.
+        /// Waits until the stand-in is readable, as epoll does.
         pub(crate) fn wait(&self) {
             let mut signalled = self.signalled.lock().unwrap();
             while !*signalled {

@@ -30,16 +30,16 @@ use crate::{
     tcp::peers::Peers,
 };
 
-/// Settings of a reactor.
+/// Settings of a reactor, fixed for its lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Identity of this node.
     pub identity: Identity,
-    /// All nodes of the group; may include this one.
+    /// All nodes of the group, with or without this one.
     pub peers: Vec<PeerAddress>,
-    /// Capacities and timeouts.
+    /// Capacities and timeouts of connections.
     pub limits: Limits,
-    /// Seed for the jitter of retries; different on every node and at every start.
+    /// Seed for the jitter of retries, which must differ between nodes and between starts.
     pub seed: u64,
 }
 
@@ -56,18 +56,18 @@ pub struct Reactor<H> {
     stats: Stats,
     started: Started,
     spinning: Spinning,
-    /// Latest time of the next poll of the host.
+    /// Latest time at which the host must be polled again.
     host_wake: Option<Time>,
     /// Feed of members for the device, if there is one.
     device: Option<MemberFeed>,
-    /// Timeout for accepted work to finish after a stop was requested.
+    /// Maximum time in milliseconds for accepted work to finish after a stop was requested.
     stop_ms: u64,
-    /// Deadline of a requested stop.
+    /// Time at which the reactor stops even with unfinished work, once a stop was requested.
     stop_by: Option<Time>,
     _end: EndGuard,
 }
 
-/// Fails the requests of waiting threads, however the reactor ends.
+/// Fails the requests of waiting threads when dropped, however the reactor ends.
 #[derive(Debug)]
 struct EndGuard(Arc<Shared>);
 
@@ -78,7 +78,7 @@ impl Drop for EndGuard {
 }
 
 impl<H: Host> Reactor<H> {
-    /// Creates a reactor from the listeners and the host. It does nothing until [`Self::run`].
+    /// Creates a reactor from the listeners and the host. No work is done before [`Self::run`].
     pub fn new(
         settings: Settings,
         mut listeners: Listeners,
@@ -136,14 +136,14 @@ impl<H: Host> Reactor<H> {
         Ok((reactor, Handle::new(shared)))
     }
 
-    /// Runs turns until a stop was requested and all accepted work is finished; returns the host.
+    /// Runs turns until a stop was requested and all accepted work is finished. Returns the host.
     pub fn run(mut self) -> io::Result<H> {
         let mut events = Events::new();
         while self.turn(&mut events)? {}
         Ok(self.host)
     }
 
-    /// Runs one turn; returns `false` after the last. The order is that of the design (§5):
+    /// Runs one turn. Returns `false` after the last turn. The order follows the design (§5):
     /// received data, the protocol, sends, the log write, output to clients.
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
         self.wait(events)?;
@@ -183,8 +183,8 @@ impl<H: Host> Reactor<H> {
         Ok(!self.is_finished(now))
     }
 
-    /// Runs `run`. If `counted` grew, stamps the trace point with the time before the run, since
-    /// the data left before its end.
+    /// Calls `run`. If `counted` grew, stamps the trace point with the time before the call,
+    /// because the data left before the call ended.
     fn stamping(&mut self, hop: Hop, counted: impl Fn(&Self) -> u64, run: impl FnOnce(&mut Self)) {
         let (began, before) = (self.host.hops().map(|hops| hops.now_ns()), counted(self));
         run(self);
@@ -196,7 +196,7 @@ impl<H: Host> Reactor<H> {
         }
     }
 
-    /// Waits for events: polls as long as that is likely to pay off, then sleeps.
+    /// Waits for events. Polls as long as polling is likely to pay off, then sleeps.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let began = self.time();
         let patience_us = self.patience_us(began);
@@ -250,7 +250,7 @@ impl<H: Host> Reactor<H> {
         Now { time: self.time(), wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX) }
     }
 
-    /// Returns the maximum time to wait for events; `None` without a limit.
+    /// Returns the maximum time to wait for events, in microseconds; `None` for no limit.
     fn patience_us(&self, now: Time) -> Option<u64> {
         // The end of a turn may have created work for the next.
         let place_free = self.gates.waits_for_room() && !self.clients.is_full();

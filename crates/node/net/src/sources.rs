@@ -1,5 +1,5 @@
-//! Event sources of the reactor: every watched descriptor has an entry in one table, and an event
-//! names the entry.
+//! Event sources of the reactor. Every watched descriptor has an entry in one table, and an event
+//! carries the token of the entry.
 
 use std::{io, os::fd::AsFd};
 
@@ -9,29 +9,29 @@ use slotmap::{Key as _, KeyData, SlotMap, new_key_type};
 use crate::poller::{Events, Interest, Poller, Ready};
 
 new_key_type! {
-    /// Key of an entry. A freed entry may be reused, but under another token, so an event for the
-    /// former source finds none.
+    /// Key of an entry. A freed entry may be reused, but under another token, so a late event for
+    /// the former source is ignored.
     pub(crate) struct Token;
 
-    /// Key of a connection with a peer. Keys are never reused, even when the entry is.
+    /// Key of a peer connection. Keys are never reused, even if the entry is.
     pub(crate) struct LinkId;
 }
 
-/// Socket of a plane of packets.
+/// Sockets of a packet plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DatagramSocket {
-    /// The socket for datagrams addressed to this node.
+    /// The socket that receives datagrams addressed to this node.
     One,
-    /// The socket of the group.
+    /// The socket that receives from the multicast group.
     Group,
 }
 
-/// Kinds of watched sources.
+/// Kind of a watched source, with the key of the connection or socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Mail from other threads.
+    /// The mailbox, which has mail from other threads.
     Mail,
-    /// Completed work of the host.
+    /// The host's descriptor for completed work.
     Host,
     PeerListener,
     ClientListener,
@@ -42,7 +42,7 @@ pub(crate) enum Source {
     /// The listener for clients that send only the bytes of a stream.
     RawListener,
     Link(LinkId),
-    /// A socket of a plane of packets.
+    /// A socket of the packet plane, which has datagrams or can send more.
     Datagrams(DatagramSocket),
     Client(ConnectionId),
     /// An unauthenticated client connection.
@@ -76,29 +76,32 @@ impl Sources {
         added.map(|()| token)
     }
 
-    /// Changes the events for which a descriptor is watched.
+    /// Changes the events that a descriptor is watched for.
     pub(crate) fn change(&self, fd: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
         self.poller.change(fd, token.data().as_ffi(), interest)
     }
 
-    /// Changes the meaning of a watched descriptor.
+    /// Assigns a watched descriptor to another source.
     pub(crate) fn set_source(&mut self, token: Token, source: Source) {
         if let Some(place) = self.table.get_mut(token) {
             *place = source;
         }
     }
 
-    /// Removes a source whose descriptor is being closed; closing it ends the kernel's interest.
+    /// Removes a source whose descriptor is being closed. Closing the descriptor also removes it
+    /// from epoll.
     pub(crate) fn remove(&mut self, token: Token) {
         self.table.remove(token);
     }
 
-    /// Returns the source of this event; `None` if it was removed since the event was reported.
+    /// Returns the source of an event; `None` if the source was removed after the event was
+    /// reported.
     pub(crate) fn of(&self, ready: Ready) -> Option<Source> {
         self.table.get(KeyData::from_ffi(ready.token).into()).copied()
     }
 
-    /// Waits for events, at most `us` microseconds; `None`: forever. Stores them in `events`.
+    /// Waits at most `us` microseconds for events, or forever if `us` is `None`. Stores the events
+    /// in `events`.
     pub(crate) fn wait(&self, us: Option<u64>, events: &mut Events) -> io::Result<()> {
         self.poller.wait(us, events)
     }

@@ -1,13 +1,13 @@
-//! Busy polling of the reactor before it sleeps. Waking a thread costs more than a short wait: an
-//! interrupt and, on a virtual machine, an exit to the host on each side. A lone command pays that
-//! at every step.
+//! Busy polling before the reactor sleeps. Waking a thread costs more than a short wait: an
+//! interrupt and, on a virtual machine, an exit to the host on each side. A command without
+//! concurrent ones pays that cost at every step.
 //!
 //! The thread yields its CPU between polls, so no runnable thread waits for it. If the CPU is
 //! returned late, other threads need it, and the reactor stops polling for a while.
 
 use quorate_core::time::Time;
 
-/// Setting of `--spin`.
+/// Setting for busy polling, as passed with `--spin`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spin {
     /// Poll while recent waits were short and no other thread needs the CPU.
@@ -20,10 +20,10 @@ pub enum Spin {
 }
 
 impl Spin {
-    /// Maximum polling time; sleeping through longer waits costs little.
+    /// Maximum polling time in microseconds. Sleeping adds little to longer waits.
     pub const US_MAX: u32 = 1000;
 
-    /// Parses the form of the command line: `auto`, `off`, or microseconds up to [`Self::US_MAX`].
+    /// Parses the value of `--spin`: `auto`, `off`, or microseconds up to [`Self::US_MAX`].
     pub fn named(text: &str) -> Option<Self> {
         match text {
             "auto" => Some(Self::Auto),
@@ -36,22 +36,24 @@ impl Spin {
     }
 }
 
-/// Polling time of [`Spin::Auto`], in microseconds: longer than a step between two running
+/// Polling time of [`Spin::Auto`] in microseconds. Longer than a step between two running
 /// processes, and about the cost of a wake-up.
 const AUTO_US: u64 = 50;
-/// Factor of [`AUTO_US`] up to which a wait with sleep counts as short, as it includes the wake-up.
+/// A wait that slept counts as short up to this many times [`AUTO_US`], because it includes the
+/// wake-up.
 const SLEPT_TIMES: u64 = 3;
-/// Number of short waits among the last 16 that polling requires.
+/// Polling requires that at least this many of the last 16 waits were short.
 const SHORT_MIN: u32 = 4;
-/// Work of a turn, in microseconds, above which the thread sleeps at once: compared to it a wake-up
-/// costs little, and the CPU is worth more to others.
+/// Duration of a turn, in microseconds, above which the thread sleeps at once. Compared with such a
+/// turn a wake-up costs little, and other threads have more use for the CPU.
 const TURN_US: u64 = 100;
-/// Duration of a yield, in microseconds, that shows that others need the CPU.
+/// Duration of a yield, in microseconds, that shows that other threads need the CPU.
 const AWAY_US: u64 = 500;
-/// Factor of the yield's duration for which polling then stops, which bounds the cost of polling.
+/// After a long yield, polling stops for this many times its duration, which bounds the cost of
+/// polling.
 const REST_TIMES: u64 = 50;
 
-/// Recent waits of one thread.
+/// Recent waits of one thread, from which the polling time is chosen.
 #[derive(Clone, Debug)]
 pub(crate) struct Spinning {
     wanted: Spin,
@@ -67,7 +69,7 @@ impl Spinning {
         Self { wanted, short: 0, woke: Time(0), rests_until: Time(0) }
     }
 
-    /// Returns the time to poll before sleeping; 0 for no polling.
+    /// Returns how long to poll before sleeping, in microseconds; 0 for no polling.
     pub(crate) const fn for_us(&self, now: Time) -> u64 {
         match self.wanted {
             Spin::Off => 0,
@@ -79,14 +81,14 @@ impl Spinning {
         }
     }
 
-    /// Records the end of a wait that began at `began`; `slept` if the thread slept.
+    /// Records the end of a wait that began at `began`. `slept` is set if the thread slept.
     pub(crate) const fn waited(&mut self, began: Time, now: Time, slept: bool) {
         self.woke = now;
         let longest = if slept { AUTO_US * SLEPT_TIMES } else { AUTO_US };
         self.short = self.short << 1 | (now.since_us(began) <= longest) as u16;
     }
 
-    /// Records the duration of a yield; returns whether to stop polling because of it.
+    /// Records that a yield took `us` microseconds. Returns whether to stop polling because of it.
     pub(crate) fn was_away(&mut self, now: Time, us: u64) -> bool {
         if us < AWAY_US {
             return false;
@@ -95,8 +97,8 @@ impl Spinning {
         true
     }
 
-    /// Describes the current behaviour of [`Spin::Auto`] and its reason; `None` if it only sleeps,
-    /// or if the operator chose a setting.
+    /// Describes what [`Spin::Auto`] currently does and why; `None` if it only sleeps, or if the
+    /// operator chose another setting.
     pub(crate) fn why(&self, now: Time) -> Option<String> {
         let why = match (self.wanted, self.for_us(now)) {
             (Spin::Off | Spin::Us(_), _) => return None,

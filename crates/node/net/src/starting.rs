@@ -1,6 +1,6 @@
-//! Answers at the peer address while the node starts, which may take long: it may wait for a
-//! founder, or read its log. Callers learn at once that the node is starting, and whether it
-//! belongs to a cluster.
+//! Answers connections to the peer address while the node starts. Starting may take long, because
+//! the node may wait for a founder or read its log. Callers learn at once that the node is
+//! starting, and whether it belongs to a cluster.
 
 use std::{
     collections::VecDeque,
@@ -24,16 +24,16 @@ use crate::tcp::{
     socket::{self, Moved, Socket},
 };
 
-/// Maximum number of connections; the oldest is closed to admit a new one.
+/// Maximum number of connections. At the limit, the oldest is closed to admit a new one.
 const CONNECTIONS_MAX: usize = 16;
-/// Timeout of a connection.
+/// Maximum lifetime of a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time for which accepting pauses when descriptors run out.
+/// Duration of the pause in accepting after descriptors ran out.
 const PAUSE: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 4 << 10;
 
-/// Thread that answers at the peer address. Dropping this ends it; connections still waiting at the
-/// listener are left to its next user.
+/// Thread that answers at the peer address. Dropping the value ends the thread. Connections still
+/// waiting at the listener are left to its next user.
 #[derive(Debug)]
 pub struct Starting {
     shared: Arc<Shared>,
@@ -43,23 +43,23 @@ pub struct Starting {
 #[derive(Debug)]
 struct Shared {
     known: Mutex<Known>,
-    /// Readable once the thread has to end.
+    /// Descriptor that becomes readable when the thread has to end.
     end: OwnedFd,
 }
 
-/// Data for the answers.
+/// Facts about this node that the answers contain.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// The node's id; `None` while it waits for one.
     node: Option<NodeId>,
-    /// The cluster, once it is known.
+    /// Id of the node's cluster; `None` until it is known.
     cluster: Option<u128>,
-    /// Nonce with which the folder requests an id, if it does.
+    /// Nonce with which the folder requests an id, if it requests one.
     nonce: Option<u64>,
 }
 
 impl Starting {
-    /// Starts to answer in the name of this node.
+    /// Starts to answer on behalf of this node.
     pub(crate) fn answer(
         listener: &TcpListener,
         node: Option<NodeId>,
@@ -84,7 +84,7 @@ impl Starting {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Sets the cluster of this node.
+    /// Sets the cluster that this node belongs to.
     pub fn belongs_to(&self, cluster: u128) {
         self.shared.known().cluster = Some(cluster);
     }
@@ -95,7 +95,7 @@ impl Starting {
         self.shared.known().nonce = Some(nonce);
     }
 
-    /// Sets the id of the folder's node.
+    /// Sets the id of this node.
     pub fn is(&self, node: NodeId) {
         self.shared.known().node = Some(node);
     }
@@ -112,7 +112,7 @@ impl Drop for Starting {
     }
 }
 
-/// State of the thread.
+/// State of the answering thread.
 struct Room {
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -143,7 +143,8 @@ impl Room {
         }
     }
 
-    /// Returns for each connection whether it is readable; `None` to end the thread.
+    /// Waits for events. Returns for each connection whether it is readable, or `None` if the
+    /// thread has to end.
     fn wait(&self, now: Instant) -> Option<Vec<bool>> {
         let deadlines = self.connections.iter().map(|connection| connection.deadline);
         let next = deadlines.chain(self.paused_until).min();
@@ -201,7 +202,8 @@ impl Room {
 }
 
 impl Connection {
-    /// Reads, and answers if possible. Returns whether to keep the connection.
+    /// Reads from the connection, and answers once a request is complete. Returns whether to keep
+    /// the connection.
     fn go_on(&mut self, shared: &Shared) -> bool {
         let mut goes_on = self.go_on_once(shared);
         while goes_on && self.socket.holds_more() {

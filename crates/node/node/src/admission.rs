@@ -21,8 +21,7 @@ pub(crate) fn founded(founding: &Founding) -> Founded {
     }
 }
 
-/// Answers a node without a cluster on behalf of the founder. An admission is durable when this
-/// returns.
+/// Answers, as the founder, a node without a cluster. An admission is durable when this returns.
 pub(crate) fn admit<H: Home>(identity: &mut Identity<H>, join: Join) -> Result<Founded, Refused> {
     let refused = |code, reason: String| Err(Refused { code, reason });
     let founding = identity.founding();

@@ -1,7 +1,7 @@
-//! Start of a node's process, from an identity to a host that a reactor can run; the same in
-//! production and in the simulator.
+//! Start of a node's process, from an identity to a host that a reactor can run. Production and the
+//! simulator run the same code.
 //!
-//! The start is counted, durably. A node that may have forgotten votes durably takes a new
+//! The start is first counted durably. A node that may have forgotten votes durably takes a new
 //! incarnation before its log is opened. Only then is any message sent.
 
 use std::{collections::BTreeMap, fmt};
@@ -28,17 +28,17 @@ use crate::{
     node_host::NodeHost,
 };
 
-/// Step of a node's start, for reports.
+/// Step of a node's start, for progress reports.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// The disk of the log is open; the text has its driver and the reason.
+    /// The log's disk is open. The text names the driver and the reason for its choice.
     Disk(&'a str),
-    /// Progress of reading the log.
+    /// The log is being read.
     Reading(ReadProgress),
-    /// The last stop was unclean and votes may be forgotten, so the node starts in this new
-    /// incarnation.
+    /// The previous process did not stop cleanly and votes may be forgotten, so the node starts in
+    /// this new incarnation.
     Forgot(Incarnation),
-    /// The log lost votes, at these places.
+    /// The log lost votes at these places.
     Lost(&'a [String]),
     /// Because votes were lost, the node continues in this new incarnation.
     Replaced(Incarnation),
@@ -46,12 +46,12 @@ pub enum Step<'a> {
     Recovered(&'a Recovery),
 }
 
-/// Choices and callbacks of the program that starts a node.
+/// Settings and callbacks of the program that starts a node.
 pub trait Starter {
-    /// Sets the options of the log; its owner is already set.
+    /// Sets the options of the log, whose owner is already set.
     fn choose_log(&self, options: &mut LogOptions, class: Class);
 
-    /// Sets the options of the replica; its member is already set.
+    /// Sets the options of the replica, whose member is already set.
     fn choose_replica(&self, options: &mut ReplicaOptions);
 
     /// Reports a step of the start.
@@ -60,53 +60,53 @@ pub trait Starter {
     /// [lie-3] Asks the peers for their memory of this node, without waiting for slow ones.
     fn recall(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)>;
 
-    /// Waits for disk space, whose lack the error describes. Returns true to retry, and false to
-    /// abort the start.
+    /// Waits for free disk space after `error`, which reported a lack of it. Returns `true` to
+    /// retry and `false` to abort the start.
     fn wait_for_room(&mut self, error: &BootError) -> bool;
 }
 
-/// Question of a starting node to its peers.
+/// A starting node's request for its peers' memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// The cluster.
+    /// Cluster that the node belongs to.
     pub cluster: u128,
-    /// The node that asks.
+    /// The starting node.
     pub node: NodeId,
-    /// Addresses of the cluster's nodes, as far as is known.
+    /// Known addresses of the cluster's nodes.
     pub peers: &'a BTreeMap<NodeId, String>,
 }
 
-/// Parts of a node, apart from its home.
+/// Components of a node other than its home.
 pub struct Parts<S, F> {
-    /// State machine that executes the commands.
     pub service: S,
-    /// Returns the slot below which the service has everything, durably: a log that ends earlier
-    /// has lost its end. Called only in groups whose services never get ahead of the log.
+    /// Returns the slot below which the service has durably stored everything. A log that ends
+    /// before that slot has lost its end. Called only in groups whose services never get ahead of
+    /// the log.
     pub stored_to: fn(&mut S) -> Slot,
-    /// The protocol front for clients.
+    /// Front that serves the clients' protocol.
     pub front: F,
     /// Listener for events of the running node.
     pub listener: Box<dyn Listener>,
 }
 
-/// Reason why a node does not start.
+/// Reason why a node did not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootError {
-    /// The identity cannot be changed.
+    /// The identity file cannot be written.
     Identity(IdentityError),
-    /// The log cannot be opened.
+    /// The log cannot be opened or read.
     Log(LogError),
-    /// The members of the identity are not a valid configuration.
+    /// The members in the identity are not a valid configuration.
     Members(Invalid),
     /// The replica cannot continue from the recovered state.
     Replica(OpenError),
-    /// A peer's memory of this node is too far ahead of the folder ([lie-4]).
+    /// A peer remembers a state of this node that is too far ahead of the folder ([lie-4]).
     FarBehind {
-        /// The peer.
+        /// Peer that remembers the later state.
         by: NodeId,
-        /// The peer's memory of this node.
+        /// State of this node that the peer remembers.
         remembered: Memory,
-        /// State in the folder.
+        /// State that the folder records.
         own: Memory,
     },
     /// The starter did not wait for disk space.
@@ -114,7 +114,7 @@ pub enum BootError {
 }
 
 impl BootError {
-    /// Returns whether the error is a lack of disk space, so that a retry may succeed.
+    /// Returns whether the cause is a lack of disk space, so that a retry may succeed.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Identity(error) => error.is_full(),
@@ -161,8 +161,8 @@ impl From<LogError> for BootError {
 /// and combines it with a service and a front.
 ///
 /// The process start is recorded first ([volatile-1]). A node that may have forgotten votes returns
-/// in a new incarnation, any other one in its present one ([volatile-3]). The node's clock starts
-/// at zero.
+/// in a new incarnation, and any other node in its present one ([volatile-3]). The node's clock
+/// starts at zero.
 pub fn boot<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
     parts: Parts<S, F>,
@@ -192,19 +192,19 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
 /// State of a node that is to continue without its peers ([era-10]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alone {
-    /// All slots below are known to be decided.
+    /// All slots below this one are known to be decided.
     pub decided_to: Slot,
-    /// Slot up to which its own votes count as decided: the first slot without a vote.
+    /// First slot without a vote of this node. The node's votes below it count as decided.
     pub counted_to: Slot,
-    /// End of its votes; those after the first hole do not count.
+    /// End of the node's votes. Votes after the first slot without one do not count.
     pub voted_to: Slot,
-    /// Damaged places of its log, with the findings.
+    /// Damaged places of the node's log, with the findings.
     pub damaged: Vec<String>,
 }
 
-/// Starts a node that will never communicate with its peers again, as [`boot`] does otherwise: its
-/// votes count as decided, up to the first slot without one. Use it only on a copy of the node,
-/// because it may apply values that were never decided.
+/// Like [`boot`], but for a node that will never communicate with its peers again. Its own votes
+/// count as decided, up to the first slot without one. Use it only on a copy of the node, because
+/// it may apply values that were never decided.
 pub fn boot_alone<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
     parts: Parts<S, F>,
@@ -225,7 +225,8 @@ pub fn boot_alone<H: Home, S: StateMachine, F: Front>(
     Ok((host, alone))
 }
 
-/// [era-10] Counts own votes above `decided_to` as decided, up to the first hole.
+/// [era-10] Counts this node's votes above `decided_to` as decided, up to the first slot without a
+/// vote.
 fn count_own_votes(recovery: &mut Recovery) -> Alone {
     let decided_to = recovery.hard.decided_to;
     let mut to = decided_to;
@@ -249,8 +250,8 @@ fn count_own_votes(recovery: &mut Recovery) -> Alone {
     }
 }
 
-/// Retries an attempt until there is disk space: a full disk is no reason to leave a cluster that
-/// waits for this node's votes.
+/// Retries an attempt until there is free disk space. A node with a full disk must not give up,
+/// because the cluster may be waiting for its votes.
 fn for_room<T>(
     starter: &mut dyn Starter,
     mut attempt: impl FnMut(&mut dyn Starter) -> Result<T, BootError>,
@@ -267,8 +268,8 @@ fn for_room<T>(
     }
 }
 
-/// [volatile-1] Takes a new incarnation if the node may have forgotten votes: in a volatile group,
-/// after an unclean stop.
+/// [volatile-1] Takes a new incarnation if the node may have forgotten votes, as after an unclean
+/// stop in a volatile group.
 fn take_incarnation<H: Home>(
     identity: &mut Identity<H>,
     last: LastStop,
@@ -281,8 +282,8 @@ fn take_incarnation<H: Home>(
     Ok(())
 }
 
-/// [disk-8], [volatile-1] Opens the log. If it lost votes, takes a new incarnation and opens the
-/// log again in it.
+/// [disk-8], [volatile-1] Opens the log. If the log lost votes, takes a new incarnation and opens
+/// the log again in that incarnation.
 fn open_log<H: Home>(
     identity: &mut Identity<H>,
     last: LastStop,

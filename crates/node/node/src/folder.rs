@@ -17,11 +17,12 @@ use crate::{
     identity::{self, Founding, IdentityError},
 };
 
-/// File that a process locks while it uses the folder.
+/// Name of the file that a process locks while it uses the folder.
 pub const LOCK: &str = "lock";
-/// File that marks a folder whose contents are being replaced by recovered ones.
+/// Name of the file that marks a folder whose contents are being replaced during a recovery.
 pub(crate) const RECOVERING: &str = "recovering";
-/// File that marks a folder into which a backup is being restored, before its identity is written.
+/// Name of the file that marks a folder into which a backup is being restored, until its identity
+/// is written.
 pub(crate) const RESTORING: &str = "restoring";
 
 /// A data folder, locked until this value is dropped.
@@ -29,20 +30,21 @@ pub(crate) const RESTORING: &str = "restoring";
 pub struct LockedFolder {
     files: DataFolder,
     lock: File,
-    /// Minimum duration of a flush, for measurements.
+    /// Minimum duration of a flush, which is zero except in measurements.
     flush: Duration,
-    /// Disk driver.
+    /// Driver with which the log's disk is opened.
     engine: DriverChoice,
 }
 
 impl LockedFolder {
-    /// Returns whether there is an identity in the folder. A missing folder has none.
+    /// Returns whether a folder contains an identity. A missing folder contains none.
     pub fn holds_identity(folder: &Path) -> Result<bool, IdentityError> {
         let file = folder.join(identity::FILE);
         file.try_exists().map_err(|error| failed("look for", &file, &error))
     }
 
-    /// Fails if a folder cannot become a node's because it has other contents. Writes nothing.
+    /// Fails if a folder has contents that prevent it from becoming a node's folder. Writes
+    /// nothing.
     pub fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
         if folder.exists() {
             refuse_foreign(folder)?;
@@ -50,7 +52,7 @@ impl LockedFolder {
         Ok(())
     }
 
-    /// Fails if a backup cannot be restored into a folder because it belongs to a node, or has
+    /// Fails if no backup can be restored into a folder, because it belongs to a node or has
     /// contents other than those of an unfinished restore. Writes nothing.
     pub fn refuse_used(folder: &Path) -> Result<(), IdentityError> {
         if Self::holds_identity(folder)? {
@@ -63,7 +65,7 @@ impl LockedFolder {
         }
     }
 
-    /// Locks a folder like [`LockedFolder::create`], and also one in which a restore was
+    /// Locks a folder like [`LockedFolder::create`], but also accepts one in which a restore was
     /// interrupted.
     pub(crate) fn create_to_restore(folder: &Path) -> Result<Self, IdentityError> {
         if !folder.join(RESTORING).exists() {
@@ -74,7 +76,7 @@ impl LockedFolder {
         Ok(locked)
     }
 
-    /// Locks the folder of a node.
+    /// Locks a folder that belongs to a node.
     pub fn open(folder: &Path) -> Result<Self, IdentityError> {
         if !Self::holds_identity(folder)? {
             Self::refuse_foreign(folder)?;
@@ -85,8 +87,8 @@ impl LockedFolder {
         Self::locked(folder)
     }
 
-    /// Creates the folder if it is missing, and locks it. It may only contain leftovers of an
-    /// unfinished attempt to create a node in it.
+    /// Creates the folder if it is missing, and locks it. The folder may only contain leftovers of
+    /// an unfinished attempt to create a node.
     pub fn create(folder: &Path) -> Result<Self, IdentityError> {
         if !folder.exists() {
             fs::create_dir_all(folder).map_err(|error| failed("create", folder, &error))?;
@@ -123,8 +125,8 @@ impl LockedFolder {
         Self { flush, engine, ..self }
     }
 
-    /// Reads the founding record of a folder, without locking or changing anything, for the offline
-    /// tools.
+    /// Reads the founding record of a folder for the offline tools, without locking or changing
+    /// anything.
     pub fn peek(folder: &Path) -> Result<Founding, IdentityError> {
         identity::peek(&DataFolder::new(folder), folder)
     }
@@ -167,8 +169,8 @@ impl Home for LockedFolder {
         Ok(bytes.try_into().map(u64::from_le_bytes).ok())
     }
 
-    /// Writes the nonce in place, because a new file of this name would not be the locked one. A
-    /// crash may leave a partial nonce, which counts as none.
+    /// Overwrites the nonce in place, because a replaced file would no longer be the locked one. A
+    /// crash may leave a partial nonce, which is read as no nonce.
     fn keep_nonce(&mut self, nonce: u64) -> Result<(), DiskError> {
         let path = self.path().join(LOCK);
         let mut file = &self.lock;
@@ -193,7 +195,7 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), IdentityError> {
     sync().map_err(|error| failed("sync", folder, &error))
 }
 
-/// Locks the folder with a kernel lock, which is released however the process ends.
+/// Takes the kernel's lock on the folder, which is released however the process ends.
 fn lock(folder: &Path) -> Result<File, IdentityError> {
     let file = folder.join(LOCK);
     let lock = File::options().create(true).truncate(false).read(true).write(true).open(&file);

@@ -1,8 +1,8 @@
-//! First start of a node: it founds a cluster, joins the one that its founder has founded
-//! ([era-11]), or joins an existing one under an id assigned by the log ([join-2]).
+//! First start of a node. The node founds a cluster, joins the cluster of its founder ([era-11]),
+//! or joins an existing cluster under an id assigned by the log ([join-2]).
 //!
-//! Connections and requests between nodes are left to the caller. This module defines the files
-//! written, and their order.
+//! Connections and requests between nodes are left to the caller. This module defines which files
+//! are written, and in which order.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -17,16 +17,16 @@ use crate::{
     terms::Terms,
 };
 
-/// Settings of the operator for the first start.
+/// The operator's settings for the first start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// This node, the group's class and its store, if given.
+    /// Id of this node, durability class and store, each only if it was given.
     pub expected: Expected,
-    /// All members and their addresses for peers; empty if not given.
+    /// All members with their addresses for peers; empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
-    /// Store of a new cluster if the operator named none.
+    /// Store of a new cluster if the operator did not choose one.
     pub store_default: String,
-    /// Auxiliaries and quorum rule; the same on all nodes.
+    /// Auxiliaries and quorum rule, which must be the same on all nodes.
     pub terms: Terms,
 }
 
@@ -35,21 +35,21 @@ pub struct Wanted {
 pub enum Role {
     /// The node founds the cluster.
     Founder {
-        /// This node.
+        /// Id of this node in the new cluster.
         node: NodeId,
     },
-    /// The node joins through the founder.
+    /// The node joins the founder's cluster.
     Joiner {
-        /// This node.
+        /// Id of this node in the founder's cluster.
         node: NodeId,
-        /// The founder's address for peers.
+        /// Address at which the founder listens for peers.
         founder: String,
     },
 }
 
 impl Wanted {
-    /// Returns the role of this node. The node with the lowest id in the list is the founder.
-    /// `None` if the list does not determine which entry this node is.
+    /// Returns the role of this node; `None` if the list does not show which entry is this node.
+    /// The node with the lowest id in the list is the founder.
     pub fn role(&self) -> Option<Role> {
         let Some((first, address)) = self.cluster.first_key_value() else {
             let node = self.expected.node.unwrap_or(NodeId(1));
@@ -66,8 +66,9 @@ impl Wanted {
     }
 }
 
-/// [era-11] Founds a cluster of the listed members with weight 1 each, or of this node alone, which
-/// listens for peers at `peer`. `cluster` and `nonce` are random.
+/// [era-11] Founds a cluster of the listed members with weight 1 each, or, without a list, of this
+/// node alone. `peer` is the address at which this node listens for peers. `cluster` and `nonce`
+/// are random.
 pub fn found<H: Home>(
     home: H,
     wanted: &Wanted,
@@ -94,8 +95,8 @@ pub fn found<H: Home>(
     Identity::create(home, founding)
 }
 
-/// A node ready to join through its founder. Its nonce is durable ([join-2]), so that after a crash
-/// it asks as the same folder.
+/// A node that is ready to join through its founder. Its nonce is durable ([join-2]), so that after
+/// a crash the founder recognizes the same folder.
 #[derive(Debug)]
 pub struct Joining<H> {
     home: H,
@@ -104,13 +105,14 @@ pub struct Joining<H> {
 }
 
 impl<H: Home> Joining<H> {
-    /// Prepares a join with the nonce of an earlier attempt, or else with `fresh`, a random one.
+    /// Prepares a join with the nonce of an earlier attempt, or with the random number `fresh` if
+    /// there was none.
     pub fn prepare(mut home: H, node: NodeId, fresh: u64) -> Result<Self, IdentityError> {
         let nonce = durable_nonce(&mut home, fresh)?;
         Ok(Self { home, node, nonce })
     }
 
-    /// Returns the request to the founder.
+    /// Returns the request to send to the founder.
     pub fn request(&self, wanted: &Wanted) -> Join {
         Join {
             node: self.node,
@@ -132,18 +134,18 @@ impl<H: Home> Joining<H> {
 /// Answer to a node that joins a group founded by other nodes ([join-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Id of the node.
+    /// Id assigned to the joining node.
     pub node: NodeId,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// Current nodes and their addresses.
+    /// Addresses of the group's current nodes.
     pub book: AddressBook,
-    /// The id was assigned to a learner.
+    /// The id was assigned for a learner.
     pub learns: bool,
 }
 
-/// A node ready to request an id from a group. Its nonce is durable ([join-2]), so that after a
-/// crash it asks as the same folder and gets the same id.
+/// A node that is ready to request an id from a group. Its nonce is durable ([join-2]), so that
+/// after a crash the group recognizes the same folder and assigns the same id.
 #[derive(Debug)]
 pub struct Newcomer<H> {
     home: H,
@@ -151,7 +153,8 @@ pub struct Newcomer<H> {
 }
 
 impl<H: Home> Newcomer<H> {
-    /// Prepares a request with the nonce of an earlier attempt, or else with `fresh`, a random one.
+    /// Prepares a request with the nonce of an earlier attempt, or with the random number `fresh`
+    /// if there was none.
     pub fn prepare(mut home: H, fresh: u64) -> Result<Self, IdentityError> {
         let nonce = durable_nonce(&mut home, fresh)?;
         Ok(Self { home, nonce })
@@ -162,8 +165,8 @@ impl<H: Home> Newcomer<H> {
         self.nonce
     }
 
-    /// Creates the identity from the group's answer. The node will take `role`, unless its id is a
-    /// learner's.
+    /// Creates the identity from the group's answer. The node will take `role`, unless the id was
+    /// assigned for a learner.
     pub fn finish(
         self,
         wanted: &Wanted,
@@ -230,11 +233,11 @@ fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
 pub enum JoiningError {
     /// The cluster was founded with other settings than those requested.
     Differs {
-        /// The setting that differs, as on the command line.
+        /// Name of the setting, as on the command line.
         what: &'static str,
-        /// The cluster's value.
+        /// Value that the existing cluster uses.
         theirs: String,
-        /// The requested value.
+        /// Value that this node's operator requested.
         ours: String,
     },
     /// The identity cannot be written.
@@ -260,14 +263,14 @@ impl From<IdentityError> for JoiningError {
     }
 }
 
-/// Formats the members as for `--cluster`.
+/// Formats the members in the syntax of `--cluster`.
 pub fn list_text(members: &BTreeMap<NodeId, String>) -> String {
     let entry = |(node, address): (&NodeId, &String)| format!("{node}={address}");
     members.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the FNV-1a hash of the list in its canonical form and of the terms, which detects
-/// accidental differences.
+/// Returns the FNV-1a hash of the members and terms in their canonical form. It detects accidental
+/// differences between nodes.
 pub fn list_hash(members: &BTreeMap<NodeId, String>, terms: &Terms) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let text = list_text(members) + &terms.to_string();

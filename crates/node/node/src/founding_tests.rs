@@ -1,4 +1,4 @@
-//! First starts: the state left by interrupted ones, and refusals.
+//! First starts: refusals, and the state that interrupted starts leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,42 +1,45 @@
-//! Home of a node: its small files, and the disk of its log.
+//! Home of a node: its small files, and the disk for its log.
 
 use std::path::Path;
 
 use quorate_log::disk::{Disk, DiskError, MemoryDisk, SmallFiles};
 
-/// A place that belongs permanently to one node, and to one process at a time. In production it is
-/// a locked folder; in tests and in the simulator, a disk in memory.
+/// Storage that permanently belongs to one node and is used by one process at a time. In production
+/// it is a locked folder, in tests and in the simulator a disk in memory.
 pub trait Home: SmallFiles {
-    /// The disk of the log.
+    /// Disk that stores the log.
     type Disk: Disk;
 
-    /// Returns the path for messages.
+    /// Returns the path to show in messages.
     fn path(&self) -> &Path;
 
-    /// Opens the disk of the log, which must not be open. `tell` receives the driver and the reason
-    /// for its choice.
+    /// Opens the log's disk, which must not be open already. `tell` receives the driver and the
+    /// reason for its choice.
     ///
     /// # Errors
+    ///
     /// If the disk cannot be used.
     fn open_disk(&mut self, tell: &mut dyn FnMut(&str)) -> Result<Self::Disk, DiskError>;
 
     /// Returns the nonce by which the founder distinguishes this home from others with the same
-    /// node id ([era-11]), if there is one. It may not be durable if the process that wrote it was
-    /// killed.
+    /// node id ([era-11]); `None` if it has none. The nonce may not be durable if the process that
+    /// wrote it was killed.
     ///
     /// # Errors
-    /// If there may be a nonce that cannot be read.
+    ///
+    /// If a nonce may exist but cannot be read.
     fn nonce(&self) -> Result<Option<u64>, DiskError>;
 
-    /// Writes the nonce, durably when this returns. After a crash during the write there may be
-    /// none.
+    /// Writes the nonce, which is durable when this returns. A crash during the write may leave no
+    /// nonce.
     ///
     /// # Errors
+    ///
     /// After an error the result of [`Home::nonce`] is undefined until a call succeeds.
     fn keep_nonce(&mut self, nonce: u64) -> Result<(), DiskError>;
 }
 
-/// The small file with the nonce on a disk in memory.
+/// Name of the small file that stores the nonce on a disk in memory.
 const NONCE: &str = "nonce";
 
 impl Home for MemoryDisk {

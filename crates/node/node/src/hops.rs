@@ -1,5 +1,5 @@
-//! Trace points of a node ([`quorate_replica::hops`]), stamped by the machine's clock, and the file
-//! in which they are saved.
+//! Trace points of a node ([`quorate_replica::hops`]), stamped with the machine's clock, and the
+//! file in which they are saved.
 
 use std::{fs, io, path::Path};
 
@@ -9,22 +9,22 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::home::Home;
 
-/// File in the folder of a stopped node with its stamps, if stamping was enabled.
+/// Name of the file in a stopped node's folder that stores its stamps, if stamping was enabled.
 const FILE: &str = "hops";
 
-/// Returns an empty ring whose clock is common to all processes of a machine.
+/// Returns an empty ring whose clock is shared by all processes of the machine.
 pub fn ring() -> Hops {
     Hops::new(monotonic_ns)
 }
 
-/// Returns the time of that clock, in nanoseconds.
+/// Returns the time of the machine's monotonic clock, in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let part = |number: i64| u64::try_from(number).unwrap_or(0);
     part(time.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec))
 }
 
-/// Saves the stamps in the folder.
+/// Saves the stamps in the node's folder.
 pub(crate) fn leave(hops: &Hops, home: &mut impl Home) -> Result<(), DiskError> {
     home.replace(FILE, hops.text().as_bytes())
 }

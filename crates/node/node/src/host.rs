@@ -1,7 +1,7 @@
 //! The host that a reactor drives: a replica and its client protocol, without any sockets.
 //!
-//! A [`Host`] has three sides, one for each kind of counterpart. Each part of the reactor sees only
-//! the side that it serves.
+//! A [`Host`] has three sides, for peers, clients and operators. Each component of the reactor sees
+//! only the side that it serves.
 
 use std::{
     fs::File,
@@ -37,81 +37,81 @@ use quorate_wire::{Join, Lane, RefusalCode};
 
 use crate::{identity::AddressBook, terms::Terms};
 
-/// The clocks of one turn, read only by the reactor.
+/// The times of one turn, which only the reactor reads from the clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Monotonic time since the reactor was created; advances while the machine is suspended.
+    /// Monotonic time since the reactor was created. It advances while the machine is suspended.
     pub time: Time,
-    /// Unix time in milliseconds.
+    /// Wall-clock time, as Unix milliseconds.
     pub wall_ms: u64,
 }
 
 impl Now {
-    /// Returns a turn at this time, which can send to peers.
+    /// Returns a turn at this time, which can send to peers through `plane`.
     pub fn turn(self, plane: &mut dyn Plane) -> Turn<'_> {
         Turn { time: self.time, wall_ms: self.wall_ms, plane }
     }
 }
 
-/// A connected peer.
+/// A peer whose handshake is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerUp {
     pub member: Member,
-    /// Boot number of its process.
+    /// Boot number of the peer's process.
     pub boot: u32,
-    /// Levels supported by the peer ([level-4]).
+    /// Feature levels that the peer supports ([level-4]).
     pub levels: Levels,
     /// Addresses on which the peer listens.
     pub addresses: Addresses,
 }
 
-/// The founding record; the owned form of [`quorate_wire::Founding`].
+/// The founding record; owned form of [`quorate_wire::Founding`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founded {
-    /// Id of the group's cluster.
+    /// Id of the cluster.
     pub cluster: u128,
     /// Durability class of the group.
     pub class: Class,
-    /// Store of the group, as on the command line.
+    /// Store of the group, as named on the command line.
     pub store: String,
-    /// The founding members and their addresses for peers.
+    /// The founding members with their addresses for peers.
     pub members: Vec<(NodeId, String)>,
-    /// Auxiliaries and quorum rule of the founding.
+    /// Auxiliaries and quorum rule at the founding.
     pub terms: Terms,
 }
 
-/// Information for a node that joins later ([join-2]).
+/// Data for a node that joins an existing group ([join-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charter {
-    /// The node that provides the information.
+    /// The node that provides the data.
     pub node: NodeId,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// Current nodes and their addresses.
+    /// Addresses of the group's current nodes.
     pub book: AddressBook,
 }
 
-/// Refusal of a node that wants to join.
+/// Refusal of a node that requests to join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Reason, for programs.
+    /// Code of the reason, for programs.
     pub code: RefusalCode,
-    /// Reason, for people.
+    /// Description of the reason, for people.
     pub reason: String,
 }
 
 /// The side of a host that peers see.
 pub trait PeerSide {
-    /// Handles the connection of a peer's control lane. Called again, after `peer_down`, when the
-    /// peer reconnects.
+    /// Handles the connection of a peer's control lane. Called again when the peer reconnects after
+    /// `peer_down`.
     fn peer_up(&mut self, now: Now, peer: &PeerUp);
 
     /// Handles the disconnection of a peer.
     fn peer_down(&mut self, now: Now, node: NodeId);
 
     /// Handles the report of more than half of the peers that this node was removed from the
-    /// cluster. The node was absent when that was decided, and will not learn of it from the log
-    /// ([member-1]).
+    /// cluster. This node was absent when the removal was decided, and will not learn of it from
+    /// the log ([member-1]).
     fn told_removed(&mut self, now: Now);
 
     /// Handles a frame from a peer whose handshake is complete.
@@ -123,111 +123,107 @@ pub trait PeerSide {
     /// [lie-3] Returns this node's memory of a starting node's log.
     fn recall(&self, node: NodeId) -> Memory;
 
-    /// Returns the levels that this node may use: none below the level that the group uses, as
+    /// Returns the levels that this node may use. None is below the level that the group uses, as
     /// applied here ([level-7]). Called in each turn.
     fn levels(&self) -> Levels;
 
-    /// Returns the nodes that have an id, with their addresses, if changed since the last call.
-    /// Called in each turn.
+    /// Returns the nodes that have an id, with their addresses; `None` if unchanged since the last
+    /// call. Called in each turn.
     fn take_table(&mut self) -> Option<PeerTable>;
 }
 
-/// The side of a host that clients see: its front.
+/// The side of a host that clients see, which is its front.
 pub trait ClientSide {
-    /// The protocol front for clients.
     type Front: Front;
 
-    /// Returns the front for reading.
+    /// Returns the front for read access.
     fn front(&self) -> &Self::Front;
 
     /// Returns the front for calls that need no access to the replica.
     fn front_mut(&mut self) -> &mut Self::Front;
 
-    /// Returns the front, and its access to the replica at this time.
+    /// Returns the front with its access to the replica at time `now`.
     fn front_and_requests(&mut self, now: Now) -> (&mut Self::Front, impl Requests);
 
-    /// Returns the pressure of pending client requests. Clients are not read from
-    /// [`Pressure::High`] until [`Pressure::Low`].
+    /// Returns the pressure from pending client requests. From [`Pressure::High`] on, clients are
+    /// not read until it falls to [`Pressure::Low`].
     fn pressure(&self) -> Pressure;
 }
 
-/// Request of an operator.
+/// Operator request to this node, started with [`OperatorSide::order`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
-    /// Check whether a linearizable read is served here now; ends with [`Outcome::Probed`]. A
+    /// Check whether this node can serve a linearizable read now. Ends with [`Outcome::Probed`]. A
     /// repeated order joins the attempt in progress.
     Probe,
-    /// Hand leadership to this node, or to the most advanced follower; ends with
+    /// Transfer leadership to this node, or to the most advanced follower. Ends with
     /// [`Outcome::Transferred`].
     Transfer(Option<NodeId>),
-    /// Take a snapshot at this slot or a later one, or at the applied slot; ends with
+    /// Take a snapshot at this slot or later, or at the applied slot. Ends with
     /// [`Outcome::Snapshot`]. A repeated order joins the attempt in progress.
     Snapshot(Option<Slot>),
-    /// Read and verify all data of this node, at most at this number of bytes per second. The
-    /// result appears in the status. A repeated order continues the same scrub at the new pace.
+    /// Read and verify all data of this node, at no more than this many bytes per second. The
+    /// result appears in the status. A repeated order continues the scrub in progress at the new
+    /// rate.
     Scrub(Option<u64>),
-    /// Hold batch and window at these values until this time; `None` ends the hold. Takes effect at
+    /// Pin batch and window to these values until this time; `None` unpins them. Takes effect at
     /// once.
     Hold(Option<Setting>, Time),
-    /// Send a request to the group; ends with [`Outcome::Group`].
+    /// Send a request to the group. Ends with [`Outcome::Group`].
     Group {
-        /// Request number, never reused.
+        /// Number by which the outcome names the request; never reused.
         asked: u64,
-        /// The request.
         ask: Ask,
-        /// Only return the plan; change nothing.
+        /// Only return the plan and change nothing.
         dry_run: bool,
     },
-    /// Read bytes of an inner stream retained for a backup; ends with [`Outcome::Held`].
+    /// Read bytes of an inner stream that are retained for a backup. Ends with [`Outcome::Held`].
     Held(Wanted),
 }
 
-/// Bytes of an inner stream to read for a backup.
+/// Range of an inner stream to read for a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Request number, never reused.
+    /// Number by which the outcome names the request; never reused.
     pub asked: u64,
-    /// Number of the hold.
+    /// Number of the hold that retains the bytes.
     pub hold: u64,
-    /// The stream.
     pub stream: StreamName,
-    /// Start position.
+    /// Position of the first byte to read.
     pub position: u64,
-    /// Maximum number of bytes.
     pub bytes_max: usize,
 }
 
 /// Result of an [`Order`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Result of the read attempt.
+    /// Result of [`Order::Probe`].
     Probed(Probed),
-    /// The new leader, or the reason why leadership did not change.
+    /// The new leader, or the reason why leadership was not transferred.
     Transferred(Result<NodeId, Refusal>),
-    /// The snapshot that this node has, or the reason why it has none.
+    /// The snapshot, or the reason why there is none.
     Snapshot(Result<Snapshot, String>),
-    /// Result of [`Order::Group`] with this number.
+    /// Result of the [`Order::Group`] with this request number.
     Group(u64, Result<Answer, asking::Refused>),
-    /// Result of [`Order::Held`] with this number.
+    /// Result of the [`Order::Held`] with this request number.
     Held(u64, Result<Vec<u8>, NotRead>),
 }
 
-/// A snapshot of this node, with the metadata of a backup.
+/// A snapshot of this node with the metadata that a backup needs.
 #[derive(Debug)]
 pub struct Backup {
-    /// The snapshot; its files are retained until this value is dropped.
+    /// The snapshot, whose files are retained until this value is dropped.
     pub snapshot: Held,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// Lowest unassigned id.
+    /// Lowest id not yet assigned.
     pub next_id: u32,
-    /// The data folder.
+    /// Data folder that contains the snapshot's files.
     pub folder: PathBuf,
 }
 
 impl Backup {
-    /// Returns the header of the backup, and a reader of its files. The bytes of streams are not
-    /// included.
+    /// Returns the header of a backup without stream bytes, and a reader for its files.
     pub fn header(&self) -> Result<(Header, PartFiles), Unreadable> {
         let mut files = PartFiles { folder: self.folder.clone(), open: None };
         let header = Header {
@@ -244,8 +240,8 @@ impl Backup {
         Ok((header, files))
     }
 
-    /// Returns the header of a backup that includes the bytes of streams, a reader of its files,
-    /// and the table of streams.
+    /// Returns the header of a backup with stream bytes, a reader for its files, and the table of
+    /// streams.
     pub fn header_with_streams(&self) -> Result<(Header, PartFiles, Table), Unreadable> {
         let (mut header, mut files) = self.header()?;
         let table = self.snapshot.streams(&mut files)?;
@@ -256,7 +252,7 @@ impl Backup {
     }
 }
 
-/// Reader of the snapshot files in a data folder, one of them open.
+/// Reader for the snapshot files in a data folder, which opens one file at a time.
 #[derive(Debug)]
 pub struct PartFiles {
     folder: PathBuf,
@@ -278,21 +274,21 @@ impl Parts for PartFiles {
     }
 }
 
-/// The side of a host that its operators see.
+/// The side of a host that operators see.
 pub trait OperatorSide {
-    /// Returns the status of this node.
     fn status(&self) -> Status;
 
-    /// Returns the information that a joining node needs.
+    /// Returns the data that a joining node needs.
     fn charter(&self) -> Charter;
 
-    /// Returns this node's snapshot, for another thread to read; `None` if there is none.
+    /// Returns this node's snapshot for another thread to read; `None` if the node has no snapshot.
     fn backup(&mut self) -> Option<Backup>;
 
-    /// Retains all bytes of streams that snapshots from now on refer to, until the hold is dropped.
-    /// An earlier hold is continued if it is still valid.
+    /// Retains all stream bytes that future snapshots refer to, until the hold is dropped. An
+    /// earlier hold is continued if it is still valid.
     ///
     /// # Errors
+    ///
     /// The reason why this node does not have all of the bytes.
     fn hold_streams(&mut self, now: Now, earlier: Option<StreamHold>)
     -> Result<StreamHold, String>;
@@ -300,61 +296,62 @@ pub trait OperatorSide {
     /// Returns the current batch and window, with the reasons.
     fn tuning(&self) -> TuningReport;
 
-    /// Returns all information about the members, as applied on this node.
+    /// Returns the group's member table, as applied on this node.
     fn members(&self) -> Members;
 
-    /// Returns the access rights, as applied on this node; `None` if it does not know them
-    /// ([access-4]).
+    /// Returns the users and their rights, as applied on this node; `None` if this node does not
+    /// know them yet ([access-4]).
     fn users(&self) -> Option<Users>;
 
-    /// Appends the host's metrics in the text format of Prometheus.
+    /// Appends the host's metrics in the Prometheus text format.
     fn metrics(&self, out: &mut String);
 
-    /// Starts an operator's request.
+    /// Starts an operator's request, whose outcome [`Self::next_outcome`] returns later.
     fn order(&mut self, now: Now, order: Order);
 
-    /// Returns the next outcome of a request; each is returned once.
+    /// Returns the next outcome of an operator's request. Each outcome is returned once.
     fn next_outcome(&mut self) -> Option<Outcome>;
 }
 
 /// One replica with its front. All calls are made on the reactor's thread and do not block.
 ///
-/// One turn calls, in this order: the sides, for input; `poll`; then the peers' queues are sent;
-/// then `submit`; then the clients' output is sent; then `end_turn`. Hence a leader's messages are
-/// in flight before its own log write begins (design §5).
+/// A turn proceeds in this order: calls to the sides with input, `poll`, sending of the peers'
+/// queues, `submit`, sending of the clients' output, `end_turn`. Hence a leader's messages are in
+/// flight before its own log write begins (design §5).
 pub trait Host: PeerSide + ClientSide + OperatorSide {
-    /// Collects completed log writes, runs due work, and decides on messages.
+    /// Collects completed log writes, runs due work, and decides which messages to send.
     fn poll(&mut self, turn: &mut Turn<'_>);
 
-    /// Submits the collected records to the log.
+    /// Submits the log records collected in this turn to the disk.
     fn submit(&mut self, now: Now);
 
-    /// Ends the turn, which lasted until `now`. Returns the latest time for the next `poll`; a past
-    /// time means at once.
+    /// Ends the turn, which lasted until `now`. Returns the time by which `poll` must be called
+    /// again. A past time means at once.
     fn end_turn(&mut self, now: Time) -> Option<Time>;
 
-    /// Sets a clock that shows the current time within a turn. Called once, before the first turn.
+    /// Sets a clock that shows the current time even within a turn. Called once, before the first
+    /// turn.
     fn lend_clock(&mut self, clock: Clock) {
         let _ = clock;
     }
 
-    /// Returns the recorder of trace points of commands, if enabled.
+    /// Returns the recorder of the trace points of commands; `None` if stamping is disabled.
     fn hops(&mut self) -> Option<&mut Hops> {
         None
     }
 
-    /// Sets the devices that this node owns from now on ([offload-5]).
+    /// Attaches the source of the devices that this node owns from now on ([offload-5]).
     fn lend_device(&mut self, devices: Box<dyn DeviceSource>) {
         let _ = devices;
     }
 
     /// Returns the descriptors that become readable when the log or an applying thread has
-    /// completed work. Called once. `poll` makes them unreadable again.
+    /// completed work. Called once. `poll` clears their readiness.
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Stops accepting requests, and finishes those accepted.
+    /// Stops accepting requests. Requests already accepted are completed.
     fn stop(&mut self, now: Now);
 
-    /// Returns whether everything accepted is finished, including the log's mark of a clean stop.
+    /// Returns whether all accepted requests are finished and the log is marked as cleanly stopped.
     fn stopped(&self) -> bool;
 }

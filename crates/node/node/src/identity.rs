@@ -1,8 +1,8 @@
-//! Identity of a home's node: one small file, always replaced as a whole.
+//! Identity of the node that a home belongs to: one small file, always replaced as a whole.
 //!
-//! It holds the data that must be durable before the first message of a process: the counters of
-//! [volatile-1], the mark of a clean stop [volatile-4], and the nodes that the founder has admitted
-//! [era-11].
+//! It contains the data that must be durable before a process sends its first message: the counters
+//! of [volatile-1], the mark of a clean stop [volatile-4], and the nodes that the founder has
+//! admitted [era-11].
 
 mod book;
 mod error;
@@ -29,77 +29,78 @@ use crate::{home::Home, terms::Terms};
 /// Name of the identity file.
 pub(crate) const FILE: &str = "identity";
 pub(crate) use self::book::FILE as BOOK_FILE;
-/// Maximum number of founding members and of admitted nodes; it bounds the data that strangers can
-/// cause a folder to store.
+/// Maximum number of founding members and of admitted nodes. It bounds what unauthenticated nodes
+/// can make a folder store.
 pub const NODES_MAX: usize = 1024;
 
 /// Founding record of a folder, written at its first start and never changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founding {
-    /// Random id, chosen by the founder.
+    /// Random cluster id, chosen by the founder.
     pub cluster: u128,
-    /// This node.
+    /// Id of the node that the folder belongs to.
     pub node: NodeId,
     /// The group's durability class.
     pub class: Class,
     /// Name of the service's store, such as `lsm` or `memory`.
     pub store: String,
-    /// Peer addresses of the founding members, each of weight 1. Nodes that joined later are not
-    /// included.
+    /// Peer addresses of the founding members, each of which has weight 1. Nodes that joined later
+    /// are not included.
     pub members: BTreeMap<NodeId, String>,
-    /// Random number of this folder, by which the founder distinguishes it from another folder that
-    /// claims the same node id.
+    /// Random number of this folder. The founder uses it to detect another folder that claims the
+    /// same node id.
     pub join_nonce: u64,
-    /// Auxiliaries and quorum rule.
+    /// Auxiliaries and quorum rule at the founding.
     pub terms: Terms,
 }
 
-/// Settings of the operator to compare with the identity; `None` if not given.
+/// Operator's settings to compare with the identity; `None` if not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// Value of `--node`.
+    /// Node id from `--node`.
     pub node: Option<NodeId>,
-    /// Value of `--durability`.
+    /// Durability class from `--durability`.
     pub class: Option<Class>,
-    /// Value of `--store`.
+    /// Store name from `--store`.
     pub store: Option<String>,
-    /// The newest level that the release supports, if not [`Level::NEWEST`]: tests use it to
+    /// The newest level that this release supports, if not [`Level::NEWEST`]. Tests use it to
     /// simulate earlier releases.
     pub supports: Option<Level>,
 }
 
-/// End of the previous process.
+/// State in which the previous process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastStop {
-    /// There was no previous process.
+    /// The node has never been started.
     Never,
-    /// All votes and promises were written, followed by the mark.
+    /// All votes and promises were written, followed by the mark of a clean stop.
     Clean,
-    /// The process was killed, or lost power.
+    /// The process was killed or the machine lost power.
     Unclean,
 }
 
 impl LastStop {
-    /// Returns whether the node may have forgotten votes or promises, and so becomes a new member:
-    /// in a volatile group they are written only at a clean stop ([volatile-1], [volatile-4]).
+    /// Returns whether the node may have forgotten votes or promises and therefore must become a
+    /// new member. In a volatile group they are written only at a clean stop ([volatile-1],
+    /// [volatile-4]).
     pub fn forgets(self, class: Class) -> bool {
         self == Self::Unclean && class == Class::Volatile
     }
 }
 
-/// The identity of a node, in its home.
+/// The identity of a node, with the home that stores it.
 #[derive(Debug)]
 pub struct Identity<H> {
     home: H,
     state: State,
-    /// Minimum incarnation and boot number of the next process, if this one has found that its
+    /// Minimum incarnation and boot number of the next process, if this process found that its
     /// folder fell behind.
     owed: Option<(Incarnation, u32)>,
-    /// The identity was created by this process.
+    /// This process created the identity.
     made_here: bool,
     book: AddressBook,
     book_unsaved: bool,
-    /// Reason why the address book could not be read, if so.
+    /// Reason why the address book could not be read; `None` if it was.
     book_lost: Option<String>,
 }
 
@@ -109,14 +110,14 @@ struct State {
     boot: u32,
     incarnation: Incarnation,
     clean: bool,
-    /// Maximum length of any lease that a process of this node may have granted.
+    /// Maximum length in microseconds of any lease that a process of this node may have granted.
     leased_us: u64,
     admitted: BTreeMap<NodeId, u64>,
-    /// Role that the node joins as, until it has taken it.
+    /// Role that the node joined to take; `None` once it has been taken.
     joins: Option<As>,
     /// The node was removed from the group.
     removed: bool,
-    /// Level needed by the contents of the folder ([level-8]).
+    /// Level that the contents of the folder need ([level-8]).
     level: Level,
 }
 
@@ -126,14 +127,14 @@ impl<H: Home> Identity<H> {
         Self::create_at(home, founding, Level::BASE)
     }
 
-    /// Creates an identity like `create`, for contents that already need this level ([level-10]).
+    /// Like `create`, for contents that already need `level` ([level-10]).
     pub fn create_at(home: H, founding: Founding, level: Level) -> Result<Self, IdentityError> {
         let book = AddressBook::founded(&founding.members);
         Self::make(home, founding, None, book, level)
     }
 
-    /// Creates the identity of a node that joins a group founded by other nodes, and will take this
-    /// role in it. `book` has their addresses.
+    /// Creates the identity of a node that joins a group founded by other nodes and is to take
+    /// `role`. `book` contains their addresses.
     pub fn join(
         home: H,
         founding: Founding,
@@ -190,7 +191,7 @@ impl<H: Home> Identity<H> {
         Ok(identity)
     }
 
-    /// Reads the identity of the home, and compares it with the operator's settings.
+    /// Reads the identity from the home, and compares it with the operator's settings.
     pub fn open(home: H, expected: &Expected) -> Result<Self, IdentityError> {
         let state = read(&home, home.path())?;
         let supports = expected.supports.unwrap_or(Level::NEWEST);
@@ -247,7 +248,7 @@ impl<H: Home> Identity<H> {
         &self.home
     }
 
-    /// Returns the home for changing it, such as opening its disk.
+    /// Returns the home for changes, such as opening its disk.
     pub fn home_mut(&mut self) -> &mut H {
         &mut self.home
     }
@@ -272,29 +273,30 @@ impl<H: Home> Identity<H> {
         self.state.incarnation
     }
 
-    /// Returns the seed for this process's timeouts: different on every node and at every start,
-    /// but not secret.
+    /// Returns the seed for the timeouts of this process. It differs between nodes and between
+    /// starts, but is not secret.
     pub fn seed(&self) -> u64 {
         let Founding { join_nonce, node, .. } = self.state.founding;
         join_nonce ^ (u64::from(self.state.boot) << 32) ^ u64::from(node.0)
     }
 
-    /// Returns the nodes admitted by this founder, with their nonces.
+    /// Returns the nodes that this node admitted as the founder, with their nonces.
     pub fn admitted(&self) -> &BTreeMap<NodeId, u64> {
         &self.state.admitted
     }
 
-    /// Returns the addresses of the group's nodes, as far as is known.
+    /// Returns the known addresses of the group's nodes.
     pub fn book(&self) -> &AddressBook {
         &self.book
     }
 
-    /// Returns the reason why the founding addresses replace a damaged book, if they do.
+    /// Returns why the address book was damaged and replaced by the founding addresses; `None` if
+    /// it was not.
     pub fn book_lost(&self) -> Option<&str> {
         self.book_lost.as_deref()
     }
 
-    /// Sets the addresses of the group's nodes. They become durable with [`Self::save_book`].
+    /// Sets the addresses of the group's nodes. [`Self::save_book`] makes them durable.
     pub fn set_book(&mut self, book: AddressBook) {
         self.book = book;
         self.book_unsaved = true;
@@ -309,12 +311,12 @@ impl<H: Home> Identity<H> {
         Ok(())
     }
 
-    /// Returns the role that this node joins as, until it has taken it.
+    /// Returns the role that this node joined to take; `None` once it has been taken.
     pub fn joins(&self) -> Option<As> {
         self.state.joins
     }
 
-    /// Marks the role of joining as taken; operators manage it from now on.
+    /// Marks the joining role as taken. From then on, operators manage the node's role.
     pub fn mark_joined(&mut self) -> Result<(), IdentityError> {
         self.change(|state| {
             state.joins = None;
@@ -327,7 +329,8 @@ impl<H: Home> Identity<H> {
         self.state.removed
     }
 
-    /// Marks the node as removed from the group: it never starts again from this home ([member-1]).
+    /// Marks the node as removed from the group, so that it never starts again from this home
+    /// ([member-1]).
     pub fn mark_removed(&mut self) -> Result<(), IdentityError> {
         self.change(|state| {
             state.removed = true;
@@ -340,8 +343,8 @@ impl<H: Home> Identity<H> {
         self.state.level
     }
 
-    /// [level-8] Permits contents that need this level. Durable when this returns, so that no
-    /// earlier release ever reads them.
+    /// [level-8] Raises the folder's level before it gets contents that need `level`. Durable when
+    /// this returns, so that no earlier release ever reads them.
     pub fn mark_level(&mut self, level: Level) -> Result<(), IdentityError> {
         if level <= self.state.level {
             return Ok(());
@@ -352,8 +355,9 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// Counts this start and consumes the mark of a clean stop, both durably, before the first
-    /// message ([volatile-1], [volatile-4]). Returns how the previous process ended.
+    /// Counts this start and consumes the mark of a clean stop ([volatile-1], [volatile-4]). Both
+    /// are durable when this returns, before the first message. Returns how the previous process
+    /// ended.
     pub fn begin_boot(&mut self) -> Result<LastStop, IdentityError> {
         let last = match (self.state.boot, self.state.clean) {
             (0, _) => LastStop::Never,
@@ -368,13 +372,13 @@ impl<H: Home> Identity<H> {
         Ok(last)
     }
 
-    /// Makes the node a new member, because votes or promises may be forgotten ([volatile-1]).
+    /// Makes the node a new member, because it may have forgotten votes or promises ([volatile-1]).
     pub fn new_incarnation(&mut self) -> Result<Incarnation, IdentityError> {
         self.rise_above(Memory::default())
     }
 
-    /// [lie-4] Makes the node a new member above the incarnations and starts that its peers
-    /// remember, which the folder may have forgotten.
+    /// [lie-4] Makes the node a new member, with an incarnation and a boot number above those that
+    /// its peers remember and the folder may have forgotten.
     pub fn rise_above(&mut self, remembered: Memory) -> Result<Incarnation, IdentityError> {
         let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
         let boot = remembered.boot.checked_add(1).ok_or(IdentityError::Exhausted("boot"))?;
@@ -385,9 +389,9 @@ impl<H: Home> Identity<H> {
         Ok(next)
     }
 
-    /// [lie-5] Reserves a new incarnation and boot number, above the remembered ones, for the next
-    /// process; durable when this returns. This process continues in its present incarnation,
-    /// without a vote.
+    /// [lie-5] Reserves for the next process an incarnation and a boot number above the remembered
+    /// ones. Durable when this returns. This process continues in its present incarnation, without
+    /// a vote.
     pub fn reserve_for_next(&mut self, remembered: Memory) -> Result<(), IdentityError> {
         let before = self.owed;
         let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
@@ -400,8 +404,8 @@ impl<H: Home> Identity<H> {
         saved
     }
 
-    /// Marks a clean stop: all votes and promises are on stable storage, and no more will follow
-    /// ([volatile-4]).
+    /// Marks a clean stop. Call it only when all votes and promises are on stable storage and no
+    /// more will follow ([volatile-4]).
     pub fn mark_clean(&mut self) -> Result<(), IdentityError> {
         self.change(|state| {
             state.clean = true;
@@ -409,9 +413,9 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// Admits a node, as its founder ([era-11]); durable when this returns. The same folder may ask
-    /// again. Another folder with the same node id is refused, because the votes of the first one
-    /// count.
+    /// Admits a node, as its founder ([era-11]). Durable when this returns. The same folder may ask
+    /// again. Another folder with the same node id is refused, because the votes of the first
+    /// folder count.
     pub fn admit(&mut self, node: NodeId, nonce: u64) -> Result<(), IdentityError> {
         match self.state.admitted.get(&node) {
             Some(known) if *known == nonce => Ok(()),
@@ -424,9 +428,9 @@ impl<H: Home> Identity<H> {
         }
     }
 
-    /// [read-4] Permits this process to grant leases of this length; durable when this returns, so
-    /// that a later process knows it regardless of its settings. Returns the length that earlier
-    /// processes may have granted.
+    /// [read-4] Permits this process to grant leases of `us` microseconds. Durable when this
+    /// returns, so that a later process knows it whatever its settings are. Returns the length that
+    /// earlier processes may have granted.
     pub fn may_grant(&mut self, us: u64) -> Result<u64, IdentityError> {
         let before = self.state.leased_us;
         if us > before {
@@ -438,7 +442,7 @@ impl<H: Home> Identity<H> {
         Ok(before)
     }
 
-    /// Changes the state and saves it. If the save fails, the state is restored.
+    /// Changes the state and saves it. If saving fails, the previous state is restored.
     fn change(
         &mut self,
         edit: impl FnOnce(&mut State) -> Result<(), IdentityError>,
@@ -453,8 +457,8 @@ impl<H: Home> Identity<H> {
         saved
     }
 
-    /// Rewrites the file of this name durably, because the disk does not return the bytes written.
-    /// The copy in memory equals the last one saved ([scrub-1]).
+    /// Durably rewrites the file of this name from its copy in memory, because the disk does not
+    /// return the bytes that were written. The copy equals the last saved version ([scrub-1]).
     pub fn rewrite(&mut self, name: &str) -> Result<(), IdentityError> {
         match name {
             FILE => self.save(),
@@ -463,7 +467,7 @@ impl<H: Home> Identity<H> {
         }
     }
 
-    /// Replaces the file as a whole, durably.
+    /// Writes the identity file durably, replacing it as a whole.
     fn save(&mut self) -> Result<(), IdentityError> {
         let mut state = self.state.clone();
         if let Some((incarnation, boot)) = self.owed {
@@ -479,8 +483,8 @@ fn next_incarnation(last: Incarnation) -> Result<Incarnation, IdentityError> {
     next.ok_or(IdentityError::Exhausted("incarnation"))
 }
 
-/// Reads the founding record of a home, possibly while a process uses it, for the offline tools.
-/// `folder` is its name in errors.
+/// Reads the founding record of a home for the offline tools, possibly while a process uses the
+/// home. `folder` is its name in errors.
 pub fn peek(files: &impl SmallFiles, folder: &Path) -> Result<Founding, IdentityError> {
     Ok(read(files, folder)?.founding)
 }

@@ -91,8 +91,8 @@ fn an_incarnation_that_is_owed_is_that_of_the_next_process() {
     assert_eq!((identity.incarnation(), identity.boot()), (Incarnation(1), 8));
 }
 
-/// [volatile-4] A mark found twice would let a node vote that has forgotten votes; so one start
-/// consumes it.
+/// [volatile-4] One start consumes the mark of a clean stop. If it were found twice, a node that
+/// has forgotten votes could vote.
 #[test]
 fn the_mark_of_a_clean_stop_is_used_up_by_one_start() {
     let folder = tempfile::tempdir().unwrap();
@@ -250,8 +250,8 @@ fn the_first_format_stays_readable() {
     assert!(matches!(error, IdentityError::Newer { .. }));
 }
 
-/// [level-8] An earlier release stops at the first line, a later one at the level; neither changes
-/// a byte.
+/// [level-8] An earlier release stops at the first line and a later one at the level. Neither
+/// changes a byte.
 #[test]
 fn a_folder_that_needs_a_higher_level_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -305,8 +305,8 @@ fn a_node_that_joined_finds_the_others_and_goes_on() {
     assert_eq!((identity.joins(), identity.book()), (None, &moved));
 }
 
-/// A damaged book does not prevent a start: it is a hint, and the founding members replace lost
-/// entries.
+/// A damaged book does not prevent a start, because the book is a hint and the founding members
+/// replace lost entries.
 #[test]
 fn a_damaged_book_keeps_no_node_from_starting() {
     let folder = tempfile::tempdir().unwrap();
@@ -328,7 +328,7 @@ fn a_book_without_an_identity_is_no_foreign_file() {
     create(folder.path(), founding()).unwrap();
 }
 
-/// [member-1] A removed node does not start again: its id is never reused, and the folder no longer
+/// [member-1] A removed node does not start again. Its id is never reused, and its folder no longer
 /// belongs to any node.
 #[test]
 fn a_removed_node_does_not_start_again() {

@@ -1,19 +1,19 @@
-//! Listeners for events of a node.
+//! Listener for the events of a node.
 
 use quorate_core::time::Time;
 use quorate_replica::{events::Event, tuner::Change};
 
-/// Receives a node's events between its turns, and never affects the node. In production it writes
+/// Receives a node's events between its turns, without affecting the node. In production it writes
 /// log lines for operators.
 pub trait Listener {
-    /// Reports a fault, repeatedly, until it ends.
+    /// Reports a fault. Called repeatedly while the fault lasts.
     fn notice(&mut self, notice: &str);
 
     /// Reports a change of batch or window.
     fn change(&mut self, change: &Change);
 
-    /// Reports an event. `leads_never`: for an event without a leader, the reason why none can ever
-    /// be elected, if that is so.
+    /// Reports an event. If the event reports a missing leader and none can ever be elected,
+    /// `leads_never` is the reason.
     fn event(&mut self, now: Time, event: &Event, leads_never: Option<&str>);
 
     /// Returns the number of lines dropped because they could not be written in time.
@@ -21,6 +21,6 @@ pub trait Listener {
         0
     }
 
-    /// Called at the end of each turn.
+    /// Ends a turn. Called at the end of each turn, so that delayed lines can be written.
     fn end_turn(&mut self, now: Time);
 }

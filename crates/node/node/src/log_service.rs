@@ -1,6 +1,6 @@
-//! The log service: commands that change nothing and are answered with their slot.
+//! The log service, whose commands change nothing and are answered with their slot.
 //!
-//! Its cost is that of replication alone, which `quorate bench log` measures.
+//! It costs only replication, which `quorate bench log` measures.
 
 pub mod classes;
 mod frame_clients;
@@ -23,16 +23,17 @@ use classes::Asked;
 use frames::{Found, LENGTH_BYTES, Status};
 use introduction::QUESTION;
 
-/// Name of the store in a folder of this service, which has none.
+/// Store name in a folder of this service, which stores nothing.
 pub const STORE: &str = "none";
-/// Size of a reply: the slot of the command.
+/// Size in bytes of a reply, which is the slot of the command.
 pub const REPLY_BYTES: usize = 8;
-/// Maximum number of unanswered commands of one connection; at the limit it is not read.
+/// Maximum number of unanswered commands of one connection. At the limit, the connection is not
+/// read.
 const OPEN_MAX: usize = 4096;
-/// Maximum bytes of unsent replies of one client; at the limit it is not read.
+/// Maximum number of bytes of unsent replies to one client. At the limit, the client is not read.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// A service without state.
+/// State machine of the log service, which has no state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoState;
 
@@ -65,7 +66,7 @@ impl StateMachine for NoState {
     }
 }
 
-/// Result of a command.
+/// Result of a command, to be sent as its reply.
 #[derive(Clone, Debug)]
 enum Ended {
     Done([u8; REPLY_BYTES]),
@@ -74,30 +75,30 @@ enum Ended {
     Failed(Failure),
     /// The client requested the introduction of this node.
     IntroductionRequested,
-    /// State of the log, for a client of devices.
+    /// State of the log, for a client that submits to devices.
     Stands(Box<[u8; lent::STAND_BYTES]>),
-    /// The request was accepted.
+    /// The request was accepted and has no other result.
     Taken,
-    /// Later commands are answered at this class.
+    /// Later commands are answered at this durability class.
     Class(&'static str),
 }
 
-/// A client connection.
+/// A client connection with its unanswered commands.
 #[derive(Debug, Default)]
 struct Connection {
     /// Authenticated identity of the client.
     who: Who,
     /// Commands without a sent reply, oldest first.
     open: VecDeque<Option<Ended>>,
-    /// Number of the oldest of these commands.
+    /// Number of the oldest command in `open`.
     first: u64,
     output: Vec<u8>,
     dirty: bool,
-    /// The client sent malformed input.
+    /// The client sent malformed input and will be disconnected.
     ending: bool,
     /// The next command waits until the access rights are known ([access-4]).
     waits: bool,
-    /// Class at which its commands are answered ([class-2]).
+    /// Durability class at which the connection's commands are answered ([class-2]).
     class: Asked,
 }
 
@@ -120,12 +121,12 @@ impl Connection {
         }
     }
 
-    /// Returns whether the reactor must attend to the connection.
+    /// Returns whether the connection has output to send or must be closed.
     fn wants_attention(&self) -> bool {
         !self.output.is_empty() || self.ending
     }
 
-    /// Queues replies in the order of the commands.
+    /// Queues the available replies, in the order of their commands.
     fn answer(&mut self, introduction: &str) {
         while let Some(Some(ended)) = self.open.front() {
             match ended {
@@ -155,21 +156,21 @@ impl Connection {
 /// Front for all clients of a node.
 #[derive(Debug)]
 pub struct FrameFront {
-    /// Introduction of this node.
+    /// This node's introduction, as sent to clients.
     introduction: String,
     connections: BTreeMap<ConnectionId, Connection>,
-    /// Connection of each command, and the command's number in it.
+    /// Connection of each command in flight, and the command's number on that connection.
     tags: Tags<(ConnectionId, u64)>,
     dirty: VecDeque<ConnectionId>,
     /// Commands refused since the start because the client lacked the role.
     forbidden: u64,
-    /// Connections that wait until the access rights are known.
+    /// Connections that wait for the access rights.
     patient: Vec<ConnectionId>,
     patience: Patience,
 }
 
 impl FrameFront {
-    /// Creates a front without connections, for a node of this version and class.
+    /// Creates a front without connections, for a node of this version and durability class.
     pub fn new(version: &str, durability: &str) -> Self {
         Self {
             introduction: introduction::text(version, STORE, durability),
@@ -183,7 +184,7 @@ impl FrameFront {
     }
 }
 
-/// Accepts commands from the input while there is capacity; returns the number of bytes consumed.
+/// Accepts commands from the input while there is capacity. Returns the number of bytes consumed.
 fn take_commands(
     id: ConnectionId,
     client: &mut Connection,
@@ -262,7 +263,7 @@ fn take_commands(
     if client.ending { input.len() } else { used }
 }
 
-/// Adds a client to the list for the reactor, if it needs attention.
+/// Adds a client to the list for the reactor if its connection needs attention.
 fn mark(id: ConnectionId, client: &mut Connection, dirty: &mut VecDeque<ConnectionId>) {
     if client.wants_attention() && !client.dirty {
         client.dirty = true;

@@ -1,4 +1,4 @@
-//! The node's metrics in the text format of Prometheus.
+//! Metrics of a node in the Prometheus text format.
 
 use std::fmt::{Display, Write as _};
 
@@ -14,7 +14,7 @@ use quorate_replica::{
     status::{Activity, Peer, Snapshot, Status, Streams},
 };
 
-/// Appends counters named after the fields that hold them.
+/// Appends counters that are named after their fields.
 macro_rules! totals {
     ($out:expr, $prefix:literal, $from:expr, { $($field:ident: $help:literal,)+ }) => {{
         let from = $from;
@@ -121,7 +121,7 @@ fn scrub(scrub: &ScrubStatus, out: &mut String) {
     );
 }
 
-/// Figures about clients, from the front.
+/// Client statistics from the front.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clients {
     pub(crate) connections: usize,
@@ -231,7 +231,7 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     }
 }
 
-/// Appends the metrics of a device; without a device, all values are 0.
+/// Appends the metrics of a device. Without a device, all values are 0.
 fn device(device: Option<&DeviceStatus>, out: &mut String) {
     let none = DeviceStatus::default();
     let is = device.unwrap_or(&none);
@@ -401,8 +401,8 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
 }
 
 /// Appends the histogram of command latencies, in seconds. As Prometheus requires, each bucket
-/// includes the earlier ones. There is one bucket per doubling of the latency: a quarter of the
-/// classes counted.
+/// includes the smaller ones. Each bucket doubles the latency of the previous one and combines four
+/// of the classes counted.
 fn latencies(counters: &Counters, out: &mut String) {
     let name = "command_latency_seconds";
     let help = "Seconds from acceptance to reply of commands from this node's clients.";

@@ -1,4 +1,5 @@
-//! The host driven by the reactor: a replica with its service, a front, and the folder's identity.
+//! The host that the reactor drives: a replica with its service, a front, and the folder's
+//! identity.
 
 use std::{
     collections::BTreeMap,
@@ -42,38 +43,38 @@ use crate::{
     metrics::{self, Clients},
 };
 
-/// Retry interval of failed writes of the identity.
+/// Delay before a failed write of the identity is retried, in milliseconds.
 const WRITE_RETRY_MS: u64 = 1_000;
 
-/// A node without its sockets.
+/// The host of one node: its replica, its front and its identity.
 pub struct NodeHost<H: Home, S: StateMachine, F> {
     replica: Replica<H::Disk, S>,
     front: F,
     identity: Identity<H>,
-    /// Descriptors that become readable when the front has to be polled.
+    /// Descriptors that become readable when the front must be polled.
     wakes: Vec<Box<dyn AsFd>>,
-    /// Incarnation in which each node last connected. A hello proves nothing, so a higher one
-    /// counts only until the node itself reconnects.
+    /// Incarnation in which each node last connected. A hello proves nothing, so a higher
+    /// incarnation counts only until the node itself reconnects.
     incarnations: BTreeMap<NodeId, Incarnation>,
     listener: Box<dyn Listener>,
-    /// Time of the last turn.
+    /// Monotonic time of the last turn.
     time: Time,
-    /// Time of the last turn as Unix time in milliseconds.
+    /// Time of the last turn, as Unix time in milliseconds.
     wall_ms: u64,
-    /// The network has received the addresses of the previous process.
+    /// The network has received the addresses that the previous process saved.
     has_sent_table: bool,
-    /// Most peers claim that this node was removed.
+    /// More than half of the peers claim that this node was removed.
     told_removed: bool,
-    /// Time of the next write of the identity, which lags behind the decisions.
+    /// Time of the next write of the identity, which may lag behind the decisions.
     write_at: Option<Time>,
-    /// A level used by a peer that this release does not support.
+    /// A level used by a peer and not supported by this release.
     too_old: Option<Level>,
-    /// Memory by which this node fell behind, while the folder does not record it yet.
+    /// State that peers remember and this node's folder lost; `None` once the folder records it.
     fell_behind: Option<Memory>,
 }
 
 impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
-    /// Combines the parts of a booted node.
+    /// Creates the host from the components of a booted node.
     pub(crate) fn new(
         mut replica: Replica<H::Disk, S>,
         front: F,
@@ -107,32 +108,30 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Adds a descriptor that makes the reactor poll the front when it becomes readable.
+    /// Adds a descriptor. The reactor polls the front when it becomes readable.
     #[must_use]
     pub fn woken_by(mut self, wake: impl AsFd + 'static) -> Self {
         self.wakes.push(Box::new(wake));
         self
     }
 
-    /// Enables stamps of the trace points of commands ([`Host::hops`]).
+    /// Enables stamping of the trace points of commands ([`Host::hops`]).
     #[must_use]
     pub fn stamping(mut self, hops: Hops) -> Self {
         self.replica.lend_hops(hops);
         self
     }
 
-    /// Returns the replica.
     pub fn replica(&self) -> &Replica<H::Disk, S> {
         &self.replica
     }
 
-    /// Returns the identity of this node.
     pub fn identity(&self) -> &Identity<H> {
         &self.identity
     }
 
-    /// [volatile-4] Marks a clean stop, durably. Called after the reactor has ended, when
-    /// everything is written.
+    /// [volatile-4] Durably marks a clean stop. Call it after the reactor has ended and everything
+    /// is written.
     pub fn finish(mut self) -> Result<(), IdentityError> {
         if let Some(hops) = self.replica.hops() {
             hops::leave(hops, self.identity.home_mut())?;
@@ -140,7 +139,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         if self.replica.stopped_cleanly() { self.identity.mark_clean() } else { Ok(()) }
     }
 
-    /// Adopts the applied state of the group. Returns whether the address book changed.
+    /// Adopts the group state that was applied last. Returns whether the address book changed.
     fn follow_group(&mut self) -> bool {
         let Some(table) = self.replica.take_peer_table() else {
             return false;
@@ -161,8 +160,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         true
     }
 
-    /// Writes decisions about this node that must outlive the process. After a failure, such as a
-    /// full disk, it retries later.
+    /// Saves decisions about this node that must outlive the process. After a failure, such as a
+    /// full disk, the write is retried later.
     fn note_group(&mut self, now: Time) -> Result<(), IdentityError> {
         if self.write_at.is_none_or(|at| now < at) {
             return Ok(());
@@ -184,7 +183,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         Ok(())
     }
 
-    /// [lie-5] Reserves another incarnation for the next process, whichever peers that can reach.
+    /// [lie-5] Reserves another incarnation for the next process, so that the loss is remembered
+    /// whichever peers it can reach.
     fn note_fell_behind(&mut self, now: Time) -> Result<(), IdentityError> {
         if let Some(remembered) = self.replica.take_fell_behind() {
             self.fell_behind = Some(remembered.max(self.fell_behind.unwrap_or_default()));
@@ -201,7 +201,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// [level-8] Marks the folder, durably, before it gets contents that need this level. Returns
+    /// [level-8] Durably marks the folder before it gets contents that need this level. Returns
     /// whether it may get them.
     fn mark_level(&mut self, level: Level) -> bool {
         if level <= self.identity.level() {
@@ -230,8 +230,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Forgets the incarnations of non-members if there are too many: a peer with the cluster's id
-    /// may claim to be any node.
+    /// Forgets the incarnations of non-members if there are too many, because a peer with the
+    /// cluster's id may claim to be any node.
     fn forget_strangers(&mut self) {
         if self.incarnations.len() > NODES_MAX {
             let configuration = self.replica.node().configuration();
@@ -239,8 +239,9 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Returns the reason why no leader can ever be elected, if so: too many members returned
-    /// without their votes ([volatile-1]), and the remaining ones are too few to readmit them.
+    /// Returns the reason why no leader can ever be elected; `None` if one can. A quorum is lost
+    /// when too many members returned without their votes ([volatile-1]) and the others are too few
+    /// to readmit them.
     fn lost_quorum(&self, status: &Status) -> Option<String> {
         if status.class != Class::Volatile || status.leader.is_some() {
             return None;

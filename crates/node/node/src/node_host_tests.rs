@@ -38,7 +38,7 @@ impl StateMachine for Nothing {
     fn query(&self, _: &[u8], _: u64, _: &mut Vec<u8>) {}
 }
 
-/// A front that can be set to have work or not.
+/// A front that has work or not, as the test chooses.
 #[derive(Default)]
 struct Eager {
     is_eager: bool,
@@ -78,7 +78,7 @@ impl Front for Eager {
     }
 }
 
-/// Starter with small sizes, which ignores all reports.
+/// Starter with small sizes that ignores all reports.
 struct Quiet;
 
 impl Starter for Quiet {
@@ -145,7 +145,7 @@ fn host(disk: MemoryDisk, nodes: u32) -> NodeHost<MemoryDisk, Nothing, Eager> {
     boot(identity, parts(), &mut Quiet).unwrap()
 }
 
-/// Starter in whose start a peer has this memory of the node's log.
+/// Starter that gets this memory of the node's log from a peer.
 struct Told(Option<Memory>);
 
 impl Starter for Told {
@@ -209,7 +209,7 @@ fn a_folder_that_went_back_starts_in_another_incarnation() {
     }
 }
 
-/// [level-8] The folder is marked with a level before its contents need it; contents unknown to
+/// [level-8] The folder is marked with a level before its contents need it. Contents unknown to
 /// this release are never accepted.
 #[test]
 fn the_folder_is_marked_before_a_raise_is_taken_in() {
@@ -243,8 +243,8 @@ fn the_folder_is_marked_before_a_raise_is_taken_in() {
     assert_eq!(marked(), "quorate identity 2, level 9");
 }
 
-/// A front with more work gets the next turn at once: no other event would wake the reactor,
-/// because a client that reads sends nothing meanwhile.
+/// A front with more work gets the next turn at once. No other event would wake the reactor,
+/// because a client that reads sends nothing.
 #[test]
 fn a_front_that_has_more_to_do_gets_the_next_turn_at_once() {
     let mut host = host(MemoryDisk::new(), 1);

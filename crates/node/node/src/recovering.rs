@@ -1,10 +1,11 @@
-//! Recovery of a cluster that lost its majority permanently: it continues with the data of one
-//! node, as another cluster ([era-10]).
+//! Recovery of a cluster that permanently lost its majority. It continues with the data of one
+//! node, as a different cluster ([era-10]).
 //!
-//! All work is done on a copy. Votes above the known decided slot count, up to the first hole, and
-//! the service applies them. Its state then becomes a new folder, as that of a backup does
-//! (`restoring`). Only then are the old folder's contents replaced, step by step. If that switch is
-//! interrupted, the next attempt completes it. Until its first step the old node is unchanged.
+//! All work is done on a copy. Votes above the known decided slot count, up to the first slot
+//! without one, and the service applies them. Its state then becomes a new folder, like that of a
+//! backup (`restoring`). Only then are the old folder's contents replaced, step by step. If this
+//! switch is interrupted, the next attempt completes it. The old node is unchanged until the first
+//! step of the switch.
 
 use std::{
     fs, io,
@@ -19,11 +20,11 @@ use crate::{
     identity::{self, IdentityError},
 };
 
-/// Work folder, inside the node's folder.
+/// Name of the work folder inside the node's folder.
 const WORK: &str = "recover";
-/// Mark of the first half of the switch: the old contents are moved aside.
+/// Mark of the first half of the switch, in which the old contents are moved aside.
 const OUT: &[u8] = b"out\n";
-/// Mark of the second half of the switch: the new contents are moved in.
+/// Mark of the second half of the switch, in which the new contents are moved in.
 const IN: &[u8] = b"in\n";
 
 /// A locked folder that is being recovered.
@@ -32,23 +33,24 @@ pub struct Recovering {
     home: LockedFolder,
 }
 
-/// State at the start of an attempt.
+/// State of the folder when an attempt begins.
 #[derive(Debug)]
 pub enum Begun {
-    /// The node is unchanged.
+    /// The node is unchanged and its recovery can begin.
     Anew(Recovering),
-    /// An earlier attempt was interrupted during its switch. The switch is complete now, and the
+    /// An earlier attempt was interrupted during its switch. The switch is now complete, and the
     /// folder belongs to a node of the new cluster.
     Ended,
 }
 
-/// Returns a conversion of an I/O error for a failed operation on `path`.
+/// Returns a function that converts an I/O error of operation `what` on `path`.
 fn doing(what: &'static str, path: &Path) -> impl Fn(io::Error) -> IdentityError {
     move |error| failed(what, path, &error)
 }
 
 impl Recovering {
-    /// Locks the folder, and completes the switch of an earlier attempt or removes its leftovers.
+    /// Locks the folder. Completes the switch of an earlier attempt, or removes the leftovers of
+    /// one that did not reach its switch.
     pub fn begin(folder: &Path) -> Result<Begun, IdentityError> {
         let cut_off = folder.join(RECOVERING).exists();
         if !cut_off && !LockedFolder::holds_identity(folder)? {
@@ -77,22 +79,22 @@ impl Recovering {
         self.folder().join(WORK)
     }
 
-    /// Returns the folder with the copy of the old node.
+    /// Returns the path of the copy of the old node.
     pub fn copy(&self) -> PathBuf {
         self.work().join("copy")
     }
 
-    /// Returns the folder in which the new node is created.
+    /// Returns the path of the folder in which the new node is created.
     pub fn new_folder(&self) -> PathBuf {
         self.work().join("new")
     }
 
-    /// Returns the folder to which the old node's files are moved.
+    /// Returns the path of the folder to which the old node's files are moved.
     fn old(&self) -> PathBuf {
         self.work().join("old")
     }
 
-    /// Removes the work folder; the node stays unchanged.
+    /// Removes the work folder. The node remains unchanged.
     pub fn clear(&self) -> Result<(), IdentityError> {
         let work = self.work();
         match fs::remove_dir_all(&work) {
@@ -103,7 +105,7 @@ impl Recovering {
         }
     }
 
-    /// Copies all files of the node.
+    /// Copies all files of the node to the work folder, and returns the path of the copy.
     pub fn copy_all(&self) -> Result<PathBuf, IdentityError> {
         let (work, copy) = (self.work(), self.copy());
         fs::create_dir(&work).map_err(doing("create", &work))?;
@@ -114,7 +116,7 @@ impl Recovering {
         Ok(copy)
     }
 
-    /// Returns the names of everything in the folder that belongs to the node.
+    /// Returns the names of all files and folders that belong to the node.
     fn names(&self) -> Result<Vec<std::ffi::OsString>, IdentityError> {
         let folder = self.folder();
         let entries = fs::read_dir(folder).map_err(doing("read", folder))?;
@@ -134,8 +136,8 @@ impl Recovering {
         Ok(names)
     }
 
-    /// Replaces the old node permanently by the complete new one. Returns the folder with the old
-    /// node's files.
+    /// Permanently replaces the old node with the completed new one. Returns the folder that
+    /// contains the old node's files.
     pub fn finish(mut self) -> Result<PathBuf, IdentityError> {
         let copy = self.copy();
         fs::remove_dir_all(&copy).map_err(doing("remove", &copy))?;
@@ -147,7 +149,8 @@ impl Recovering {
         self.switch()
     }
 
-    /// Performs the remaining halves of the switch. Returns the folder with the old node's files.
+    /// Performs the remaining halves of the switch. Returns the folder that contains the old node's
+    /// files.
     fn switch(&mut self) -> Result<PathBuf, IdentityError> {
         let folder = self.folder().to_owned();
         let (new, old) = (self.new_folder(), self.old());
@@ -197,7 +200,7 @@ impl Recovering {
     }
 }
 
-/// Prefix of the folders with the files of recovered nodes.
+/// Prefix of the names of folders that contain the files of recovered nodes.
 const OLD: &str = "before-recover";
 
 fn free_name(folder: &Path) -> PathBuf {
@@ -211,7 +214,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), IdentityError> {
     fs::rename(from, to).map_err(doing("rename", from))
 }
 
-/// Copies a file or a folder with its contents. Links are followed and their targets copied.
+/// Copies a file or a folder with its contents. Follows links and copies their targets.
 fn copy_tree(from: &Path, to: &Path) -> Result<(), IdentityError> {
     let kind = fs::metadata(from).map_err(doing("look at", from))?;
     if !kind.is_dir() {

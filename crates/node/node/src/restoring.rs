@@ -1,9 +1,9 @@
-//! Restores a backup into a folder, as a new cluster of one ([restore-1]); `streams` fills its
+//! Restores a backup into a folder, as a new cluster of one node ([restore-1]). `streams` fills its
 //! store of byte streams.
 //!
-//! The whole backup was checked earlier. A mark is written first and the identity last. Until then
-//! the folder has no owner, and another attempt starts over. Afterwards an ordinary start finds all
-//! that it needs: a snapshot and a log that begins with it.
+//! The whole backup was checked earlier. A mark is written first and the identity last. Until the
+//! identity is written the folder has no owner, and another attempt starts over. Afterwards an
+//! ordinary start finds everything it needs: a snapshot and a log that begins with it.
 
 mod streams;
 
@@ -30,11 +30,11 @@ use crate::{
     terms::Terms,
 };
 
-/// Reasons why a backup was not restored. The folder is empty, or has only files that another
-/// attempt removes.
+/// Reasons why a backup was not restored. The folder is then empty, or contains only files that
+/// another attempt removes.
 #[derive(Debug)]
 pub enum RestoreError {
-    /// The folder cannot be used, or cannot be written.
+    /// The folder cannot be used or written.
     Folder(IdentityError),
     /// The backup has changed since it was checked.
     Backup(Bad),
@@ -63,8 +63,8 @@ impl From<Bad> for RestoreError {
     }
 }
 
-/// Turns the folder into that of the new cluster's only node. `from` reads the backup again from
-/// its start; `nonce` is random.
+/// Turns the folder into that of the new cluster's only node. `from` opens the backup again from
+/// its start. `nonce` is random.
 pub fn restore<R: Read>(
     folder: &Path,
     from: R,
@@ -96,7 +96,7 @@ pub fn restore<R: Read>(
     Ok(())
 }
 
-/// Creates everything except the identity.
+/// Creates all contents of the folder except the identity.
 fn fill<R: Read>(
     home: &mut LockedFolder,
     from: R,
@@ -134,7 +134,7 @@ fn fill<R: Read>(
     Ok(())
 }
 
-/// Restores a backup without streams, or without their bytes.
+/// Restores a backup that has no streams or does not include their bytes.
 fn without_streams<R: Read>(
     from: R,
     checked: &Checked,
@@ -150,7 +150,7 @@ fn without_streams<R: Read>(
     )
 }
 
-/// Writer of the files of the backup, one of them open.
+/// Writer for the files of the backup, which has one file open at a time.
 struct PartFiles<'a> {
     folder: &'a Path,
     open: Option<(FileId, File)>,

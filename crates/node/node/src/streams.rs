@@ -1,12 +1,12 @@
-//! The streams' front: client connections as state machines, without sockets.
+//! Front for clients of byte streams: their connections as state machines, without sockets.
 //!
 //! The protocol is specified in `docs/spec/streams-client.md`; its codec is
 //! [`quorate_wire::streams`]. A connection (`connection`) makes one request at a time, and reaches
-//! the replica through [`StreamRequests`](quorate_replica::stream_front::StreamRequests). No stream
-//! byte is queued here on its way in: bytes for which the replica has no space are not consumed. On
-//! its way out a connection buffers at most [`OUTPUT_BYTES_MAX`], and requests more once that is
-//! sent (`reading` decides the next request). Connections of the raw port (`raw`) have no frames:
-//! bytes in, counts out. [`Doors`] combines two fronts in one node.
+//! the replica through [`StreamRequests`](quorate_replica::stream_front::StreamRequests). Incoming
+//! stream bytes are never queued here: bytes for which the replica has no space are not consumed.
+//! For outgoing bytes, a connection buffers at most [`OUTPUT_BYTES_MAX`] and requests more once
+//! they are sent (`reading` decides the next request). Connections of the raw port (`raw`) have no
+//! frames: they receive bytes and send counts. [`Doors`] combines two fronts in one node.
 
 mod access;
 mod client;

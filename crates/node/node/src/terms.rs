@@ -1,8 +1,8 @@
 //! Terms on which a cluster is founded: the auxiliaries among the listed nodes, and the quorum
 //! rule.
 //!
-//! They are configured on every node. They are included in the hash by which a founder checks that
-//! a node has the same list, and stored in the identity.
+//! They are configured on every node and stored in the identity. The hash by which a founder checks
+//! that a node has the same list includes them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,18 +16,18 @@ use quorate_core::{
     record::Class,
 };
 
-/// The terms of a founding.
+/// Auxiliaries and quorum rule with which a cluster is founded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Founding members that get no values while the other members are sufficient ([aux-1]).
+    /// Founding members that receive no values while the other members suffice ([aux-1]).
     pub auxiliaries: BTreeSet<NodeId>,
-    /// Quorum rule.
+    /// Rule that determines which members form a quorum.
     pub rule: QuorumRule,
 }
 
 impl Terms {
-    /// Returns the founding configuration of these members, each with weight 1. Fails unless
-    /// quorums intersect and exist without the auxiliaries ([era-4]).
+    /// Returns the founding configuration of `members`, each with weight 1. Fails unless quorums
+    /// intersect and exist without the auxiliaries ([era-4]).
     pub fn configuration<'a>(
         &self,
         members: impl IntoIterator<Item = &'a NodeId>,
@@ -46,12 +46,12 @@ impl Terms {
         Configuration::new(voters, self.rule, class)
     }
 
-    /// Returns whether these are the defaults.
+    /// Returns whether all terms have their default values.
     pub fn are_usual(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Explains why members cannot be founded on these terms; `None` if they can.
+    /// Explains why a cluster of `members` cannot be founded on these terms; `None` if it can.
     pub fn trouble(&self, members: &BTreeMap<NodeId, String>) -> Option<String> {
         let invalid = self
             .configuration(members.keys(), Class::Durable)
@@ -69,7 +69,7 @@ impl Terms {
     }
 }
 
-/// Formats terms like `auxiliary 3, quorum flexible:2,2`; the usual terms are empty.
+/// Formats terms like `auxiliary 3, quorum flexible:2,2`. Default terms give an empty string.
 impl fmt::Display for Terms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words: Vec<String> =

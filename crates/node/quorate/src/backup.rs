@@ -8,16 +8,16 @@ use quorate_replica::backup::Encoded;
 
 use crate::error::Error;
 
-/// Magic word that follows a backup and its length, and precedes a checksum, in the files of
-/// `etcdctl snapshot save`. A restore recognizes such a file by it.
+/// Magic word in the files of `etcdctl snapshot save`, by which a restore recognizes them. It
+/// follows the backup and its length, and precedes a checksum.
 pub const ENVELOPE_WORD: &[u8; 8] = b"QUORATE1";
 
 /// Timeout for a snapshot, in seconds.
 const SNAPSHOT_WAIT_S: u64 = 600;
 
-/// Takes a snapshot of this node at this slot or a later one, and passes it to `each` as a backup,
-/// piece by piece: the bytes that `quorate backup` writes and `quorate restore` reads, except those
-/// of byte streams. Blocks, also in `each`, which sets the pace. Returns the number of bytes.
+/// Takes a snapshot of this node at slot `at` or later, and passes it to `each` as a backup, piece
+/// by piece. The bytes are those that `quorate backup` writes and `quorate restore` reads, without
+/// stream data. Blocks, and lets `each` block to set the pace. Returns the number of bytes.
 pub fn backup(
     handle: &Handle,
     at: Slot,

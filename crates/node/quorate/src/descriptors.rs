@@ -1,47 +1,51 @@
-//! Shares of the process's file descriptors, so that no component starves another: a log that
-//! cannot open its next segment, or a store that cannot open its next table, stops the node.
+//! Shares of the process's file descriptors, which prevent one component from starving another. A
+//! log that cannot open its next segment, or a store that cannot open its next table, stops the
+//! node.
 
 use quorate_replica::group::NODES_MAX;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::Error;
 
-/// Standard streams, listeners, rings, timers and locks, and files that are open briefly.
+/// Descriptors for standard streams, listeners, rings, timers and locks, and for files that are
+/// open briefly.
 const OWN: usize = 32;
-/// Log segments: the current one, the next, the one being created, and some being read.
+/// Descriptors for log segments: the current one, the next, the one being created, and those being
+/// read.
 const LOG: usize = 32;
-/// Connections of operators.
+/// Descriptors for connections of operators.
 const ADMIN: usize = 64;
-/// Tables that the store reads and writes during a merge.
+/// Descriptors for tables that the store reads and writes during a merge.
 const STORE_AT_WORK: usize = 64;
-/// Connections per peer: two lanes, each with a connection that replaces it.
+/// Descriptors per peer, for two lanes and for a replacement connection of each.
 const PER_PEER: usize = 4;
-/// Minimum share of each purpose; with fewer descriptors a node is of no use.
+/// Minimum share of each purpose. A node with fewer descriptors is of no use.
 const FEW: usize = 16;
 const CLIENTS_MAX: usize = 10_000;
 const STORE_FILES_MAX: usize = 4096;
 const STRANGERS_MAX: usize = 64;
 
-/// Limits on open files and connections, beyond those that every node needs.
+/// Limits on open files and connections, in addition to those that every node needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
-    /// Client connections.
+    /// Maximum number of client connections.
     pub clients: usize,
-    /// Connections to the peer address that are not authenticated yet.
+    /// Maximum number of unauthenticated connections to the peer address.
     pub strangers: usize,
-    /// Files that the store keeps open between reads.
+    /// Maximum number of files that the store keeps open between reads.
     pub store_files: usize,
 }
 
 impl Default for Descriptors {
-    /// Returns the shares of a process with enough descriptors.
+    /// Returns the shares of a process that has enough descriptors.
     fn default() -> Self {
         Self { clients: CLIENTS_MAX, strangers: STRANGERS_MAX, store_files: 256 }
     }
 }
 
 impl Descriptors {
-    /// Divides `limit` descriptors among the purposes of a node in a cluster of `nodes`.
+    /// Divides `limit` descriptors among the purposes of a node in a cluster of `nodes` nodes.
+    /// Fails if there are too few.
     pub fn share(limit: usize, nodes: usize) -> Result<Self, Error> {
         let peers = PER_PEER * nodes.saturating_sub(1);
         let fixed = OWN + LOG + ADMIN + STORE_AT_WORK + peers;
@@ -67,7 +71,8 @@ impl Descriptors {
 }
 
 /// Raises the soft limit on open files to the hard limit, logs the change, and returns the new
-/// limit. The default soft limit is low only for programs that cannot handle large descriptors.
+/// limit. Raising it is safe, because the default is low only for programs that cannot handle large
+/// descriptor numbers.
 pub fn raise_descriptor_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: maximum, maximum };
@@ -102,8 +107,8 @@ mod tests {
         }
     }
 
-    /// A cluster grows while its nodes run: with enough descriptors, the maximum number of nodes is
-    /// provided for.
+    /// A cluster grows while its nodes run, so a node with enough descriptors reserves some for the
+    /// maximum number of nodes.
     #[test]
     fn nodes_that_join_later_find_descriptors() {
         for (limit, nodes) in [(1024, 1), (4096, 3), (20_000, 3)] {

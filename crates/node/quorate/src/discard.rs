@@ -1,6 +1,6 @@
-//! A start that discards the contents of the folder. They are moved aside until the new node is
-//! founded or admitted, and moved back on failure: a node must not lose its votes for a start that
-//! its peers refuse.
+//! Discards the contents of the folder at a start. They are moved aside until the new node is
+//! founded or admitted, and moved back if that fails, because a node must not lose its votes to a
+//! start that its peers refuse.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use quorate_node::{LOCK, LockedFolder};
 
 use crate::error::Error;
 
-/// Former contents of a folder, moved aside.
+/// Former contents of a folder, which were moved aside.
 #[derive(Debug)]
 pub(crate) struct Discarded {
     folder: PathBuf,

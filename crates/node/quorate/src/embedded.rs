@@ -1,4 +1,4 @@
-//! A replica embedded in a program: building, using and stopping it.
+//! A replica embedded in a program: how to build, use and stop it.
 
 use std::{
     ops::Deref,
@@ -56,8 +56,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Creates a builder for a replica with this data folder; a cluster of one unless configured
-    /// otherwise.
+    /// Creates a builder for a replica with the data folder `data`. Unless configured otherwise, it
+    /// is a cluster of one.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             settings: Settings::new(data),
@@ -70,15 +70,15 @@ impl Builder {
         }
     }
 
-    /// Sets the id of this node.
+    /// Sets the id of this node. It may be omitted once the folder belongs to a node.
     #[must_use]
     pub fn node(mut self, node: u32) -> Self {
         self.settings.node = Some(NodeId(node));
         self
     }
 
-    /// Sets all members by id, with their peer addresses as `HOST:PORT`. It must be the same on
-    /// every node.
+    /// Sets the ids of all members, with their peer addresses as `HOST:PORT`. The list must be the
+    /// same on every node.
     #[must_use]
     pub fn cluster<A: Into<String>>(mut self, members: impl IntoIterator<Item = (u32, A)>) -> Self {
         let member = |(node, address): (u32, A)| (NodeId(node), address.into());
@@ -86,62 +86,62 @@ impl Builder {
         self
     }
 
-    /// Discards the contents of the folder: this is a new node of a new cluster, which all its
-    /// members start at the same time. While members of the old cluster are running, the start is
-    /// refused and the folder stays unchanged.
+    /// Discards the contents of the folder, so that this is a new node of a new cluster. All
+    /// members must start at the same time. While members of the old cluster are running, the start
+    /// is refused and the folder is left unchanged.
     #[must_use]
     pub fn start_empty(mut self, start_empty: bool) -> Self {
         self.start_empty = start_empty;
         self
     }
 
-    /// Sets the address to listen on for peers, if not this node's address in the cluster.
+    /// Sets the address to listen on for peers. The default is this node's address in the cluster.
     #[must_use]
     pub fn peer(mut self, address: impl Into<String>) -> Self {
         self.peer = Some(address.into());
         self
     }
 
-    /// Sets the address for clients of byte streams. Without it, they cannot connect.
+    /// Sets the address for clients of byte streams. Without it, stream clients cannot connect.
     #[must_use]
     pub fn streams(mut self, address: impl Into<String>) -> Self {
         self.streams = Some(address.into());
         self
     }
 
-    /// Sets the address at which the program itself serves clients, if it does. The other members
-    /// learn it, and status shows it.
+    /// Sets the address at which the embedding program itself serves clients. The other members
+    /// learn the address, and status shows it.
     #[must_use]
     pub fn client(mut self, address: impl Into<String>) -> Self {
         self.client = address.into();
         self
     }
 
-    /// Sets the device that votes, assigns slots and counts votes for this node while it can
-    /// (`docs/operate/devices.md`). `place` names its interface and states whether the network is
-    /// trusted, which is required beyond loopback.
+    /// Sets the device that votes, assigns slots and counts votes for this node whenever it is
+    /// available (`docs/operate/devices.md`). `place` names the device's interface and states
+    /// whether the network is trusted, which is required beyond loopback.
     #[must_use]
     pub fn device(mut self, kind: Device, place: Place) -> Self {
         self.device = (kind, place);
         self
     }
 
-    /// Sets the durability class of the group, which is permanent; durable by default.
+    /// Sets the durability class of the group. It can never be changed, and is durable by default.
     #[must_use]
     pub fn durability(mut self, class: Class) -> Self {
         self.settings.class = Some(class);
         self
     }
 
-    /// Sets a flag that aborts a start that is waiting for its founder or for disk space, with the
-    /// code [`STOPPED`].
+    /// Sets a flag that aborts the start while it waits for its founder or for disk space. The
+    /// start then fails with the code [`STOPPED`].
     #[must_use]
     pub fn give_up_when(mut self, set: Arc<AtomicBool>) -> Self {
         self.give_up = set;
         self
     }
 
-    /// Sets the protection against unauthorized access: certificates, or the statement that the
+    /// Sets the protection against unauthorized access: certificates, or a statement that the
     /// network is trusted. Without either, the node listens on loopback only.
     #[must_use]
     pub fn protection(mut self, protection: Protection) -> Self {
@@ -149,7 +149,7 @@ impl Builder {
         self
     }
 
-    /// Changes any other setting.
+    /// Changes any setting that has no method of its own.
     #[must_use]
     pub fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.settings);
@@ -248,7 +248,7 @@ impl Builder {
     }
 }
 
-/// A running replica. Any number of threads may send requests concurrently, see [`Local`].
+/// A running replica. Any number of threads may send requests concurrently (see [`Local`]).
 #[derive(Debug)]
 pub struct Embedded {
     handle: Handle,
@@ -265,22 +265,23 @@ impl Deref for Embedded {
 }
 
 impl Embedded {
-    /// Returns the handle for requests, usable from any thread and after this value has moved.
+    /// Returns the handle for requests. Clones of it are usable from any thread, even after this
+    /// value has moved.
     pub fn local(&self) -> &Local {
         &self.local
     }
 
-    /// Returns the status of this node.
+    /// Returns the status of this node, such as its role and its progress.
     pub fn status(&self) -> Result<Status, Unanswered> {
         self.handle.status()
     }
 
-    /// Returns the handle for other operations: metrics, transfer of leadership.
+    /// Returns the handle for other operations, such as metrics and transfer of leadership.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Finishes all accepted requests and stops.
+    /// Stops the node, after it has finished all accepted requests.
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
     }

@@ -7,7 +7,7 @@ use quorate_net::BindError;
 use quorate_node::{boot::BootError, founding::JoiningError, identity::IdentityError};
 use quorate_wire::RefusalCode;
 
-/// Error code of a start that was stopped on request.
+/// Code of the error for a start that was aborted on request.
 pub const STOPPED: &str = "stopped";
 
 /// An error, with a code for programs and a message for people.
@@ -15,9 +15,9 @@ pub const STOPPED: &str = "stopped";
 pub struct Error {
     /// Code for programs: lower-case words joined by `_`.
     pub code: &'static str,
-    /// Message for people.
+    /// Description of the problem, for people.
     pub message: String,
-    /// Advice on how to fix it; may be empty.
+    /// Advice on how to fix the problem; may be empty.
     pub hint: String,
 }
 
@@ -115,7 +115,7 @@ impl From<BindError> for Error {
     }
 }
 
-/// Converts the founder's refusal.
+/// Converts a refusal by the founder.
 pub(crate) fn join_refused(code: RefusalCode, reason: &str) -> Error {
     let hint = match code {
         RefusalCode::ListDiffers => "give all nodes the same --cluster",

@@ -1,5 +1,5 @@
-//! The data folder at start: opened, founded, or filled by joining the founder or an existing
-//! cluster.
+//! The data folder at start: opened, or set up by founding a cluster, by joining the founder, or by
+//! joining an existing cluster.
 
 use quorate_core::node_id::NodeId;
 use quorate_net::{FOUNDER_PATIENCE, JoinError, join, members_among};
@@ -15,45 +15,46 @@ use crate::{
     settings::Settings,
 };
 
-/// State of a folder before a start, and thereby the steps needed until it belongs to a node.
+/// State of a folder before a start. It determines the steps needed until the folder belongs to a
+/// node.
 #[expect(clippy::large_enum_variant, reason = "there is one, for a moment")]
 pub enum Folder {
-    /// It belongs to a node, and is locked.
+    /// The folder belongs to a node, and is now locked.
     Known(Identity<LockedFolder>),
-    /// Empty; this node founds the cluster.
+    /// The folder is empty, and this node founds the cluster.
     Founder {
-        /// This node.
+        /// Id of this node in the new cluster.
         node: NodeId,
     },
-    /// Empty; the founder must be asked for the cluster's data.
+    /// The folder is empty, and the founder must be asked for the founding record.
     Joiner {
-        /// This node.
+        /// Id of this node in the founder's cluster.
         node: NodeId,
-        /// The founder's address for peers.
+        /// Address at which the founder listens for peers.
         founder: String,
     },
-    /// Empty; an existing cluster must assign an id.
+    /// The folder is empty, and an existing cluster must assign an id.
     Newcomer {
-        /// Role that the node is to take.
+        /// Role that the node will take in the cluster.
         role: As,
     },
 }
 
 /// Callbacks while a folder is set up for a node.
 pub struct Settling<'a> {
-    /// Actual address of the node for peers.
+    /// Address at which the node actually listens for peers.
     pub peer: &'a str,
-    /// Returns whether to stop.
+    /// Returns whether the start should be aborted.
     pub stop: &'a dyn Fn() -> bool,
-    /// Reports the cause of a wait.
+    /// Called with the reason whenever the start has to wait.
     pub waiting: &'a mut dyn FnMut(&str),
-    /// Requests an id from a cluster with this nonce, until there is a response; `None` if a stop
-    /// was requested first.
+    /// Requests an id from a cluster with the given nonce until it responds. Returns `None` if the
+    /// start was aborted first.
     pub join: &'a mut dyn FnMut(u64) -> Result<Option<Joined>, Error>,
 }
 
 impl Folder {
-    /// Examines the folder without writing to it.
+    /// Determines the state of the folder without writing to it.
     pub fn open(settings: &Settings) -> Result<Self, Error> {
         let wanted = settings.wanted();
         if LockedFolder::holds_identity(&settings.data)? {
@@ -82,8 +83,8 @@ impl Folder {
         }
     }
 
-    /// Returns the node that owns the folder, or will own it; `None` if a cluster has to assign the
-    /// id.
+    /// Returns the node that owns the folder or will own it; `None` if a cluster has yet to assign
+    /// the id.
     pub fn node(&self) -> Option<NodeId> {
         match self {
             Self::Known(identity) => Some(identity.founding().node),
@@ -92,7 +93,7 @@ impl Folder {
         }
     }
 
-    /// Returns the cluster of the node that owns the folder.
+    /// Returns the cluster of the node that owns the folder; `None` if it has no owner.
     pub fn cluster(&self) -> Option<u128> {
         match self {
             Self::Known(identity) => Some(identity.founding().cluster),
@@ -100,7 +101,7 @@ impl Folder {
         }
     }
 
-    /// Returns the number of nodes of the cluster, current or planned, as far as is known.
+    /// Returns the known number of current or planned nodes in the cluster.
     pub fn nodes(&self, settings: &Settings) -> usize {
         let listed = settings.cluster.len().max(1);
         match self {
@@ -109,7 +110,7 @@ impl Folder {
         }
     }
 
-    /// Returns the address at which peers expect this node, if it has peers.
+    /// Returns the address at which peers expect this node; `None` if it has no peers.
     pub fn listed_address(&self, settings: &Settings) -> Option<String> {
         let peers = match self {
             Self::Known(identity) => &identity.book().peers,
@@ -120,7 +121,7 @@ impl Folder {
         peers.get(&node).filter(|_| listed).cloned()
     }
 
-    /// Sets the folder up for this node; `None` if a stop was requested first.
+    /// Sets up the folder for this node. Returns `None` if the start was aborted first.
     pub fn settle(
         self,
         settings: &Settings,
@@ -168,7 +169,7 @@ fn warn_about_list(settings: &Settings, founding: &Founding) {
     }
 }
 
-/// Refuses to found a cluster if a configured member already belongs to one: an empty folder may be
+/// Refuses to found a cluster if a configured member already belongs to one. An empty folder may be
 /// a lost one, and this node would found a second cluster at the same addresses. Members that are
 /// down do not respond, but they will not follow this node either.
 fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error> {
@@ -191,7 +192,8 @@ fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error>
     ))
 }
 
-/// Joins through the founder; `None` if a stop was requested before it responded.
+/// Joins the founder's cluster. Returns `None` if the start was aborted before the founder
+/// responded.
 fn ask_founder(
     settings: &Settings,
     node: NodeId,

@@ -1,8 +1,8 @@
-//! Log lines for operators on standard error: one for each change, with its cause and its meaning,
-//! and rate-limited.
+//! Log lines for operators on standard error. There is one line for each change, with its cause and
+//! its meaning, and lines are rate-limited.
 //!
-//! The level indicates the urgency: error needs a person now, warn needs one tomorrow, info is a
-//! change of state. `docs/operate.md` lists the lines; a test keeps the two consistent.
+//! The level states the urgency: error needs a person now, warn needs one tomorrow, info is a
+//! change of state. `docs/operate.md` lists the lines, and a test keeps the two consistent.
 
 use quorate_core::{
     ballot::Ballot,
@@ -18,32 +18,33 @@ use tracing::Level;
 
 use crate::stderr;
 
-/// Interval, in milliseconds, at which lines of one kind are logged beyond their burst.
+/// Interval between log lines of one kind beyond their burst, in milliseconds.
 const EVERY_MS: u64 = 10_000;
-/// Burst for lines about leadership: an election takes up to five, and further ones rarely add
-/// anything.
+/// Burst for lines about leadership. One election takes up to five lines, and more than a few
+/// elections rarely add information.
 const LEADERSHIP_BURST: u32 = 20;
 const PROGRESS_BURST: u32 = 6;
 
-/// A log line, without time and node.
+/// A log line without its time and node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     level: Level,
-    /// Description of the event; the part before the first colon is constant per event.
+    /// Description of the event. The part before the first colon is the same for all events of one
+    /// type.
     text: String,
     ballot: Option<Ballot>,
 }
 
-/// Formats events as lines, and remembers the state that later lines need of earlier events.
+/// Formats events as log lines. It remembers facts of earlier events that later lines contain.
 #[derive(Debug)]
 pub(crate) struct Journal {
     node: NodeId,
     limiter: Limiter<&'static str, Line>,
-    /// Last known reason why there is no leader.
+    /// Last known reason for the lack of a leader.
     unled: Option<String>,
-    /// The last known leader.
+    /// The last known leader, with its ballot.
     leader: Option<(NodeId, Ballot)>,
-    /// Last ballot in which this node campaigned, and the start of the campaign.
+    /// Ballot of this node's last campaign, and the time at which it started.
     campaign: Option<(Ballot, Time)>,
     without_vote: bool,
 }
@@ -53,7 +54,7 @@ impl Listener for Journal {
         tracing::error!("{notice}");
     }
 
-    /// Logs a change of settings; probes, which last a few batches, are logged at trace level.
+    /// Logs a change of settings. Probes, which last a few batches, are logged at trace level.
     fn change(&mut self, change: &Change) {
         let Change { from, to, reason } = change;
         if reason.is_probing() {
@@ -386,8 +387,8 @@ impl Journal {
     }
 }
 
-/// Returns the limiter's category of an event and its burst. The last line of a category is never
-/// dropped, so an event and the one that ends it share a category.
+/// Returns the rate-limiting category of an event, with its burst. The last line of a category is
+/// never dropped, so an event and the event that ends it share a category.
 const fn kind(event: &Event) -> (&'static str, u32) {
     match event {
         Event::Leadership(_) | Event::Role { .. } => ("leadership", LEADERSHIP_BURST),
@@ -416,7 +417,7 @@ const fn kind(event: &Event) -> (&'static str, u32) {
     }
 }
 
-/// Formats long times in seconds and short ones in milliseconds.
+/// Formats a duration, in seconds if it is long and otherwise in milliseconds.
 fn time(ms: u64) -> String {
     match ms {
         10_000.. => format!("{} s", ms / 1000),

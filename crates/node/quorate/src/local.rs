@@ -1,5 +1,5 @@
 //! Requests of the program that embeds the replica: a front without connections, and the handle
-//! that reaches it.
+//! that sends requests to it.
 
 use std::{
     collections::BTreeMap,
@@ -16,32 +16,33 @@ use quorate_replica::front::{
 
 use crate::error::Error;
 
-/// Maximum number of requests queued for the reactor; further callers block.
+/// Maximum number of requests queued for the reactor. Further callers block.
 const WAITING_MAX: usize = 4096;
-/// Maximum number of local queries per turn: each may read thousands of keys while other requests
-/// wait.
+/// Maximum number of local queries per turn, because each may read thousands of keys while other
+/// requests wait.
 const LOCAL_QUERIES_MAX: usize = 8;
 
-/// A request of the program.
+/// A request of the embedding program, without its callback.
 pub(crate) enum Wanted {
-    /// Order a command and execute it.
+    /// Order and execute a command.
     Execute(Vec<u8>),
-    /// Order a command that is made from the time at which it is accepted, and execute it.
+    /// Order and execute a command that the function creates from the time of its acceptance, in
+    /// Unix milliseconds.
     ExecuteAt(Box<dyn FnOnce(u64) -> Vec<u8> + Send>),
-    /// Order a command and execute it once per session and number.
+    /// Order a command that is executed only once per session and number.
     ExecuteOnce(Sequenced, Vec<u8>),
     /// Register a session.
     Register,
     /// Run a linearizable query.
     Query(Vec<u8>),
-    /// Query the current local state.
+    /// Query the current state of this node.
     QueryLocal(Vec<u8>),
     /// Wait until the access rights are known.
     Access,
 }
 
 impl Wanted {
-    /// [access-4] [time-4] Returns whether the request has to wait for the group's clock or for the
+    /// [access-4] [time-4] Returns whether the request must wait for the group's clock or for the
     /// access rights.
     fn waits(&self, requests: &dyn Requests) -> bool {
         match self {
@@ -55,9 +56,9 @@ impl Wanted {
 /// Result of a request.
 #[derive(Debug)]
 pub(crate) enum Done {
-    /// Reply of the service.
+    /// Reply from the service.
     Reply(Vec<u8>),
-    /// A session was registered.
+    /// Id of the session that was registered.
     Session(SessionId),
 }
 
@@ -77,14 +78,15 @@ impl Answer {
         }
     }
 
-    /// Drops the callback without calling it: the program is notified by other means.
+    /// Drops the callback without calling it, because the program learns the outcome by other
+    /// means.
     pub(crate) fn withdraw(mut self) {
         self.0 = None;
     }
 }
 
 impl Drop for Answer {
-    /// Reports the outcome as unknown, because the node dropped the request.
+    /// Reports an unknown outcome, because the node dropped the request.
     fn drop(&mut self) {
         if let Some(hears) = self.0.take() {
             hears(Err(Failure::Unknown));
@@ -92,7 +94,7 @@ impl Drop for Answer {
     }
 }
 
-/// A request, with the callback for its outcome.
+/// A request with the callback for its outcome.
 pub(crate) struct Ask {
     wanted: Wanted,
     answer: Answer,
@@ -106,10 +108,10 @@ impl fmt::Debug for Ask {
 
 type Hear = dyn FnMut(&[u8], &[u8]) + Send;
 
-/// State shared by both ends.
+/// State shared by the requesting end and the node's end.
 #[derive(Default)]
 struct Shared {
-    /// Access rights as this node knows them; `None` until it knows them.
+    /// Access rights known to this node; `None` while it does not know them.
     users: RwLock<Option<Users>>,
     /// Listener for notices of applied commands.
     hears: Mutex<Option<Box<Hear>>>,
@@ -130,8 +132,8 @@ impl fmt::Debug for Local {
 }
 
 /// Creates both ends for requests to a node that the caller runs ([`crate::open`]), such as one
-/// with additional fronts: the requesting end, and the front for the node. [`LocalFront::wake`]
-/// must be added to the node's wakes.
+/// with additional fronts. Returns the requesting end, and the front for the node.
+/// [`LocalFront::wake`] must be added to the node's wakes.
 pub fn local() -> Result<(Local, LocalFront), Error> {
     let (asks, asked) =
         request_queue(WAITING_MAX).map_err(|error| Error::io("make an eventfd", &error))?;
@@ -142,24 +144,25 @@ pub fn local() -> Result<(Local, LocalFront), Error> {
 }
 
 impl Local {
-    /// Orders a command, executes it once on every node, and returns the service's reply. Blocks.
+    /// Executes a command once on every node, in log order, and returns the service's reply.
+    /// Blocks.
     pub fn execute(&self, command: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
         self.ask(Wanted::Execute(command.into()))
     }
 
-    /// Runs a query that reflects every command acknowledged earlier on any node. Blocks.
+    /// Runs a query that reflects every command acknowledged earlier by any node. Blocks.
     pub fn query(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
         self.ask(Wanted::Query(query.into()))
     }
 
-    /// Queries this node's copy of the state: fast, but possibly stale.
+    /// Queries this node's copy of the state, which is fast but possibly stale. Blocks.
     pub fn query_local(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
         self.ask(Wanted::QueryLocal(query.into()))
     }
 
-    /// Submits a command without blocking, otherwise like [`Local::execute`]. `done` is called once
-    /// with the outcome, on the node's thread, and must neither block nor panic. If the queue is
-    /// full or the node is gone, the error is returned here and `done` is not called.
+    /// Like [`Local::execute`], but does not block. `done` is called once with the outcome, on the
+    /// node's thread, and must neither block nor panic. If the queue is full or the node has
+    /// stopped, the error is returned and `done` is not called.
     pub fn submit(
         &self,
         command: impl Into<Vec<u8>>,
@@ -168,10 +171,10 @@ impl Local {
         self.put(Wanted::Execute(command.into()), done)
     }
 
-    /// Submits a command with a deadline, otherwise like [`Local::submit`]: `make` gets the time as
+    /// Like [`Local::submit`], but for a command that contains a time. `make` receives the time in
     /// Unix milliseconds and returns the command. The time is that of the group's clock ([time-3]),
-    /// which differs from the program's clock. Until the node knows it, this command and all later
-    /// ones wait ([time-4]). `make` runs on the node's thread, as `done` does.
+    /// which differs from the program's clock. Until the node knows the group's time, this command
+    /// and all later ones wait ([time-4]). `make` runs on the node's thread, as `done` does.
     pub fn submit_at(
         &self,
         make: impl FnOnce(u64) -> Vec<u8> + Send + 'static,
@@ -180,8 +183,8 @@ impl Local {
         self.put(Wanted::ExecuteAt(Box::new(make)), done)
     }
 
-    /// Submits a command that is executed once in its session, however often and through whichever
-    /// node it is sent ([session-2]); otherwise like [`Local::submit`].
+    /// Like [`Local::submit`], but the command is executed only once in its session, however often
+    /// and through whichever node it is sent ([session-2]).
     pub fn submit_once(
         &self,
         at: Sequenced,
@@ -191,8 +194,7 @@ impl Local {
         self.put(Wanted::ExecuteOnce(at, command.into()), done)
     }
 
-    /// Submits a query without blocking, otherwise like [`Local::query`]; `done` as for
-    /// [`Local::submit`].
+    /// Like [`Local::query`], but does not block. `done` is called as for [`Local::submit`].
     pub fn submit_query(
         &self,
         query: impl Into<Vec<u8>>,
@@ -201,8 +203,7 @@ impl Local {
         self.put(Wanted::Query(query.into()), done)
     }
 
-    /// Submits a query of this node's state without blocking, otherwise like
-    /// [`Local::query_local`]; `done` as for [`Local::submit`].
+    /// Like [`Local::query_local`], but does not block. `done` is called as for [`Local::submit`].
     pub fn submit_query_local(
         &self,
         query: impl Into<Vec<u8>>,
@@ -228,7 +229,7 @@ impl Local {
         Ok(users.role(who, None))
     }
 
-    /// Calls `done` once [`Local::role`] can answer, as for [`Local::submit`]. Later requests wait
+    /// Calls `done`, as for [`Local::submit`], once [`Local::role`] can answer. Later requests wait
     /// until then as well.
     pub fn submit_access(
         &self,
@@ -238,8 +239,8 @@ impl Local {
     }
 
     /// Sets the listener for notices of applied commands
-    /// ([`StateMachine::take_notices`](crate::StateMachine::take_notices)). It is called on the
-    /// node's thread, and must neither block nor panic.
+    /// ([`StateMachine::take_notices`](crate::StateMachine::take_notices)). The listener is called
+    /// on the node's thread, and must neither block nor panic.
     pub fn listen(&self, hears: impl FnMut(&[u8], &[u8]) + Send + 'static) {
         let slot = self.shared.hears.lock();
         *slot.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hears));
@@ -283,8 +284,8 @@ fn reply(done: Done) -> Vec<u8> {
     }
 }
 
-/// Reason why there is no reply. [`Failure::Unknown`] means that the command may have been
-/// executed; so does [`Failure::NoSession`] for a number that was sent before.
+/// Reason why a request has no reply. After [`Failure::Unknown`] the command may have been
+/// executed. The same holds for [`Failure::NoSession`] if the command's number was sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotDone(pub Failure);
 
@@ -326,12 +327,12 @@ struct Open {
     answer: Answer,
 }
 
-/// The reactor's end for a program's requests.
+/// The node's end for requests of the embedding program.
 pub struct LocalFront {
     asks: RequestReceiver<Ask>,
     open: BTreeMap<Tag, Open>,
     last: u64,
-    /// Requests may be left for the next turn.
+    /// Requests may have been left for the next turn.
     has_more: bool,
     shared: Arc<Shared>,
     /// Version of the access rights in `shared`; `None` while they are unknown.
@@ -361,7 +362,8 @@ impl LocalFront {
         }
     }
 
-    /// Returns the descriptor that is readable while requests may wait. The node must watch it.
+    /// Returns the descriptor that becomes readable when requests may be waiting. The node must
+    /// watch it.
     pub fn wake(&self) -> &Arc<Wake> {
         self.asks.wake()
     }

@@ -1,4 +1,4 @@
-//! Opens a data folder with an identity as a node that a reactor can run.
+//! Opens a data folder that has an identity, as a node that a reactor can run.
 
 use std::{path::PathBuf, thread, time::Duration};
 
@@ -22,25 +22,25 @@ use quorate_replica::{
 
 use crate::{error::Error, journal::Journal, settings::Settings};
 
-/// Retry interval of a start that waits for disk space.
+/// Delay between attempts of a start that waits for disk space.
 const ROOM_WAIT: Duration = Duration::from_millis(250);
 
 /// Step of opening a node, for progress reports.
 #[derive(Clone, Copy, Debug)]
 pub enum Opening<'a> {
-    /// A disk driver was chosen; the text has its name and the reason.
+    /// A disk driver was chosen. The text names the driver and the reason.
     Disk(&'a str),
-    /// Progress of reading the log.
+    /// The log is being read.
     ReadingLog(ReadProgress),
-    /// Waiting for the condition in the text.
+    /// The start waits for the condition that the text describes.
     Waiting(&'a str),
 }
 
 /// Callbacks of the program that starts a node.
 pub struct Starter<'a> {
-    /// Reports the steps that take time.
+    /// Called with each step that may take time.
     pub tell: &'a mut dyn FnMut(Opening<'_>),
-    /// Returns whether to abort the start.
+    /// Returns whether the start should be aborted.
     pub stop: &'a dyn Fn() -> bool,
 }
 
@@ -75,7 +75,7 @@ pub fn open<S: StateMachine, F: Front>(
     Ok((host, net))
 }
 
-/// A start with these settings, which reports and logs its steps.
+/// Starter for these settings, which reports and logs the steps of the start.
 struct Production<'a, 's> {
     settings: &'a Settings,
     /// Addresses on which this node listens.
@@ -171,7 +171,7 @@ impl BootStarter for Production<'_, '_> {
     }
 }
 
-/// Logs the number of recovered records and the losses.
+/// Logs the number of recovered records, and any losses.
 fn tell_recovered(recovery: &Recovery) {
     let Recovery { hard, records, torn_tail_bytes, damage, .. } = recovery;
     tracing::info!(

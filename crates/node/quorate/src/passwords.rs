@@ -1,5 +1,5 @@
-//! Password checks on a thread of their own: each takes tens of milliseconds, which would block the
-//! reactor.
+//! Password checks on a separate thread. Each check takes tens of milliseconds, which would block
+//! the reactor.
 
 use std::{
     fmt, io,
@@ -13,8 +13,8 @@ use std::{
 use quorate_access::{Checker, password};
 use quorate_net::{RequestReceiver, RequestSender, Wake, request_queue};
 
-/// Maximum number of passwords queued. Further ones are refused, so a client that guesses delays
-/// others by a few seconds at most.
+/// Maximum number of queued passwords. Further ones are refused, so a client that guesses passwords
+/// delays others by a few seconds at most.
 const WAITING_MAX: usize = 64;
 
 struct Job {
@@ -23,12 +23,12 @@ struct Job {
     password: Vec<u8>,
 }
 
-/// The reactor's end.
+/// The reactor's end of the password checker.
 pub struct Passwords {
     jobs: SyncSender<Job>,
     verdicts: RequestReceiver<(u64, bool)>,
-    /// Passwords sent to the thread without a verdict yet; at zero the queue of verdicts is not
-    /// read.
+    /// Number of passwords sent to the thread without a verdict yet. While it is zero, the queue of
+    /// verdicts is not read.
     open: usize,
 }
 
@@ -49,7 +49,7 @@ impl Passwords {
         Ok(Self { jobs, verdicts, open: 0 })
     }
 
-    /// Returns the descriptor that is readable when there may be a verdict.
+    /// Returns the descriptor that becomes readable when there may be a verdict.
     pub fn wake(&self) -> &Arc<Wake> {
         self.verdicts.wake()
     }

@@ -1,4 +1,4 @@
-//! Settings of a node at its start.
+//! Settings of a node, fixed when it starts.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -14,85 +14,89 @@ use quorate_tls::Protection;
 
 use crate::descriptors::Descriptors;
 
-/// Settings of a node, from a command line or from a program that embeds it.
+/// Settings of a node, from a command line or from an embedding program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The data folder, created at the first start.
     pub data: PathBuf,
-    /// Id of this node, read from the folder after the first start.
+    /// Id of this node. After the first start it is read from the folder.
     pub node: Option<NodeId>,
-    /// Peer addresses of all members. Needed at the first start of a cluster of more than one;
-    /// later the stored membership takes precedence. Empty if not given.
+    /// Peer addresses of all members; empty if not given. Needed at the first start of a cluster of
+    /// more than one node. Later the stored membership takes precedence.
     pub cluster: BTreeMap<NodeId, String>,
-    /// Role to take in an existing cluster that the node joins; `None` if it founds a cluster or is
-    /// one of `cluster`. Fixed once the folder belongs to a node.
+    /// Role to take in an existing cluster that the node joins; `None` if the node founds a cluster
+    /// or is listed in `cluster`. Fixed once the folder belongs to a node.
     pub join: Option<As>,
-    /// Auxiliaries and quorum rule; the same on all nodes at the first start.
+    /// Auxiliaries and quorum rule, which must be the same on all nodes at the first start.
     pub terms: Terms,
-    /// A leader sends proposals only to a quorum, and to all members when a response is late.
+    /// Send proposals only to a quorum while this node leads, and to all members when a response is
+    /// late.
     pub thrifty: bool,
-    /// Path of votes to this node when it leads.
+    /// Path on which votes reach this node while it leads.
     pub votes: Votes,
-    /// Policy for raising the feature level when this node leads.
+    /// Policy for raising the feature level while this node leads.
     pub raising: Raising,
-    /// Durability class of the group, fixed at its first start; `None` means the present one, or
-    /// durable.
+    /// Durability class of the group, fixed at the first start; `None` for the stored class, or
+    /// durable at the first start.
     pub class: Option<Class>,
-    /// Name of the service's store, fixed at the first start; `None` means the present one.
+    /// Name of the service's store, fixed at the first start; `None` for the stored name, or
+    /// `store_default` at the first start.
     pub store: Option<String>,
-    /// Store of a new cluster if `store` is not given.
+    /// Store of a new cluster if `store` is `None`.
     pub store_default: String,
     /// Maximum interval between messages from a leader, in milliseconds.
     pub heartbeat_ms: u64,
-    /// Range of the random silence, in milliseconds, after which an election starts.
+    /// Bounds of the random time without a leader's message after which an election starts, in
+    /// milliseconds.
     pub election_ms: (u64, u64),
-    /// A leader serves reads by leases ([read-4]); the same on all nodes.
+    /// Serve reads by leases while this node leads ([read-4]). Must be the same on all nodes.
     pub leases: bool,
     /// Maximum drift of a clock in either direction, in parts per million.
     pub clock_drift_ppm: u64,
-    /// Timeout of a request, in milliseconds.
+    /// Timeout of a client's request, in milliseconds.
     pub client_timeout_ms: u64,
-    /// Maximum size of a command.
+    /// Maximum size of a command, in bytes.
     pub command_bytes_max: usize,
-    /// Log space prepared ahead of need, in addition to the current segment: a burst that fits in
-    /// it does not wait for the disk. At least one segment of 64 MiB.
+    /// Number of log bytes prepared ahead of need, in addition to the current segment. A burst that
+    /// fits in them does not wait for the disk. At least one segment of 64 MiB is prepared.
     pub log_ready_bytes: u64,
     /// Growth of the log that triggers a snapshot, as a multiple of the last snapshot's size.
     pub snapshot_ratio: u32,
-    /// Log size above which lagging nodes get a snapshot, because the log is no longer retained for
-    /// them.
+    /// Log size in bytes above which the log is no longer retained for lagging nodes, which then
+    /// receive a snapshot.
     pub log_bytes_max: u64,
-    /// Maximum transfer rate of snapshots, written and sent together; `None` means unlimited.
+    /// Maximum combined rate of writing and sending snapshots, in bytes per second; `None` for no
+    /// limit.
     pub transfer_bytes_per_second: Option<u64>,
-    /// Schedule and speed of scrubs, which read all data of the node to verify it.
+    /// Schedule and rate of scrubs, which read and verify all data of the node.
     pub scrub: ScrubOptions,
-    /// Size of a new segment of the log.
+    /// Size of a new log segment, in bytes.
     pub log_segment_bytes: u64,
-    /// Limits on open files and connections.
+    /// Limits on open files and connections, as shares of the process's descriptors.
     pub descriptors: Descriptors,
-    /// Maximum unparsed input of one client that the front may need to see at once.
+    /// Maximum number of bytes of one client's unparsed input that the front may need at once.
     pub client_input_bytes_max: usize,
-    /// Memory for the replies and requests of all clients.
+    /// Memory limit for the requests and replies of all clients, in bytes.
     pub client_memory_bytes: usize,
-    /// Tuning of batch and window; its number of nodes is ignored.
+    /// Tuning of batch and window. Its number of nodes is ignored.
     pub tuning: Tuning,
-    /// Minimum duration of a log flush, for measurements. Zero leaves the disk's own speed.
+    /// Minimum duration of a log flush, for measurements. Zero does not slow the disk down.
     pub disk_flush: Duration,
-    /// Record timestamps of the trace points of commands and write them to the folder at the end,
-    /// for measurements.
+    /// Record the times at which commands pass the trace points and write them to the folder at the
+    /// end, for measurements.
     pub hops: bool,
-    /// Busy polling before the node sleeps: off, or its duration.
+    /// Setting for busy polling before the node sleeps.
     pub spin: Spin,
     /// Disk driver for the log and for the store of streams.
     pub engine: DriverChoice,
     /// Protection against unauthorized access. Without certificates, only this machine can reach
-    /// the node, unless the network is declared trusted.
+    /// the node unless the network is declared trusted.
     pub protection: Protection,
 }
 
 impl Settings {
-    /// Returns the settings for a cluster of one in this folder, with the defaults of `quorate
-    /// start`.
+    /// Returns the settings for a cluster of one in the folder `data`, with the defaults of
+    /// `quorate start`.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             data: data.into(),
@@ -133,7 +137,7 @@ impl Settings {
         }
     }
 
-    /// Returns the settings that apply to the first start.
+    /// Returns the subset of settings that applies to the first start.
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted {
             expected: Expected {

@@ -1,6 +1,6 @@
-//! Standard error for a process that must not wait for its reader: lines pass through a bounded
-//! queue to a thread of their own. A line that does not fit or cannot be written is dropped and
-//! counted; no failure here ends the process.
+//! Standard error for a process that must not wait for the reader. Lines pass through a bounded
+//! queue to a separate thread. A line that does not fit or cannot be written is dropped and
+//! counted. No failure here ends the process.
 
 use std::{
     collections::VecDeque,
@@ -10,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-/// Maximum total size of the queued lines.
+/// Maximum total size of the queued lines, in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
 static LINES: OnceLock<Lines> = OnceLock::new();
 
-/// Moves all writes to [`Stderr`] to a thread of their own from now on.
+/// Passes all further writes to [`Stderr`] through a separate thread.
 pub fn detach() -> io::Result<()> {
     if LINES.get().is_some() {
         return Ok(());
@@ -28,14 +28,14 @@ pub fn detach() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until all lines are written, but at most for `within`.
+/// Waits until all lines are written, for at most `within`.
 pub fn drain(within: Duration) {
     if let Some(lines) = LINES.get() {
         lines.drain(within);
     }
 }
 
-/// Returns the number of lines dropped.
+/// Returns the number of lines that were dropped.
 pub fn dropped() -> u64 {
     LINES.get().map_or(0, |lines| lines.lock().dropped)
 }
@@ -62,14 +62,14 @@ impl Write for Stderr {
     }
 }
 
-/// Lines queued for a writer.
+/// Queue of lines for the writing thread.
 #[derive(Clone, Debug, Default)]
 struct Lines(Arc<(Mutex<Queue>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct Queue {
     lines: VecDeque<Box<[u8]>>,
-    /// Total size of all lines, including the one being written.
+    /// Total size of all lines in bytes, including the one being written.
     bytes: usize,
     dropped: u64,
 }
@@ -92,8 +92,8 @@ impl Lines {
         self.0.1.notify_all();
     }
 
-    /// Writes lines forever. Once it has caught up after a loss, it passes the number of lines
-    /// dropped since the last report to `report`.
+    /// Writes lines to `out` forever. When it has caught up after dropping lines, passes the number
+    /// of lines dropped since the last report to `report`.
     fn run(&self, mut out: impl Write, report: impl Fn(u64)) {
         let mut reported = 0;
         loop {
@@ -113,7 +113,7 @@ impl Lines {
         }
     }
 
-    /// Waits for the next line.
+    /// Waits for the next queued line and removes it.
     fn next(&self) -> Box<[u8]> {
         let mut queue = self.lock();
         loop {

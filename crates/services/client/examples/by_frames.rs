@@ -16,7 +16,7 @@ use std::{
 
 use quorate_client::frames::{FrameClient, Name, Options, Outcome};
 
-/// Batches in flight.
+/// Maximum number of batches in flight.
 const OPEN: usize = 32;
 
 fn main() -> Result<(), Box<dyn Error>> {

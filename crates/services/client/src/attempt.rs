@@ -1,26 +1,26 @@
-//! Classifies the reply to one attempt: done, retry, or session lost.
+//! Classifies the reply to one attempt: done, to be retried, or session lost.
 
 use crate::{error::Error, reply::Reply};
 
-/// Next step for the command.
+/// Next step for a command after an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The command has its outcome.
+    /// The command has its outcome, which the caller gets.
     Done(Result<Reply, Error>),
-    /// Try again under the same number.
+    /// Retry under the same number.
     Again {
-        /// The command may have been executed by this attempt.
+        /// This attempt may have executed the command.
         doubt: bool,
-        /// Another node may succeed.
+        /// Another node may succeed where this one did not.
         elsewhere: bool,
         /// Error text sent by the node.
         text: String,
     },
-    /// The session no longer exists; this attempt was not executed.
+    /// The session no longer exists, and this attempt executed nothing.
     SessionLost,
 }
 
-/// Classifies a reply by its error code (the first word of an error).
+/// Classifies a reply. An error reply is classified by its code, which is its first word.
 pub(crate) fn judge(reply: Reply) -> Verdict {
     let text = match reply {
         Reply::Error(text) => text,

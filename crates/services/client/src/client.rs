@@ -1,4 +1,4 @@
-//! The client: numbered commands, retried until each has a reply.
+//! The client. It numbers its commands and retries each until it has a reply.
 
 use std::{
     collections::VecDeque,
@@ -16,28 +16,28 @@ use crate::{
     reply::Reply,
 };
 
-/// Maximum number of outstanding commands: the number of replies that a session stores
+/// Maximum number of outstanding commands. It equals the number of replies that a session stores
 /// ([session-2]).
 pub const OPEN_MAX: usize = 64;
 
 /// Timeouts, identity and trust of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Time from sending a command to giving up on it.
+    /// Maximum time for a command, from sending it until the client gives up.
     pub deadline: Duration,
-    /// Time without a reply after which another node is tried.
+    /// Maximum time to wait for a reply before trying another node.
     pub attempt: Duration,
-    /// Delay after the first failed attempt; it doubles with each further failure.
+    /// Delay after the first failed attempt. It doubles with each further failure.
     pub backoff_min: Duration,
     /// Maximum delay after a failed attempt.
     pub backoff_max: Duration,
-    /// Maximum size of a reply.
+    /// Maximum size of a reply, in bytes.
     pub reply_bytes_max: usize,
     /// Reads are answered from the node's own state, which may be stale (`READONLY`).
     pub stale_reads: bool,
     /// Certificate and authorities, for nodes that require TLS.
     pub tls: Option<ClientTrust>,
-    /// User name and password.
+    /// User name and password; `None` to log in without.
     pub login: Option<Login>,
 }
 
@@ -56,14 +56,15 @@ impl Default for Options {
     }
 }
 
-/// An outstanding command.
+/// A command whose outcome the caller has not received.
 #[derive(Debug)]
 struct Open {
     arguments: Vec<Vec<u8>>,
-    /// Its number in the session. Reads have none, so they can be retried freely.
+    /// Number of the command in the session. Reads have no number, because they can be retried
+    /// freely.
     number: Option<u64>,
     until: Instant,
-    /// An attempt may have been executed.
+    /// A previous attempt may have executed the command.
     doubt: bool,
     state: State,
     obstacle: String,
@@ -73,22 +74,24 @@ struct Open {
 enum State {
     /// To be sent, for the first time or again.
     Waiting,
-    /// Sent on the current connection.
+    /// Sent on the current connection, and not answered yet.
     Sent,
     Done(Result<Reply, Error>),
 }
 
-/// A client of a cluster. It is not shared between threads; use one per thread.
+/// A client of a cluster. It cannot be shared between threads; use one per thread.
 #[derive(Debug)]
 pub struct Client {
     addresses: Vec<String>,
-    /// Index of the address in use, or to be connected to next.
+    /// Index of the address that is in use or will be connected to next.
     at: usize,
     options: Options,
     link: Option<Link>,
-    /// Ids of the requests in flight on the link, in order; `None` is an acknowledgement.
+    /// Ids of the requests in flight on the connection, in order. `None` stands for an
+    /// acknowledgement.
     in_flight: VecDeque<Option<u64>>,
-    /// The node needs a list of the replies received: it has none, or its store is full.
+    /// The node must be told which replies were received, because it has no list of them or its
+    /// store of replies is full.
     acknowledge: bool,
     session: Option<String>,
     next_number: u64,
@@ -99,9 +102,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client that connects to the first of these addresses (`HOST:PORT`) that serves it.
+    /// Creates a client that connects to the first of `addresses` (each `HOST:PORT`) that serves
+    /// it.
     ///
     /// # Panics
+    ///
     /// If `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         assert!(!addresses.is_empty(), "a client needs an address");
@@ -120,12 +125,12 @@ impl Client {
         }
     }
 
-    /// Returns the id of the session, once one is registered.
+    /// Returns the session's id, once a session is registered.
     pub fn session(&self) -> Option<&str> {
         self.session.as_deref()
     }
 
-    /// Returns the number of commands sent whose replies were not received.
+    /// Returns the number of commands that were sent and have not been answered.
     pub fn open(&self) -> usize {
         self.open.len()
     }
@@ -137,7 +142,8 @@ impl Client {
         self.receive()
     }
 
-    /// Runs a read-only command. It has no number, so it can be retried freely.
+    /// Runs a read-only command. Unlike [`Client::run`] it uses no session, so it can be retried
+    /// freely.
     pub fn ask(&mut self, arguments: &[&[u8]]) -> Result<Reply, Error> {
         self.alone()?;
         self.push(arguments, None);
@@ -148,8 +154,8 @@ impl Client {
         if self.open.is_empty() { Ok(()) } else { Err(Error::Full) }
     }
 
-    /// Sends a command without waiting for its reply. Outstanding commands may be executed in a
-    /// different order if one of them is retried, so wait for the reply where order matters.
+    /// Sends a command without waiting for its reply. If an outstanding command is retried, later
+    /// ones may be executed before it, so wait for the reply where order matters.
     pub fn send(&mut self, arguments: &[&[u8]]) -> Result<(), Error> {
         if self.open.len() >= OPEN_MAX {
             return Err(Error::Full);
@@ -196,7 +202,7 @@ impl Client {
         }
     }
 
-    /// Connects if necessary, sends what is waiting, and processes one reply.
+    /// Connects if necessary, sends waiting commands, and processes one reply.
     fn advance(&mut self, until: Instant) {
         if let Err(error) = self.connected(until).and_then(|()| self.send_waiting()) {
             let text = error.to_string();
@@ -257,7 +263,8 @@ impl Client {
         }
     }
 
-    /// [session-4]: a command that may have run in the old session is never repeated in a new one.
+    /// [session-4]: Fails all outstanding numbered commands, because a command that may have run in
+    /// the old session must never be repeated in a new one.
     fn session_lost(&mut self, refused: Option<u64>) {
         for (id, open) in (self.first..).zip(&mut self.open) {
             let sent = matches!(open.state, State::Sent) && Some(id) != refused;
@@ -271,7 +278,7 @@ impl Client {
         self.disconnect();
     }
 
-    /// Fails all outstanding commands: no node accepts this name and password.
+    /// Fails all outstanding commands, because no node accepts the user name and password.
     fn turned_away(&mut self, why: &str) {
         self.disconnect();
         for open in &mut self.open {
@@ -353,7 +360,8 @@ impl Client {
         }
     }
 
-    /// Drops the connection. Unanswered commands may have been executed, and have to be sent again.
+    /// Drops the connection. Commands without a reply may have been executed, and will be sent
+    /// again.
     fn disconnect(&mut self) {
         self.link = None;
         self.in_flight.clear();
@@ -365,8 +373,8 @@ impl Client {
         }
     }
 
-    /// Delays the next attempt once every address has been tried: one failure says nothing about
-    /// the others.
+    /// Delays the next attempt, but only once every address has failed, because a failure at one
+    /// node says nothing about the other nodes.
     fn back_off(&self, until: Instant) {
         let rounds = self.failures as usize / self.addresses.len();
         if let Some(doublings) = rounds.checked_sub(1) {
@@ -404,7 +412,7 @@ impl Open {
     }
 }
 
-/// Runs a command that sets up the connection and is not the caller's.
+/// Runs a command that sets up the connection and does not come from the caller.
 fn prepare(link: &mut Link, arguments: &[&[u8]], wait: Duration) -> io::Result<Reply> {
     let mut bytes = Vec::new();
     encode(arguments, &mut bytes);

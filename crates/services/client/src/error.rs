@@ -2,27 +2,28 @@
 
 use std::fmt;
 
-/// Failure of a command.
+/// Reason why a command has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The service rejected the command (wrong type, wrong number of arguments, too large) and
-    /// executed nothing. Retrying does not help.
+    /// The service rejected the command and executed nothing, for example because of a wrong type,
+    /// a wrong number of arguments or its size. Retrying does not help.
     Refused(String),
-    /// The deadline passed; the command was **not** executed. The text describes the last failure.
+    /// The deadline passed, and the command was **not** executed. The text describes the last
+    /// failure.
     NotExecuted(String),
-    /// The deadline passed; the command may have been executed, or may still be.
+    /// The deadline passed. The command may have been executed, or may still be.
     Unknown(String),
-    /// The session expired. `may_have_run`: this command was sent in it without a reply, so it must
-    /// not be repeated under a new session ([session-4]). The next command gets a new session.
+    /// The session expired. The next command gets a new session.
     SessionLost {
-        /// The command was sent in the expired session.
+        /// The command was sent in the expired session without a reply, so it must not be repeated
+        /// in a new one ([session-4]).
         may_have_run: bool,
     },
     /// The command was executed, but its reply is no longer stored.
     ReplyForgotten,
-    /// The session has its maximum of outstanding commands: receive a reply first.
+    /// The maximum number of commands is outstanding. Receive a reply first.
     Full,
-    /// No command is outstanding.
+    /// No command is outstanding, so there is no reply to receive.
     Idle,
 }
 

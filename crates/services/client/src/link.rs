@@ -1,4 +1,4 @@
-//! One connection to one node: sends whole commands, receives whole replies.
+//! One connection to one node, which sends whole commands and receives whole replies.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -10,12 +10,12 @@ use quorate_tls::{ClientTrust, stream::Stream};
 
 use crate::reply::{self, Reply};
 
-/// Bytes requested from the socket at a time.
+/// Number of bytes requested from the socket at a time.
 const READ_BYTES: usize = 16 << 10;
-/// Minimum timeout that a socket can express.
+/// Shortest timeout that a socket supports.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// A connection to a node.
+/// A connection to a node, with the bytes received on it.
 #[derive(Debug)]
 pub(crate) struct Link {
     stream: Stream,
@@ -24,7 +24,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects to the first address of `name` that accepts.
+    /// Connects to the first address of `name` that accepts a connection.
     pub(crate) fn connect(
         name: &str,
         tls: Option<&ClientTrust>,
@@ -54,7 +54,7 @@ impl Link {
         (&self.stream).write_all(command)
     }
 
-    /// Returns the next reply, or `TimedOut`.
+    /// Returns the next reply. Fails with `TimedOut` if none arrives within `wait`.
     pub(crate) fn receive(&mut self, wait: Duration) -> io::Result<Reply> {
         let until = Instant::now() + wait;
         loop {
@@ -74,7 +74,7 @@ impl Link {
         }
     }
 
-    /// Returns whether more bytes arrived than the caller received.
+    /// Returns whether bytes have arrived that do not belong to a reply already returned.
     pub(crate) const fn has_surplus(&self) -> bool {
         !self.input.is_empty()
     }
@@ -100,7 +100,8 @@ impl Link {
     }
 }
 
-/// Performs the TLS handshake, in which both sides authenticate, if TLS is configured.
+/// Performs the TLS handshake, in which both sides authenticate. Does nothing if TLS is not
+/// configured.
 pub(crate) fn secured(
     socket: TcpStream,
     name: &str,

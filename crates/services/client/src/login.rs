@@ -1,13 +1,13 @@
-//! A client's user name and password, used with a certificate or instead of one.
+//! User name and password of a client, used with a certificate or instead of one.
 
 use std::fmt;
 
-/// A user name and its password. Without TLS it is sent in clear text.
+/// User name and password. Without TLS they are sent in clear text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The user's name.
+    /// Name of the user, as known to the cluster.
     pub name: String,
-    /// The password; never printed.
+    /// The password, which is never printed.
     pub password: String,
 }
 

@@ -1,31 +1,31 @@
-//! Replies of the Redis protocol (RESP2), parsed from bytes as they arrive.
+//! Replies of the Redis protocol (RESP2), with a parser for partially received ones.
 
 use std::fmt;
 
-/// Maximum nesting of arrays.
+/// Maximum nesting depth of arrays.
 const DEPTH_MAX: usize = 8;
-/// Maximum length of a line (a length, a number, an error).
+/// Maximum length in bytes of a line, which is a length, a number, a simple string or an error.
 const LINE_MAX: usize = 64 << 10;
 
-/// A server's reply.
+/// A reply in the Redis protocol, such as a server sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// A simple string: `+OK`.
+    /// A simple string, such as `+OK`.
     Simple(String),
-    /// An error: `-CODE text`.
+    /// An error, such as `-CODE text`.
     Error(String),
-    /// An integer: `:1`.
+    /// An integer, such as `:1`.
     Integer(i64),
-    /// A bulk string.
+    /// A bulk string, which may contain any bytes.
     Bulk(Vec<u8>),
-    /// No value.
+    /// The null reply, which means that there is no value.
     Nil,
-    /// An array of replies.
+    /// An array of replies, which may be nested.
     Array(Vec<Self>),
 }
 
 impl Reply {
-    /// Returns the bytes of a bulk or simple reply.
+    /// Returns the bytes of a bulk or simple string; `None` for other replies.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Bulk(bytes) => Some(bytes),
@@ -53,11 +53,11 @@ impl fmt::Display for Reply {
     }
 }
 
-/// The bytes are not a reply, or the reply is too large.
+/// Error for bytes that are not a reply, or for a reply that is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// Parses one reply at the start of `bytes` and returns it with its length; `None` while it is
+/// Parses the reply at the start of `bytes`. Returns it with its length, or `None` if it is
 /// incomplete.
 pub(crate) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Option<(Reply, usize)>, Malformed> {
     let mut reader = Reader { bytes, at: 0 };
@@ -105,7 +105,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the kind and the text of the next line.
+    /// Returns the first byte of the next line, which is its kind, and the rest of the line.
     fn line(&mut self) -> Result<(u8, &[u8]), Stop> {
         let rest = &self.bytes[self.at..];
         let Some(end) = rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') else {
@@ -144,7 +144,7 @@ fn number(line: &[u8]) -> Result<i64, Stop> {
     number.ok_or(Stop::Malformed("not a number"))
 }
 
-/// Parses a length; -1 means no value.
+/// Parses a length; `None` for -1, which means no value.
 fn length(line: &[u8], bytes_max: usize) -> Result<Option<usize>, Stop> {
     match number(line)? {
         -1 => Ok(None),

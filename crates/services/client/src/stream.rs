@@ -44,30 +44,31 @@ pub use reader::{End, StreamReader};
 pub use requests::{Info, Streams};
 pub use writer::{How, Progress, StreamWriter, Watch};
 
-/// Timeouts and buffers of a client.
+/// Timeouts, buffers and credentials of a stream client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Maximum number of bytes written but not known to be durable; a writer blocks when it is
+    /// Maximum number of written bytes that are not known to be durable. A writer blocks when it is
     /// reached.
     pub buffer: usize,
-    /// Timeout for connecting and for the handshake.
+    /// Timeout for connecting, including the handshake.
     pub attempt: Duration,
-    /// A node that owes a response is abandoned after this long without sending or accepting bytes.
+    /// Time without sending or accepting bytes after which a node that owes a response is
+    /// abandoned.
     pub stall: Duration,
-    /// A following reader that receives nothing for this long requests again: its node may have
-    /// failed silently.
+    /// Time without input after which a following reader sends its request again, because its node
+    /// may have failed silently.
     pub silence: Duration,
-    /// Time from the first failure to giving up, before any attempt succeeded.
+    /// Time from the first failure until the client gives up, if no attempt has succeeded yet.
     pub open: Duration,
-    /// Time from the first failure to giving up, once an attempt has succeeded.
+    /// Time from the first failure until the client gives up, once an attempt has succeeded.
     pub patience: Duration,
-    /// Delay after all nodes were tried; it doubles with each further round.
+    /// Delay after all nodes were tried once. It doubles with each further round.
     pub backoff_min: Duration,
     /// Maximum delay between two attempts.
     pub backoff_max: Duration,
     /// Certificate and authorities, for nodes that require TLS.
     pub tls: Option<ClientTrust>,
-    /// User name and password.
+    /// User name and password; `None` to log in without.
     pub login: Option<Login>,
 }
 

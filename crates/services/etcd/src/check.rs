@@ -1,4 +1,4 @@
-//! Validation of requests on arrival, before any key is looked up, as in etcd.
+//! Validation of requests on arrival, before keys are looked up, as in etcd.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,8 +17,8 @@ use crate::{
 
 /// Maximum number of operations in a transaction, including nested ones.
 pub const TXN_OPS_MAX: usize = 128;
-/// Maximum nesting of transactions. The decoder accepts 100 levels of messages. A transaction's
-/// response has two for each nested transaction, and three for the contents of the innermost.
+/// Maximum nesting depth of transactions. The decoder accepts 100 levels of messages. A response
+/// has two levels for each nested transaction, and three for the contents of the innermost one.
 pub const TXN_DEPTH_MAX: usize = 32;
 
 fn has_key(key: &[u8]) -> Result<(), Refusal> {
@@ -28,7 +28,7 @@ fn has_key(key: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Validates a range.
+/// Validates a range request, without looking up keys.
 pub fn range(request: &RangeRequest) -> Result<(), Refusal> {
     has_key(&request.key)?;
     let known = SortOrder::try_from(request.sort_order).is_ok()
@@ -39,7 +39,7 @@ pub fn range(request: &RangeRequest) -> Result<(), Refusal> {
     }
 }
 
-/// Validates a put.
+/// Validates a put request, without looking up keys.
 pub fn put(request: &PutRequest) -> Result<(), Refusal> {
     has_key(&request.key)?;
     if request.key.len() > KEY_BYTES_MAX {
@@ -54,12 +54,12 @@ pub fn put(request: &PutRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Validates a deletion.
+/// Validates a delete request, without looking up keys.
 pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
     has_key(&request.key)
 }
 
-/// Validates a transaction with everything in it.
+/// Validates a transaction and everything in it.
 pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
     operations(request, TXN_OPS_MAX, TXN_DEPTH_MAX)?;
     // The size is known to be bounded, so overlaps can be computed.
@@ -68,7 +68,7 @@ pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns whether a transaction puts a key in either branch.
+/// Returns whether a transaction puts a key in any of its branches.
 pub fn puts(request: &TxnRequest) -> bool {
     let mut ops = request.success.iter().chain(&request.failure);
     ops.any(|op| match &op.request {
@@ -98,7 +98,7 @@ fn operations(request: &TxnRequest, most: usize, deep: usize) -> Result<(), Refu
     Ok(())
 }
 
-/// Keys that a branch puts, and keys that it deletes.
+/// Keys that a branch puts and deletes.
 #[derive(Debug, Default)]
 struct Touched<'t> {
     puts: BTreeSet<&'t [u8]>,
@@ -154,21 +154,22 @@ fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
     all.extend(more);
 }
 
-/// Merged ranges of keys: first key, and end.
+/// Merged ranges of keys, as a map from the first key of each range to its end.
 #[derive(Debug, Default)]
 struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
 
 /// End of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End<'t> {
-    /// Just after this key.
+    /// Just after this key, so that the range includes it.
     Behind(&'t [u8]),
-    /// Just before this key.
+    /// Just before this key, so that the range excludes it.
     Before(&'t [u8]),
 }
 
 impl<'t> End<'t> {
-    /// Returns a position in the order of keys: the one after a key precedes every longer key.
+    /// Returns the end in a form that sorts by position. The position just after a key precedes
+    /// every longer key that begins with it.
     fn place(&self) -> (&'t [u8], bool) {
         match *self {
             Self::Before(key) => (key, false),

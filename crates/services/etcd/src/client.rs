@@ -1,5 +1,5 @@
-//! A blocking client with a few requests, for Quorate's own programs. It uses gRPC like any client
-//! of etcd.
+//! A blocking client with a few kinds of requests, for Quorate's own programs. It uses gRPC like
+//! any client of etcd.
 
 use std::{
     io,
@@ -24,14 +24,14 @@ use crate::proto::etcdserverpb::{
     TxnResponse, request_op::Request as Op, response_op::Response,
 };
 
-/// Timeout of an attempt, after which the next member is tried.
+/// Timeout of an attempt. The next member is tried after it.
 const ATTEMPT: Duration = Duration::from_secs(1);
 /// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Maximum number of keys per request.
 const KEYS_MAX: usize = 100;
 
-/// Client of the members of a cluster.
+/// Client of a cluster, which knows the addresses of the members.
 #[derive(Debug)]
 pub struct Client {
     runtime: Runtime,
@@ -54,8 +54,8 @@ async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
     Ok(answer.await?.into_inner())
 }
 
-/// Puts a key on any member that accepts it, and returns the index of that member. A repeated put
-/// leaves the same value.
+/// Puts a key through any member that accepts it, and returns the index of that member. Repeating
+/// the put leaves the same value.
 async fn put(
     members: Vec<Channel>,
     mut at: usize,
@@ -80,8 +80,8 @@ async fn put(
 }
 
 impl Client {
-    /// Creates a client of these members (`HOST:PORT` each); a request is retried until the
-    /// deadline.
+    /// Creates a client of `members` (each `HOST:PORT`). A failed request is retried for at most
+    /// `deadline`.
     pub fn new(members: &[String], deadline: Duration) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let channel = |address: &String| {
@@ -95,7 +95,7 @@ impl Client {
         Ok(Self { runtime, members, at: 0, deadline })
     }
 
-    /// Puts keys concurrently and returns the result of each.
+    /// Puts keys concurrently, and returns the result of each put.
     pub fn put_all(&mut self, pairs: &[(String, String)]) -> Vec<Result<(), Status>> {
         let until = Instant::now() + self.deadline;
         let puts = pairs.iter().map(|(key, value)| {
@@ -120,8 +120,8 @@ impl Client {
         all
     }
 
-    /// Returns the first member's values of these keys, either from its local state or by a
-    /// linearizable read.
+    /// Returns the first member's values of these keys, from its local state or by linearizable
+    /// reads.
     pub fn get_all(
         &self,
         keys: &[String],
@@ -149,8 +149,8 @@ impl Client {
         Ok(all)
     }
 
-    /// Returns the first member's hash of all data, as of this revision or the current one, and the
-    /// revision.
+    /// Returns the first member's hash of all data at a revision, or at the current one if
+    /// `revision` is 0, and the revision.
     pub fn hash(&self, revision: i64) -> Result<(u32, i64), Status> {
         let request = HashKvRequest { revision };
         let answer: HashKvResponse = self.ask("/etcdserverpb.Maintenance/HashKV", request)?;

@@ -1,8 +1,9 @@
-//! Encoding of commands, queries and replies: a byte for the kind and then a message of the
-//! protocol, preceded by the identity of the sender if auth is enabled ([`By`](crate::auth::By)).
+//! Encoding of commands, queries and replies. A request is a byte for its kind followed by a
+//! Protobuf message. If auth is enabled, its sender ([`By`](crate::auth::By)) precedes both.
 //!
-//! Input may be arbitrary bytes. Decoding allocates no more than their length. Messages nest as
-//! deeply as the library allows, which is far deeper than the transactions of etcd's clients.
+//! Input may be arbitrary bytes. Decoding allocates no more memory than the length of the input.
+//! Messages may be nested as deeply as the library allows, which is far deeper than the
+//! transactions of etcd's clients.
 
 use bytes::Bytes;
 use prost::Message;
@@ -19,53 +20,53 @@ use crate::{
     refusal::Refusal,
 };
 
-/// A command, which changes the state, in log order.
+/// A command, which changes the state and is executed in log order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Puts a key.
+    /// Put a key.
     Put(PutRequest),
-    /// Deletes keys.
+    /// Delete keys.
     Delete(DeleteRangeRequest),
-    /// Compares, and executes one of two branches.
+    /// Evaluate comparisons and execute one of two branches.
     Txn(TxnRequest),
-    /// Compacts history.
+    /// Compact history.
     Compact(CompactionRequest),
-    /// Removes some of the compacted history.
+    /// Remove part of the compacted history.
     Scrub,
-    /// Grants a lease.
+    /// Grant a lease.
     Grant(Granted),
-    /// Revokes a lease.
+    /// Revoke a lease.
     Revoke(LeaseRevokeRequest),
-    /// Keeps leases alive.
+    /// Keep leases alive.
     KeepAlive(KeptAlive),
-    /// Ends expired leases.
+    /// End expired leases.
     Expire,
-    /// Raises or disarms an alarm.
+    /// Raise or disarm an alarm.
     Alarm(AlarmRequest),
-    /// Changes auth, users, roles or permissions.
+    /// Change auth, users, roles or permissions.
     Auth(AuthChange),
 }
 
 /// A query, which reads the state and changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
-    /// A page of the keys in a range.
+    /// Read one page of the keys in a range.
     Page(PageRequest),
-    /// A read-only transaction.
+    /// Execute a read-only transaction.
     Txn(TxnRequest),
-    /// Revision and size of the state.
+    /// Return the revision and size of the state.
     Figures,
-    /// Events from a revision on.
+    /// Return events from a revision on.
     Events(EventsRequest),
-    /// Remaining time of a lease.
+    /// Return the remaining time of a lease.
     Lease(LeaseTimeToLiveRequest),
-    /// A page of the leases.
+    /// List one page of the leases.
     Leases(LeasesRequest),
-    /// The raised alarms.
+    /// List the raised alarms.
     Alarms(AlarmRequest),
-    /// A page of a hash of all data.
+    /// Hash one page of all data.
     Hash(HashRequest),
-    /// A query about users and roles.
+    /// Query users and roles.
     Auth(AuthAsk),
 }
 
@@ -106,7 +107,6 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Option<M> {
 }
 
 impl Command {
-    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Put(request) => message(PUT, request),
@@ -123,7 +123,7 @@ impl Command {
         }
     }
 
-    /// Decodes a command.
+    /// Decodes a command; `None` if it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
@@ -144,7 +144,6 @@ impl Command {
 }
 
 impl Query {
-    /// Encodes the query.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Page(request) => message(PAGE, request),
@@ -159,7 +158,7 @@ impl Query {
         }
     }
 
-    /// Decodes a query.
+    /// Decodes a query; `None` if it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
@@ -180,13 +179,12 @@ impl Query {
 /// Request to grant a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Granted {
-    /// Id of the lease.
     #[prost(int64, tag = "1")]
     pub id: i64,
     /// Requested time to live, in seconds.
     #[prost(int64, tag = "2")]
     pub ttl: i64,
-    /// Time at the node that accepted the request, in Unix milliseconds ([time-2]).
+    /// Time of acceptance at the accepting node, in Unix milliseconds ([time-2]).
     #[prost(uint64, tag = "3")]
     pub now_ms: u64,
 }
@@ -194,24 +192,24 @@ pub struct Granted {
 /// Request to keep leases alive.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct KeptAlive {
-    /// Ids of the leases.
     #[prost(int64, repeated, tag = "1")]
     pub ids: Vec<i64>,
-    /// Time at the node that accepted the requests, in Unix milliseconds ([time-2]).
+    /// Time of acceptance at the accepting node, in Unix milliseconds ([time-2]).
     #[prost(uint64, tag = "2")]
     pub now_ms: u64,
-    /// Auth revision under which that node admitted the requests; 0 if auth was disabled.
+    /// Auth revision at which the accepting node admitted the requests; 0 if auth was disabled.
     #[prost(uint64, tag = "3")]
     pub auth_revision: u64,
 }
 
-/// Remaining times of leases that were kept alive.
+/// Times to live of leases that were kept alive.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Lasting {
-    /// Revision of the state.
+    /// Revision of the state when the leases were extended.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Times to live in seconds, in the order of the ids; 0 if there is no such lease.
+    /// Times to live in seconds, in the order of the requested ids; 0 for a lease that does not
+    /// exist.
     #[prost(int64, repeated, tag = "2")]
     pub ttls: Vec<i64>,
 }
@@ -219,7 +217,7 @@ pub struct Lasting {
 /// Request for a page of leases.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct LeasesRequest {
-    /// First id, in the order of unsigned numbers.
+    /// First id of the page. Ids are ordered as unsigned numbers.
     #[prost(int64, tag = "1")]
     pub from: i64,
 }
@@ -227,136 +225,135 @@ pub struct LeasesRequest {
 /// A page of leases.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct LeasesPage {
-    /// Revision of the state.
+    /// Revision of the state when the page was read.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Ids of the leases.
+    /// Ids of the leases on this page.
     #[prost(int64, repeated, tag = "2")]
     pub ids: Vec<i64>,
-    /// Start of the next page; `None` if this was the last one.
+    /// First id of the next page; `None` if this is the last page.
     #[prost(int64, optional, tag = "3")]
     pub next: Option<i64>,
 }
 
-/// Request for a page of a range.
+/// Request for one page of a range.
 #[derive(Clone, PartialEq, Message)]
 pub struct PageRequest {
-    /// The range.
+    /// Request for the whole range.
     #[prost(message, optional, tag = "1")]
     pub request: Option<RangeRequest>,
-    /// Revision of the earlier pages; 0 if there were none.
+    /// Revision of the earlier pages; 0 if this is the first page.
     #[prost(int64, tag = "2")]
     pub at: i64,
-    /// First key of the page; empty for the start of the range.
+    /// First key of the page; empty to start at the beginning of the range.
     #[prost(bytes = "bytes", tag = "3")]
     pub from: Bytes,
-    /// Maximum number of keys to return; further keys are only counted.
+    /// Maximum number of keys to return. Further keys are only counted.
     #[prost(uint64, tag = "4")]
     pub wanted: u64,
-    /// Maximum number of keys to visit.
+    /// Maximum number of keys that the page may visit.
     #[prost(uint64, tag = "5")]
     pub visits: u64,
 }
 
-/// A page of a range.
+/// One page of a range.
 #[derive(Clone, PartialEq, Message)]
 pub struct Page {
-    /// Revision of the state.
+    /// Revision of the state when the page was read.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Revision of the page.
+    /// Revision that the page shows.
     #[prost(int64, tag = "2")]
     pub at: i64,
-    /// Keys of the page.
+    /// Keys returned on this page.
     #[prost(message, repeated, tag = "3")]
     pub kvs: Vec<KeyValue>,
-    /// Number of keys of the range on this page.
+    /// Number of keys of the range on this page, including those that are only counted.
     #[prost(int64, tag = "4")]
     pub count: i64,
-    /// First key of the next page; empty if this was the last one.
+    /// First key of the next page; empty if this is the last page.
     #[prost(bytes = "bytes", tag = "5")]
     pub next: Bytes,
 }
 
-/// Request for events.
+/// Request for the events of a range of keys.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct EventsRequest {
-    /// First revision.
+    /// First revision whose events are requested.
     #[prost(int64, tag = "1")]
     pub from: i64,
-    /// Include previous key-value pairs.
+    /// Events must include the previous key-value pairs.
     #[prost(bool, tag = "2")]
     pub prev_kv: bool,
-    /// First key; empty for all keys.
+    /// First key of the requested range; empty for all keys.
     #[prost(bytes = "bytes", tag = "3")]
     pub key: Bytes,
-    /// End of the keys, as for a range.
+    /// End of the requested range, with the same meaning as in a range request.
     #[prost(bytes = "bytes", tag = "4")]
     pub range_end: Bytes,
 }
 
-/// Events in order, in complete transactions.
+/// Events in order. Transactions are complete.
 #[derive(Clone, PartialEq, Message)]
 pub struct Events {
-    /// Revision of the state.
+    /// Revision of the state when the events were read.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Revision up to which, exclusively, the events are complete.
+    /// Revision before which all requested events are included.
     #[prost(int64, tag = "2")]
     pub next: i64,
-    /// The events.
     #[prost(message, repeated, tag = "3")]
     pub events: Vec<Event>,
 }
 
-/// Request for a page of a hash.
+/// Request for one page of a hash.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct HashRequest {
-    /// Revision to hash at; 0 for the current one.
+    /// Revision at which to hash; 0 for the current one.
     #[prost(int64, tag = "1")]
     pub at: i64,
-    /// This is not the first page; the remaining fields come from the previous page.
+    /// This is not the first page, and the remaining fields are copied from the previous page.
     #[prost(bool, tag = "2")]
     pub is_begun: bool,
-    /// Compacted revision.
+    /// Revision before which history was compacted at the first page.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
-    /// Hash of the previous pages.
+    /// Hash of all previous pages.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// The keys are complete, and changes are next.
+    /// All keys are hashed, and the page continues with the changes.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
-    /// Start of the page.
+    /// Key or revision at which the page starts.
     #[prost(bytes = "bytes", tag = "6")]
     pub from: Bytes,
 }
 
-/// A page of a hash.
+/// One page of a hash.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct HashPage {
-    /// Revision of the state.
+    /// Revision of the state when the page was computed.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Revision of the hash.
+    /// Revision at which the hash is computed.
     #[prost(int64, tag = "2")]
     pub at: i64,
-    /// Compacted revision.
+    /// Revision before which history is compacted.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
-    /// Hash of the pages up to and including this one.
+    /// Hash of all pages up to and including this one.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// The keys are complete, and changes are next.
+    /// All keys are hashed, and the next page continues with the changes.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
-    /// Start of the next page; empty if this was the last one.
+    /// Start of the next page; empty if this is the last page.
     #[prost(bytes = "bytes", tag = "6")]
     pub next: Bytes,
 }
 
 impl HashRequest {
-    /// Returns the request for the page after this one; `None` if it was the last one.
+    /// Returns the request for the page that follows `page`; `None` if it is the last page.
     pub fn behind(page: &HashPage) -> Option<Self> {
         (!page.next.is_empty()).then(|| Self {
             at: page.at,
@@ -372,7 +369,6 @@ impl HashRequest {
 /// Revision and size of the state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Figures {
-    /// Current revision.
     #[prost(int64, tag = "1")]
     pub revision: i64,
     /// Revision before which history was compacted; -1 if it never was.
@@ -381,15 +377,15 @@ pub struct Figures {
     /// All compacted history has been removed.
     #[prost(bool, tag = "3")]
     pub is_scrubbed: bool,
-    /// Size of keys and values with their history, in bytes.
+    /// Size of all keys and values including their history, in bytes.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
-    /// Number of leases.
+    /// Number of stored leases.
     #[prost(uint64, tag = "5")]
     pub leases: u64,
 }
 
-/// Appends the encoded outcome of a request.
+/// Appends the encoded outcome of a request to `reply`.
 pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
     match outcome {
         Ok(answer) => {
@@ -401,7 +397,7 @@ pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
     }
 }
 
-/// Decodes a reply; `None` if it is malformed, for example from another version.
+/// Decodes a reply; `None` if it is malformed, for example because another release encoded it.
 pub fn read_reply<M: Message + Default>(reply: Vec<u8>) -> Option<Result<M, Refusal>> {
     let mut reply = Bytes::from(reply);
     match *reply.first()? {

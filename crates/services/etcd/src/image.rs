@@ -1,24 +1,24 @@
-//! Items of an image: a head with the version of the format, then one entry of the store each, in
-//! order.
+//! Items of an image: a head with the version of the format, followed by one item for each entry of
+//! the store, in order.
 
 use quorate::LoadError;
 
 use crate::{auth, mvcc, store::counted};
 
-/// First item: a name and the version of the format.
+/// First item, which consists of a name and the version of the format.
 const HEAD: &[u8] = b"etcd\x03";
-/// First item in the version of the format without the size.
+/// First item in the format version that had no size row.
 const HEAD_2: &[u8] = b"etcd\x02";
-/// Size of the length field of a key.
+/// Size in bytes of the length field that precedes a key.
 const LENGTH_BYTES: usize = 4;
 
-/// Encodes the head.
+/// Encodes the first item of an image.
 pub(crate) fn encode_head(item: &mut Vec<u8>) {
     item.clear();
     item.extend_from_slice(HEAD);
 }
 
-/// Encodes an entry. Keys are below 4 GiB, as requests are.
+/// Encodes an entry. Keys are shorter than 4 GiB, because requests are.
 pub(crate) fn encode_entry(key: &[u8], value: &[u8], item: &mut Vec<u8>) {
     item.clear();
     let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
@@ -27,7 +27,7 @@ pub(crate) fn encode_entry(key: &[u8], value: &[u8], item: &mut Vec<u8>) {
     item.extend_from_slice(value);
 }
 
-/// Key and value of an entry.
+/// Key and value of one entry of the store.
 pub type Entry<'i> = (&'i [u8], &'i [u8]);
 
 /// Decodes an item other than the head into its key and value.
@@ -36,14 +36,14 @@ fn entry(item: &[u8]) -> Option<Entry<'_>> {
     rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
 }
 
-/// Returns the revision of all keys, if this item contains it.
+/// Returns the revision of the whole state, if this item contains it.
 pub fn revision_of(item: &[u8]) -> Option<i64> {
     let (key, value) = entry(item)?;
     mvcc::bring::revision_of(key, value)
 }
 
-/// Returns a replacement for that item with a revision higher by `by` and all earlier history
-/// compacted; `None` if it cannot be so high.
+/// Returns a replacement for the item with the revision, in which the revision is higher by `by`
+/// and all earlier history is compacted. Returns `None` if the revision cannot be that high.
 pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
     let (key, value) = entry(item)?;
     let mut raised = Vec::new();
@@ -51,21 +51,21 @@ pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
     Some(raised)
 }
 
-/// Validation of arriving items, which may be arbitrary bytes.
+/// Validator of received items, which may be arbitrary bytes.
 #[derive(Debug, Default)]
 pub struct Items {
     has_head: bool,
-    /// Key of the last entry.
+    /// Key of the last entry received.
     last: Vec<u8>,
 }
 
 impl Items {
-    /// Returns whether no item has arrived.
+    /// Returns whether no item has been received.
     pub fn is_empty(&self) -> bool {
         !self.has_head
     }
 
-    /// Validates the next item; returns the entry, or `None` for the head.
+    /// Validates the next item. Returns its entry, or `None` if the item is the head.
     pub fn take<'i>(&mut self, item: &'i [u8]) -> Result<Option<Entry<'i>>, LoadError> {
         if !self.has_head {
             self.has_head = item == HEAD || item == HEAD_2;
@@ -89,7 +89,7 @@ impl Items {
         Ok(Some((key, value)))
     }
 
-    /// Checks that the image may end here.
+    /// Checks that the image is complete after the items received so far.
     pub fn end(&self) -> Result<(), LoadError> {
         match self.has_head {
             true => Ok(()),

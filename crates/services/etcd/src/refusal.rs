@@ -1,48 +1,49 @@
-//! Refusals of requests by the state machine, the same on every node.
+//! Refusals of requests by the state machine, which are the same on every node.
 
-/// Reason for refusing a request. Clients match on its code and message, which are those of etcd.
+/// Reason for refusing a request. Its code and message are those of etcd, because clients match on
+/// both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
-    /// The bytes are not a command.
+    /// The bytes are not a valid command or query.
     Malformed = 0,
     /// The requested history was compacted.
     Compacted = 1,
     /// The requested revision does not exist yet.
     FutureRevision = 2,
-    /// A required key does not exist.
+    /// A key that the request requires does not exist.
     KeyNotFound = 3,
-    /// The lease does not exist.
+    /// The lease does not exist or has expired.
     LeaseNotFound = 4,
-    /// The request reads or returns more than allowed.
+    /// The request reads or returns more than its budget allows.
     TooMuch = 5,
     /// The request has no key.
     EmptyKey = 6,
-    /// The request has a value and `ignore_value`.
+    /// The request has both a value and `ignore_value`.
     ValueProvided = 7,
-    /// The request has a lease and `ignore_lease`.
+    /// The request has both a lease and `ignore_lease`.
     LeaseProvided = 8,
     /// The transaction has too many operations.
     TooManyOps = 9,
     /// The transaction puts a key twice, or puts and deletes it.
     DuplicateKey = 10,
-    /// The sort order does not exist.
+    /// The requested sort order does not exist.
     InvalidSortOption = 11,
-    /// The lease already exists.
+    /// A lease with this id already exists.
     LeaseExists = 12,
     /// The requested time to live of the lease is too long.
     LeaseTooLong = 13,
-    /// The maximum number of leases exists.
+    /// The maximum number of leases already exists.
     TooManyLeases = 14,
-    /// The lease has the maximum number of keys.
+    /// The maximum number of keys is already attached to the lease.
     LeaseFull = 15,
     /// Transactions are nested too deeply.
     TooDeep = 16,
     /// A member has no space, so the data may not grow.
     NoSpace = 17,
-    /// The maximum number of alarms exists.
+    /// The maximum number of alarms is already raised.
     TooManyAlarms = 18,
-    /// The client is not authenticated, or a user has no name.
+    /// The client is not authenticated, or the request names no user.
     UserEmpty = 19,
     /// Users or roles have changed since the request was admitted.
     AuthOldRevision = 20,
@@ -55,27 +56,23 @@ pub enum Refusal {
     RootUserNotExist = 23,
     /// The user root does not have the role root.
     RootRoleNotExist = 24,
-    /// The user already exists.
     UserAlreadyExists = 25,
-    /// The user does not exist.
     UserNotFound = 26,
-    /// The role already exists.
     RoleAlreadyExists = 27,
-    /// The role does not exist.
     RoleNotFound = 28,
-    /// A role has no name.
+    /// The request names no role.
     RoleEmpty = 29,
     /// The user does not have this role.
     RoleNotGranted = 30,
     /// The role does not have this permission.
     PermissionNotGranted = 31,
-    /// The request has no permission.
+    /// The request contains no permission.
     PermissionNotGiven = 32,
-    /// No user could manage users any more, or a permission covers no keys.
+    /// The change would leave no user who can manage users, or the permission covers no keys.
     InvalidAuthManagement = 33,
-    /// There are too many users, roles, permissions or bytes of them.
+    /// The limit on users, roles, permissions or their total size is reached.
     AuthFull = 34,
-    /// The key is too long.
+    /// The key is longer than the limit.
     KeyTooLong = 35,
 }
 
@@ -119,12 +116,12 @@ impl Refusal {
         Self::KeyTooLong,
     ];
 
-    /// Encodes the refusal for a reply.
+    /// Encodes the refusal as a byte of a reply.
     pub const fn to_byte(self) -> u8 {
         self as u8
     }
 
-    /// Decodes a refusal from a reply.
+    /// Decodes a refusal from a byte of a reply.
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.get(usize::from(byte)).copied()
     }

@@ -1,4 +1,4 @@
-//! The service: executes commands in log order, and answers queries.
+//! The service, which executes commands in log order and answers queries.
 
 use bytes::Bytes;
 use quorate::{
@@ -21,25 +21,25 @@ use crate::{
     store::Store,
 };
 
-/// Maximum number of leases kept alive by one command; nodes propose fewer.
+/// Maximum number of leases that one command keeps alive. Nodes propose fewer.
 const KEPT_MAX: usize = 10_000;
 
-/// The state machine, on any store.
+/// The state machine, which runs on any store.
 pub struct Service {
     mvcc: Mvcc,
     auth: Auth,
-    /// A command was executed since the last commit.
+    /// Commands were executed since the last commit.
     uncommitted: bool,
-    /// The head of the current image has not been returned yet.
+    /// The head of the image in progress has not been returned yet.
     owes_head: bool,
-    /// The image being loaded.
+    /// Validator of the image that is being loaded, if any.
     loading: Option<Items>,
-    /// Last notice sent to listeners.
+    /// Last notice that listeners received.
     told: Option<Notice>,
 }
 
 impl Service {
-    /// Creates the service of `store`.
+    /// Creates a service that stores its data in `store`.
     pub fn new(store: Box<dyn Store>) -> Self {
         Self {
             auth: Auth::read_or_closed(&*store),
@@ -51,12 +51,13 @@ impl Service {
         }
     }
 
-    /// Returns the data.
+    /// Returns the keys, leases and alarms.
     pub const fn mvcc(&self) -> &Mvcc {
         &self.mvcc
     }
 
-    /// Returns a fingerprint of all contents, to compare nodes at the same slot. Reads everything.
+    /// Returns a fingerprint of all contents, by which nodes can be compared at the same slot.
+    /// Reads everything.
     pub fn digest(&self) -> u128 {
         let mut hasher = Xxh3::new();
         self.mvcc.store().scan(&[], &[u8::MAX], &mut |key, value| {
@@ -69,7 +70,7 @@ impl Service {
         hasher.digest128()
     }
 
-    /// Returns the remaining time of a lease; -1, as in etcd, if the lease does not exist.
+    /// Returns the remaining time of a lease. As in etcd, it is -1 if the lease does not exist.
     fn lease(
         &self,
         request: &LeaseTimeToLiveRequest,
@@ -114,7 +115,7 @@ fn header(revision: i64) -> Option<ResponseHeader> {
     Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
 
-/// Returns whether a command increases the size of the data.
+/// Returns whether a command may increase the size of the data.
 fn grows(command: &Command) -> bool {
     match command {
         Command::Put(_) | Command::Grant(_) => true,
@@ -123,14 +124,14 @@ fn grows(command: &Command) -> bool {
     }
 }
 
-/// Notice for listeners after commands, as returned by [`StateMachine::take_notices`].
+/// Notice to listeners after commands were executed, as returned by [`StateMachine::take_notices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Current revision.
+    /// Revision of the state.
     pub revision: i64,
-    /// Size of the data.
+    /// Size of the data, in bytes.
     pub bytes: u64,
-    /// State of auth.
+    /// Version of the auth state.
     pub auth: Mark,
 }
 
@@ -144,7 +145,7 @@ impl Notice {
         bytes
     }
 
-    /// Decodes a notice.
+    /// Decodes a notice; `None` if it is malformed.
     pub fn decode(notice: &[u8]) -> Option<Self> {
         let (revision, rest) = notice.split_first_chunk()?;
         let (bytes, rest) = rest.split_first_chunk()?;
@@ -157,7 +158,7 @@ impl Notice {
     }
 }
 
-/// Decodes the identity and the request.
+/// Decodes the sender of a request and the request itself.
 fn asked<T>(bytes: &[u8], decode: impl FnOnce(&[u8]) -> Option<T>) -> Option<(By, T)> {
     let (by, bytes) = By::split(bytes)?;
     Some((by, decode(bytes)?))
@@ -293,8 +294,8 @@ impl StateMachine for Service {
         self.mvcc.store().has_failed()
     }
 
-    /// Notifies listeners of the current revision, size and auth state if they changed; the events
-    /// themselves are queried.
+    /// Notifies listeners if the current revision, size or auth state has changed. Listeners query
+    /// the events themselves.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
         let now = Notice {
             revision: self.mvcc.revision(),

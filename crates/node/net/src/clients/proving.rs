@@ -1,4 +1,5 @@
-//! Authentication of connections: one that succeeds becomes a client, any other is closed.
+//! Authentication of client connections: a connection that succeeds becomes a client, and all
+//! others are closed.
 
 use quorate_replica::front::{ConnectionId, Endpoints};
 use quorate_tls::Trust;
@@ -38,7 +39,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Handles readiness of an unauthenticated connection.
+    /// Continues the handshake of an unauthenticated connection whose socket is ready.
     pub(crate) fn on_unproved(
         &mut self,
         id: ConnectionId,
@@ -70,8 +71,8 @@ impl Clients {
         }
     }
 
-    /// Turns an authenticated connection into a client. At the client limit it is closed without a
-    /// reply, as if it were still in the kernel's queue.
+    /// Turns an authenticated connection into a client. At the client limit the connection is
+    /// closed without a reply, as if it were still in the kernel's queue.
     fn let_in(&mut self, at: usize, cx: &mut Cx<'_, impl ClientSide>) {
         if self.is_full() {
             return self.dismiss(at, Some("no place for more clients"), cx);
@@ -99,7 +100,7 @@ impl Clients {
         }
     }
 
-    /// Closes all unauthenticated connections, because the node stops.
+    /// Closes all unauthenticated connections, because the node is stopping.
     pub(super) fn dismiss_all(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         for stranger in std::mem::take(&mut self.unproved.waiting) {
             cx.sources.remove(stranger.token);

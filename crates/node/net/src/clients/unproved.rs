@@ -1,4 +1,4 @@
-//! Unauthenticated connections: bounded in number and time, and unknown to the front.
+//! Unauthenticated connections, bounded in number and lifetime. The front does not know of them.
 
 use std::collections::VecDeque;
 
@@ -34,12 +34,12 @@ impl UnauthenticatedClients {
         Self { trust, waiting: VecDeque::new(), complaints: Seldom::default() }
     }
 
-    /// Returns whether clients have to authenticate.
+    /// Returns whether clients must authenticate.
     pub(super) const fn has_trust(&self) -> bool {
         self.trust.is_some()
     }
 
-    /// Returns the deadline of the oldest connection.
+    /// Returns the authentication deadline of the oldest connection.
     pub(super) fn next_time(&self) -> Option<Time> {
         self.waiting.front().map(|stranger| stranger.deadline)
     }

@@ -1,4 +1,4 @@
-//! An external device of a node: its processes, and its connection to the cluster.
+//! An external device of a node: the device processes, and their connection to the cluster.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::{ExternalDevice, by_udp::UdpCandidate, place::Place, waiting::DeviceW
 /// Transport of frames to an external device.
 #[derive(Debug)]
 pub(super) enum ExternalTransport {
-    /// Raw frames at an interface.
+    /// Raw Ethernet frames on the named interface.
     Frames(String),
-    /// Frames in datagrams.
+    /// Frames in UDP datagrams.
     Udp(UdpCandidate),
 }
 
 impl ExternalTransport {
-    /// Starts the processes of the device, and the thread between them and the cluster.
+    /// Starts the device processes, and the thread that relays frames between them and the cluster.
     pub(super) fn start(
         &mut self,
         one: &ExternalDevice,

@@ -1,5 +1,5 @@
-//! A device that uses datagrams at the address for peers: for machines without raw sockets, and for
-//! members on one machine.
+//! A device that receives datagrams at the address for peers. It serves machines without raw
+//! sockets, and several members on one machine.
 
 use std::{
     io,
@@ -16,17 +16,17 @@ use quorate_replica::status::Way;
 use super::{CELLS, PAYLOAD_BYTES_MAX, Refused, TAP_FRAMES, group_of};
 use crate::plane::Wanted;
 
-/// A socket reserved for a device.
+/// A UDP socket reserved for a device, with its address and the members.
 #[derive(Debug)]
 pub(super) struct UdpCandidate {
     own: SocketAddrV4,
-    /// The socket, until the device takes it.
+    /// The bound socket, until the device takes it.
     udp: Option<Udp>,
     members: Members,
 }
 
 impl UdpCandidate {
-    /// Returns the address of the device: that of the listener for peers.
+    /// Returns the address of the device, which is the address of the peer listener.
     pub(super) fn place(wanted: &Wanted, peers: SocketAddr) -> Result<SocketAddrV4, Refused> {
         if !matches!(wanted.way, Way::Tcp | Way::Ethernet) {
             return Err(Refused::PortTaken(wanted.way.name()));
@@ -40,7 +40,7 @@ impl UdpCandidate {
         Ok(at)
     }
 
-    /// Binds the device's socket to this address.
+    /// Binds the device's socket to the address `at`.
     pub(super) fn bind(at: SocketAddrV4, members: &Members) -> Result<Self, Refused> {
         let udp =
             Udp::bind(at, members.clone()).map_err(|error| Refused::Bind(at.into(), error))?;
@@ -52,17 +52,17 @@ impl UdpCandidate {
         Self { own: self.own, udp: None, members: self.members.clone() }
     }
 
-    /// Closes the socket; nothing is received until the address is bound again.
+    /// Closes the socket. Nothing is received until the address is bound again.
     pub(super) fn close(&mut self) {
         self.udp = None;
     }
 
-    /// Returns the device's address.
+    /// Returns the address at which the device receives datagrams.
     pub(super) const fn own(&self) -> SocketAddrV4 {
         self.own
     }
 
-    /// Returns the socket, and the settings of its device.
+    /// Returns the socket and the settings of the device that will use it.
     pub(super) fn open(&mut self, cluster: u128) -> io::Result<(Settings, Udp)> {
         let own = self.own;
         let udp = self.udp.take();

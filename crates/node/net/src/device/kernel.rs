@@ -1,4 +1,5 @@
-//! A node's device in the kernel: always a new one, and removed when its process stops cleanly.
+//! A node's device in the kernel. It is created anew at every start, and removed when its process
+//! stops cleanly.
 
 use std::{fmt, os::fd::BorrowedFd};
 
@@ -8,22 +9,22 @@ use quorate_offload::{Form, reason::COUNTERS};
 
 use super::place::{Place, Sight};
 
-/// Both programs at an interface. A killed process leaves them in place: they keep voting in a
-/// ballot that no process can raise, until the next process removes them before doing anything else
-/// ([offload-8]).
+/// Both programs attached to an interface. A killed process leaves them in place. They keep voting
+/// in a ballot that no process can raise, until the next process removes them before doing anything
+/// else ([offload-8]).
 pub(super) struct Kernel {
     /// The programs; `None` only during `drop`.
     host: Option<Host>,
-    /// Reasons for the hooks that were not tried.
+    /// Hooks that were not tried, with the reasons.
     not: Vec<&'static str>,
 }
 
 impl Kernel {
-    /// Opens a device at an interface, by the first of these hooks that accepts it.
+    /// Attaches a device to an interface, using the first of `hooks` that works.
     ///
-    /// Devices of an earlier process are fenced and removed, and their votes are not read: in a
-    /// durable group those were hints, and in a volatile group a returning node has forgotten its
-    /// promises and is a new member ([offload-9], [offload-10]).
+    /// Devices of an earlier process are fenced and removed without reading their votes. In a
+    /// durable group those votes were only hints. In a volatile group a returning node has
+    /// forgotten its promises and is a new member ([offload-9], [offload-10]).
     pub(super) fn open(place: &Place, interface: &str, hooks: &[Hook]) -> Result<Self, Failed> {
         let told = place.for_kernel()?;
         let mut not = Vec::new();
@@ -55,7 +56,7 @@ impl Kernel {
         self.host.as_mut().expect("until it is dropped")
     }
 
-    /// Returns the hook at which frames are received.
+    /// Returns the hook that receives the frames.
     pub(super) fn hook(&self) -> Hook {
         self.host().hook()
     }
@@ -125,7 +126,8 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// Returns the reason why a hook cannot be used at such an interface ([offload-16]).
+/// Returns the reason why a hook cannot be used at an interface with this visibility of frames
+/// ([offload-16]).
 const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
     match hook {
         Hook::Native if sight.is_pair => {

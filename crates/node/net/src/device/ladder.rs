@@ -1,5 +1,5 @@
-//! The fallback list of devices: uses the best one that this machine supports, and moves to the
-//! next if that is lost.
+//! The fallback list of devices: uses the best device that this machine supports, and falls back to
+//! the next one if it is lost.
 
 use std::{fmt, sync::Arc};
 
@@ -21,31 +21,31 @@ use super::{
 
 /// Maximum number of values in flight to the coordinator.
 const WINDOW: u64 = 256;
-/// Time after which a device in the kernel repeats undecided slots, in microseconds: its round
+/// Time after which undecided slots are sent to a kernel device again, in microseconds. Its round
 /// trips are short.
 const KERNEL_SLOT_US: u64 = 1_000;
 
-/// A candidate device.
+/// A device that the node may fall back to.
 #[derive(Debug)]
 pub(super) enum Candidate {
-    /// A device in the kernel.
+    /// A device in the kernel, at an interface.
     Kernel {
         interface: String,
-        /// Hooks to try, in order.
+        /// Hooks to try, best first.
         hooks: Vec<Hook>,
-        /// The hook last used.
+        /// The hook in use or last used.
         hook: Option<Hook>,
     },
-    /// An external device.
+    /// An external device, with the transport of its frames.
     Box(ExternalDevice, ExternalTransport),
-    /// A thread that uses raw frames at an interface.
+    /// A thread that uses raw frames at the named interface.
     Packet(String),
-    /// A thread that uses datagrams.
+    /// A thread that uses UDP datagrams.
     Udp(UdpCandidate),
 }
 
 impl Candidate {
-    /// Returns whether the candidate's interface exists.
+    /// Returns whether the candidate's interface exists; `true` if it needs none.
     fn is_there(&self) -> bool {
         match self {
             Self::Kernel { interface, .. }
@@ -65,7 +65,7 @@ impl Candidate {
         }
     }
 
-    /// Drops the hook last used. Returns whether another is left.
+    /// Removes the hook last used. Returns whether another hook is left to try.
     fn leave_hook(&mut self) -> bool {
         match self {
             Self::Kernel { hooks, hook, .. } => {
@@ -96,32 +96,32 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// All candidates, with those ruled out.
+/// All candidates, including those that were ruled out.
 #[derive(Debug)]
 pub(super) struct Candidates {
     /// Remaining candidates, best first.
     pub(super) rungs: Vec<Candidate>,
-    /// Candidates ruled out permanently, with the reasons.
+    /// Reasons why candidates were ruled out permanently.
     pub(super) not: Vec<String>,
-    /// Id of the cluster.
+    /// Id of the cluster that the devices serve.
     pub(super) cluster: u128,
-    /// Boot number of this process.
+    /// Boot number of this process, from which those of its devices are derived.
     pub(super) boot: u32,
     /// Descriptors by which devices wake the reactor.
     pub(super) waiting: Arc<DeviceWakeup>,
-    /// Index of the candidate in use.
+    /// Index in `rungs` of the candidate in use.
     pub(super) at: usize,
     /// Number of devices started by this process.
     pub(super) devices_started: u32,
 }
 
-/// A device, its description, and the intervals at which undecided slots are repeated.
+/// An open device, its description, and the intervals at which undecided slots are sent again.
 type Found = (Box<dyn Device + Send>, String, Pace);
 
 impl Candidates {
-    /// Gives up the candidate in use. If the device was removed from outside, this could happen
-    /// again, so the candidate is ruled out; if its interface disappeared, the candidate is tried
-    /// again once that is back.
+    /// Abandons the candidate in use. If the device was removed by another program, that could
+    /// happen again, so the candidate is ruled out. If its interface disappeared, the candidate is
+    /// tried again once the interface is back.
     fn leave(&mut self, why: &str) {
         let Some(rung) = self.rungs.get_mut(self.at) else {
             return;
@@ -177,8 +177,8 @@ impl Candidates {
         Ok((Box::new(device), name, Pace::default()))
     }
 
-    /// Returns the device with its driver. Every device has a boot number of its own, one of 256
-    /// per process.
+    /// Wraps an open device with its driver. Every device gets its own boot number, one of 256 per
+    /// process.
     fn lent(&mut self, (device, name, pace): Found, not: &[String]) -> AttachedDevice {
         self.devices_started += 1;
         let settings = OwnerSettings {

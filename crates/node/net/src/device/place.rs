@@ -1,4 +1,4 @@
-//! Location of a device in a network of raw frames: its interface, and the multicast groups of its
+//! Attachment point of a device that uses raw frames: an interface and the multicast groups of the
 //! cluster.
 
 use quorate_device::xdp::Settings;
@@ -7,23 +7,24 @@ use quorate_packets::ethernet::{Raw, raw::ReceiveFilter};
 
 use super::{CELLS, PAYLOAD_BYTES_MAX, TAP_FRAMES, group_of};
 
-/// Bytes of a frame without the Ethernet header: the shim, the header and the payload.
+/// Size in bytes of a frame without the Ethernet header: shim, header and payload.
 const FRAME_BYTES: usize = 4 + HEADER_BYTES + PAYLOAD_BYTES_MAX;
-/// Bytes of the queue from a kernel device to the reactor: values of several milliseconds.
+/// Size in bytes of the queue from a kernel device to the reactor, enough for several milliseconds
+/// of values.
 const TAP_BYTES: u32 = 1 << 22;
-/// Driver of interface pairs, as used by containers.
+/// Name of the driver for interface pairs, which containers use.
 const PAIRS: &str = "veth";
 
-/// Location of a device at one interface.
+/// Attachment point of a device at one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// Group number that distinguishes the cluster's frames from those of others.
     group: u32,
-    /// Address of the interface.
+    /// Ethernet address of the interface.
     own: Address,
     /// Multicast address of all devices of the cluster.
     pub(super) all: Address,
-    /// Multicast address of all devices and of clients that receive decisions directly
+    /// Multicast address of all devices, and of clients that receive decisions directly
     /// ([offload-15]).
     pub(super) decisions: Address,
     /// Visibility of frames to programs at this interface.
@@ -33,15 +34,15 @@ pub(super) struct Place {
 /// Properties of an interface that hide parts of a frame from programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sight {
-    /// One end of a pair: frames that its driver returns from XDP are lost unless the other end
-    /// cooperates, and VLAN tags travel outside frames.
+    /// The interface is one end of a pair. Frames that XDP returns through the pair's driver are
+    /// lost unless the other end cooperates, and VLAN tags are carried outside the frame.
     pub(super) is_pair: bool,
-    /// VLAN tags are removed before XDP, which would then accept frames of any VLAN.
+    /// VLAN tags are removed before XDP runs, so XDP would accept frames of any VLAN.
     pub(super) strips_tags: bool,
 }
 
 impl Place {
-    /// Returns the location at an interface, if its frames are large enough.
+    /// Returns the attachment point at an interface. Fails if the interface's frames are too small.
     pub(super) fn at(interface: &str, cluster: u128) -> Result<Self, String> {
         let raw = Raw::open(interface, ReceiveFilter::Nothing, None)
             .map_err(|failed| failed.to_string())?;

@@ -10,7 +10,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::handle::Shared;
 
-/// Readable while the current device has frames for the reactor.
+/// Descriptor that is readable while the current device has frames for the reactor.
 pub(crate) struct DeviceWakeup {
     epoll: OwnedFd,
     alarm: Arc<dyn Fn() + Send + Sync>,
@@ -24,7 +24,7 @@ impl DeviceWakeup {
         })
     }
 
-    /// Adds a device's descriptor until that is closed.
+    /// Adds a device's descriptor, which is removed when it is closed.
     pub(super) fn wait_for(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let data = EventData::new_u64(0);
         Ok(epoll::add(&self.epoll, fd, data, EventFlags::IN)?)

@@ -1,9 +1,10 @@
 //! The file with the datagram keys: one or two lines, each with a number and 64 hexadecimal digits
 //! ([pkt-3]).
 //!
-//! The last line is the newest key. The file is read at start, and again when it has changed. A
-//! second line is a new key: every node accepts it and announces it to its peers before any node
-//! sends with it. A removed key is no longer accepted once it is no longer used for sending.
+//! The last line is the newest key. The file is read at start and whenever it has changed. A second
+//! line is a new key: every node accepts it and announces it to its peers before any node sends
+//! with it. A key that is removed from the file is still accepted until it is no longer used for
+//! sending.
 
 use std::{
     fs::File,
@@ -14,32 +15,31 @@ use std::{
 use quorate_packets::trust::{Key, Keys, keys::KeyId};
 use thiserror::Error;
 
-/// Maximum size of the file: more than two keys with their comments.
+/// Maximum size of the file in bytes, enough for two keys and comments.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// Contents of the key file.
+/// Contents of the key file, with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFile {
     path: PathBuf,
-    /// One or two keys, the newest last.
+    /// One or two keys, with the newest last.
     keys: Vec<(KeyId, Key)>,
 }
 
 /// Reason why the key file cannot be used.
 #[derive(Debug, Error)]
 pub enum BadKeys {
-    /// Reading the file failed.
+    /// The operating system failed to read the file.
     #[error("cannot read the keys of --plane-key {path}: {source}", path = path.display())]
     Io {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
-        /// Error of the operating system.
         source: io::Error,
     },
-    /// A line is not a key.
+    /// A line of the file is not a key.
     #[error("--plane-key {path}, line {line}: {what}", path = path.display())]
     Line {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
         /// Line number, starting at 1.
         line: usize,
@@ -49,21 +49,21 @@ pub enum BadKeys {
     /// The file has no key, or more than two.
     #[error("--plane-key {path} has {count} keys, and needs one, or two while they are exchanged", path = path.display())]
     Count {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
         count: usize,
     },
 }
 
 impl BadKeys {
-    /// Returns a hint for the operator.
+    /// Returns advice for the operator on how to fix the problem.
     pub const fn hint(&self) -> &'static str {
         "it is a file with a line for each key, a number from 1 to 255 and 64 hexadecimal digits; docs/operate/planes.md has a command that makes one"
     }
 }
 
 impl KeyFile {
-    /// Reads the file.
+    /// Reads the key file at `path`.
     pub fn read(path: &Path) -> Result<Self, BadKeys> {
         let failed = |source| BadKeys::Io { path: path.to_owned(), source };
         let mut text = String::new();
@@ -101,12 +101,12 @@ impl KeyFile {
         Ok(Self { path: path.to_owned(), keys })
     }
 
-    /// Returns the file's path.
+    /// Returns the path of the key file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the keys of a starting node, which sends with the first and accepts both.
+    /// Returns the keys for a starting node, which sends with the first key and accepts both.
     pub fn keys(&self) -> Keys {
         let mut held = self.keys.iter().cloned();
         let first = held.next().and_then(|(id, key)| Keys::one(id, key).ok());
@@ -123,7 +123,7 @@ impl KeyFile {
         self.keys.iter().any(|(known, _)| *known == id)
     }
 
-    /// Returns the newest key.
+    /// Returns the key on the last line; `None` if there is none.
     pub fn newest(&self) -> Option<&(KeyId, Key)> {
         self.keys.last()
     }

@@ -1,8 +1,9 @@
-//! Simulated loss: drops received datagrams on purpose, for experiments on networks without loss.
+//! Simulated loss: deliberately drops received datagrams, for experiments on networks that lose
+//! none.
 
 use quorate_core::dice::Dice;
 
-/// Random selection of the datagrams to drop.
+/// Random generator that selects the datagrams to drop.
 #[derive(Debug)]
 pub(crate) struct SimulatedLoss {
     of_10000: u64,
@@ -10,12 +11,12 @@ pub(crate) struct SimulatedLoss {
 }
 
 impl SimulatedLoss {
-    /// Drops `of_10000` of 10 000 datagrams; 0 drops none.
+    /// Drops `of_10000` of every 10 000 datagrams on average; 0 drops none.
     pub(crate) fn new(of_10000: u32, dice: Dice) -> Self {
         Self { of_10000: of_10000.into(), dice }
     }
 
-    /// Returns whether to drop the next datagram.
+    /// Returns whether the next datagram is to be dropped.
     pub(crate) fn next(&mut self) -> bool {
         self.of_10000 > 0 && self.dice.chance(self.of_10000, 10_000)
     }

@@ -1,4 +1,4 @@
-//! The running plane of packets: its sockets, and the address of each peer.
+//! The running packet plane: its sockets, and the address of each peer.
 
 use std::{
     collections::BTreeMap,
@@ -42,18 +42,17 @@ use crate::{
     stats::Stats,
 };
 
-/// Datagrams of this node, and the peers reached by them.
+/// Datagram endpoint of this node, and the peers that it reaches.
 pub(crate) struct PacketPlane {
     plane: Packets,
     sockets: Sockets,
     token: Token,
-    /// The kernel's send buffer is full; the socket's readiness is awaited.
+    /// The kernel's send buffer is full, and the plane waits until the socket is writable.
     blocked: bool,
-    /// Datagram address of each peer.
+    /// Datagram address of each reachable peer.
     places: BTreeMap<NodeId, Place>,
-    /// Bytes sent.
+    /// Total number of bytes sent in datagrams.
     sent_bytes: u64,
-    /// Time of the current turn.
     now: Time,
 }
 
@@ -105,7 +104,7 @@ impl PacketPlane {
         })
     }
 
-    /// Registers a connected peer. Returns the introduction to send to it.
+    /// Registers a connected peer. Returns the introduction of this node's datagrams for the peer.
     pub(crate) fn meet(&mut self, peer: Member, now: Time) -> Option<OwnedIntroduction> {
         let introduction = self.plane.meet(peer, now)?;
         Some(OwnedIntroduction {
@@ -115,10 +114,11 @@ impl PacketPlane {
         })
     }
 
-    /// Handles a peer's introduction of its datagrams, received over a connection from this
-    /// address.
+    /// Handles a peer's introduction of its datagrams, which arrived over a connection from address
+    /// `from`.
     ///
     /// # Errors
+    ///
     /// The reason why its datagrams cannot be used.
     pub(crate) fn introduce(
         &mut self,
@@ -146,7 +146,7 @@ impl PacketPlane {
         Ok(())
     }
 
-    /// Handles the end of a peer's connection.
+    /// Forgets a peer whose connection has ended.
     pub(crate) fn part(&mut self, node: NodeId) {
         self.plane.part(node);
         self.places.remove(&node);
@@ -161,8 +161,8 @@ impl PacketPlane {
         }
     }
 
-    /// Handles a change of the key file. Returns whether a new key was accepted; every peer must
-    /// then be notified.
+    /// Handles a change of the key file. Returns whether a new key was accepted, in which case
+    /// every peer must be notified.
     pub(crate) fn rekey(&mut self, file: &KeyFile) -> Result<bool, String> {
         let Some((id, key)) = file.newest().cloned() else {
             return Ok(false);
@@ -179,17 +179,17 @@ impl PacketPlane {
         taken.map_err(|bad| format!("key {id} of {} is not taken: {bad:?}", file.path().display()))
     }
 
-    /// Returns the capacity of the interface in bytes per second.
+    /// Returns the capacity of the link in bytes per second.
     pub(crate) const fn link_bytes_s(&self) -> u64 {
         self.sockets.limits.link_bytes_s
     }
 
-    /// Returns whether frames to at least one peer go by datagrams.
+    /// Returns whether at least one peer receives frames by datagram.
     pub(crate) fn reaches_any(&self) -> bool {
         self.carries() && self.plane.links().any(|link| link.one.is_up())
     }
 
-    /// Returns whether frames to this peer go by datagrams.
+    /// Returns whether frames to this peer are sent by datagram.
     pub(crate) fn reaches(&self, node: NodeId) -> bool {
         let link = self.plane.link(node);
         self.carries() && link.is_some_and(|link| link.one.is_up())
@@ -199,7 +199,7 @@ impl PacketPlane {
         self.plane.carrier() != Carrier::Connections
     }
 
-    /// Returns the total bytes of datagrams sent.
+    /// Returns the total number of bytes sent in datagrams.
     pub(crate) const fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
@@ -251,19 +251,19 @@ impl PacketPlane {
         Ok(())
     }
 
-    /// Does the work that is due.
+    /// Runs the plane's due timers.
     pub(crate) fn on_time(&mut self, now: Time) {
         self.now = now;
         self.plane.poll(now);
     }
 
-    /// Returns when work is due next.
+    /// Returns the next time at which [`Self::on_time`] has work.
     pub(crate) fn next_time(&self) -> Option<Time> {
         // A full socket reports when it has space again.
         self.plane.next_due().filter(|_| !self.blocked)
     }
 
-    /// Handles free space in the kernel's send buffer.
+    /// Resumes sending when the kernel's send buffer has free space.
     pub(crate) fn unblock(&mut self, sources: &Sources) -> io::Result<()> {
         self.blocked = false;
         self.sockets.wire.wait_for_room(self.token, false, sources)
@@ -328,12 +328,13 @@ impl PacketPlane {
         self.plane.next_event()
     }
 
-    /// Returns the transport of frames to a peer, and why it is not a better one.
+    /// Returns the transport for frames to a peer, and the reason why no better one is used.
     pub(crate) fn status(&self, node: NodeId) -> Option<PeerPlane> {
         self.plane.link(node).map(|link| self.describe(link))
     }
 
-    /// Returns the reason for the current transport to several peers, if it is chosen at run time.
+    /// Returns the reason for the current transport to several peers, if the transport is chosen at
+    /// run time.
     pub(crate) fn choice(&self) -> Option<String> {
         self.plane.why()
     }
@@ -343,7 +344,8 @@ impl PacketPlane {
         self.plane.reach() == Reach::Chain
     }
 
-    /// Returns the transport to a peer, by group or individually.
+    /// Returns the transport to a peer: that of the group if `by_group`, otherwise that of
+    /// individual datagrams.
     pub(crate) fn way(&self, by_group: bool) -> Way {
         match (&self.sockets.wire, by_group) {
             (Wire::Ethernet(_), _) => Way::Ethernet,
@@ -376,7 +378,7 @@ impl PacketPlane {
         PeerPlane { way, frames: self.sockets.wire.frames().map(Mode::name), rtt_us, why }
     }
 
-    /// Appends the plane's counters, and the numbers of refused datagrams by reason.
+    /// Appends the plane's counters to `out`, including the numbers of refused datagrams by reason.
     pub(crate) fn metrics(&self, out: &mut String) {
         let (counters, repairs) = (self.plane.counters(), self.plane.repairs());
         let counts = [
@@ -439,7 +441,7 @@ fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &C
     }
 }
 
-/// Introduction of this node's datagrams, in owned form.
+/// Introduction of this node's datagrams, which owns its data.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedIntroduction {
     introduction: Introduction,
@@ -454,7 +456,7 @@ impl OwnedIntroduction {
     }
 }
 
-/// [pkt-2] Returns an unpredictable number.
+/// [pkt-2] Returns an unpredictable number, or 0 if the system has none.
 fn nonce() -> u64 {
     let mut bytes = [0; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {

@@ -1,4 +1,5 @@
-//! The sockets of a plane: the configured kind, or the best that this machine supports, and why.
+//! The sockets of a plane: the configured kind, or the best kind that this machine supports with
+//! the reason for the fallback.
 
 use std::{
     fmt, fs,
@@ -26,11 +27,11 @@ use super::{
     wire::Wire,
 };
 
-/// Default size of the kernel's receive buffer for datagrams.
+/// Default size in bytes of the kernel's receive buffer for datagrams.
 const RECEIVE_BYTES: usize = 16 << 20;
-/// Size of the receive buffer of each AF_XDP queue of an interface.
+/// Size in bytes of the receive buffer of each AF_XDP queue of an interface.
 const XDP_BYTES: usize = 8 << 20;
-/// Maximum number of attempts to get a queue that is in use, over 0.8 s.
+/// Maximum number of attempts to get a queue that is in use, made over 0.8 s.
 const XDP_TRIES: u32 = 40;
 const XDP_PAUSE: Duration = Duration::from_millis(20);
 /// MTU assumed for an interface that does not report one.
@@ -43,15 +44,15 @@ pub(crate) const LOOPBACK: &str = "lo";
 /// Speed assumed within a machine, in megabits per second.
 const LOOPBACK_SPEED: u64 = 40_000;
 
-/// Datagram sockets of this node.
+/// Datagram sockets of this node, with their settings.
 pub struct Sockets {
-    /// The sockets themselves.
+    /// The open sockets of one kind.
     pub(crate) wire: Wire,
-    /// Capacities that fit the interface.
+    /// Limits derived from the interface's capacity.
     pub(crate) limits: Limits,
-    /// Reason why another transport than the configured one is used, if so.
+    /// Reason why a transport other than the configured one is used, if so.
     pub(crate) instead: Option<String>,
-    /// The datagram keys, if there are any.
+    /// The datagram keys, if configured.
     pub(crate) keys: Option<KeyFile>,
     /// Simulated loss of received datagrams.
     pub(crate) losing: SimulatedLoss,
@@ -73,12 +74,12 @@ impl fmt::Debug for Sockets {
 /// Reasons for refusing the settings of a plane.
 #[derive(Debug, Error)]
 pub enum Refused {
-    /// Any sender could impersonate a member.
+    /// Without a key, any sender that reaches the address could impersonate a member.
     #[error(
         "--plane {0} at an address that others reach needs a key: anybody there could speak in a member's name"
     )]
     Untrusted(&'static str),
-    /// No single interface has the address for peers.
+    /// No interface, or more than one, has the address for peers.
     #[error(
         "--plane {0} needs --plane-interface: no interface of this machine has the address {1}"
     )]
@@ -92,7 +93,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Returns a hint for the operator.
+    /// Returns advice for the operator on how to fix the problem.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Untrusted(_) => {
@@ -112,8 +113,8 @@ impl Refused {
 }
 
 impl Sockets {
-    /// Opens the configured sockets next to a listener for peers at this address. If this machine
-    /// lacks something, the next best transport is used and a warning is logged: raw Ethernet or
+    /// Opens the configured sockets for a peer listener at address `peers`. If this machine does
+    /// not support the configured transport, logs a warning and uses the next best: raw Ethernet or
     /// multicast, then datagrams to each peer, then none.
     pub fn open(wanted: &Wanted, peers: SocketAddr) -> Result<Option<Self>, Refused> {
         let name = wanted.way.name();
@@ -190,7 +191,6 @@ impl Sockets {
         }))
     }
 
-    /// Returns the transport in use.
     pub(crate) const fn way(&self) -> Way {
         match self.wire {
             Wire::Udp { .. } if self.chain => Way::Chain,
@@ -201,7 +201,7 @@ impl Sockets {
     }
 }
 
-/// Returns the configured interface, or the only one that the address for peers belongs to.
+/// Returns the configured interface, or the only interface that has the address for peers.
 pub(crate) fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String> {
     match (&wanted.interface, peers.ip()) {
         (Some(name), _) => Some(name.clone()),
@@ -226,12 +226,12 @@ fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
     limits
 }
 
-/// Minimum number of datagrams that fit in a receive buffer. Datagrams lost together are repaired
-/// one by one.
+/// Minimum number of datagrams that must fit in a receive buffer. Datagrams lost together are
+/// repaired one by one.
 const BUFFERED_MIN: usize = 32;
 
-/// Limits the rate to what receive buffers can absorb, assuming that peers have the same buffers as
-/// this node ([rate-1]).
+/// Limits the rate to what receive buffers can absorb, assuming that peers have buffers of the same
+/// size as this node ([rate-1]).
 fn received(mut limits: Limits, buffered: Buffered) -> Limits {
     let Buffered { bytes, wanted } = buffered;
     let (link, most) = (limits.link_bytes_s, buffered.fills_bytes_s());
@@ -275,8 +275,8 @@ fn ethernet(
     Ok((Wire::Ethernet(socket), limits, without))
 }
 
-/// Switches to AF_XDP if that is configured and available. Returns why not, if it was requested
-/// explicitly.
+/// Switches to AF_XDP if it is configured and available. If it was requested explicitly but is
+/// unavailable, returns the reason.
 fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
     let ways = match frames {
         Frames::Packet => return None,
@@ -308,7 +308,7 @@ fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
     }
 }
 
-/// Opens a socket that receives from the group; also returns the address of the group.
+/// Opens a socket that receives from the multicast group. Also returns the address of the group.
 fn join(
     one: &Udp,
     (group, interface): (SocketAddr, &str),
@@ -319,7 +319,8 @@ fn join(
     Ok((socket, interface.scoped(group)))
 }
 
-/// Returns the capacities of an interface, as far as it reports them.
+/// Returns limits from the capacity of an interface. Properties that the interface does not report
+/// get defaults.
 fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
     let found = interface.and_then(|name| Interface::named(name, socket).ok());
     let mtu = found.as_ref().and_then(|interface| interface.mtu);

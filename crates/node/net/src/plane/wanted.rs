@@ -10,8 +10,8 @@ use super::keys::KeyFile;
 pub const GROUP_ADDRESS: SocketAddr =
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 69), 7455));
 
-/// Default multicast group for peers with IPv6 addresses: a site-local group that is not in use
-/// elsewhere, which no router forwards unless configured to.
+/// Default multicast group for peers with IPv6 addresses: an unassigned site-local group, which
+/// routers do not forward unless configured to.
 pub const GROUP_ADDRESS_V6: SocketAddr = SocketAddr::V6(SocketAddrV6::new(
     Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0x5152, 0x5445),
     7455,
@@ -19,43 +19,44 @@ pub const GROUP_ADDRESS_V6: SocketAddr = SocketAddr::V6(SocketAddrV6::new(
     0,
 ));
 
-/// Settings of a plane.
+/// Operator's settings for a packet plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Transport of frames, if this machine and its peers support it.
+    /// Transport for frames, if this machine and its peers support it.
     pub way: Way,
-    /// Interface for sending datagrams and joining groups; `None`: that of the address for peers.
+    /// Interface for sending datagrams and joining groups; `None` for the interface that has the
+    /// address for peers.
     pub interface: Option<String>,
-    /// The multicast group; `None`: [`GROUP_ADDRESS`].
+    /// The multicast group; `None` for [`GROUP_ADDRESS`].
     pub group: Option<SocketAddr>,
-    /// The datagram keys ([pkt-3]).
+    /// The datagram keys; `None` to send without one ([pkt-3]).
     pub keys: Option<KeyFile>,
-    /// All senders that reach this network are trusted, so no key is needed.
+    /// Every sender that can reach this network is trusted, so no key is needed.
     pub trusted: bool,
     /// Capacity of the interface in megabits per second, if it does not report one.
     pub megabits: Option<u64>,
-    /// Size of the kernel's receive buffer for datagrams; `None`: 16 MiB per socket.
+    /// Size in bytes of the kernel's receive buffer for datagrams; `None` for 16 MiB per socket.
     pub receive_bytes: Option<usize>,
-    /// Access to raw frames of the interface.
+    /// Method of reading and writing raw frames on the interface.
     pub frames: Frames,
-    /// Simulated loss: the number of every 10 000 received datagrams to drop, for experiments.
+    /// Number of received datagrams to drop out of every 10 000, to simulate loss in experiments.
     pub lost_of_10000: u32,
 }
 
-/// Access to raw frames of the interface ([`Way::Ethernet`]).
+/// Method of reading and writing raw frames on the interface ([`Way::Ethernet`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Frames {
     /// AF_XDP if the device writes directly to the process's memory, otherwise packet sockets.
     Auto,
-    /// Packet sockets.
+    /// Packet sockets, which work on every interface.
     #[default]
     Packet,
-    /// AF_XDP, even if the kernel copies frames; otherwise packet sockets.
+    /// AF_XDP if available, even if the kernel copies frames. Otherwise packet sockets.
     Xdp,
 }
 
 impl Frames {
-    /// Parses the name of a setting.
+    /// Parses the name used in settings.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),

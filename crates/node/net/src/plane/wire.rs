@@ -1,4 +1,4 @@
-//! Transports of datagrams: UDP, with or without a group, or raw Ethernet.
+//! Transports for datagrams: UDP, with or without a multicast group, or raw Ethernet.
 
 use std::{
     io,
@@ -13,30 +13,30 @@ use crate::{
     sources::{DatagramSocket, Source, Sources, Token},
 };
 
-/// Maximum number of receive calls per socket and turn; each receives several datagrams.
+/// Maximum number of receive calls per socket and turn. Each call receives several datagrams.
 const CALLS_MAX: usize = 16;
 
-/// Sockets of one kind.
+/// Open sockets of one transport.
 pub(crate) enum Wire {
-    /// IP datagrams.
+    /// UDP datagrams over IP.
     Udp {
         /// Receives datagrams addressed to this node, and sends all datagrams.
         one: Udp,
-        /// Receives from the group; with the group's address.
+        /// Receives datagrams from the multicast group. Stored with the group's address.
         group: Option<(Udp, SocketAddr)>,
     },
-    /// Frames of one interface; the same socket receives from the group.
+    /// Raw frames on one interface. The same socket receives from the group.
     Ethernet(Ethernet),
 }
 
-/// Address of a receiver.
+/// Datagram address of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Ip(SocketAddr),
     Mac(Mac),
 }
 
-/// Number of datagrams received, and of the calls for them.
+/// Number of received datagrams, and number of system calls that received them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) calls: u64,
@@ -44,10 +44,10 @@ pub(crate) struct Taken {
 }
 
 impl Wire {
-    /// Group address on raw Ethernet: locally administered, multicast.
+    /// Group address on raw Ethernet, a locally administered multicast address.
     pub(crate) const ETHERNET_GROUP: Mac = Mac([0x03, b'Q', b'R', b'T', b'E', 1]);
 
-    /// Registers the sockets for reading; returns the token of the sending socket.
+    /// Registers the sockets for reading. Returns the token of the sending socket.
     pub(crate) fn watch(&self, sources: &mut Sources) -> io::Result<Token> {
         let hears = |hears| Source::Datagrams(hears);
         match self {
@@ -88,7 +88,7 @@ impl Wire {
         }
     }
 
-    /// Returns the group's address.
+    /// Returns the group's address; `None` if no group is in use.
     pub(crate) fn group(&self) -> Option<Place> {
         match self {
             Self::Udp { group, .. } => group.as_ref().map(|(_, place)| Place::Ip(*place)),
@@ -96,7 +96,8 @@ impl Wire {
         }
     }
 
-    /// Returns this node's address as sent to peers; for an unspecified address, only the port.
+    /// Returns this node's datagram address as announced to peers. An unspecified IP address is
+    /// left out, so that only the port is announced.
     pub(crate) fn address(&self) -> String {
         match self {
             Self::Udp { one, .. } => match one.local() {
@@ -124,7 +125,7 @@ impl Wire {
         }
     }
 
-    /// Returns the mode of reading raw frames, if raw frames are in use.
+    /// Returns how raw frames are read, if they are in use.
     pub(crate) fn frames(&self) -> Option<Mode> {
         match self {
             Self::Udp { .. } => None,

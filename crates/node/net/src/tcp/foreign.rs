@@ -1,17 +1,17 @@
-//! Peers that claim to belong to another cluster. They are remembered as long as they repeat the
-//! claim, and logged again and again, because the situation does not resolve itself.
+//! Peers that claim to belong to another cluster. A claim is remembered as long as it is repeated,
+//! and logged repeatedly, because the situation does not resolve itself.
 
 use std::collections::BTreeMap;
 
 use quorate_core::{node_id::NodeId, time::Time};
 
-/// Time after which a claim is forgotten, in milliseconds: the node has joined this cluster, or is
-/// gone. Nodes dial at least twice a second.
+/// Time after which a claim is forgotten, in milliseconds: by then the node has joined this cluster
+/// or stopped. Nodes dial at least twice a second.
 const FORGET_MS: u64 = 10_000;
 /// Minimum interval between log lines about the same node, in milliseconds.
 const REPEAT_MS: u64 = 60_000;
 
-/// Nodes that belong to another cluster.
+/// Nodes that claim to belong to another cluster, with the times of their claims.
 #[derive(Debug, Default)]
 pub(crate) struct Foreign {
     nodes: BTreeMap<NodeId, Seen>,
@@ -24,8 +24,8 @@ struct Seen {
 }
 
 impl Foreign {
-    /// Records a claim by this node. Returns whether to log it. Call it only for known nodes:
-    /// unknown peers choose their names.
+    /// Records a node's claim to belong to another cluster. Returns whether to log it. Call it only
+    /// for known nodes, because unknown peers can choose any id.
     pub(crate) fn seen(&mut self, node: NodeId, now: Time) -> bool {
         let known = self.nodes.get(&node).filter(|seen| seen.is_fresh(now));
         let said = known.map(|seen| seen.said);

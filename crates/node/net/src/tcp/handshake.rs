@@ -1,4 +1,4 @@
-//! Admission of connections to this node: the verdict on a `Hello` or a `Welcome`, as a pure
+//! Admission of connections to this node. The verdict on a `Hello` or a `Welcome` is a pure
 //! function.
 
 use quorate_core::{level::Levels, node_id::NodeId};
@@ -9,23 +9,22 @@ use crate::{host::Refused, identity::Identity};
 /// Conditions under which a node admits a greeter.
 #[derive(Clone, Copy, Debug)]
 pub struct Expectation<'a> {
-    /// This node.
     pub identity: &'a Identity,
-    /// Levels that this node supports; none is below the group's level.
+    /// Levels that this node supports, all of them at least the group's level.
     pub levels: Levels,
     /// The greeter's id was removed from the group.
     pub removed: bool,
-    /// The node has a free entry for the greeter.
+    /// This node's peer table has a free entry for the greeter.
     pub room: bool,
-    /// The node that was dialled, if this node dialled.
+    /// The node that was dialled, if this node opened the connection.
     pub dialled: Option<NodeId>,
-    /// Boot number of the live connection with the greeter's id, if there is one.
+    /// Boot number of the live connection of a process with the greeter's id, if there is one.
     pub connected_boot: Option<u32>,
 }
 
-/// Returns `Ok` if the greeter is admitted. The checks are ordered by their use to an operator: a
-/// foreign cluster, for example, explains all other problems. A greeter with the cluster's id is a
-/// node of the cluster even if unknown, because this node may not have learned of it yet
+/// Returns `Ok` if the greeter is admitted. The checks are ordered by how useful they are to an
+/// operator: a foreign cluster, for example, explains all other problems. A greeter with the
+/// cluster's id is admitted even if unknown, because this node may not have learned of it yet
 /// ([member-3]).
 pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refused> {
     let identity = expected.identity;
@@ -166,8 +165,8 @@ mod tests {
         Levels { lowest: Level(lowest), newest: Level(newest) }
     }
 
-    /// [level-3] Nodes of earlier releases are admitted, even of the first, which sends one version
-    /// and no levels; so are nodes of the next release.
+    /// [level-3] Nodes of earlier releases are admitted, even of the first one, which sends one
+    /// version and no levels. Nodes of the next release are admitted as well.
     #[test]
     fn neighbours_are_welcome() {
         check(|hello, _| hello.levels = levels(8, 8), "ok");
@@ -212,8 +211,8 @@ mod tests {
         );
     }
 
-    /// A removed node is told so first, even if the other side has to dial or the address is wrong.
-    /// A node of another cluster does not learn which nodes were removed.
+    /// A removed node learns first that it was removed, even if the other side has to dial or the
+    /// address is wrong. A node of another cluster does not learn which nodes were removed.
     #[test]
     fn a_removed_node_is_refused_and_told() {
         for (from, to) in [(3, 2), (1, 2), (3, 1)] {

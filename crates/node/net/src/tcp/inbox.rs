@@ -1,5 +1,5 @@
-//! Input buffer of a connection. The body of a long frame arrives in a buffer of its own, so that
-//! it can be stored without a copy.
+//! Input buffer of a connection. The body of a long frame is received in its own buffer, so that it
+//! can be stored without a copy.
 
 use quorate_log::disk::{BlockPool, Filling};
 use quorate_replica::{Payload, plane::Received};
@@ -10,18 +10,18 @@ use quorate_wire::{
 
 use super::socket::{Moved, Socket};
 
-/// Size above which an empty buffer is released.
+/// Capacity in bytes above which an empty buffer is released.
 const KEEP_BYTES: usize = 1 << 20;
-/// Minimum length of a body with a buffer of its own: one more system call costs less than the
-/// copy.
+/// Minimum length of a body that gets its own buffer, in bytes. An additional system call then
+/// costs less than the copy.
 const LONG_BODY_BYTES: usize = 32 << 10;
-/// Maximum number of unused buffers for long bodies to retain.
+/// Maximum number of unused buffers for long bodies that are retained.
 const FREE_MAX: usize = 32;
-/// Maximum bytes of the read after a long frame, where another may follow: its header, or some
-/// short frames.
+/// Maximum number of bytes read after a long frame. They hold a few short frames or the header of
+/// the next long frame, whose body then goes to its own buffer.
 const BETWEEN_BYTES: usize = 4 << 10;
 
-/// Received bytes, of which `bytes[start..end]` are not consumed yet.
+/// Received bytes, of which `bytes[start..end]` have not been consumed.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
@@ -30,15 +30,15 @@ pub(crate) struct Inbox {
     wanted: usize,
     /// Length of the frame last returned by [`Self::next`].
     shown: usize,
-    /// A long frame that is arriving or was returned. The unconsumed bytes follow it.
+    /// The long frame that is being received or was just returned. The unconsumed bytes follow it.
     long: Option<Long>,
     /// The previous frame was long.
     after_long: bool,
-    /// The last read filled its buffer, so there may be more.
+    /// The last read filled the buffer, so more data may be available.
     took_all: bool,
 }
 
-/// A frame whose body has a buffer of its own.
+/// A frame whose body has its own buffer.
 #[derive(Debug)]
 struct Long {
     header: [u8; HEADER_BYTES],
@@ -57,8 +57,8 @@ pub(crate) fn pool() -> BlockPool {
 }
 
 impl Inbox {
-    /// Returns the next complete frame; call [`Self::done`] after using it. `None`: more bytes must
-    /// arrive. Buffers of long bodies come from the pool.
+    /// Returns the next complete frame, or `None` if more bytes must arrive. Call [`Self::done`]
+    /// after using the frame. Buffers for long bodies come from the pool.
     pub(crate) fn next(
         &mut self,
         body_bytes_max: usize,
@@ -98,7 +98,7 @@ impl Inbox {
         }
     }
 
-    /// Consumes the frame last returned.
+    /// Consumes the frame last returned by [`Self::next`].
     pub(crate) fn done(&mut self) {
         self.after_long = self.long.take().is_some();
         if !self.after_long {
@@ -114,13 +114,13 @@ impl Inbox {
         self.consume(self.end - self.start);
     }
 
-    /// Returns whether another read is likely to find data, so that it should follow at once:
+    /// Returns whether another read should follow at once because it is likely to find data, as
     /// between the parts of long frames.
     pub(crate) const fn reads_on(&self) -> bool {
         self.took_all && (self.after_long || self.long.is_some())
     }
 
-    /// Makes one read, of at most `limit` bytes or of the rest of a long frame.
+    /// Makes one read of at most `limit` bytes or of the rest of a long frame.
     pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> Moved {
         if let Some(Long { body: Body::Arriving(body), .. }) = &mut self.long {
             let moved = from.read(body.spare());
@@ -166,15 +166,15 @@ impl Inbox {
 }
 
 impl Long {
-    /// Starts a long frame. Bytes of a stream are aligned so that a disk can write them from their
-    /// buffer.
+    /// Starts a long frame. Bytes of a stream are aligned so that they can be written to disk from
+    /// this buffer.
     fn begin(header: [u8; HEADER_BYTES], length: usize, first: &[u8], pool: &BlockPool) -> Self {
         let mut body = pool.fill(stream_position(&header).unwrap_or(0), length);
         body.put(first);
         Self { header, body: Body::Arriving(body) }
     }
 
-    /// Returns the frame, once it is complete.
+    /// Returns the frame once it is complete.
     fn next(&mut self, body_bytes_max: usize) -> Result<Option<Received<'_>>, Malformed> {
         if let Body::Arriving(body) = &mut self.body {
             let Some(body) = body.take_full() else {

@@ -1,9 +1,9 @@
-//! The TCP plane: one connection per peer and lane; the node with the higher id dials.
+//! The TCP plane: one connection per peer and lane, which the node with the higher id dials.
 //!
-//! It assumes nothing about the network beyond TCP, and safety does not depend even on that: a
-//! connection may break, so each message may be lost. Cost: one read and one write per peer, lane
-//! and turn, however many messages there are. A slow or dead follower costs the bytes of its
-//! bounded queue and nothing else.
+//! The plane assumes nothing about the network beyond TCP, and safety does not depend even on that.
+//! A connection may break, so any message may be lost. Each turn costs one read and one write per
+//! peer and lane, however many messages there are. A slow or dead follower costs no more than the
+//! bytes of its bounded queue.
 
 pub(crate) mod foreign;
 pub mod handshake;

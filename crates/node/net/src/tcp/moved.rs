@@ -2,13 +2,13 @@
 
 use rustix::io::Errno;
 
-/// Outcome of a read or write.
+/// Outcome of one read from a socket or one write to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
-    /// This number of bytes was transferred; more may be possible.
+    /// This many bytes were transferred, and more may be possible.
     Some(usize),
-    /// No transfer is possible now.
+    /// No transfer is possible until the socket is ready.
     Blocked,
-    /// The other side closed the connection, or it is broken.
+    /// The other side closed the connection, or the connection is broken.
     Ended(Option<Errno>),
 }

@@ -1,4 +1,5 @@
-//! Output queue of a connection: whole frames, copied if short and shared if long.
+//! Output queue of a connection. It contains whole frames, whose bodies are copied if short and
+//! shared if long.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -6,32 +7,32 @@ use quorate_replica::{Payload, plane::Body};
 
 use super::socket::{Moved, Socket};
 
-/// Size above which an empty buffer is released.
+/// Capacity in bytes above which an empty buffer is released.
 const KEEP_BYTES: usize = 1 << 20;
-/// Minimum length of a shared body; shorter ones are copied. An additional piece of a write costs
-/// the kernel about as much as the copy, and a reference retains memory that its owner may have
-/// released.
+/// Minimum length of a shared body, in bytes; shorter bodies are copied. An additional piece of a
+/// write costs the kernel about as much as the copy, and a reference retains memory that its owner
+/// may have released.
 const SHARED_BYTES_MIN: usize = 4 << 10;
 /// Maximum number of pieces in one write.
 const PIECES_MAX: usize = 64;
 
-/// Queue of bytes to send.
+/// Output queue of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pieces: VecDeque<Piece>,
-    /// Bytes of the first piece already sent.
+    /// Number of bytes of the first piece that are already sent.
     sent: usize,
-    /// Total of the unsent bytes.
+    /// Total number of unsent bytes.
     len: usize,
-    /// A buffer for reuse.
+    /// An empty buffer that is reused for the next copied bytes.
     spare: Vec<u8>,
 }
 
 #[derive(Debug)]
 enum Piece {
-    /// Frames, and the starts of frames.
+    /// Copied bytes: whole frames, and frame headers whose bodies follow as shared pieces.
     Copied(Vec<u8>),
-    /// A body, which may have other owners.
+    /// A frame body that may have other owners.
     Shared(Payload),
 }
 
@@ -54,7 +55,7 @@ impl Outbox {
         self.len == 0
     }
 
-    /// Appends a frame.
+    /// Appends a frame, sharing its body if the body is long.
     pub(crate) fn push(&mut self, header: &[u8], body: Body<'_>) {
         self.copy(header);
         match body {
@@ -106,7 +107,7 @@ impl Outbox {
         Moved::Some(total)
     }
 
-    /// Makes one system call; returns its outcome and the number of bytes offered.
+    /// Makes one system call. Returns its outcome and the number of bytes passed to it.
     fn write_once(&self, to: &mut Socket, limit: usize) -> (Moved, usize) {
         let first = self.pieces.front().map_or(&[][..], |piece| &piece.bytes()[self.sent..]);
         if self.pieces.len() == 1 || first.len() >= limit {
@@ -129,7 +130,7 @@ impl Outbox {
         (to.write_all_of(&slices[..count]), offered)
     }
 
-    /// Removes bytes that were sent; pieces sent in full are released.
+    /// Removes `count` sent bytes. Pieces that were sent completely are released.
     fn consume(&mut self, count: usize) {
         self.len -= count;
         self.sent += count;
@@ -216,7 +217,7 @@ mod tests {
         }
     }
 
-    /// The kernel may accept any part of a write: the next write begins at the next byte.
+    /// The kernel may accept any part of a write, and the next write begins at the next byte.
     #[test]
     fn a_write_may_end_at_any_byte_of_header_or_body() {
         let frames = [

@@ -1,4 +1,4 @@
-//! Name resolution for peers, outside the reactor: a look-up may take seconds.
+//! Name resolution for peers. It runs outside the reactor, because a look-up may take seconds.
 
 use std::{net::ToSocketAddrs, sync::Arc};
 
@@ -6,7 +6,7 @@ use quorate_core::node_id::NodeId;
 
 use crate::handle::{Notification, Resolved, Shared};
 
-/// Looks a name up in a thread of its own; the result arrives in the reactor's mailbox.
+/// Looks up a name in a new thread and sends the result to the reactor's mailbox.
 pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {
     let (worker, wanted) = (shared.clone(), name.clone());
     let spawned = std::thread::Builder::new().name("resolve".to_owned()).spawn(move || {

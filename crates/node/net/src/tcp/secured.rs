@@ -1,8 +1,8 @@
 //! Reads and writes of a socket with TLS.
 //!
-//! One system call may transfer many records, and a record has many bytes. Only the session knows
-//! of received bytes that were not read yet ([`Session::holds_more`]), and of written bytes that
-//! were not sent.
+//! One system call may transfer many records, and a record many bytes. Only the session knows of
+//! received bytes that have not been read ([`Session::holds_more`]), and of written bytes that have
+//! not been sent.
 
 use std::{
     io::{self, ErrorKind, IoSlice, Write},
@@ -18,7 +18,7 @@ use rustix::{
 
 use super::moved::Moved;
 
-/// The network as the session uses it.
+/// The network as seen by the TLS session.
 struct Wire<'a, F>(&'a F);
 
 impl<F: AsFd> Write for Wire<'_, F> {
@@ -78,7 +78,8 @@ pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> Mo
     }
 }
 
-/// Writes as many of these pieces as the network accepts, and a little more, which stays pending.
+/// Writes as many of `pieces` as the network accepts, and a little more, which remains pending in
+/// the session.
 pub(super) fn write(fd: &impl AsFd, session: &mut Session, pieces: &[IoSlice<'_>]) -> Moved {
     let mut rest = pieces.to_vec();
     let mut rest = rest.as_mut_slice();

@@ -1,5 +1,5 @@
-//! Share of peer connections in a link used by datagrams: the bandwidth that datagrams leave, and
-//! at least a tenth ([rate-4]).
+//! Share of a link that peer connections get while datagrams use it: the bandwidth that datagrams
+//! leave, and at least a tenth ([rate-4]).
 //!
 //! A follower that returns after a while needs megabytes. Sent at full TCP speed, they would queue
 //! ahead of all datagrams, including heartbeats.
@@ -7,33 +7,35 @@
 use quorate_core::time::Time;
 use quorate_packets::rate::Bucket;
 
-/// Divisor of the link's capacity for the minimum share: a tenth, however much datagrams use.
+/// Divisor of the link's capacity that gives the minimum share, a tenth, however much datagrams
+/// use.
 const DIVISOR: u64 = 10;
-/// Limit of connections and datagrams together, in percent of the link.
+/// Limit for connections and datagrams together, in percent of the link's capacity.
 const BOTH_PERCENT: u64 = 95;
-/// Interval of measuring the rate of datagrams, in microseconds.
+/// Interval between measurements of the datagram rate, in microseconds.
 const LOOK_US: u64 = 10_000;
 /// Number of bursts per second, which determines their size.
 const BURSTS_PER_SECOND: u64 = 50;
-/// Minimum size of a burst, so that a system call is worthwhile.
+/// Minimum size of a burst in bytes, so that it is worth a system call.
 const BURST_BYTES_MIN: u64 = 16 << 10;
-/// Maximum bytes queued for a peer that datagrams do not reach; more would be outdated on arrival.
+/// Maximum number of bytes queued for a peer that datagrams do not reach. More would be outdated on
+/// arrival.
 pub(crate) const UNREACHED_BYTES_MAX: usize = 256 << 10;
 
-/// The share of all peer connections together.
+/// Bandwidth available to all peer connections together.
 #[derive(Debug)]
 pub(crate) struct Share {
     bucket: Bucket,
     together: usize,
     link_bytes_s: u64,
-    /// Total bytes of datagrams sent, at the last measurement.
+    /// Total number of bytes sent in datagrams at the last measurement, and its time.
     datagrams: (u64, Time),
-    /// Recent rate of datagrams, in bytes per second: rises at once, falls slowly.
+    /// Recent rate of datagrams in bytes per second. It rises at once and falls slowly.
     taken_bytes_s: u64,
 }
 
 impl Share {
-    /// Returns the share of a link with this capacity.
+    /// Creates the share of a link with the given capacity in bytes per second.
     pub(crate) fn of(link_bytes_s: u64, now: Time) -> Self {
         let rate = (link_bytes_s / DIVISOR).max(1);
         let burst = (rate / BURSTS_PER_SECOND).max(BURST_BYTES_MIN);
@@ -46,7 +48,7 @@ impl Share {
         }
     }
 
-    /// Records the total of bytes sent in datagrams.
+    /// Records the total number of bytes sent in datagrams so far.
     pub(crate) fn note(&mut self, sent_bytes: u64, now: Time) {
         let (before, at) = self.datagrams;
         let us = now.since_us(at);
@@ -67,13 +69,13 @@ impl Share {
         self.bucket.level(now)
     }
 
-    /// Records that these bytes were sent.
+    /// Records that connections sent `bytes` bytes.
     pub(crate) fn record_sent(&mut self, bytes: usize, now: Time) {
         let left = self.bucket.level(now);
         self.bucket.take(bytes.min(left), now);
     }
 
-    /// Returns when enough may be sent again.
+    /// Returns when enough bytes may be sent again.
     pub(crate) fn due(&self) -> Time {
         self.bucket.due(self.together)
     }

@@ -1,7 +1,7 @@
 //! A non-blocking stream socket: dial, accept, read, write, and detection of dead peers.
 //!
-//! All bytes of peers and clients pass through the reads and writes of [`Socket`]. The TLS layer
-//! below them is in `secured`.
+//! All bytes exchanged with peers and clients pass through the reads and writes of [`Socket`]. The
+//! TLS layer below them is in `secured`.
 
 use std::{
     io::{self, IoSlice},
@@ -24,7 +24,7 @@ use rustix::{
 pub(crate) use super::moved::Moved;
 use super::secured;
 
-/// One connection.
+/// One non-blocking connection, with its TLS session if it has one.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -44,7 +44,7 @@ impl From<OwnedFd> for Socket {
     }
 }
 
-/// Accepts the next waiting connection, if there is one. Those that broke while waiting are
+/// Accepts the next waiting connection, if there is one. Connections that broke while waiting are
 /// skipped.
 pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
     loop {
@@ -59,7 +59,8 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
 }
 
 impl Socket {
-    /// Starts a connection. The socket becomes writable when the attempt ends ([`Self::dialled`]).
+    /// Starts a connection. The socket becomes writable once the attempt has succeeded or failed
+    /// ([`Self::dialled`]).
     pub(crate) fn dial(address: SocketAddr) -> io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -75,8 +76,8 @@ impl Socket {
         Ok(sockopt::socket_error(&self.fd)??)
     }
 
-    /// Sets the options for a peer: small messages leave at once, and a peer whose kernel
-    /// acknowledges nothing for `silence_ms` counts as dead. Without this, a peer whose machine
+    /// Sets the options for a peer. Small messages are sent at once, and a peer whose kernel
+    /// acknowledges nothing for `silence_ms` is considered dead. Otherwise a peer whose machine
     /// lost power would look connected for hours.
     pub(crate) fn tune_for_peer(&self, silence_ms: u32) -> io::Result<()> {
         let probe = Duration::from_millis(u64::from(silence_ms) / 4).max(Duration::from_secs(1));
@@ -89,7 +90,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Sets the options for a client: replies leave at once, and a vanished client is noticed
+    /// Sets the options for a client. Replies are sent at once, and a vanished client is noticed
     /// within minutes. Sockets other than TCP refuse these options and do not need them.
     pub(crate) fn tune_for_client(&self) {
         let _ = sockopt::set_tcp_nodelay(&self.fd, true);
@@ -98,28 +99,28 @@ impl Socket {
         let _ = sockopt::set_tcp_keepintvl(&self.fd, Duration::from_secs(20));
     }
 
-    /// Sends all bytes through this session from now on.
+    /// Encrypts the connection with this session from now on; `None` leaves it unencrypted.
     pub(crate) fn secured(mut self, session: Option<Session>) -> Self {
         self.session = session.map(Box::new);
         self
     }
 
-    /// Returns the session, if there is one.
+    /// Returns the TLS session, if there is one.
     pub(crate) fn session(&self) -> Option<&Session> {
         self.session.as_deref()
     }
 
-    /// Returns whether data can be exchanged: both sides are authenticated, if required.
+    /// Returns whether data can be exchanged, which requires that any TLS handshake is complete.
     pub(crate) fn is_established(&self) -> bool {
         self.session().is_none_or(Session::is_established)
     }
 
-    /// Returns why the session failed, if it did.
+    /// Returns why the TLS session failed, if it did.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.session()?.failure()
     }
 
-    /// Returns whether a read would find data that the poller does not know of.
+    /// Returns whether a read would find data that the poller does not see.
     pub(crate) fn holds_more(&self) -> bool {
         self.session().is_some_and(Session::holds_more)
     }
@@ -129,8 +130,8 @@ impl Socket {
         self.session().is_some_and(Session::has_unsent)
     }
 
-    /// Returns whether to wait until the socket is writable, given whether the connection has
-    /// output.
+    /// Returns whether the socket must be watched until it is writable. `has_output` tells whether
+    /// the connection has output.
     pub(crate) fn waits_to_write(&self, has_output: bool) -> bool {
         self.has_unsent() || (has_output && self.is_established())
     }
@@ -143,7 +144,7 @@ impl Socket {
         }
     }
 
-    /// Makes one read, of at most the buffer's length.
+    /// Makes one read, which may return fewer bytes than fit in the buffer.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::read(&self.fd, session, into);
@@ -156,7 +157,7 @@ impl Socket {
         }
     }
 
-    /// Makes one write, possibly partial.
+    /// Makes one write, which may write only the first of the bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, &[IoSlice::new(bytes)]);
@@ -181,8 +182,8 @@ impl Socket {
         }
     }
 
-    /// Ends the output; bytes already written are still delivered. Does nothing if the connection
-    /// is broken. Must be repeated while there are unsent bytes.
+    /// Ends the output. Bytes already written are still delivered. Has no effect on a broken
+    /// connection. Must be repeated while there are unsent bytes.
     pub(crate) fn finish_writing(&mut self) {
         if let Some(session) = &mut self.session {
             session.finish();
@@ -193,7 +194,8 @@ impl Socket {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
-    /// Makes the close a reset: undelivered data is dropped. Sockets other than TCP close as usual.
+    /// Resets the connection when it is closed, so that undelivered data is dropped. Sockets other
+    /// than TCP close as usual.
     pub(crate) fn reset_at_close(&self) {
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }

@@ -1,5 +1,5 @@
-//! Behaviour without free file descriptors, tested in a process of its own because the limit
-//! applies to a process.
+//! Behaviour when no file descriptors are free. The test runs in its own process because the limit
+//! applies to the whole process.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 #[path = "../suite/common/mod.rs"]
@@ -66,7 +66,7 @@ fn unconnected() -> TcpStream {
     common::patient(TcpStream::from(socket.unwrap()))
 }
 
-/// Connects to the node; the kernel completes the connection although it is not accepted yet.
+/// Connects to the node. The kernel completes the connection before the node accepts it.
 fn connect(socket: TcpStream, address: &str) -> TcpStream {
     let address: SocketAddr = address.parse().unwrap();
     rustix::net::connect(&socket, &address).unwrap();

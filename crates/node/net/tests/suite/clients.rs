@@ -25,7 +25,7 @@ fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
     bytes
 }
 
-/// Waits until a client waits for its answer, and returns the client.
+/// Waits until a client is waiting for its answer, and returns that client.
 fn wait_slow(node: &Node) -> u64 {
     node.shared.wait("a slow request", |world| !world.slow.is_empty());
     node.shared.lock().slow[0]
@@ -291,8 +291,8 @@ fn bytes_that_make_no_command_are_bounded() {
     assert_eq!(read(&mut other, 11), b"still here\n");
 }
 
-/// All clients together have a memory limit: the one that uses the most is closed, whether it does
-/// not read or does not end its command, and the others are not affected.
+/// All clients together have a memory limit. The client that uses the most is closed, whether it
+/// does not read or does not end its command, and the other clients are not affected.
 #[test]
 fn who_holds_most_of_the_memory_for_clients_is_closed() {
     let limits = Limits { clients_bytes_max: 1 << 20, ..Limits::default() };

@@ -24,7 +24,7 @@ use quorate_wire::{DatagramChannel, Datagrams, Frame, Lane};
 const KEY: &str = "1 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
 const NEXT_KEY: &str = "2 f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f\n";
 
-/// Returns settings with a multicast group that no other test on this machine uses now.
+/// Returns settings with a multicast group that no other test on this machine uses at present.
 fn wanted(way: Way) -> Wanted {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     Wanted {
@@ -53,7 +53,7 @@ fn keys(text: &str) -> KeyFile {
     KeyFile::read(file.path()).unwrap()
 }
 
-/// Returns the transport from a node to another, and why it is not a better one.
+/// Returns the transport from a node to another, and the reason why no better one is used.
 fn way(node: &Node, to: u32) -> Option<(Way, Option<String>)> {
     let status = node.handle.status().unwrap();
     let peer = status.peers.into_iter().find(|peer| peer.member.node == NodeId(to))?;
@@ -229,7 +229,7 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     assert_eq!(way(&nodes[0], 2).unwrap().0, Way::Tcp);
 }
 
-/// [pkt-1] A restarted process is introduced anew; the channels of its former process are void.
+/// [pkt-1] A restarted process is introduced anew, and the channels of its former process are void.
 #[test]
 fn a_peer_that_starts_again_is_reached_again() {
     let wanted = wanted(Way::Udp);
@@ -254,8 +254,8 @@ fn a_peer_that_starts_again_is_reached_again() {
     assert_eq!(after - before, 1);
 }
 
-/// [pkt-3] A second line in the file is a new key: accepted at once, and used for sending once
-/// every peer has it.
+/// [pkt-3] A second line in the key file is a new key. It is accepted at once, and used for sending
+/// once every peer has it.
 #[test]
 fn keys_are_exchanged_while_nodes_run() {
     let mut wanted = wanted(Way::Udp);
@@ -339,7 +339,7 @@ fn what_strangers_send_is_dropped_and_counted() {
     }
 }
 
-/// A peer's introduction of its datagrams may be nonsense, and is validated like its frames.
+/// A peer's introduction of its datagrams may be nonsense, and is validated like the peer's frames.
 #[test]
 fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
     let wanted = wanted(Way::Udp);

@@ -1,4 +1,4 @@
-//! Requests from other threads to the reactor: answers, transfers, the end of the reactor.
+//! Requests from other threads to the reactor: answers, transfers, and the end of the reactor.
 
 use crate::common::{Task, lone};
 use quorate_core::{
@@ -70,7 +70,7 @@ fn all_who_ask_for_a_snapshot_hear_its_end() {
     assert_eq!(again.join().unwrap(), Err(SnapshotError::Failed(why())));
 }
 
-/// Each caller gets the outcome of its own request, in any order; an outcome without a waiting
+/// Each caller gets the outcome of its own request, in any order. An outcome without a waiting
 /// caller is skipped.
 #[test]
 fn everybody_who_asks_the_group_hears_what_came_of_it() {

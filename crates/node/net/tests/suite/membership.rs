@@ -44,8 +44,8 @@ fn wait_notice(node: &Node, what: &str) {
     }
 }
 
-/// A node unknown to its peers is admitted and answered: a joining node has the highest id, so it
-/// dials.
+/// A node unknown to its peers is admitted and answered, because a joining node has the highest id
+/// and therefore dials.
 #[test]
 fn a_node_that_nobody_has_heard_of_is_let_in_and_answered() {
     let (one, two) = (Start::node(1).bind(), Start::node(2).bind());
@@ -125,8 +125,8 @@ fn a_removed_node_is_refused_and_told_whichever_side_dials() {
     }
 }
 
-/// A peer removed while connected gets a moment to learn what was decided; then it is notified and
-/// disconnected.
+/// A peer that is removed while it is connected has some time to learn what was decided. Then it is
+/// notified and disconnected.
 #[test]
 fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     let limits = Limits { parting_ms: 1_000, ..hasty() };
@@ -156,8 +156,8 @@ fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     assert!(!node.shared.saw(&Event::Down(NodeId(3))));
 }
 
-/// [level-7] A connection with the previous release stays until the group uses a level unknown to
-/// it; then the peer is notified and refused.
+/// [level-7] A connection with the previous release is kept until the group uses a level that the
+/// release does not know. Then the peer is notified and refused.
 #[test]
 fn who_is_too_old_for_the_level_is_told_and_refused() {
     let node = lone(hasty(), &[2, 3]);
@@ -184,8 +184,8 @@ fn who_is_too_old_for_the_level_is_told_and_refused() {
     speak(&node, &mut new, 2, 4);
 }
 
-/// A node that was removed while it was down learns so from its peers alone, and one of them may be
-/// wrong; so most of them must claim it.
+/// A node that was removed while it was down learns of it only from its peers. One of them may be
+/// wrong, so most of them must claim it.
 #[test]
 fn most_peers_must_say_that_a_node_was_removed() {
     let node = lone(hasty(), &[2, 3, 4]);
@@ -255,8 +255,8 @@ fn where_no_place_is_left_an_unknown_node_is_refused() {
     let _more = Raw::greet(&node, hello(77));
 }
 
-/// A hello in the name of an unknown but connected node does not replace its connection: the rules
-/// are the same as for every peer.
+/// A hello in the name of an unknown but connected node does not replace that node's connection.
+/// The rules are the same as for every peer.
 #[test]
 fn an_unknown_node_that_is_connected_is_not_pushed_out_by_a_hello_in_its_name() {
     let limits = Limits { handshake_ms: 60_000, ..Limits::default() };

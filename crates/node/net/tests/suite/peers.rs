@@ -163,8 +163,8 @@ fn a_peer_with_a_newer_frame_format_hears_why() {
     assert_eq!(raw.answer(), "end");
 }
 
-/// Two real nodes of different clusters refuse each other: the dialling one learns the reason,
-/// keeps trying, and logs it once.
+/// Two real nodes of different clusters refuse each other. The dialling node learns the reason,
+/// keeps trying, and logs the reason once.
 #[test]
 fn nodes_of_two_clusters_never_connect() {
     let bounds =
@@ -279,8 +279,8 @@ fn a_peer_that_does_not_read_delays_nobody_and_its_queue_is_bounded() {
     assert_eq!(stats.drops_full, lost);
 }
 
-/// A message to several peers is lost only for those whose queues are full; its bytes are released
-/// once they are not needed.
+/// A message to several peers is lost only for peers whose queues are full. Its bytes are released
+/// once they are no longer needed.
 #[test]
 fn what_goes_to_several_reaches_all_that_have_room() {
     const BODY: usize = 100_000;
@@ -382,8 +382,8 @@ fn connections_that_never_say_hello_are_closed_and_lock_nobody_out() {
     let _raw = Raw::greet(&node, hello(2));
 }
 
-/// A dial is abandoned and retried if the other side accepts and stays silent, like a stopped
-/// process or a machine behind a firewall.
+/// A dial is abandoned and retried if the other side accepts the connection but sends nothing, like
+/// a stopped process or a machine behind a firewall.
 #[test]
 fn a_dial_that_is_never_answered_is_given_up_and_tried_again() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

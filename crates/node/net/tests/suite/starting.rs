@@ -27,7 +27,7 @@ fn connect(address: &str) -> Raw {
     Raw::over(patient(TcpStream::connect(address).unwrap()))
 }
 
-/// Returns the answer to a hello; the connection ends with it.
+/// Returns the answer to a hello. The node closes the connection afterwards.
 fn answer(address: &str, hello: &Hello<'_>) -> String {
     let mut raw = connect(address);
     raw.say(hello);
@@ -56,7 +56,7 @@ fn a_starting_node_says_whether_it_belongs_to_a_cluster() {
     assert_eq!(ours, "Starting: node 1 is starting");
 }
 
-/// A joining node that gets either answer keeps asking.
+/// A joining node that receives either answer keeps asking.
 #[test]
 fn a_join_is_answered_and_waits() {
     let (listeners, address) = listen();
@@ -149,7 +149,8 @@ fn a_founder_finds_those_that_belong_to_a_cluster() {
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
 
-/// A founder does not wait forever for a listener that accepts and stays silent or sends nonsense.
+/// A founder does not wait forever for a listener that accepts connections but sends nothing or
+/// nonsense.
 #[test]
 fn a_founder_does_not_wait_for_who_does_not_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -211,8 +212,8 @@ fn a_folder_that_waits_for_an_id_is_found_where_it_says() {
     assert!(gone.contains("refused"), "{gone}");
 }
 
-/// A running node is not a folder that waits for an id: the stated address may be the asked node's
-/// own, if the flag was left at its default.
+/// A running node is not taken for a folder that waits for an id. The stated address may be the
+/// asked node's own, if the flag was left at its default.
 #[test]
 fn a_node_that_runs_is_no_folder_that_waits() {
     let node = lone(Limits::default(), &[2]);

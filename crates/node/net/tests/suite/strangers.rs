@@ -1,4 +1,4 @@
-//! Connections in the name of a peer by another process: a hello proves nothing, so it cannot
+//! Connections of another process in the name of a peer. A hello proves nothing, so it cannot
 //! replace a live connection.
 
 use std::{
@@ -110,8 +110,8 @@ fn a_newer_process_that_speaks_replaces_the_older_one_on_all_lanes() {
     assert_eq!(events, expected);
 }
 
-/// A newer process that sends nothing replaces the older one once that has been silent for the time
-/// of a handshake.
+/// A newer process that sends nothing replaces the older one once the older one has been silent for
+/// the duration of a handshake.
 #[test]
 fn a_newer_process_replaces_one_that_fell_silent() {
     let node = lone(hasty(), &[2]);
@@ -137,7 +137,7 @@ fn an_older_process_does_not_come_back_while_the_newer_one_lives() {
     assert!(is_used(&node, &mut newer, 2));
 }
 
-/// The number of waiting hellos is bounded; each takes a descriptor and a little memory.
+/// The number of waiting hellos is bounded, because each uses a descriptor and a little memory.
 #[test]
 fn held_hellos_are_bounded() {
     let limits = Limits { strangers_max: 8, ..patient() };

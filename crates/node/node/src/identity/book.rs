@@ -1,9 +1,9 @@
 //! Address book: the last known addresses of the group's nodes, in a small file next to the
 //! identity.
 //!
-//! It is a hint for a start that must find other nodes before it has read its log, and is never
-//! used for counting votes. The log's table replaces it once the log is applied up to the slot of
-//! the book.
+//! The book is a hint for a node that must find other nodes before it has read its log, and is
+//! never used for counting votes. The log's table replaces it once the log is applied up to the
+//! slot of the book.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,28 +14,28 @@ use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{DiskError, SmallFiles, sealed};
 use quorate_replica::group::{ADDRESS_BYTES_MAX, NODES_MAX, asking::PeerTable};
 
-/// Name of the file.
+/// Name of the address book's file.
 pub(crate) const FILE: &str = "peers";
 const FIRST_LINE: &str = "quorate peers 1";
 
-/// Addresses of the nodes with an id, as of a slot.
+/// Addresses of all nodes with an id, as of a slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressBook {
-    /// All slots below were applied by the node that wrote the book.
+    /// Slot of the table. The node that wrote the book had applied all slots below it.
     pub at: Slot,
-    /// All nodes with an id and a known address.
+    /// All nodes that have an id and a known address.
     pub peers: BTreeMap<NodeId, String>,
-    /// Nodes that were removed ([member-1]).
+    /// Nodes that were removed from the group ([member-1]).
     pub removed: BTreeSet<NodeId>,
 }
 
 impl AddressBook {
-    /// Returns the first book of every node, with the founding members.
+    /// Returns the initial book of a node, which lists the founding members.
     pub fn founded(members: &BTreeMap<NodeId, String>) -> Self {
         Self { peers: members.clone(), ..Self::default() }
     }
 
-    /// Returns the book updated from the log's table at this slot. Addresses that the table lacks
+    /// Returns the book updated from the log's table at slot `at`. Addresses that the table lacks
     /// are retained.
     #[must_use]
     pub fn followed_by(&self, table: &PeerTable, at: Slot) -> Self {
@@ -51,7 +51,7 @@ impl AddressBook {
         }
     }
 
-    /// Returns the table for the network.
+    /// Returns the addresses as the peer table that the network uses.
     pub fn table(&self) -> PeerTable {
         let peers = self.peers.iter();
         PeerTable {
@@ -60,12 +60,12 @@ impl AddressBook {
         }
     }
 
-    /// Returns whether the contents are equal, regardless of the slot.
+    /// Returns whether both books have the same contents, regardless of the slot.
     pub fn has_same_contents(&self, other: &Self) -> bool {
         (&self.peers, &self.removed) == (&other.peers, &other.removed)
     }
 
-    /// Rejects contents that would not survive being written as lines, or exceed a limit.
+    /// Rejects contents that exceed a limit or could not be read back from lines of text.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.peers.len() > NODES_MAX {
             return Err("too many nodes");
@@ -80,7 +80,7 @@ impl AddressBook {
         Ok(())
     }
 
-    /// Replaces the file, durably.
+    /// Writes the book's file durably, replacing it as a whole.
     pub(super) fn write(&self, files: &mut impl SmallFiles) -> Result<(), DiskError> {
         let mut text = format!("{FIRST_LINE}\nat {}\n", self.at.0);
         for (node, address) in &self.peers {
@@ -92,7 +92,7 @@ impl AddressBook {
         files.replace(FILE, sealed::seal(&text).as_bytes())
     }
 
-    /// Reads the file, if there is one.
+    /// Reads the file; `None` if it does not exist.
     pub(super) fn read(files: &impl SmallFiles) -> Result<Option<Self>, Unreadable> {
         let bytes = files.read(FILE).map_err(Unreadable::Disk)?;
         let Some(bytes) = bytes else {
@@ -107,9 +107,9 @@ impl AddressBook {
 /// Reason why the book could not be read.
 #[derive(Debug)]
 pub(super) enum Unreadable {
-    /// The disk cannot read the file.
+    /// The disk failed to read the file.
     Disk(DiskError),
-    /// The text is malformed.
+    /// The file's text is malformed, as described.
     Text(String),
 }
 

@@ -7,7 +7,7 @@ use quorate_log::disk::{DiskError, is_full};
 
 use super::NODES_MAX;
 
-/// Reason why a folder cannot be used, with the name of the file.
+/// Reason why a folder cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityError {
     /// The operating system returned an error.
@@ -19,82 +19,82 @@ pub enum IdentityError {
     },
     /// The folder is in use by another process.
     InUse {
-        /// The folder.
+        /// Path of the data folder.
         folder: PathBuf,
     },
-    /// The folder has other contents.
+    /// The folder has contents that do not belong to a node.
     Foreign {
-        /// The folder.
+        /// Path of the data folder.
         folder: PathBuf,
-        /// The unexpected content.
+        /// Name of the unexpected file or folder.
         found: String,
     },
-    /// There is no identity in the folder.
+    /// The folder contains no identity.
     Missing {
-        /// The folder.
+        /// Path of the data folder.
         folder: PathBuf,
     },
-    /// There is already an identity in the folder.
+    /// The folder already contains an identity.
     Exists {
-        /// The folder.
+        /// Path of the data folder.
         folder: PathBuf,
     },
-    /// The identity is damaged.
+    /// A file of the identity is damaged.
     Damaged {
-        /// The file.
+        /// Path of the damaged file.
         file: PathBuf,
         /// Description of the damage.
         reason: String,
     },
-    /// The file was written by a newer program.
+    /// The file was written by a newer release.
     Newer {
-        /// The file.
+        /// Path of the file that this release cannot read.
         file: PathBuf,
     },
     /// [level-8] The contents of the folder need a newer release.
     Level {
-        /// The file with that level.
+        /// The file that records the level.
         file: PathBuf,
-        /// Required level.
+        /// Level that the contents need.
         level: Level,
         /// Highest level that this release supports.
         supports: Level,
     },
-    /// The folder's setting differs from the requested one.
+    /// A setting in the folder differs from the requested one.
     Mismatch {
-        /// The setting that differs.
+        /// Name of the setting, as on the command line.
         what: &'static str,
-        /// The folder's value.
+        /// Value that the folder records.
         stored: String,
-        /// The requested value.
+        /// Value that was requested.
         asked: String,
     },
-    /// [era-11] The node id was admitted with another nonce: its folder was lost or replaced, so
-    /// votes may be forgotten.
+    /// [era-11] The node id was admitted with another nonce. The folder that used it was lost or
+    /// replaced, so votes may be forgotten.
     AlreadyAdmitted {
-        /// The node id.
+        /// The node id that was admitted before.
         node: NodeId,
     },
     /// [member-1] The node was removed from its group.
     Removed {
-        /// The folder.
+        /// Path of the data folder.
         folder: PathBuf,
-        /// The node.
+        /// The removed node.
         node: NodeId,
     },
-    /// The maximum number of nodes has been admitted.
+    /// The founder has already admitted the maximum number of nodes.
     TooManyNodes,
-    /// A counter is exhausted.
+    /// A counter, named by the text, is exhausted.
     Exhausted(&'static str),
 }
 
 impl IdentityError {
-    /// Returns whether the error is a lack of disk space, so that a retry may succeed.
+    /// Returns whether the cause is a lack of disk space, so that a retry may succeed.
     pub const fn is_full(&self) -> bool {
         matches!(self, Self::Io { kind, .. } if is_full(*kind))
     }
 
-    /// Returns advice for the operator.
+    /// Returns advice for the operator on how to fix the problem.
     pub fn hint(&self) -> String {
         match self {
             Self::Io { .. } => "check that the folder exists, is writable and has room, and that the \

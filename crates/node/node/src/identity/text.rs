@@ -1,4 +1,4 @@
-//! Text format of an identity: lines, the last of which is a checksum.
+//! Text format of an identity: lines of text that end with a checksum line.
 
 use std::{collections::BTreeMap, fmt, fmt::Write as _};
 
@@ -14,13 +14,13 @@ use quorate_replica::group::As;
 use super::{Founding, NODES_MAX, State};
 use crate::terms::Terms;
 
-/// First line at level 8.
+/// First line of an identity at level 8, which has no line with the level.
 const FIRST_LINE: &str = "quorate identity 1";
-/// First line above level 8, followed by a line with the level: releases without levels then refuse
-/// to start and change nothing ([level-8]).
+/// First line above level 8. A line with the level follows. Releases without levels then refuse to
+/// start and change nothing ([level-8]).
 const FIRST_LINE_WITH_LEVEL: &str = "quorate identity 2";
 
-/// Rejects contents that would not survive being written as lines.
+/// Rejects contents that could not be read back from lines of text.
 pub(super) fn check(founding: &Founding) -> Result<(), &'static str> {
     let plain = |text: &str| {
         !text.is_empty() && text.len() <= 256 && !text.chars().any(|c| c.is_whitespace())
@@ -156,7 +156,7 @@ fn number<T>(parsed: Result<T, std::num::ParseIntError>) -> Result<T, String> {
     parsed.map_err(|error| error.to_string())
 }
 
-/// Parser of the file's lines, in their fixed order.
+/// Parser for the file's lines, which have a fixed order.
 struct Lines<'a> {
     lines: std::str::Lines<'a>,
 }

@@ -1,23 +1,23 @@
-//! The class at which a client's commands are answered ([class-2]). The client selects it by a word
-//! in place of a length, which applies to the later commands of its connection.
+//! Durability class at which a client's commands are answered ([class-2]). The client selects it by
+//! sending a word in place of a length. The word applies to later commands of the connection.
 
-/// Class at which the commands of a connection are answered.
+/// Durability class at which the commands of a connection are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asked {
-    /// Once the group has decided; the default.
+    /// Answered once the group has decided, which is the default.
     #[default]
     Group,
-    /// Once the command is on stable storage at a quorum, whatever the class of the group.
+    /// Answered once the command is on stable storage at a quorum, whatever the class of the group.
     Durable,
-    /// Once the command is in memory at a quorum, whatever the class of the group.
+    /// Answered once the command is in memory at a quorum, whatever the class of the group.
     Volatile,
 }
 
 impl Asked {
-    /// All classes.
+    /// All classes, in the order of the enum.
     pub const ALL: [Self; 3] = [Self::Group, Self::Durable, Self::Volatile];
 
-    /// Returns the word that selects this class.
+    /// Returns the word by which a client selects this class.
     pub const fn word(self) -> &'static [u8] {
         match self {
             Self::Group => b"CLASS group\r\n",
@@ -26,7 +26,7 @@ impl Asked {
         }
     }
 
-    /// Returns the name of the class in the reply.
+    /// Returns the name of the class that the reply contains.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Group => "group",
@@ -36,13 +36,13 @@ impl Asked {
     }
 }
 
-/// Returns whether the input starts with a word, or may with more bytes.
+/// Returns whether the input starts with a complete or incomplete word.
 pub(super) fn begins(input: &[u8]) -> bool {
     let mut words = Asked::ALL.iter().map(|asked| asked.word());
     words.any(|word| input.starts_with(word) || word.starts_with(input))
 }
 
-/// Parses a complete word; returns its class and its length.
+/// Parses a complete word. Returns the class that it selects and its length.
 pub(super) fn find(input: &[u8]) -> Option<(Asked, usize)> {
     let mut all = Asked::ALL.into_iter();
     let asked = all.find(|asked| input.starts_with(asked.word()))?;

@@ -1,21 +1,22 @@
-//! Requests of clients of devices, sent in place of a command's length ([offload-22]).
+//! Requests of clients that submit to devices. Such a request is sent in place of a command's
+//! length ([offload-22]).
 
 use quorate_replica::{front::Failure, front::Requests};
 use quorate_wire::frame_clients::{Found, Request};
 
 use super::{Ended, REPLY_BYTES};
 
-/// Result of parsing a request.
+/// Result of parsing a request at the start of the input.
 pub(super) enum Taken {
-    /// More bytes are needed.
+    /// The request is incomplete, and more bytes are needed.
     Incomplete,
-    /// Not a request.
+    /// The input is not a request.
     Malformed,
-    /// Answered; the request has this number of bytes.
+    /// The request was answered. It is this many bytes long.
     Whole(Ended, usize),
 }
 
-/// Answers the request at the start of the input, if the client may make it.
+/// Answers the request at the start of the input, if the client is permitted to make it.
 pub(super) fn take(
     input: &[u8],
     bytes_max: usize,

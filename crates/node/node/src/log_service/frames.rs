@@ -1,43 +1,44 @@
-//! The frames of the log service. A command: its length, then its bytes. A reply: its length, a
-//! status, then its bytes.
+//! Frame formats of the log service. A command frame is a length followed by that many bytes. A
+//! reply frame is a length, a status byte, and the bytes of the reply.
 //!
 //! Lengths are 32 bits, little-endian, and count the bytes after them. A connection may send
-//! commands without waiting; replies follow in the same order. In place of a length, a client may
-//! request the node's introduction ([`crate::log_service::introduction`]); the reply is a text.
+//! commands without waiting for replies, which arrive in the same order. In place of a length, a
+//! client may request the node's introduction ([`crate::log_service::introduction`]), which is
+//! answered with a text.
 
 use quorate_replica::front::Failure;
 
-/// Size of a length field.
+/// Size in bytes of the length field that starts a frame.
 pub const LENGTH_BYTES: usize = 4;
 
-/// The first byte of a reply.
+/// Status of a command, sent as the first byte of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
-    /// Executed; the reply follows.
+    /// Executed. The service's reply follows.
     Done = 0,
-    /// Queues are full; not executed.
+    /// Not executed, because the queues are full.
     Busy = 1,
-    /// No leader was found in time; not executed.
+    /// Not executed, because no leader was found in time.
     NoQuorum = 2,
-    /// Larger than the node accepts; not executed, and the connection ends.
+    /// Not executed, because the command is larger than the node accepts. The connection ends.
     TooBig = 3,
-    /// The node is stopping, or cannot vote; not executed.
+    /// Not executed, because the node is stopping or cannot vote.
     Stopping = 4,
-    /// The outcome is unknown.
+    /// The command may or may not have been executed.
     Unknown = 5,
     /// Executed, but durability at a quorum could not be confirmed in time.
     NotLasting = 6,
-    /// The group does not use the feature level that the command needs; not executed.
+    /// Not executed, because the group does not use the feature level that the command needs.
     Level = 7,
-    /// In memory at a quorum, as requested, but not decided yet; the slot follows. It will be
-    /// decided there unless a node of that quorum loses its memory before the command is on its
-    /// disk.
+    /// In memory at a quorum, as requested, but not decided yet. The slot follows. The command will
+    /// be decided in that slot unless a node of the quorum loses its memory before it has written
+    /// the command to disk.
     InMemory = 8,
 }
 
 impl Status {
-    /// Maps a replica's failure to a status. Sessions are not used in this protocol.
+    /// Maps a replica's failure to a status. This protocol does not use sessions.
     pub const fn of(failure: Failure) -> Self {
         match failure {
             Failure::Busy => Self::Busy,
@@ -55,7 +56,7 @@ impl Status {
         }
     }
 
-    /// Returns the name of a status in errors.
+    /// Returns the name of a status byte, for error messages.
     pub const fn name(byte: u8) -> &'static str {
         match byte {
             0 => "OK",
@@ -72,18 +73,18 @@ impl Status {
     }
 }
 
-/// Result of looking for a frame.
+/// Result of parsing a frame at the start of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
-    /// More bytes are needed.
+    /// The frame is incomplete, and more bytes are needed.
     Incomplete,
-    /// Longer than allowed.
+    /// The frame is longer than allowed.
     TooLong,
-    /// Contents of the frame, which is [`LENGTH_BYTES`] longer.
+    /// Contents of a complete frame, which occupies [`LENGTH_BYTES`] more.
     Frame(&'a [u8]),
 }
 
-/// Parses a frame of at most `bytes_max` bytes at the start of the input.
+/// Parses a frame with at most `bytes_max` bytes of contents at the start of the input.
 pub fn find(input: &[u8], bytes_max: usize) -> Found<'_> {
     let Some((length, rest)) = input.split_first_chunk::<LENGTH_BYTES>() else {
         return Found::Incomplete;
@@ -97,13 +98,13 @@ pub fn find(input: &[u8], bytes_max: usize) -> Found<'_> {
     rest.get(..length).map_or(Found::Incomplete, Found::Frame)
 }
 
-/// Appends a command.
+/// Appends the frame of a command.
 pub fn command(command: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&length(command.len()));
     out.extend_from_slice(command);
 }
 
-/// Appends a reply.
+/// Appends the frame of a reply.
 pub fn reply(status: Status, reply: &[u8], out: &mut Vec<u8>) {
     let [a, b, c, d] = length(reply.len() + 1);
     out.extend_from_slice(&[a, b, c, d, status as u8]);

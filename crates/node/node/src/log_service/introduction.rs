@@ -1,14 +1,14 @@
-//! Introduction of a node on request, in either protocol.
+//! Introduction of a node, which a client can request in either protocol.
 //!
-//! The request is the same six bytes for both. To the Redis protocol they are a command. To the
-//! frames of the log service they are a length that no command has, so they are never taken for
-//! one; a node that does not know the request refuses them as too long.
+//! The request is the same six bytes in both. To the Redis protocol they are a command. To the log
+//! service they are a length that no command has, so they cannot be mistaken for one. A node that
+//! does not know the request refuses it as too long.
 
 use std::fmt;
 
 use super::frames::{self, Found};
 
-/// The system violates its protocol.
+/// The answer is in neither protocol, or violates its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -18,37 +18,36 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// The request.
+/// Request for an introduction, the same in both protocols.
 pub const QUESTION: &[u8] = b"INFO\r\n";
-/// Maximum bytes of an answer; of a longer one only the protocol is known.
+/// Maximum size in bytes of an answer. From a longer answer only the protocol is learned.
 pub const BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of a line of an answer.
+/// Maximum number of bytes in a line of an answer.
 const LINE_BYTES_MAX: usize = 4096;
-/// Maximum bytes of a word that is shown to people.
+/// Maximum length in bytes of a word that is shown to people.
 const WORD_BYTES_MAX: usize = 64;
-/// Maximum length of a frame. The upper half of the length is then zero, which distinguishes it
-/// from text.
+/// Maximum length of a frame. It leaves the upper half of the length zero, which distinguishes a
+/// frame from text.
 const FRAME_BYTES_MAX: usize = 0xffff;
 
-/// Protocol of a node.
+/// Protocol that a node speaks to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
-    /// Frames of the log service.
+    /// The frames of the log service.
     Frames,
     /// The Redis protocol.
     Resp,
 }
 
-/// Parsed introduction of a node, as far as the node provided it.
+/// Parsed introduction of a node. Fields that the node did not report are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
-    /// Protocol of the node.
     pub speaks: Speaks,
-    /// `durable` or `volatile`.
+    /// Durability class, which is `durable` or `volatile`.
     pub durability: Option<String>,
-    /// Kind of the node's store.
+    /// Name of the node's store.
     pub store: Option<String>,
-    /// Version of the node's program.
+    /// Version of the release that the node runs.
     pub version: Option<String>,
 }
 
@@ -74,20 +73,21 @@ impl Introduction {
     }
 }
 
-/// Returns whether a value is a plain word, which is safe for reports and terminals.
+/// Returns whether a value is a plain word, which is safe in reports and on terminals.
 fn is_word(value: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-+._".contains(&byte);
     (1..=WORD_BYTES_MAX).contains(&value.len()) && value.bytes().all(plain)
 }
 
-/// Returns the introduction of a node of the log service, with the same names as INFO.
+/// Returns the introduction of a node of the log service. Its fields have the same names as in the
+/// reply to INFO.
 pub fn text(version: &str, store: &str, durability: &str) -> String {
     format!(
         "quorate_version:{version}\r\nquorate_store:{store}\r\nquorate_durability:{durability}\r\n"
     )
 }
 
-/// Parses the answer at the start of the input; `None` if more bytes are needed.
+/// Parses the answer at the start of the input. Returns `None` if more bytes are needed.
 pub fn read(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
     let Some((head, _)) = input.split_first_chunk::<4>() else {
         return Ok(None);
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// Only plain words reach a report, and a class is one of two.
+    /// Only plain words reach a report, and a class is one of the two known ones.
     #[test]
     fn words_that_nobody_should_see_are_unknown() {
         for (version, store, class) in [

@@ -1,8 +1,8 @@
-//! The store of byte streams of a node that is being restored: filled with the bytes of a backup,
-//! and completed by a checkpoint.
+//! The store of byte streams of a node that is being restored. It is filled with the bytes of a
+//! backup and completed by a checkpoint.
 //!
-//! It is the node's own store on the node's own disk. Nothing else runs meanwhile, so this code
-//! blocks where a reactor would do other work.
+//! It is the node's own store on the node's own disk. Nothing else runs during a restore, so this
+//! code blocks where a reactor would do other work.
 
 use std::{io, path::PathBuf};
 
@@ -20,22 +20,22 @@ use crate::{
     identity::IdentityError,
 };
 
-/// Maximum time of one wait for the disk.
+/// Maximum duration of one wait for the disk.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Number of waits after which a disk without space counts as full.
+/// Number of consecutive waits after which a disk without free space counts as full.
 const WAITS_MAX: u32 = 60;
 
-/// The store that is being filled.
+/// The store of byte streams while it is being filled.
 pub(super) struct Streams {
     disk: FileDisk,
     store: Store,
-    /// Consecutive waits without progress while the disk lacks space.
+    /// Number of consecutive waits without progress while the disk lacks space.
     waits: u32,
     folder: PathBuf,
 }
 
 impl Streams {
-    /// Creates the store in a folder that has none.
+    /// Creates the store in a folder that does not have one.
     pub(super) fn open(home: &mut LockedFolder) -> Result<Self, IdentityError> {
         let folder = home.path().join(Family::Stream.folder());
         let mut disk = home.open_disk(&mut |_| {})?;
@@ -44,7 +44,7 @@ impl Streams {
         Ok(Self { disk, store, waits: 0, folder })
     }
 
-    /// Appends bytes to a stream.
+    /// Appends bytes to a stream, waiting for the disk if necessary.
     pub(super) fn put(
         &mut self,
         stream: StreamName,
@@ -59,7 +59,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Makes everything durable; the store is then the state after all slots below `at`.
+    /// Makes everything durable. The store then has the state after all slots below `at`.
     pub(super) fn finish(mut self, at: Slot) -> Result<(), IdentityError> {
         while !self.store.start_checkpoint(at, &mut self.disk) {
             self.wait()?;
@@ -86,7 +86,7 @@ impl Streams {
         }
     }
 
-    /// Advances the store; returns whether the disk made progress.
+    /// Runs the store's next steps. Returns whether the disk made progress.
     fn go_on(&mut self) -> Result<bool, IdentityError> {
         let mut more = false;
         while let Some(completed) = self.disk.poll() {

@@ -1,17 +1,17 @@
-//! Identity and rights of a client of byte streams, by its certificate, by its password, or
-//! anonymous.
+//! Identity and rights of a client of byte streams, which it has by its certificate, by a password,
+//! or anonymously.
 
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Failure;
 
 use crate::streams::{refusal::Refusal, shared::Cx};
 
-/// Identity of a client.
+/// Identity of a stream client, from its certificate and its password.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Login {
-    /// Identity from the certificate.
+    /// Identity that the client's certificate proves.
     pub(crate) who: Who,
-    /// User name proved by a password; it takes precedence.
+    /// User name proved by a password. It takes precedence over the certificate.
     pub(crate) user: Option<Name>,
 }
 
@@ -20,7 +20,7 @@ impl Login {
         Self { who, user: None }
     }
 
-    /// Returns the identity in the form shown to the client.
+    /// Returns the identity in the form that the client is shown.
     fn shown(&self) -> String {
         match (&self.user, &self.who) {
             (Some(name), _) => format!("{name}, by its password,"),
@@ -31,8 +31,8 @@ impl Login {
 }
 
 impl Cx<'_> {
-    /// [access-2] Checks that the client currently has this role. Until the access rights are known
-    /// ([access-4]), it is told to use another node or to retry.
+    /// [access-2] Checks that the client currently has this role. While the access rights are
+    /// unknown ([access-4]), the client is told to use another node or to retry.
     pub(crate) fn check(&mut self, login: &Login, needs: Role) -> Result<(), Refusal> {
         let users = self.requests.users().ok_or(Failure::NoQuorum)?;
         let user = login.user.as_ref().map(Name::as_str);

@@ -1,4 +1,4 @@
-//! A client connection, in the protocol of its door.
+//! A client connection, in the protocol of the port that it uses.
 
 use quorate_replica::{
     front::{ConnectionId, Door, Endpoints, Intake},
@@ -11,7 +11,7 @@ use crate::streams::{
     shared::{Cx, Shared},
 };
 
-/// A client connection.
+/// A client connection, either framed or raw.
 #[derive(Debug)]
 pub(crate) enum Client {
     Framed(Connection),
@@ -33,8 +33,8 @@ impl Client {
         }
     }
 
-    /// Handles readable input, perhaps by reading it directly into the store. Raw connections do
-    /// not, because they send few bytes or do not know how many follow.
+    /// Handles readable input, possibly by reading it directly into the store. Raw connections
+    /// never do that, because they send few bytes or do not know how many will follow.
     pub(crate) fn intake(
         &mut self,
         cx: &mut Cx<'_>,
@@ -46,7 +46,7 @@ impl Client {
         }
     }
 
-    /// Handles the client's half-close, which has no meaning in the framed protocol.
+    /// Handles the client's half-close. It has no meaning in the framed protocol.
     pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(_) => {}
@@ -75,7 +75,7 @@ impl Client {
         }
     }
 
-    /// Handles the verdict on a password; only the framed protocol has passwords.
+    /// Handles the verdict on a password. Only the framed protocol has passwords.
     pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(client) => client.judged(ticket, fits, cx),
@@ -83,7 +83,7 @@ impl Client {
         }
     }
 
-    /// Continues after output was sent.
+    /// Requests or sends further bytes after output was sent.
     pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(client) => client.feed(cx),
@@ -91,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Checks for space for input that was not consumed, and returns its size.
+    /// Returns the free space for input that was not consumed for lack of space.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         match self {
             Self::Framed(client) => client.look_for_room(cx),
@@ -127,7 +127,7 @@ impl Client {
         }
     }
 
-    /// Returns the reason for resetting the connection, if it must be reset.
+    /// Returns the reason for resetting the connection; `None` if it need not be reset.
     pub(crate) fn broken(&self) -> Option<&str> {
         match self {
             Self::Framed(_) => None,
@@ -142,7 +142,7 @@ impl Client {
         }
     }
 
-    /// Removes this number of sent bytes from the output.
+    /// Removes `count` sent bytes from the output.
     pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         match self {
             Self::Framed(client) => client.sent(count, shared),
@@ -150,7 +150,7 @@ impl Client {
         }
     }
 
-    /// Ends a step: updates the accounting, and notifies the reactor of output.
+    /// Updates the memory accounting after an event, and notifies the reactor of output.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         match self {
             Self::Framed(client) => client.settle(shared),
@@ -165,7 +165,8 @@ impl Client {
         }
     }
 
-    /// Returns the memory that counts against the limit; a raw connection needs only a few words.
+    /// Returns the memory that counts against the limit, in bytes. A raw connection uses almost
+    /// none.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
             Self::Framed(client) => client.held_bytes(),

@@ -1,7 +1,7 @@
 //! One client connection: its pending request, and its output.
 //!
-//! Input is handled in `input`, the client's login in `login`, events of the replica in `events`;
-//! all change the one [`State`].
+//! Input is handled in `input`, the client's login in `login`, and events of the replica in
+//! `events`. All of them change the connection's [`State`].
 
 mod events;
 mod input;
@@ -22,68 +22,69 @@ use crate::streams::{
     shared::{Cx, Owner, Shared},
 };
 
-/// Maximum stream bytes read ahead for one client or waiting to be sent to it: several reads from
-/// the disk while others are sent.
+/// Maximum number of stream bytes read ahead for one client or waiting to be sent to it. It allows
+/// several reads from the disk while others are sent.
 pub const OUTPUT_BYTES_MAX: usize = 4 * FETCH_BYTES_MAX;
-/// Maximum of these bytes while connections use more than [`HELD_BYTES_EASY`] together; and the
-/// maximum of one read then.
+/// Reduced maximum of stream bytes per client, and of the bytes of one read. They apply while all
+/// connections together use more than [`HELD_BYTES_EASY`].
 const TIGHT_BYTES: (usize, usize) = (256 << 10, 128 << 10);
-/// Both maxima while connections use more than [`HELD_BYTES_TIGHT`].
+/// Further reduced maximums, which apply while all connections together use more than
+/// [`HELD_BYTES_TIGHT`].
 const SCARCE_BYTES: (usize, usize) = (16 << 10, 16 << 10);
-/// Memory of all connections up to which readers get the full maximum.
+/// Memory of all connections, in bytes, up to which readers get the full maximum.
 const HELD_BYTES_EASY: usize = 64 << 20;
-/// Memory of all connections above which each reader gets only little.
+/// Memory of all connections, in bytes, above which each reader gets only a little.
 const HELD_BYTES_TIGHT: usize = 128 << 20;
-/// Unsent bytes up to which a list continues.
+/// Number of unsent bytes up to which more entries of a list are queued.
 const LIST_BYTES_SOFT: usize = 32 << 10;
-/// Memory that a connection retains for output while it has none.
+/// Maximum number of bytes of output buffers that a connection retains while it has no output.
 const IDLE_BYTES_MAX: usize = 128;
 
-/// A client connection.
+/// A client connection in the framed protocol.
 #[derive(Debug)]
 pub(crate) struct Connection {
     id: ConnectionId,
-    /// Identity of the client; boxed to stay small, for there are many connections.
+    /// Identity of the client. It is boxed to keep the connection small, because there may be many.
     login: Box<Login>,
     state: State,
     output: Output,
-    /// Bytes of a data frame still to arrive.
+    /// Number of bytes of the current data frame that have not arrived yet.
     data_left: usize,
-    /// The last data frame was long, so another long one is likely.
+    /// The last data frame was long, so the next one is likely to be long as well.
     in_bulk: bool,
-    /// Input was not consumed because a response is owed first.
+    /// Input was left unconsumed because a response must be sent first.
     has_left_over: bool,
-    /// No more input is accepted; the connection closes once all output is sent.
+    /// No more input is accepted, and the connection closes once all output is sent.
     ending: bool,
     marked: bool,
-    /// The connection is in the list of those that can request more bytes.
+    /// The connection is in the list of connections that can request more bytes.
     hungry: bool,
-    /// Memory counted for this connection.
+    /// Number of bytes of memory that the accounting includes for this connection.
     counted: usize,
 }
 
-/// State of a connection.
+/// Request that a connection is handling, if any.
 #[derive(Debug)]
 enum State {
     /// The client has not sent a hello yet.
     AwaitingHello,
-    /// Ready for a request.
+    /// Waiting for the client's next request.
     Idle {
-        /// The connection's piece was ended elsewhere. Data that the client sent before it learned
-        /// so may still arrive.
+        /// Another party ended the piece that this client was writing. Data that the client sent
+        /// before it learned of the end may still arrive.
         ended: bool,
     },
-    /// Waiting for the check of a password, with the ticket of the verdict.
+    /// Waiting for the verdict on a password, which has this ticket.
     Checking(u64, Box<Claim>),
-    /// Waiting for one answer.
+    /// Waiting for the replica's answer to one request.
     Asked(StreamTag, Asked),
     Writing(Writing),
     Reading(Box<Reading>),
-    /// Listing the streams after this one.
+    /// Listing the streams whose names follow this one.
     Listing(Option<Name>),
 }
 
-/// Purpose of an expected answer.
+/// Purpose of the answer that a connection waits for.
 #[derive(Debug)]
 enum Asked {
     Open,
@@ -94,17 +95,17 @@ enum Asked {
     List(Option<Name>),
 }
 
-/// A piece that the client writes.
+/// A piece that the client is writing.
 #[derive(Debug)]
 struct Writing {
     piece: StreamName,
     /// All bytes of the stream before this position are durable.
     durable: u64,
-    /// The client has not been sent that position.
+    /// The durable position has not been sent to the client yet.
     is_untold: bool,
-    /// There was no space for the next bytes.
+    /// The replica had no space for the next bytes.
     full: bool,
-    /// Close in flight.
+    /// Tag of the request to close the piece, while it is in flight.
     closing: Option<StreamTag>,
 }
 
@@ -125,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether input is accepted.
+    /// Returns whether the connection accepts input.
     pub(crate) const fn ready(&self) -> bool {
         match &self.state {
             _ if self.ending || self.has_left_over => false,
@@ -138,9 +139,9 @@ impl Connection {
         self.ending
     }
 
-    /// Returns whether a response is owed to the client. A writer that does not close is not owed
-    /// one: after its half-close it has given up. Neither is a follower that is caught up, which
-    /// may wait indefinitely.
+    /// Returns whether the client is owed a response. A writer that does not close is not owed one,
+    /// because by half-closing it has given up. A follower that is caught up is not owed one
+    /// either, because it may wait indefinitely.
     pub(crate) fn is_busy(&self) -> bool {
         match &self.state {
             State::AwaitingHello | State::Idle { .. } => false,
@@ -151,7 +152,7 @@ impl Connection {
     }
 
     /// Returns the bytes to send. A new durable position is added only once the previous one is
-    /// sent, so however slow the client is, at most one is queued.
+    /// sent, so at most one is queued however slow the client is.
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty()
             && let State::Writing(writing) = &mut self.state
@@ -170,7 +171,7 @@ impl Connection {
         }
     }
 
-    /// Removes this number of sent bytes from the output.
+    /// Removes `count` sent bytes from the output.
     pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.output.sent(count);
         let room = match &self.state {
@@ -189,7 +190,7 @@ impl Connection {
         }
     }
 
-    /// Ends a step: updates the accounting, and notifies the reactor of output.
+    /// Updates the memory accounting after an event, and notifies the reactor of output.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         self.recount(shared);
         self.mark(shared);
@@ -218,7 +219,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether much output is expected soon.
+    /// Returns whether much more output is expected soon.
     const fn has_more(&self) -> bool {
         match &self.state {
             State::Reading(reading) => !reading.is_waiting(),
@@ -239,8 +240,8 @@ impl Connection {
         self.counted
     }
 
-    /// Returns the size of the next read; 0 while too little space is free, so that reads stay
-    /// large.
+    /// Returns the number of bytes to read next. The result is 0 while too little space is free, so
+    /// that reads stay large.
     fn room(&self, shared: &Shared) -> usize {
         let (most, of_one) = if shared.held_bytes <= HELD_BYTES_EASY {
             (OUTPUT_BYTES_MAX, FETCH_BYTES_MAX)
@@ -262,7 +263,7 @@ impl Connection {
         self.output.say(answer);
     }
 
-    /// Answers the pending request, so that the client may send the next one.
+    /// Answers the pending request and becomes ready for the next one.
     fn answer(&mut self, answer: &Answer<'_>) {
         self.say(answer);
         self.rest();
@@ -281,14 +282,14 @@ impl Connection {
         self.has_left_over = false;
     }
 
-    /// Sends an error, and accepts no more input.
+    /// Sends an error and accepts no more input.
     fn end(&mut self, refusal: impl Into<Refusal>, cx: &mut Cx<'_>) {
         self.let_go(cx);
         self.refuse(refusal);
         self.ending = true;
     }
 
-    /// Ends all requests of a client that disconnected or is no longer read.
+    /// Drops all requests of a client that disconnected or is no longer read.
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.state, State::AwaitingHello) {
             State::AwaitingHello | State::Idle { .. } | State::Listing(_) => {}

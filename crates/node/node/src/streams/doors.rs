@@ -1,4 +1,4 @@
-//! Two fronts in one node: each connection belongs to the front whose door it used.
+//! Two fronts in one node. Each connection belongs to the front whose port it uses.
 
 use quorate_replica::{
     front::{
@@ -8,20 +8,20 @@ use quorate_replica::{
 };
 use rustc_hash::FxHashSet;
 
-/// A front for commands and one for byte streams. Their requests cannot be confused, because they
-/// use separate calls and answers.
+/// A front for commands and a front for byte streams. Their requests cannot be confused, because
+/// they use separate calls and answers.
 #[derive(Debug, Default)]
 pub struct Doors<C, S> {
-    /// The front for commands.
+    /// Front that serves commands.
     pub commands: C,
-    /// The front for byte streams.
+    /// Front that serves byte streams.
     pub streams: S,
-    /// Connections of the front for byte streams.
+    /// Connections that belong to the front for byte streams.
     at_streams: FxHashSet<ConnectionId>,
 }
 
 impl<C: Front, S: Front> Doors<C, S> {
-    /// Combines two fronts without connections.
+    /// Combines two fronts, neither of which has connections yet.
     pub fn new(commands: C, streams: S) -> Self {
         Self { commands, streams, at_streams: FxHashSet::default() }
     }

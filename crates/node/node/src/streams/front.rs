@@ -24,14 +24,14 @@ pub struct StreamFront {
 }
 
 impl StreamFront {
-    /// Sets the password checker.
+    /// Sets the checker to which clients' passwords are passed.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = PendingChecks::new(checker);
         self
     }
 
-    /// Runs an action on a connection; returns `None` if the connection is gone.
+    /// Runs an action on a connection. Returns `None` if the connection no longer exists.
     fn with<T>(
         &mut self,
         connection: ConnectionId,
@@ -69,8 +69,8 @@ impl StreamFront {
         }
     }
 
-    /// Notifies a writer that bytes of its piece are durable or that the piece ended, and removes
-    /// it from the list for free space if it no longer waits.
+    /// Notifies a writer that bytes of its piece are durable or that the piece ended. Removes the
+    /// writer from the list of those that wait for free space if it no longer waits.
     fn moved(
         &mut self,
         piece: StreamName,
@@ -89,9 +89,9 @@ impl StreamFront {
         }
     }
 
-    /// Notifies waiting writers in turn of free space, as many as can use it. Space may become free
-    /// for reasons other than the progress of a writer's own piece. If a thousand writers wait for
-    /// little space, only some are checked each time.
+    /// Notifies waiting writers of free space, in turn, as many as can use it. Space may become
+    /// free for reasons other than the progress of a writer's own piece. If a thousand writers wait
+    /// for little space, only some are checked each time.
     fn look_for_room(&mut self, requests: &mut dyn Requests) {
         let Some(streams) = requests.streams() else {
             return;
@@ -166,7 +166,7 @@ impl Front for StreamFront {
         client.is_some_and(Client::ready)
     }
 
-    /// Unused: all requests are made through [`Requests::streams`].
+    /// Unused, because all requests are made through [`Requests::streams`].
     fn completed(&mut self, _: Completion<'_>, _: &mut dyn Requests) {}
 
     fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {

@@ -1,22 +1,22 @@
-//! Connections accepted before this node knew the access rights ([access-4]): they and their input
-//! wait, for as long as a request may wait for a leader.
+//! Connections accepted before this node knew the access rights ([access-4]). They and their input
+//! wait for as long as a request may wait for a leader.
 
 use std::collections::BTreeMap;
 
 use quorate_replica::front::{ConnectionId, Endpoints, Patience, Requests};
 
-/// Waiting connections.
+/// Connections that wait for the access rights.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingConnections {
     waiting: BTreeMap<ConnectionId, Waiting>,
     patience: Patience,
 }
 
-/// A waiting connection.
+/// One connection that waits for the access rights.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) ends: Endpoints,
-    /// The client has half-closed the connection.
+    /// The client has half-closed the connection while it waits.
     pub(crate) ended: bool,
 }
 
@@ -43,7 +43,7 @@ impl WaitingConnections {
         self.waiting.len()
     }
 
-    /// Records a client's half-close; returns `false` if its connection does not wait here.
+    /// Records a client's half-close. Returns `false` if the connection is not waiting here.
     pub(crate) fn end(&mut self, connection: ConnectionId) -> bool {
         let waiting = self.waiting.get_mut(&connection);
         waiting.map(|waiting| waiting.ended = true).is_some()
@@ -53,7 +53,8 @@ impl WaitingConnections {
         self.waiting.remove(&connection);
     }
 
-    /// Returns the connections that need not wait any longer.
+    /// Removes and returns all waiting connections, if the access rights are now known or have been
+    /// waited for long enough.
     pub(crate) fn take(&mut self, requests: &dyn Requests) -> BTreeMap<ConnectionId, Waiting> {
         let done =
             !self.waiting.is_empty() && (requests.users().is_some() || self.is_over(requests));

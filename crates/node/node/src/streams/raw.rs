@@ -1,9 +1,9 @@
-//! A connection to the raw port: bytes in, counts of newly durable bytes out, as in the prototype
-//! of Zero-Copy Paxos.
+//! A connection to the raw port, which receives stream bytes and sends counts of newly durable
+//! bytes, as in the prototype of Zero-Copy Paxos.
 //!
 //! The stream is created when the client connects, and closed permanently when the client
-//! half-closes the connection. The protocol has only counts: an error resets the connection, and
-//! its reason appears in the node's log.
+//! half-closes the connection. The protocol can express nothing but counts, so an error resets the
+//! connection, and its reason appears in the node's log.
 
 use quorate_access::{Role, Who};
 use quorate_core::value::StreamName;
@@ -21,7 +21,7 @@ use crate::streams::{
 /// Maximum number of counts queued for one client.
 const COUNTS_MAX: usize = 16;
 
-/// A raw connection.
+/// A connection to the raw port, with the stream that it writes.
 #[derive(Debug)]
 pub(crate) struct Raw {
     id: ConnectionId,
@@ -30,26 +30,26 @@ pub(crate) struct Raw {
     output: Vec<u8>,
     /// All bytes of the stream before this position are durable.
     durable: u64,
-    /// Durable position that was sent to the client.
+    /// Durable position that the client has been sent.
     told: u64,
     /// The client has half-closed the connection.
     ended: bool,
     marked: bool,
 }
 
-/// State of a connection.
+/// Progress of a raw connection's stream.
 #[derive(Debug)]
 enum Step {
     Opening(StreamTag),
     Writing {
         piece: StreamName,
-        /// There was no space for the next bytes.
+        /// The replica had no space for the next bytes.
         full: bool,
     },
     Closing(StreamTag, StreamName),
-    /// The last counts are sent, and nothing after them.
+    /// The last counts are queued, and nothing follows them.
     Over,
-    /// Nothing more is sent, and the connection is reset for this reason.
+    /// Nothing more is sent. The connection will be reset for this reason.
     Broken(String),
 }
 
@@ -69,7 +69,7 @@ impl Raw {
         raw
     }
 
-    /// Creates a stream under the first free name known to this node.
+    /// Creates a stream under the first name that this node knows to be free.
     fn create(&mut self, cx: &mut Cx<'_>) {
         if let Err(refusal) = cx.check(&self.login, Role::Writer) {
             self.step = Step::Broken(refusal.detail().to_owned());
@@ -95,7 +95,7 @@ impl Raw {
         })
     }
 
-    /// Stores bytes while there is space; returns the number consumed.
+    /// Stores bytes while there is space. Returns the number of bytes consumed.
     pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if let Step::Writing { piece, .. } = self.step
             && let Err(refusal) = cx.check(&self.login, Role::Writer)
@@ -130,8 +130,7 @@ impl Raw {
         }
     }
 
-    /// Closes the stream, because the client half-closed the connection and all its bytes are
-    /// stored.
+    /// Closes the stream, after the client half-closed the connection and all its bytes are stored.
     pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
         self.ended = true;
         let Step::Writing { piece, .. } = self.step else {
@@ -194,13 +193,13 @@ impl Raw {
         };
     }
 
-    /// Records that all bytes before this position are durable.
+    /// Records that all bytes before `position` are durable.
     pub(crate) fn durable(&mut self, position: u64, cx: &mut Cx<'_>) {
         self.durable = self.durable.max(position);
         self.look_for_room(cx);
     }
 
-    /// Handles the end of the piece by another party: the client gets no more counts.
+    /// Handles the end of the piece by another party. The client receives no more counts.
     pub(crate) fn ended(&mut self, cx: &mut Cx<'_>) {
         let piece = match self.step {
             Step::Writing { piece, .. } => piece,
@@ -215,7 +214,7 @@ impl Raw {
         self.step = Step::Over;
     }
 
-    /// Checks for space for input that was not consumed, and returns its size.
+    /// Returns the free space for input that was not consumed for lack of space.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         let Step::Writing { piece, full } = &mut self.step else {
             return 0;
@@ -232,8 +231,8 @@ impl Raw {
         matches!(self.step, Step::Writing { full: true, .. })
     }
 
-    /// Returns the bytes to send. Bytes that become durable meanwhile are counted afterwards, so
-    /// however slow the client is, few counts are queued.
+    /// Returns the bytes to send. Bytes that become durable before a count is sent are combined in
+    /// the next count, so few counts are queued however slow the client is.
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty() {
             for _ in 0..COUNTS_MAX {
@@ -248,7 +247,7 @@ impl Raw {
         &self.output
     }
 
-    /// Removes this number of sent bytes from the output.
+    /// Removes `count` sent bytes from the output.
     pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.output.drain(..count);
         self.settle(shared);
@@ -262,7 +261,7 @@ impl Raw {
         matches!(self.step, Step::Broken(_))
     }
 
-    /// Returns the reason for resetting the connection, if it must be reset.
+    /// Returns the reason for resetting the connection; `None` if it need not be reset.
     pub(crate) fn broken(&self) -> Option<&str> {
         match &self.step {
             Step::Broken(why) => Some(why),
@@ -278,7 +277,7 @@ impl Raw {
         }
     }
 
-    /// Returns whether a response is owed to the client, which requires that it ended the stream.
+    /// Returns whether the client is owed a response. That is so only after it ended the stream.
     pub(crate) fn is_busy(&self) -> bool {
         match self.step {
             Step::Opening(_) | Step::Writing { .. } => self.ended,
@@ -288,7 +287,7 @@ impl Raw {
         }
     }
 
-    /// Ends a step: notifies the reactor of output, or of the connection's end.
+    /// Notifies the reactor of output or of the end of the connection.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         if self.is_broken() {
             self.output.clear();
@@ -303,8 +302,8 @@ impl Raw {
         self.marked = false;
     }
 
-    /// Handles a disconnect. Bytes of the client may still be decided; the stream stays open unless
-    /// its close was requested.
+    /// Handles a disconnect. Bytes already received may still be decided. The stream stays open
+    /// unless its close was requested.
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.step, Step::Over) {
             Step::Opening(tag) => cx.leave(tag, Owner::Opening),
@@ -342,8 +341,8 @@ fn name_of(own: u32, number: u64) -> Name {
     name.parse().expect("letters, digits and dashes")
 }
 
-/// Returns a number above all those that this node used, according to its table of streams and its
-/// memory.
+/// Returns a number above all numbers that this node has used, according to its table of streams
+/// and its memory.
 fn next_number(own: u32, cx: &mut Cx<'_>) -> Result<u64, Failure> {
     let prefix = format!("raw-{own}-");
     let first: Name = prefix.parse().expect("letters, digits and dashes");

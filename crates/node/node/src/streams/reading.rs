@@ -1,4 +1,4 @@
-//! State of reading a stream: a few reads from the replica are in flight at a time, and their
+//! State of reading a stream. A few reads from the replica are in flight at a time, and their
 //! results are sent in order.
 
 use std::collections::VecDeque;
@@ -9,57 +9,57 @@ use quorate_stream::{Name, StreamInfo, table::LocateError};
 
 use crate::streams::refusal::Refusal;
 
-/// Maximum bytes of one read from the replica; a read ends at a multiple of it.
+/// Maximum number of bytes in one read from the replica. Reads end at multiples of this number.
 pub(crate) const FETCH_BYTES_MAX: usize = 1 << 20;
 
 /// A client's read, from its request to its end.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) name: Name,
-    /// Id that distinguishes the stream from a later one of the same name.
+    /// Id of the stream, which distinguishes it from a later stream of the same name.
     id: u64,
     /// Position of the next byte to send.
     position: u64,
     to: u64,
     follow: bool,
     step: Step,
-    /// Reads in flight, contiguous from `position`.
+    /// Reads in flight. Their ranges are contiguous, starting at `position`.
     fetches: VecDeque<Fetch>,
 }
 
-/// Event that the read waits for.
+/// Event that the reader waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The local table to reflect everything acknowledged earlier.
+    /// The local table must first reflect everything acknowledged earlier.
     Looking(StreamTag),
-    /// New bytes at the end of the stream.
+    /// All bytes are sent, and the stream must get more.
     Waiting(StreamTag),
-    /// Requested bytes, or progress in sending output.
+    /// Requested bytes must arrive, or queued output must be sent.
     Sending,
 }
 
-/// A read from the replica.
+/// One read from the replica, in flight or done.
 #[derive(Debug)]
 struct Fetch {
     tag: StreamTag,
     bytes: u64,
-    /// Bytes read, waiting for those before them.
+    /// Bytes that have been read but cannot be sent before earlier ones.
     came: Option<Blocks>,
 }
 
-/// Next action.
+/// Next action of the reader.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Request bytes from this position.
+    /// Request bytes from this position from the replica.
     Fetch {
         from: u64,
         bytes: usize,
     },
-    /// Request a notification of bytes beyond this position.
+    /// Request a notification when the stream has bytes beyond this position.
     Wait(u64),
     /// Wait until bytes arrive or output is sent.
     Send,
-    /// Report the end of the read.
+    /// Report the end of the read to the client.
     End {
         position: u64,
         finished: bool,
@@ -67,12 +67,12 @@ pub(crate) enum Next {
     Refuse(Refusal),
 }
 
-/// Purpose of an answer from the replica.
+/// Purpose of an answer from the replica to the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerPurpose {
     Look,
     Wait,
-    /// The read with this index; 0 is the next to send.
+    /// The answer to the read with this index. Index 0 is the next to send.
     Fetch(usize),
 }
 
@@ -89,7 +89,7 @@ impl Reading {
         }
     }
 
-    /// Returns whether the read is caught up and waits for more.
+    /// Returns whether the reader is caught up and waits for more bytes.
     pub(crate) const fn is_waiting(&self) -> bool {
         matches!(self.step, Step::Waiting(_))
     }
@@ -100,13 +100,13 @@ impl Reading {
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    /// Returns whether the read will request bytes as soon as there is space.
+    /// Returns whether the reader will request bytes as soon as there is space.
     pub(crate) fn is_hungry(&self) -> bool {
         let asked_to = self.position + self.fetching() as u64;
         matches!(self.step, Step::Sending) && asked_to < self.to
     }
 
-    /// Returns the tags of all unanswered requests to the replica.
+    /// Returns the tags of all unanswered requests of the reader.
     pub(crate) fn tags(&self) -> impl Iterator<Item = StreamTag> {
         let step = match self.step {
             Step::Looking(tag) | Step::Waiting(tag) => Some(tag),
@@ -116,7 +116,7 @@ impl Reading {
         step.into_iter().chain(open.map(|fetch| fetch.tag))
     }
 
-    /// Returns the purpose of this answer, if it is for this read.
+    /// Returns the purpose of the answer with this tag; `None` if the reader did not request it.
     pub(crate) fn asked(&self, tag: StreamTag) -> Option<AnswerPurpose> {
         match self.step {
             Step::Looking(looking) if looking == tag => Some(AnswerPurpose::Look),
@@ -128,7 +128,7 @@ impl Reading {
         }
     }
 
-    /// Starts reading once the table is up to date. A read that does not follow ends at the current
+    /// Starts reading once the table is up to date. A read without following ends at the current
     /// end of the stream, so that it terminates despite concurrent writes.
     pub(crate) fn begin(&mut self, info: Option<&StreamInfo>) -> Result<(), Refusal> {
         let info = info.ok_or_else(Refusal::unknown)?;
@@ -139,7 +139,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Returns the next action; `room` is the space for further bytes.
+    /// Returns the next action. `room` is the space for further bytes.
     pub(crate) fn next(&self, info: Option<&StreamInfo>, room: usize) -> Next {
         let Some(info) = info.filter(|info| self.is_of(info)) else {
             return Next::Refuse(Refusal::replaced());
@@ -171,19 +171,19 @@ impl Reading {
         self.step = Step::Sending;
     }
 
-    /// Records the request to be notified of more bytes.
+    /// Records the tag of the request to be notified of more bytes.
     pub(crate) const fn wait(&mut self, tag: StreamTag) {
         self.step = Step::Waiting(tag);
     }
 
-    /// Records a read of the bytes after those already requested.
+    /// Records a read of the `bytes` bytes after those already requested.
     pub(crate) fn fetch(&mut self, tag: StreamTag, bytes: usize) {
         self.step = Step::Sending;
         self.fetches.push_back(Fetch { tag, bytes: bytes as u64, came: None });
     }
 
-    /// Records the bytes of a read, possibly fewer than requested. Returns the position and number
-    /// of the missing ones.
+    /// Records the bytes that a read returned, which may be fewer than requested. Returns the
+    /// position and number of the missing bytes.
     pub(crate) fn came(&mut self, number: usize, bytes: &Blocks) -> Option<(u64, usize)> {
         let before = self.fetches.iter().take(number);
         let from = self.position + before.map(|fetch| fetch.bytes).sum::<u64>();
@@ -195,13 +195,13 @@ impl Reading {
         (missing > 0).then_some((from + bytes.len() as u64, missing))
     }
 
-    /// Records a read of the bytes that were missing from another one.
+    /// Records another read for the bytes that an earlier one did not return.
     pub(crate) fn fetch_missing(&mut self, number: usize, tag: StreamTag, bytes: usize) {
         let fetch = Fetch { tag, bytes: bytes as u64, came: None };
         self.fetches.insert(number + 1, fetch);
     }
 
-    /// Returns the next bytes to send, with their position, if they have arrived.
+    /// Returns the next bytes to send and their position, if they have arrived.
     pub(crate) fn next_bytes(&mut self) -> Option<(u64, Blocks)> {
         self.fetches.front()?.came.as_ref()?;
         let bytes = self.fetches.pop_front()?.came?;
@@ -210,7 +210,7 @@ impl Reading {
         Some((position, bytes))
     }
 
-    /// Handles a read that found no bytes.
+    /// Returns the next action after a read found no bytes.
     pub(crate) fn nowhere(&self, nowhere: LocateError) -> Next {
         match nowhere {
             LocateError::BehindEnd { end, finished } if end == self.position => {
@@ -220,7 +220,7 @@ impl Reading {
         }
     }
 
-    /// Returns whether the bytes belong to the requested stream, and not to a later one of the same
+    /// Returns whether `info` describes the stream being read, and not a later one of the same
     /// name.
     pub(crate) const fn is_of(&self, info: &StreamInfo) -> bool {
         info.id == self.id

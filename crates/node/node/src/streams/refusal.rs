@@ -7,7 +7,7 @@ use quorate_replica::front::Failure;
 use quorate_stream::{BadName, Denied, table::LocateError};
 use quorate_wire::streams::{Answer, Code, Malformed, VERSION};
 
-/// Contents of [`Answer::Error`].
+/// Refusal of a request, sent as an [`Answer::Error`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: Code,
@@ -76,7 +76,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the description, for people.
+    /// Returns the description for people.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }

@@ -1,4 +1,4 @@
-//! State shared by all connections: the owners of requests, and the accounting of memory.
+//! State shared by all stream connections: the owners of requests, and the accounting of memory.
 
 use std::collections::VecDeque;
 
@@ -11,15 +11,17 @@ use quorate_replica::{
 };
 use rustc_hash::FxHashMap;
 
-/// Owner of a request.
+/// Owner of a request to the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Connection(ConnectionId),
-    /// The connection of a follower, which waits for an event that may never happen.
+    /// The connection of a follower. Its request waits for an event that may never happen.
     Follower(ConnectionId),
-    /// The connection is gone, so no client will close the piece that this request opens.
+    /// The connection that sent this request to open a piece has ended, so no client will close the
+    /// piece.
     Opening,
-    /// The connection is gone, so no client will repeat the request to close this piece.
+    /// The connection that sent this request to close a piece has ended, so no client will repeat
+    /// the request.
     Closing(StreamName),
 }
 
@@ -27,25 +29,26 @@ pub(crate) enum Owner {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     tags: Tags<Owner>,
-    /// The connection that writes each piece.
+    /// Connection that is writing each piece.
     pub(crate) pieces: FxHashMap<StreamName, ConnectionId>,
-    /// Connections with output, and those to be closed.
+    /// Connections that have output or must be closed.
     pub(crate) dirty: VecDeque<ConnectionId>,
-    /// Connections that sent output and can request more bytes.
+    /// Connections that have sent output and can request more bytes.
     pub(crate) hungry: Vec<ConnectionId>,
-    /// Writers that wait for space.
+    /// Writers that wait for free space.
     pub(crate) full: RoundRobin<ConnectionId>,
-    /// Next number for the stream of a raw connection, as far as this front has assigned numbers.
+    /// Lower bound of the next number for the stream of a raw connection, from the numbers that
+    /// this front has assigned.
     pub(crate) next_raw_number: u64,
-    /// Number of requests of followers.
+    /// Number of pending requests of followers.
     waits: usize,
-    /// Memory of all connections.
+    /// Total memory of all connections, in bytes.
     pub(crate) held_bytes: usize,
     /// Requests refused since the start because the client lacked the role.
     pub(crate) forbidden: u64,
-    /// Pending password checks.
+    /// Password checks whose verdict has not arrived yet.
     pub(crate) desk: PendingChecks<ConnectionId>,
-    /// Number of wrong passwords.
+    /// Number of wrong passwords since the start.
     pub(crate) wrong_passwords: u64,
 }
 
@@ -62,13 +65,13 @@ impl Shared {
         Some(owner)
     }
 
-    /// Returns the number of requests that wait for the replica.
+    /// Returns the number of requests that the replica has not answered.
     pub(crate) fn open_requests(&self) -> usize {
         self.tags.open() - self.waits
     }
 }
 
-/// Context of a connection.
+/// Context for handling an event of a connection.
 pub(crate) struct Cx<'a> {
     pub(crate) shared: &'a mut Shared,
     pub(crate) requests: &'a mut dyn Requests,
@@ -79,7 +82,7 @@ impl Cx<'_> {
         self.requests.streams().ok_or(Failure::Unavailable)
     }
 
-    /// Makes a request under a new tag.
+    /// Makes a request to the replica under a new tag.
     pub(crate) fn ask(
         &mut self,
         owner: Owner,
@@ -101,7 +104,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Reassigns a request whose connection is gone but whose answer still matters.
+    /// Reassigns a request whose connection has ended and whose answer still matters.
     pub(crate) fn leave(&mut self, tag: StreamTag, to: Owner) {
         if let Some(owner) = self.shared.tags.get_mut(Tag(tag.0)) {
             *owner = to;

@@ -164,7 +164,7 @@ fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
 /// Prefix that, followed by the password, forms a hash here.
 const HASH: &str = "$argon2id$";
 
-/// A password checker that returns verdicts when the test allows it.
+/// A password checker that returns each verdict when the test allows it.
 #[derive(Clone, Debug, Default)]
 struct Desk(Arc<Mutex<Queues>>);
 

@@ -7,8 +7,8 @@ use quorate_wire::streams::SMALL_BYTES_MAX;
 
 use crate::node::Node;
 
-/// Checks one input. Its first byte determines the size of the parts in which the others arrive,
-/// which affects nothing but the number of durability notifications.
+/// Checks one input. Its first byte determines the size of the pieces in which the other bytes
+/// arrive, which affects nothing but the number of durability notifications.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((first, stream)) = bytes.split_first() else {
         return;

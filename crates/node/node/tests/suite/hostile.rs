@@ -41,7 +41,7 @@ fn a_client_is_greeted_and_told_where_the_leader_is() {
     );
 }
 
-/// A protocol violation gets one error and ends the connection: later input is ignored.
+/// A protocol violation gets one error and ends the connection. Later input is ignored.
 #[test]
 fn what_breaks_the_rules_gets_one_error_and_ends() {
     let frame = |kind: u8, length: usize| {

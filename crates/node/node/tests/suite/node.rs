@@ -9,19 +9,19 @@ use quorate_wire::streams::{Answer, Ask, Code, Found, How, VERSION, decode_answe
 
 use crate::played::Played;
 
-/// Maximum bytes that one read of a socket passes to a front.
+/// Maximum number of bytes that one read of a socket passes to a front.
 const READ_BYTES: usize = 64 << 10;
 
 /// The node's end of a client's socket.
 #[derive(Debug, Default)]
 struct Socket {
-    /// Bytes sent by the client and not consumed by the front.
+    /// Bytes that the client sent and the front has not consumed.
     input: Vec<u8>,
-    /// Bytes sent to the client and not read by the test.
+    /// Bytes that were sent to the client and the test has not read.
     output: Vec<u8>,
     /// The client has half-closed the connection.
     half_closed: bool,
-    /// The front was notified of the half-close.
+    /// The front was notified of the client's half-close.
     end_told: bool,
     /// Number of bytes that the client will accept now.
     window: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Node<F> {
     sockets: BTreeMap<ConnectionId, Socket>,
     /// Output to clients whose connections the node has closed.
     gone: BTreeMap<ConnectionId, Vec<u8>>,
-    /// Reasons of connection resets.
+    /// Reasons for which connections were reset.
     pub(crate) resets: Vec<String>,
     /// Number of bytes read directly into the store.
     pub(crate) filled: usize,
@@ -66,7 +66,7 @@ impl<F: Front> Node<F> {
         self.at(Door::Streams)
     }
 
-    /// Connects a client at this door.
+    /// Connects a client at a door.
     pub(crate) fn at(&mut self, door: Door) -> ConnectionId {
         self.at_as(door, Who::Anonymous)
     }
@@ -100,7 +100,7 @@ impl<F: Front> Node<F> {
         id
     }
 
-    /// Creates a stream with these bytes, closed permanently.
+    /// Creates a stream that contains these bytes and is closed permanently.
     pub(crate) fn stream(&mut self, name: &str, bytes: &[u8]) {
         let id = self.writer(name, 99);
         for part in bytes.chunks(64 << 10) {
@@ -156,7 +156,7 @@ impl<F: Front> Node<F> {
         counts.iter().map(|count| u32::from_le_bytes(*count)).collect()
     }
 
-    /// Lets the client accept this many more bytes, and no others.
+    /// Lets the client accept `bytes` more bytes in total.
     pub(crate) fn window(&mut self, id: ConnectionId, bytes: usize) {
         self.sockets.get_mut(&id).expect("an open socket").window = bytes;
     }
@@ -285,14 +285,14 @@ impl<F: Front> Node<F> {
         }
     }
 
-    /// Returns the client's answers since the last call, from complete frames; stream bytes are
-    /// shown as their number.
+    /// Returns the client's answers since the last call, as far as their frames are complete.
+    /// Stream bytes are shown as their number.
     pub(crate) fn hear(&mut self, id: ConnectionId) -> Vec<String> {
         self.turn();
         self.hear_now(id)
     }
 
-    /// Does what `hear` does without running a turn.
+    /// Like `hear`, but without running a turn.
     pub(crate) fn hear_now(&mut self, id: ConnectionId) -> Vec<String> {
         let mut heard = Vec::new();
         self.frames(id, |answer| {

@@ -1,4 +1,4 @@
-//! A fake replica: a real table of streams, and bytes that are decided when the test allows it.
+//! A fake replica with a real table of streams. Bytes are decided when the test allows it.
 
 use std::{
     cell::Cell,
@@ -25,11 +25,11 @@ use quorate_stream::{
     table::{LocateError, Located},
 };
 
-/// First slot; slots are far above positions, so that they cannot be confused.
+/// First slot. Slots are far above positions, so that the two cannot be confused.
 const FIRST_SLOT: u64 = 1 << 40;
-/// Maximum space offered for direct reads.
+/// Maximum number of bytes offered for a direct read.
 const FILL_BYTES: usize = 100_000;
-/// This node.
+/// Id of the fake replica's node.
 const OWN: NodeId = NodeId(1);
 
 /// A [`StreamEvent`] in owned form.
@@ -60,7 +60,7 @@ impl Event {
     }
 }
 
-/// Requests that wait until the test lets them be executed.
+/// Requests that wait until the test executes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Command(StreamTag, Command),
@@ -88,23 +88,24 @@ pub(crate) struct Played {
     asked: VecDeque<Asked>,
     waits: Vec<(StreamTag, Name, u64)>,
     events: VecDeque<Event>,
-    /// Maximum undecided bytes of a piece.
+    /// Maximum number of undecided bytes of a piece.
     pub(crate) room: usize,
-    /// Maximum undecided bytes of all pieces together; `None`: the maximum of one.
+    /// Maximum number of undecided bytes of all pieces together; `None` for the maximum of one
+    /// piece.
     pub(crate) shared_room: Option<usize>,
     /// Number of queries for the space of a piece.
     pub(crate) rooms_asked: Cell<usize>,
-    /// If set, every call fails with this.
+    /// Failure with which every call fails, if set.
     pub(crate) refuse: Option<Failure>,
-    /// There is no access to streams.
+    /// The replica has no streams, so there is no access to them.
     pub(crate) none: bool,
     pub(crate) leader: Option<String>,
-    /// Access rights, once known.
+    /// Access rights; `None` until they are known.
     pub(crate) users: Option<Users>,
     pub(crate) wall_ms: u64,
     pub(crate) forgotten: Vec<StreamTag>,
     pub(crate) abandoned: Vec<StreamName>,
-    /// Memory for reads.
+    /// Pool of memory for reads.
     pool: BlockPool,
 }
 
@@ -140,7 +141,7 @@ impl Played {
         self.events.pop_front()
     }
 
-    /// Queues an event without a cause.
+    /// Queues an event that has no cause.
     pub(crate) fn say(&mut self, event: Event) {
         self.events.push_back(event);
     }
@@ -199,7 +200,7 @@ impl Played {
         self.wake();
     }
 
-    /// Executes a command as another node would.
+    /// Executes a command as if another node had proposed it.
     pub(crate) fn elsewhere(&mut self, command: &Command) -> Result<StreamOutcome, Denied> {
         let done = self.execute(command);
         self.wake();
@@ -276,7 +277,7 @@ impl Played {
         }
     }
 
-    /// Answers the requests that wait at a position where there are bytes now.
+    /// Answers the requests that wait at a position at which there are bytes now.
     fn wake(&mut self) {
         let (table, events) = (&self.table, &mut self.events);
         self.waits.retain(|(tag, name, position)| {

@@ -1,4 +1,4 @@
-//! The raw port: bytes in, counts out.
+//! The raw port, which receives stream bytes and sends counts.
 
 use quorate_core::value::StreamName;
 use quorate_node::streams::StreamFront;
@@ -24,7 +24,7 @@ fn piece(node: &Raw, name: &str) -> StreamName {
     node.played.info(name).unwrap().writing.unwrap()
 }
 
-/// Creates a stream of this name at another node.
+/// Creates a stream called `name` as if at another node.
 fn made_elsewhere(played: &mut Played, name: &str, number: u32) {
     let stream = StreamName { boot: 7, number, ..StreamName::default() };
     let open = Command::Open {

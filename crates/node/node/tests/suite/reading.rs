@@ -75,7 +75,8 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
     }
 }
 
-/// [read-1] A read requested after an acknowledgement reflects it: the replica is asked first.
+/// [read-1] A read requested after an acknowledgement reflects it, because the replica is asked
+/// first.
 #[test]
 fn nothing_is_answered_before_the_replica_was_asked_how_fresh_it_is() {
     let mut node = Node::new();
@@ -142,7 +143,7 @@ fn a_full_socket_is_no_reason_for_the_next_turn() {
     assert!(node.front.is_eager(), "there is room for more");
 }
 
-/// Many slow readers use little memory together: each needs little, but there may be 10,000.
+/// Many slow readers together use little memory. Each needs little, but there may be 10,000.
 #[test]
 fn many_slow_readers_hold_little_together() {
     const COUNT: usize = 700;
@@ -212,8 +213,8 @@ fn a_follower_ends_at_its_last_position_too() {
     assert_eq!(node.hear(id), ["1 bytes from 3", "End { position: 4, finished: false }"]);
 }
 
-/// A read that does not follow ends at the end that the stream had at its start; otherwise it would
-/// never end on a busy stream.
+/// A read without following ends at the end that the stream had when the read began. Otherwise it
+/// would never end on a busy stream.
 #[test]
 fn who_does_not_follow_gets_what_there_was_when_the_read_began() {
     let mut node = Node::new();

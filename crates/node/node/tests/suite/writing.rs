@@ -82,8 +82,8 @@ fn a_writer_is_not_read_while_there_is_no_room() {
     assert_eq!(node.hear(id).last().map(String::as_str), Some("Closed { position: 25 }"));
 }
 
-/// Space that becomes free in a turn is used in that turn: afterwards the reactor sleeps unless a
-/// connection is ready.
+/// Space that becomes free in a turn is used in that turn, because afterwards the reactor sleeps
+/// unless a connection is ready.
 #[test]
 fn room_that_comes_with_durability_is_seen_at_once() {
     let mut node = Node::new();
@@ -111,7 +111,8 @@ fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     assert_eq!((node.left_over(id), node.front.ready(id)), (0, true));
 }
 
-/// A thousand writers wait for the little space that others leave: no turn checks all of them.
+/// A thousand writers wait for the little space that other writers leave, and no turn checks all of
+/// them.
 #[test]
 fn writers_without_room_are_asked_in_turn_as_far_as_there_is_room() {
     const WRITERS: usize = 100;
@@ -192,8 +193,8 @@ fn whoever_is_fenced_is_told_where_and_may_ask_again() {
     assert_eq!(other, ["Opened { position: 4 }"]);
 }
 
-/// A writer that waits for space is notified of a fencing: the bytes it sent are void, and it is
-/// read again.
+/// A writer that waits for space is notified when it is fenced. The bytes it sent are void, and its
+/// input is read again.
 #[test]
 fn a_writer_without_room_that_is_fenced_is_read_again() {
     let mut node = Node::new();
@@ -461,8 +462,8 @@ fn what_is_heard_of_pieces_and_tags_of_nobody_is_ignored() {
     assert!(abandoned.is_empty());
 }
 
-/// The bytes of long data frames are read directly into the store; short frames are copied, with
-/// the bytes after them.
+/// The bytes of long data frames are read directly into the store. Short frames are copied together
+/// with the bytes after them.
 #[test]
 fn long_frames_of_data_are_read_to_where_they_are_kept() {
     let long = vec![1; 256 << 10];

@@ -1,5 +1,5 @@
-//! Requests of a program, and the resulting requests to a replica: no sockets, no threads, no
-//! clock.
+//! Requests of an embedding program and the resulting requests to the replica, without sockets,
+//! threads or a clock.
 
 use std::sync::mpsc::{TryRecvError, channel};
 
@@ -7,7 +7,8 @@ use quorate::{Failure, NotDone, local};
 use quorate_replica::front::{Completion, Front as _};
 use quorate_testbed::asked::FakeReplica;
 
-/// [time-2] Deadlines follow the clock of the node that accepts the command, not the program's.
+/// [time-2] Deadlines follow the clock of the node that accepts the command, not the program's
+/// clock.
 #[test]
 fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
     let (local, mut front) = local().expect("an eventfd");

@@ -1,4 +1,4 @@
-//! Replicas embedded in this process: real sockets, real disks, real threads.
+//! Replicas embedded in this process, with real sockets, disks and threads.
 
 use std::{
     io::{Read as _, Write as _},
@@ -18,7 +18,7 @@ use quorate::{
 use quorate_testbed::process::free_port;
 use quorate_wire::streams::{Answer, Ask, Found, VERSION, decode_answer};
 
-/// A service whose state is the list of all commands.
+/// A service whose state is the concatenation of all commands.
 #[derive(Default)]
 struct Journal(Vec<u8>);
 
@@ -39,7 +39,7 @@ fn alone(folder: &Path) -> Embedded {
     Builder::new(folder).start(Journal::default).expect("starts")
 }
 
-/// A restart rebuilds the state from the log; commands may contain zero bytes (G19).
+/// A restart rebuilds the state from the log. Commands may contain zero bytes (G19).
 #[test]
 fn a_replica_alone_remembers() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -171,7 +171,7 @@ fn a_command_that_is_too_big_is_refused() {
     assert!(replica.execute(vec![1; 100]).is_ok());
 }
 
-/// Starts the three replicas of a group, each with this kind of device.
+/// Starts the three replicas of a group, each with a device of this kind.
 fn three(folder: &Path, device: &Device) -> Vec<Embedded> {
     let address = |node| (node, format!("127.0.0.1:{}", free_port().expect("a port")));
     let cluster: Vec<(u32, String)> = (1..=3).map(address).collect();
@@ -206,8 +206,8 @@ fn devices_vote_for_replicas() {
     assert_eq!(story.len(), 2 * executed);
 }
 
-/// Three replicas in one process: every node accepts commands, all nodes agree, and two continue
-/// without the third.
+/// Three replicas run in one process. Every node accepts commands, all nodes agree, and two
+/// continue without the third.
 #[test]
 fn three_replicas_agree() {
     let folder = tempfile::tempdir().expect("a folder");

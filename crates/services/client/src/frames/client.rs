@@ -1,4 +1,4 @@
-//! The client with its sockets: one thread, which waits for both.
+//! The frame client with its sockets. One thread waits for both the connection and the frames.
 
 use std::{
     fmt, io,
@@ -16,12 +16,12 @@ use super::{
     station::Station,
 };
 
-/// Options of a frame client.
+/// Window and timeout of a frame client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Maximum number of batches in flight.
+    /// Maximum number of batches in flight at a time.
     pub window: usize,
-    /// Time limit for finding a leader whose device accepts frames.
+    /// Maximum time to find a leader whose device accepts frames.
     pub patience: Duration,
 }
 
@@ -34,12 +34,12 @@ impl Default for Options {
 /// Reasons why a client could not be opened or had to stop.
 #[derive(Debug)]
 pub enum Error {
-    /// No leader was found in time whose device receives raw frames and counts votes for a volatile
-    /// group. The text is the last failure.
+    /// No leader was found in time with a device that receives raw frames and counts votes for a
+    /// volatile group. The text describes the last failure.
     NoDevice(String),
-    /// The interface failed.
+    /// The network interface cannot be used.
     Interface(Failed),
-    /// Waiting for the sockets failed.
+    /// The operating system failed to wait for the sockets.
     Io(io::Error),
 }
 
@@ -68,7 +68,7 @@ impl From<Failed> for Error {
 #[derive(Debug)]
 pub struct FrameClient {
     nodes: Vec<SocketAddr>,
-    /// Index of the node that the desk is connected to.
+    /// Index of the node that the client is connected to.
     at: usize,
     desk: Option<Desk>,
     /// Earliest time to connect to another node.
@@ -79,12 +79,12 @@ pub struct FrameClient {
     started: Instant,
 }
 
-/// Interval between attempts at nodes that do not lead.
+/// Delay before connecting to the next node.
 const DIAL: Duration = Duration::from_millis(5);
 
 impl FrameClient {
-    /// Finds the leader among these nodes, obtains a name, and waits until its session is
-    /// registered.
+    /// Finds the leader among `nodes`, registers a session, and returns a client whose name is that
+    /// session.
     pub fn open(nodes: &[SocketAddr], interface: &str, options: Options) -> Result<Self, Error> {
         let started = Instant::now();
         let until = started + options.patience;
@@ -124,18 +124,18 @@ impl FrameClient {
         Err(Error::NoDevice(last))
     }
 
-    /// Returns the counts since the start.
+    /// Returns the counters since the client was opened.
     pub const fn counts(&self) -> Counts {
         self.machine.counts()
     }
 
-    /// Returns the name of this client's batches in the log.
+    /// Returns the name under which this client's batches appear in the log.
     pub const fn name(&self) -> Name {
         self.name
     }
 
-    /// Returns whether its session is gone: outstanding batches are then unknown, and a new client
-    /// is needed.
+    /// Returns whether the client's session no longer exists. Outstanding batches then have an
+    /// unknown outcome, and a new client is needed.
     pub const fn is_over(&self) -> bool {
         self.machine.is_over()
     }
@@ -145,12 +145,12 @@ impl FrameClient {
         self.machine.open()
     }
 
-    /// Returns the bytes available for commands in one batch of `commands` commands.
+    /// Returns the number of bytes available for commands in a batch of `commands` commands.
     pub fn room(&self, commands: usize) -> usize {
         self.machine.room(commands)
     }
 
-    /// Queues these commands as one batch, to be sent by the next [`FrameClient::turn`].
+    /// Queues commands as one batch, which the next [`FrameClient::turn`] sends.
     pub fn submit<'c>(
         &mut self,
         tag: u64,
@@ -159,12 +159,12 @@ impl FrameClient {
         self.machine.submit(tag, commands)
     }
 
-    /// Returns the oldest outcome not yet taken.
+    /// Returns the oldest outcome that has not been returned yet.
     pub fn take_done(&mut self) -> Option<Done> {
         self.machine.take_done()
     }
 
-    /// Sends what is due and processes what arrived; if nothing arrived, waits at most `patience`.
+    /// Sends what is due and processes what arrived. If nothing arrived, waits at most `patience`.
     pub fn turn(&mut self, patience: Duration) -> Result<(), Error> {
         self.act()?;
         if !self.take()? {
@@ -202,7 +202,7 @@ impl FrameClient {
         Ok(())
     }
 
-    /// Processes everything that arrived; returns whether there was anything.
+    /// Processes all input that has arrived. Returns whether there was any.
     fn take(&mut self) -> Result<bool, Error> {
         let mut came = false;
         let now = self.now();
@@ -227,7 +227,7 @@ impl FrameClient {
         Ok(came)
     }
 
-    /// Moves on to the next node, because this one does not lead or does not respond.
+    /// Moves on to the next node, because the current one does not lead or does not respond.
     fn leave(&mut self) {
         self.desk = None;
         self.at = (self.at + 1) % self.nodes.len().max(1);
@@ -267,8 +267,8 @@ impl FrameClient {
     }
 }
 
-/// Registers a session and returns its name and the state of the log, or `None` if the node does
-/// not lead or accepts no frames.
+/// Registers a session. Returns its name and the state of the log, or `None` if the node does not
+/// lead or accepts no frames.
 fn register(desk: &mut Desk, until: Instant) -> io::Result<Option<(Name, NodePosition)>> {
     desk.ask(&Request::Stand(Name::default()))?;
     if !stand(desk)?.is_some_and(|stand| stand.leads && stand.place.is_some()) {
@@ -302,7 +302,7 @@ fn stand(desk: &mut Desk) -> io::Result<Option<NodePosition>> {
     })
 }
 
-/// Waits for the next response, at most as long as the desk allows.
+/// Waits for the next response until the desk's deadline.
 fn wait_for(desk: &mut Desk) -> io::Result<Answer> {
     loop {
         desk.flush()?;

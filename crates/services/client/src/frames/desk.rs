@@ -1,5 +1,5 @@
-//! The connection to a node: sends requests and receives responses in the same order. Nothing here
-//! blocks except connecting.
+//! The connection to a node. It sends requests and receives their responses in the same order. Only
+//! connecting blocks.
 
 use std::{
     collections::VecDeque,
@@ -13,14 +13,15 @@ use quorate_wire::frame_clients::{Name, NodePosition, Request};
 
 /// Timeout for a node to accept a connection or to respond.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Maximum length of a response; those requested here are far shorter.
+/// Maximum length of a response in bytes. Expected responses are far shorter.
 const ANSWER_BYTES_MAX: usize = 1 << 10;
-/// Maximum number of unsent bytes. A node that reads so slowly counts as unreachable.
+/// Maximum number of unsent bytes. A node that reads too slowly to stay below it counts as
+/// unreachable.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const LENGTH_BYTES: usize = 4;
 const DONE: u8 = 0;
 
-/// A pending request.
+/// A request that has not been answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Lend,
@@ -28,16 +29,16 @@ enum Asked {
     Taken,
 }
 
-/// A response to a request.
+/// A node's response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Name(Name),
     Stand(NodePosition),
-    /// The node accepted the value, or refused it.
+    /// The node accepted (`true`) or refused the offered value.
     Taken(bool),
 }
 
-/// One connection.
+/// One connection to a node, with its unanswered requests.
 #[derive(Debug)]
 pub(super) struct Desk {
     stream: TcpStream,
@@ -68,7 +69,7 @@ impl Desk {
         self.flush()
     }
 
-    /// Returns whether a response is expected; nothing else may arrive.
+    /// Returns whether a request is unanswered. Otherwise, any input violates the protocol.
     pub(super) fn is_asked(&self) -> bool {
         !self.asked.is_empty()
     }
@@ -91,12 +92,12 @@ impl Desk {
         Ok(())
     }
 
-    /// Returns the deadline of the oldest pending request.
+    /// Returns the deadline for the response to the oldest unanswered request.
     pub(super) fn late_at(&self) -> Option<Instant> {
         self.asked.front().map(|(_, at)| *at + PATIENCE)
     }
 
-    /// Returns the next response if one arrived, or an error if none will.
+    /// Returns the next response, if it has arrived. Fails if none will arrive.
     pub(super) fn answer(&mut self) -> io::Result<Option<Answer>> {
         if let Some(answer) = self.next()? {
             return Ok(Some(answer));

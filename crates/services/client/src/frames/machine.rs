@@ -1,10 +1,10 @@
-//! A client of devices without its sockets: decides what to send when, and what is known to be
-//! executed ([offload-22]–[offload-24]).
+//! A client of devices without its sockets. It decides what to send when, and which batches are
+//! known to be executed ([offload-22]–[offload-24]).
 //!
 //! Batches are numbered, and execute in the order of their numbers or not at all. A lost batch
-//! therefore invalidates those sent after it: everything from the oldest on is sent again, which
-//! has no effect where it was already decided. Frames and the connection carry the same bytes under
-//! the same name.
+//! therefore invalidates those sent after it. All batches from the oldest on are then sent again,
+//! which has no effect on those already decided. Frames and the connection carry the same bytes
+//! under the same name.
 
 use std::collections::VecDeque;
 
@@ -23,33 +23,33 @@ use super::walk::{Heard, Unheard, Walk};
 
 mod leaving;
 
-/// Microseconds on any monotonic clock.
+/// Time in microseconds on any monotonic clock.
 pub type Micros = u64;
 
-/// Maximum number of outstanding batches, in flight or queued.
+/// Maximum number of outstanding batches, both in flight and queued.
 pub const OPEN_MAX: usize = 1 << 14;
-/// No real log or session reaches this number. Larger claims are rejected, so that no sum with a
-/// number overflows.
+/// Bound on slots and batch numbers that no real log or session reaches. Larger numbers are
+/// rejected, so that no arithmetic on them overflows.
 const NUMBER_MAX: u64 = 1 << 62;
-/// Time for which a client keeps to the connection after frames were late: the initial value,
-/// doubled each time, and the maximum.
+/// Initial and maximum time for which the client uses only the connection after frames were late.
+/// The time doubles on each occurrence.
 const REST_US: (Micros, Micros) = (20_000, 1_000_000);
 
-/// Outcome of a batch.
+/// What is known about the execution of a completed batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Executed once; in this slot, if the client received the decision.
+    /// Executed exactly once. The slot is included if the client received the decision.
     Executed(Option<u64>),
-    /// Its session is gone, so the outcome is unknown; the batch will not be executed later.
+    /// The session no longer exists, so the outcome is unknown. The batch will not be executed
+    /// later.
     Unknown,
 }
 
-/// A completed batch.
+/// A batch that is complete, whether it was executed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Tag given at submission.
+    /// Tag that the caller assigned at submission.
     pub tag: u64,
-    /// Outcome of the batch.
     pub outcome: Outcome,
 }
 
@@ -58,47 +58,47 @@ pub struct Done {
 pub enum NotTaken {
     /// The batch does not fit in a frame.
     TooLong,
-    /// [`OPEN_MAX`] batches are outstanding.
+    /// [`OPEN_MAX`] batches are already outstanding.
     Full,
-    /// The session is gone; a new client is needed.
+    /// The session no longer exists, and a new client is needed.
     Over,
 }
 
-/// Action for the caller.
+/// Action that the caller must perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act<'a> {
     /// Send this frame.
     Send(&'a [u8]),
-    /// Request the state of the log from a node; from the leader, if it is known.
+    /// Request the state of the log, from the leader if it is known.
     Ask,
-    /// Offer this batch to the leader over the connection.
+    /// Offer the batch with this number to the leader over the connection.
     Offer(u64, &'a [u8]),
 }
 
-/// Counts since the start.
+/// Counters of a client since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames sent.
+    /// Number of frames sent.
     pub sent: u64,
-    /// Batches offered over the connection.
+    /// Number of batches offered over the connection.
     pub offered: u64,
-    /// Requests for the state of the log.
+    /// Number of requests for the state of the log.
     pub asked: u64,
-    /// Batches reported as executed from frames alone.
+    /// Number of batches whose execution was learned from frames alone.
     pub by_frames: u64,
-    /// Times that everything was sent again from the oldest batch on.
+    /// Number of times that all batches from the oldest on were sent again.
     pub back: u64,
-    /// Refusals of a coordinator whose window was full.
+    /// Number of refusals by a coordinator whose window was full.
     pub full: u64,
-    /// Times that the client fell back from frames to the connection.
+    /// Number of times that the client fell back from frames to the connection.
     pub left: u64,
-    /// Frames ignored because they were for another client, damaged or stale.
+    /// Number of frames ignored because they were for another client, damaged or stale.
     pub unheard: u64,
-    /// Conflicts: two values for one slot, or a log that went backwards.
+    /// Number of conflicts, which are two values for one slot or a log that went backwards.
     pub conflicts: u64,
 }
 
-/// An outstanding batch.
+/// A batch without an outcome.
 #[derive(Debug)]
 struct Batch {
     tag: u64,
@@ -108,15 +108,15 @@ struct Batch {
     sent: Option<(Micros, Micros)>,
 }
 
-/// Path by which batches are sent.
+/// Path on which batches are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Frames,
-    /// The connection, until this time; then frames are tried again.
+    /// The connection. Frames are tried again at this time.
     Connection(Micros),
 }
 
-/// The state of one client.
+/// State of one client, which contains no sockets and no clock.
 #[derive(Debug)]
 pub struct Machine {
     name: Name,
@@ -137,13 +137,14 @@ pub struct Machine {
     cursor: u64,
     offered: u64,
     offered_at: Micros,
-    /// Time at which a batch was last known to be executed.
+    /// Time at which the client last learned that a batch was executed.
     progress_at: Micros,
-    /// Number from which on everything must be sent again; and the time of the last such resend.
+    /// Number of the first batch that must be sent again, if any. The following field is the time
+    /// of the last such resend.
     back: Option<u64>,
     back_at: Micros,
     stuck_since: Option<Micros>,
-    /// State of the connection, and whether a response is expected.
+    /// State of the connection, and whether a response is awaited.
     is_connected: bool,
     asks: bool,
     asked_at: Micros,
@@ -154,8 +155,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Creates a client named `name` at the station `own`. `stand` is a node's statement that its
-    /// session is registered. At most `window` batches are in flight.
+    /// Creates a client named `name` at the Ethernet address `own`. `stand` is a node's statement
+    /// that the client's session is registered. At most `window` batches are in flight.
     pub fn new(name: Name, own: [u8; 6], stand: &NodePosition, window: usize) -> Self {
         let mut machine = Self {
             name,
@@ -194,7 +195,7 @@ impl Machine {
         machine
     }
 
-    /// Returns the counts since the start.
+    /// Returns the counters since the client was created.
     pub const fn counts(&self) -> Counts {
         self.counts
     }
@@ -204,7 +205,7 @@ impl Machine {
         self.open.len()
     }
 
-    /// Returns whether the session is gone.
+    /// Returns whether the session no longer exists.
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
@@ -214,14 +215,14 @@ impl Machine {
         matches!(self.way, Way::Frames)
     }
 
-    /// Returns the bytes available for commands in one batch of `commands` commands.
+    /// Returns the number of bytes available for commands in a batch of `commands` commands.
     pub fn room(&self, commands: usize) -> usize {
         let place = self.place.map_or(0, |place| usize::from(place.room));
         place.saturating_sub(BATCH_BYTES + commands * COMMAND_BYTES)
     }
 
-    /// Queues these commands as one batch: one value, in one slot. The name of the batch is
-    /// permanently bound to them.
+    /// Queues commands as one batch, which is one value in one slot. The name of the batch is
+    /// permanently bound to these commands.
     pub fn submit<'c>(
         &mut self,
         tag: u64,
@@ -243,12 +244,12 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns the oldest outcome not yet taken.
+    /// Returns the oldest outcome that has not been returned yet.
     pub fn take_done(&mut self) -> Option<Done> {
         self.done.pop_front()
     }
 
-    /// Handles an arriving frame, whatever its sender and contents.
+    /// Handles a received frame, which may have any sender and any contents.
     pub fn on_frame(&mut self, now: Micros, frame: &[u8]) {
         let Some(place) = self.place.filter(|_| self.trusts_frames) else {
             return;
@@ -289,7 +290,7 @@ impl Machine {
         value.kind == 2 && (value.origin, value.origin_boot) == (self.name.origin, self.name.boot)
     }
 
-    /// Processes the decided slots that come next.
+    /// Processes the decided slots that follow the last processed one.
     fn go_on(&mut self, now: Micros) {
         while let Some((slot, heard)) = self.walk.step() {
             self.stuck_since = None;
@@ -300,7 +301,8 @@ impl Machine {
         self.stuck_since = (self.walk.is_stuck()).then(|| self.stuck_since.unwrap_or(now));
     }
 
-    /// [session-2], one level up: repeats what every node does in this slot.
+    /// [session-2] Handles one of this client's values in a decided slot, following the rules by
+    /// which every node executes it.
     fn on_own(&mut self, now: Micros, slot: u64, heard: &Heard) {
         let number = heard.value.counter;
         let Some(ahead) = number.checked_sub(self.first) else {
@@ -340,8 +342,8 @@ impl Machine {
         self.offered = self.offered.max(self.first);
     }
 
-    /// Handles a refusal by the coordinator. It is unauthenticated, so at worst it makes the client
-    /// stop using frames.
+    /// Handles a refusal by the coordinator. Refusals are not authenticated, so the worst effect of
+    /// a forged one is that the client stops using frames.
     fn on_refused(&mut self, now: Micros, said: &Header) {
         if said.value.kind != 2 || !self.is_own(&said.value) || said.value.counter < self.first {
             self.counts.unheard += 1;
@@ -422,12 +424,12 @@ impl Machine {
         }
     }
 
-    /// Notes that a node is connected, possibly a different one.
+    /// Records that a node is connected, possibly a different one.
     pub fn on_connected(&mut self) {
         self.is_connected = true;
     }
 
-    /// Notes that the connection broke: pending requests get no response.
+    /// Records that the connection broke, so that pending requests get no response.
     pub fn on_disconnected(&mut self) {
         (self.is_connected, self.asks) = (false, false);
         (self.offered, self.offered_at) = (self.first, 0);
@@ -440,7 +442,7 @@ impl Machine {
         (self.offered, self.offered_at) = (self.first, now);
     }
 
-    /// [count-1] Stops trusting frames permanently.
+    /// [count-1] Permanently stops trusting frames.
     fn distrust(&mut self, now: Micros) {
         self.counts.conflicts += 1;
         self.trusts_frames = false;
@@ -457,7 +459,7 @@ impl Machine {
     }
 }
 
-/// Returns whether a log can be in this state.
+/// Returns whether a log can be in the state that a node stated.
 const fn is_possible(stand: &NodePosition) -> bool {
     stand.applied_to < NUMBER_MAX && stand.next < NUMBER_MAX
 }

@@ -1,5 +1,4 @@
-//! The client's endpoint among the devices: an interface, and a filter for the frames that a client
-//! needs.
+//! The client's raw socket, with a filter for the frames that a client needs.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,10 +12,10 @@ use quorate_packets::ethernet::{
     raw::{Bits, ReceiveFilter},
 };
 
-/// Offset of the type in a raw frame, in the upper half of a byte.
+/// Offset in a raw frame of the byte whose upper half is the frame type.
 const TYPE_AT: u32 = 19;
 
-/// A raw socket on an interface.
+/// A raw socket on an interface, with a filter for decisions and refusals.
 #[derive(Debug)]
 pub(super) struct Station {
     socket: Raw,
@@ -24,7 +23,8 @@ pub(super) struct Station {
 }
 
 impl Station {
-    /// Opens a socket that receives decisions of this group and refusals addressed to this station.
+    /// Opens a socket that receives the decisions of a group, and refusals addressed to this
+    /// client.
     pub(super) fn open(interface: &str, group: u32) -> Result<Self, Failed> {
         let socket = Raw::open(interface, ReceiveFilter::EtherType(ETHER_TYPE), None)?;
         let upper = |kind: Type| (kind as u8) << 4;
@@ -41,12 +41,13 @@ impl Station {
         self.socket.local().0
     }
 
-    /// Sends a frame. A frame that finds no buffer space is lost, as on any wire.
+    /// Sends a frame. A frame for which there is no buffer space is lost, as it might be on the
+    /// network.
     pub(super) fn send(&self, frame: &[u8]) -> Result<(), Failed> {
         self.socket.send(frame).map(drop)
     }
 
-    /// Returns the oldest frame not yet received.
+    /// Returns the oldest frame in the socket; `None` if there is none.
     pub(super) fn receive(&mut self) -> Result<Option<&[u8]>, Failed> {
         self.socket.try_receive(&mut self.bytes)
     }

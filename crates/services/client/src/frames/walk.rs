@@ -1,27 +1,28 @@
-//! Decisions in slot order, as reported by frames: the only ones from which a client may draw
-//! conclusions ([offload-23]).
+//! Decisions in slot order, as reported by frames. A client may draw conclusions only from these
+//! ([offload-23]).
 //!
 //! A node that had applied all earlier slots states where the walk starts. From there it advances
 //! by decision frames alone, slot by slot, in the era in which it began, and never past a slot that
-//! begins or ends a session. So at each of its slots two facts are known: the table of sessions as
-//! far as it concerns the client's own session, and the configuration whose quorum counted.
+//! begins or ends a session. So two facts are known at each slot of the walk: the part of the
+//! session table that concerns the client's own session, and the configuration whose quorum
+//! counted.
 
 use std::collections::BTreeMap;
 
 use quorate_offload::{Descriptor, Header, header::HINT};
 
-/// Maximum number of slots buffered ahead of the next one.
+/// Maximum number of slots that may be buffered ahead of the next one.
 pub(super) const AHEAD: u64 = 1 << 12;
-/// Kinds of values, as encoded in frames, that begin and end sessions.
+/// Kinds of values that begin and end sessions, as encoded in frames.
 const REGISTRATION: u8 = 5;
 const EXPIRY: u8 = 6;
 
-/// A decision received for a slot.
+/// Decision of a slot, as reported by a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) value: Descriptor,
-    /// The bytes match the value; checked only where it matters. If false, the value is a no-op
-    /// ([offload-21]).
+    /// The received bytes match the value. This is checked only where it matters. If false, the
+    /// value is a no-op ([offload-21]).
     pub(super) is_whole: bool,
     sum: u16,
 }
@@ -29,17 +30,18 @@ pub(super) struct Heard {
 /// Reasons for ignoring a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unheard {
-    /// The walk has passed its slot, or its decision was received before.
+    /// The walk has passed the slot, or its decision was already received.
     Stale,
-    /// Its slot is more than [`AHEAD`] slots ahead.
+    /// The slot is more than [`AHEAD`] slots ahead of the walk.
     Far,
-    /// Counted from votes that may be forgotten, or by a quorum of another configuration.
+    /// The decision was counted from votes that may be forgotten, or by a quorum of another
+    /// configuration.
     Foreign,
     /// Another value was received for this slot ([count-1]).
     Conflict,
 }
 
-/// Position of the walk.
+/// Position of the walk, with the decisions buffered ahead of it.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     era: u32,
@@ -48,8 +50,8 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Starts at slot `next`: all slots below are applied at some node, in this era or an earlier
-    /// one.
+    /// Starts a walk at slot `next`. Some node has applied all slots below it, in era `era` or an
+    /// earlier one.
     pub(super) const fn new(next: u64, era: u32) -> Self {
         Self { era, next, heard: BTreeMap::new() }
     }
@@ -58,7 +60,7 @@ impl Walk {
         self.next
     }
 
-    /// Records the decision of an intact frame of the group.
+    /// Records the decision in an intact frame of the group.
     pub(super) fn hear(&mut self, said: &Header, is_whole: bool) -> Result<(), Unheard> {
         let slot = said.slot;
         if said.flags & HINT != 0 || said.ballot.ballot().era.0 != self.era {
@@ -81,7 +83,8 @@ impl Walk {
         }
     }
 
-    /// Advances by one slot if its decision was received and it does not begin or end a session.
+    /// Advances by one slot and returns its decision, if it was received and does not begin or end
+    /// a session.
     pub(super) fn step(&mut self) -> Option<(u64, Heard)> {
         let first = self.heard.first_entry()?;
         if *first.key() != self.next || matches!(first.get().value.kind, REGISTRATION | EXPIRY) {
@@ -92,12 +95,14 @@ impl Walk {
         Some((self.next - 1, heard))
     }
 
-    /// Returns whether a slot waits that no frame will release: only a node knows what precedes it.
+    /// Returns whether decisions are buffered that no frame can release, because only a node knows
+    /// the slots before them.
     pub(super) fn is_stuck(&self) -> bool {
         !self.heard.is_empty()
     }
 
-    /// Moves ahead to slot `to`: a node has applied all slots below, in this era or an earlier one.
+    /// Moves ahead to slot `to`. Some node has applied all slots below it, in era `era` or an
+    /// earlier one.
     pub(super) fn jump(&mut self, to: u64, era: u32) {
         if era != self.era {
             self.heard.clear();

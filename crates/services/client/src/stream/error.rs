@@ -4,58 +4,58 @@ use std::{error, fmt, io};
 
 use quorate_wire::streams::Code;
 
-/// A permanent failure. Failures that another attempt or another node could fix are retried and not
-/// reported.
+/// A permanent failure. Failures that another attempt or another node could fix are retried instead
+/// of being reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// A node refused the request.
+    /// A node refused the request for a permanent reason.
     Refused(Refusal),
     /// No node served the request in time. The text describes the last failure.
     Unreachable(String),
-    /// Acknowledged bytes are missing: the stream now continues at an earlier position.
+    /// Acknowledged bytes are missing, because the stream now continues at an earlier position.
     Lost {
-        /// All bytes below were acknowledged.
+        /// Position below which all bytes were acknowledged.
         acknowledged: u64,
         /// Position at which a node continues the stream.
         position: u64,
     },
     /// A node has more bytes from this writer than were ever sent.
     Ahead {
-        /// End of the bytes sent.
+        /// End of the bytes that were sent.
         sent: u64,
         /// End of the stream, according to a node.
         position: u64,
     },
-    /// A node closed the stream before the last byte written.
+    /// A node closed the stream before the last written byte.
     Short {
-        /// End of the bytes written.
+        /// End of the bytes that were written.
         written: u64,
-        /// End of the stream.
+        /// Position at which the stream was closed.
         position: u64,
     },
-    /// A node sent other bytes than those requested.
+    /// A node sent bytes from a position other than the requested one.
     Skipped {
         /// Position of the next byte that the reader expected.
         expected: u64,
-        /// Position of the bytes that arrived.
+        /// Position of the first byte that arrived.
         position: u64,
     },
-    /// The stream was removed while it was read, and another one now has its name.
+    /// The stream was removed while it was being read, and another stream now has its name.
     Replaced,
-    /// This machine lacks a resource: a thread or random numbers.
+    /// A resource of this machine is not available, such as a thread or random numbers.
     Machine(String),
 }
 
-/// An error as sent by a node.
+/// An error that a node sent in response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Number of a [`Code`], if this version knows it.
+    /// Error code. It is the number of a [`Code`] unless the node is newer than this client.
     pub code: u16,
     /// Position with a meaning that depends on the code; 0 if unused.
     pub position: u64,
-    /// Description, for people.
+    /// Description of the error, for people.
     pub detail: String,
-    /// Advice, for people.
+    /// Advice on how to fix the problem, for people.
     pub hint: String,
 }
 
@@ -68,12 +68,14 @@ impl Error {
         }
     }
 
-    /// Returns the error inside an `std::io::Error` from this crate's `Write`, `Read` or `Seek`.
+    /// Returns the error that this crate's `Write`, `Read` or `Seek` wrapped in an
+    /// `std::io::Error`.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 
-    /// Returns the error for a login that does not fit in a frame; no user has one so long.
+    /// Returns the error for a login that does not fit in a frame. No user has a name or password
+    /// of that length.
     pub(super) fn bad_login() -> Self {
         Self::Refused(Refusal {
             code: Code::WrongPassword.number(),
@@ -83,7 +85,8 @@ impl Error {
         })
     }
 
-    /// Returns the error for a stream name that does not fit in a frame; no stream has one so long.
+    /// Returns the error for a stream name that does not fit in a frame. No stream has a name of
+    /// that length.
     pub(super) fn bad_name(name: &str) -> Self {
         Self::Refused(Refusal {
             code: Code::Name.number(),
@@ -140,7 +143,7 @@ impl error::Error for Error {}
 pub(super) enum Trouble {
     /// Another attempt, or another node, may succeed.
     Later(String),
-    /// No further attempt can succeed.
+    /// The error is permanent, and no further attempt is made.
     Final(Error),
 }
 

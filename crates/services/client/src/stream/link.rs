@@ -1,4 +1,4 @@
-//! One connection to one node: sends and receives frames.
+//! One connection to one node, which sends and receives frames.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -17,24 +17,24 @@ use quorate_tls::{ClientTrust, stream::Stream};
 use super::error::{Error, Trouble};
 use crate::{Login, link::secured};
 
-/// Initial size of the input buffer; it grows to the frames that arrive.
+/// Initial size of the input buffer, which grows to the size of the received frames.
 const INPUT_BYTES_MIN: usize = 4 << 10;
-/// Minimum timeout that a socket can express.
+/// Shortest timeout that a socket supports.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// A connection on which the node has identified itself.
+/// A connection to a node that has identified itself.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) socket: Stream,
     pub(super) frames: Frames,
-    /// Address as dialled.
+    /// Address of the node, as dialled.
     pub(super) address: String,
-    /// Address of the leader, if the node is a follower that knows it; otherwise empty.
+    /// Address of the leader, if the node is a follower that knows the leader; otherwise empty.
     pub(super) leader: String,
 }
 
 impl Link {
-    /// Exchanges greetings: learns the node's identity and sends the client's.
+    /// Exchanges greetings, in which the node and the client identify themselves.
     pub(super) fn greet(
         address: &str,
         socket: Stream,
@@ -82,14 +82,14 @@ impl Link {
         (&self.socket).write_all(&bytes)
     }
 
-    /// Returns the next frame; an error frame is an `Err`. Fails if the node sends nothing for
-    /// `wait`.
+    /// Returns the next frame. An error frame is returned as `Err`. Fails if the node sends nothing
+    /// for `wait`.
     pub(super) fn hear(&mut self, wait: Duration) -> Result<Answer<'_>, Trouble> {
         self.hear_within(wait)?.ok_or_else(|| Trouble::Later("the node says nothing".to_owned()))
     }
 
-    /// Returns the next frame; an error frame is an `Err`. Returns `None` if nothing arrives for
-    /// `wait`.
+    /// Returns the next frame; `None` if nothing arrives for `wait`. An error frame is returned as
+    /// `Err`.
     pub(super) fn hear_within(&mut self, wait: Duration) -> Result<Option<Answer<'_>>, Trouble> {
         let timeout = Some(wait.max(WAIT_MIN));
         self.socket.socket().set_read_timeout(timeout)?;
@@ -104,7 +104,7 @@ impl Link {
     }
 }
 
-/// Connects to the first address of a name that accepts.
+/// Connects to the first address of `name` that accepts a connection.
 pub(super) fn connect(name: &str, tls: Option<&ClientTrust>, wait: Duration) -> io::Result<Stream> {
     let until = Instant::now() + wait;
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
@@ -121,11 +121,11 @@ pub(super) fn connect(name: &str, tls: Option<&ClientTrust>, wait: Duration) -> 
     Err(last)
 }
 
-/// Splits input into frames.
+/// Parser that splits the received bytes into frames.
 #[derive(Debug)]
 pub(super) struct Frames {
     input: Vec<u8>,
-    /// Range of `input` that was received but not parsed.
+    /// Range of `input` that was received but has not been parsed.
     new: Range<usize>,
 }
 
@@ -136,8 +136,8 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// Returns the next frame of a node. Malformed bytes are an error, and so is a socket timeout
-    /// (`WouldBlock`).
+    /// Returns the next frame from a node. Fails on malformed bytes, and on a socket timeout with
+    /// `WouldBlock`.
     pub(super) fn next(&mut self, socket: &Stream) -> io::Result<Answer<'_>> {
         let length = loop {
             let needed = match head(&self.input[self.new.clone()]).map_err(bad)? {
@@ -163,7 +163,7 @@ impl Frames {
         &self.input[self.new.start - length..self.new.start]
     }
 
-    /// Makes space for a frame of this length, of which a part has arrived.
+    /// Makes space for a frame of `length` bytes that has arrived in part.
     fn make_room(&mut self, length: usize) {
         if self.new.start + length > self.input.len() {
             self.input.copy_within(self.new.clone(), 0);

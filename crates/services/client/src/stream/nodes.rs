@@ -1,4 +1,4 @@
-//! Selects the node to try next, the delay before each attempt, and when to give up.
+//! Selection of the node to try next, of the delay before each attempt, and of the time to give up.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,17 @@ pub(super) struct Nodes {
     addresses: Vec<String>,
     at: usize,
     pub(super) options: Options,
-    /// Failed attempts since the last success.
+    /// Number of failed attempts since the last success.
     failures: u32,
-    /// Time of the first of these failures.
+    /// Time of the first failure since the last success.
     since: Option<Instant>,
-    /// A connection to one of the addresses was accepted at least once.
+    /// A connection to at least one of the addresses was accepted.
     met: bool,
     /// At least one attempt succeeded.
     served: bool,
-    /// The node of the current attempt, until it succeeds.
+    /// Node of the current attempt; `None` once the attempt has succeeded.
     last: Option<String>,
-    /// The node of the last failed attempt.
+    /// Node of the last failed attempt.
     avoid: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl Nodes {
         }
     }
 
-    /// Connects to the node whose turn it is.
+    /// Connects to the next node in turn.
     pub(super) fn dial(&mut self) -> Result<Link, Trouble> {
         let address = self.addresses[self.at].clone();
         self.dial_to(&address)
@@ -72,9 +72,9 @@ impl Nodes {
         }
     }
 
-    /// Connects to the leader, if the node whose turn it is names one and the user gave several
-    /// addresses: a writer's bytes pass through the leader anyway. Falls back to that node if the
-    /// leader is unreachable or was the one that failed last.
+    /// Connects to the leader if the next node in turn names it and the user gave several
+    /// addresses, because a writer's bytes pass through the leader in any case. Falls back to that
+    /// node if the leader is unreachable or failed last.
     pub(super) fn dial_leader(&mut self) -> Result<Link, Trouble> {
         let link = self.dial()?;
         let avoided = self.avoid.as_ref() == Some(&link.leader);
@@ -84,8 +84,9 @@ impl Nodes {
         Ok(self.dial_to(&link.leader).unwrap_or(link))
     }
 
-    /// Records a failed attempt. Returns the delay before trying the next node, or the error if the
-    /// client gives up. If no node has ever listened, each address gets one attempt.
+    /// Records a failed attempt. Returns the delay before the next attempt, or the error if the
+    /// client gives up. If no node has ever accepted a connection, each address gets only one
+    /// attempt.
     pub(super) fn failed(&mut self, why: String) -> Result<Duration, Error> {
         let all = self.addresses.len();
         self.at = (self.at + 1) % all;
@@ -109,15 +110,15 @@ impl Nodes {
         Ok(wait.min(self.options.backoff_max))
     }
 
-    /// Records a successful attempt.
+    /// Records a successful attempt, which resets the backoff.
     pub(super) fn served(&mut self) {
         self.failures = 0;
         self.last = None;
         self.reached();
     }
 
-    /// Records that a node is reachable and owes nothing at the moment. The backoff stays, in case
-    /// the next request fails at once.
+    /// Records that a node is reachable and owes no response. The backoff is not reset, because the
+    /// next request may fail at once.
     pub(super) fn reached(&mut self) {
         self.since = None;
         self.served = true;

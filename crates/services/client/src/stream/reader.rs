@@ -1,4 +1,4 @@
-//! `StreamReader`: the decided bytes of a stream, from any position, without a gap.
+//! `StreamReader`: reads the decided bytes of a stream from any position, without a gap.
 
 use std::{
     io::{self, BufRead, Read, Seek, SeekFrom},
@@ -18,17 +18,19 @@ use super::{
 /// The position at which a reader stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// End of the bytes read.
+    /// Position after the last byte that was read.
     pub position: u64,
-    /// The stream ends there permanently.
+    /// The stream is closed permanently at this position.
     pub finished: bool,
 }
 
-/// Reads a stream of a cluster from a position. When a connection or a node is lost, it continues
-/// at the next node. Trimmed bytes and a replaced stream are errors: nothing is skipped.
+/// Reads a stream of a cluster from a position. When a connection or a node is lost, the reader
+/// continues at the next node. Trimmed bytes and a replaced stream are reported as errors, so
+/// nothing is skipped.
 ///
-/// It reads to the end that the stream has when it gets there; a following reader continues until
-/// the stream is closed permanently. Positions are those of the stream, and [`Seek`] uses them too.
+/// The reader stops at the end that the stream has when the reader reaches it. A following reader
+/// continues until the stream is closed permanently. All positions, including those of [`Seek`],
+/// are positions in the stream.
 #[derive(Debug)]
 pub struct StreamReader {
     nodes: Nodes,
@@ -37,9 +39,11 @@ pub struct StreamReader {
     position: u64,
     to: u64,
     follow: bool,
-    /// The connection that carries the response to a read from `position`.
+    /// Connection on which the node responds to a read from `position`; `None` if there is no such
+    /// connection.
     link: Option<Link>,
-    /// Bytes received that the caller has not consumed: the last ones of the previous frame.
+    /// Number of received bytes that the caller has not consumed. They are the last bytes of the
+    /// previous frame.
     left: usize,
     /// The node's latest description of the stream.
     info: Option<Info>,
@@ -47,10 +51,11 @@ pub struct StreamReader {
 }
 
 impl StreamReader {
-    /// Creates a reader of a stream from its first byte. On the first read it connects to the first
-    /// of these nodes (`HOST:PORT`) that responds.
+    /// Creates a reader that starts at the first byte of a stream. The first read connects to the
+    /// first of `addresses` (each `HOST:PORT`) that responds.
     ///
     /// # Panics
+    ///
     /// If `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], name: &str, options: Options) -> Self {
         Self {
@@ -80,7 +85,8 @@ impl StreamReader {
         self
     }
 
-    /// Makes the reader wait for more at the end of the stream, until it is closed permanently.
+    /// Makes the reader wait for more bytes at the end of the stream, until the stream is closed
+    /// permanently.
     #[must_use]
     pub fn follow(mut self) -> Self {
         self.follow = true;
@@ -92,12 +98,12 @@ impl StreamReader {
         self.position
     }
 
-    /// Returns where the reader stopped, once it has.
+    /// Returns the position at which the reader stopped; `None` if it has not stopped.
     pub const fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// Returns the next bytes, waiting for at least one; empty at the end.
+    /// Returns the next bytes, waiting until there is at least one. The result is empty at the end.
     pub fn next_bytes(&mut self) -> Result<&[u8], Error> {
         while self.left == 0 && self.end.is_none() && self.position < self.to {
             match self.step() {
@@ -159,8 +165,8 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Requests the stream's identity and its bytes: if the name now belongs to another stream, its
-    /// bytes must not be read.
+    /// Requests the stream's identity along with its bytes, because the bytes must not be read if
+    /// the name now belongs to another stream.
     fn ask(&mut self) -> Result<(), Trouble> {
         if self.name.len() > NAME_BYTES_MAX {
             return Err(Error::bad_name(&self.name).into());
@@ -214,7 +220,7 @@ impl Read for StreamReader {
 }
 
 impl Seek for StreamReader {
-    /// Seeks in the stream; its end is the current durable end.
+    /// Seeks in the stream. Positions from the end refer to the current durable end.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let target = match to {
             SeekFrom::Start(position) => Some(position),

@@ -1,4 +1,4 @@
-//! `Streams`: requests about a cluster's streams, except for reading and writing them.
+//! `Streams`: requests about a cluster's streams other than reading and writing them.
 
 use std::thread;
 
@@ -11,26 +11,26 @@ use super::{
     nodes::Nodes,
 };
 
-/// Description of a stream.
+/// Description of a stream, as reported by a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Name given by users.
+    /// Name of the stream, as chosen by users.
     pub name: String,
-    /// Id that distinguishes it from another stream of the same name.
+    /// Id of the stream, which distinguishes it from another stream of the same name.
     pub id: u64,
-    /// The stream is closed permanently.
+    /// The stream is closed permanently and can no longer grow.
     pub finished: bool,
-    /// The node that the writer is connected to, if there is a writer.
+    /// Id of the node to which the stream's writer is connected; `None` if there is no writer.
     pub writer: Option<u32>,
-    /// The first position retained.
+    /// Position of the first retained byte.
     pub start: u64,
-    /// The end: all bytes below are durable.
+    /// End of the stream. All bytes below this position are durable.
     pub end: u64,
-    /// Number of pieces of the stream.
+    /// Number of pieces of which the stream consists.
     pub pieces: u32,
-    /// Creation time, in Unix milliseconds.
+    /// Time at which the stream was created, in Unix milliseconds.
     pub created_ms: u64,
-    /// Retention.
+    /// Retention of the stream, which limits its retained bytes.
     pub keep: Keep,
 }
 
@@ -50,24 +50,25 @@ impl Info {
     }
 }
 
-/// Lists, describes, trims, bounds and removes the streams of a cluster, at the first node that
-/// can.
+/// Lists, describes, trims, limits and removes the streams of a cluster, through the first node
+/// that can.
 #[derive(Debug)]
 pub struct Streams {
     nodes: Nodes,
 }
 
 impl Streams {
-    /// Creates a client of the cluster at these addresses (`HOST:PORT`).
+    /// Creates a client of the cluster at `addresses` (each `HOST:PORT`).
     ///
     /// # Panics
+    ///
     /// If `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         let nodes = Nodes::new(addresses, options);
         Self { nodes }
     }
 
-    /// Describes a stream.
+    /// Returns the description of the stream called `name`.
     pub fn stat(&mut self, name: &str) -> Result<Info, Error> {
         stat(&mut self.nodes, name)
     }
@@ -89,7 +90,7 @@ impl Streams {
         Ok(found)
     }
 
-    /// Discards the bytes below a position; returns the new start of the stream.
+    /// Discards the bytes below `before`. Returns the new start of the stream.
     pub fn trim(&mut self, name: &str, before: u64) -> Result<u64, Error> {
         check(name)?;
         until_done(&mut self.nodes, &mut |link, options| {
@@ -97,8 +98,8 @@ impl Streams {
         })
     }
 
-    /// Sets the retention of a stream; returns its current start. Bytes beyond the limit are
-    /// discarded a moment later.
+    /// Sets the retention of a stream. Returns the current start of the stream. Bytes beyond the
+    /// limit are discarded shortly afterwards.
     pub fn retain(&mut self, name: &str, keep: Keep) -> Result<u64, Error> {
         check(name)?;
         until_done(&mut self.nodes, &mut |link, options| {
@@ -106,7 +107,7 @@ impl Streams {
         })
     }
 
-    /// Removes a stream.
+    /// Removes a stream with all its bytes.
     pub fn remove(&mut self, name: &str) -> Result<(), Error> {
         check(name)?;
         // An attempt whose response was lost may have removed it.
@@ -152,7 +153,7 @@ fn check(name: &str) -> Result<(), Error> {
     }
 }
 
-/// Tries one node after the other until an attempt succeeds or fails permanently.
+/// Tries one node after another until an attempt succeeds or fails permanently.
 fn until_done<T>(
     nodes: &mut Nodes,
     attempt: &mut dyn FnMut(&mut Link, &Options) -> Result<T, Trouble>,

@@ -1,20 +1,22 @@
-//! Written bytes that are not known to be durable, and checks of the positions that nodes report.
+//! Written bytes that are not known to be durable, and validation of the positions that nodes
+//! report.
 
 use std::collections::VecDeque;
 
 use super::error::Error;
 
-/// Bytes that may have to be sent again, in a bounded buffer. Positions are those of the stream.
+/// Bytes that may have to be sent again, in a bounded buffer. All positions are positions in the
+/// stream.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Bytes from `durable` on.
+    /// Buffered bytes, of which the first has position `durable`.
     bytes: VecDeque<u8>,
     bytes_max: usize,
-    /// All bytes below are decided, according to a node.
+    /// Position below which all bytes are decided, as reported by a node.
     durable: u64,
     /// Position of the next byte to send on the current connection.
     next: u64,
-    /// End of the bytes sent on any connection.
+    /// End of the bytes that were sent on any connection.
     sent: u64,
 }
 
@@ -35,7 +37,7 @@ impl Window {
         self.durable
     }
 
-    /// Returns the end of the bytes written.
+    /// Returns the end of the bytes that were written.
     pub(super) fn written(&self) -> u64 {
         self.durable + self.bytes.len() as u64
     }
@@ -50,19 +52,19 @@ impl Window {
         self.next > self.durable
     }
 
-    /// Returns whether all bytes written were sent on the current connection.
+    /// Returns whether all written bytes were sent on the current connection.
     pub(super) fn is_sent(&self) -> bool {
         self.next == self.written()
     }
 
-    /// Buffers as many bytes as fit, and returns their number.
+    /// Buffers as many bytes as fit. Returns the number of buffered bytes.
     pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.room());
         self.bytes.extend(&bytes[..count]);
         count
     }
 
-    /// Appends the next bytes to send, at most `count`, to `out` and marks them as sent.
+    /// Appends at most `count` of the next unsent bytes to `out` and marks them as sent.
     pub(super) fn take(&mut self, count: usize, out: &mut Vec<u8>) {
         let from = usize::try_from(self.next - self.durable).expect("within the buffer");
         let to = self.bytes.len().min(from + count);
@@ -74,21 +76,21 @@ impl Window {
         self.sent = self.sent.max(self.next);
     }
 
-    /// Handles a node's reopening of the stream for this writer: everything below `position` is
-    /// decided, and everything from there on must be sent again.
+    /// Handles a node's report that it reopened the stream for this writer. All bytes below
+    /// `position` are decided, and all others must be sent again.
     pub(super) fn opened(&mut self, position: u64) -> Result<(), Error> {
         self.forget(position, self.sent)?;
         self.next = position;
         Ok(())
     }
 
-    /// Handles a node's acknowledgement: everything below `position` is decided.
+    /// Handles a node's acknowledgement that all bytes below `position` are decided.
     pub(super) fn acknowledged(&mut self, position: u64) -> Result<(), Error> {
         self.forget(position, self.next)
     }
 
-    /// Handles a node's closing of the stream for this writer: everything below `position` is
-    /// decided.
+    /// Handles a node's report that it closed the stream for this writer. All bytes below
+    /// `position` are decided.
     pub(super) fn closed(&mut self, position: u64) -> Result<(), Error> {
         self.forget(position, self.sent)?;
         match self.bytes.is_empty() {

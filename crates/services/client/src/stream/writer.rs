@@ -1,4 +1,4 @@
-//! `StreamWriter`: writes into a bounded buffer, which a thread sends to the cluster.
+//! `StreamWriter`: writes to a bounded buffer that a thread sends to the cluster.
 
 mod driver;
 
@@ -15,50 +15,50 @@ use quorate_wire::streams::{self, NAME_BYTES_MAX};
 use self::driver::Driver;
 use super::{Options, error::Error, nodes::Nodes, window::Window};
 
-/// Mode of opening a stream.
+/// Condition under which a stream is opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Create a new stream; the name must be free.
+    /// Create a new stream, whose name must not be in use.
     Create,
-    /// Append to an existing stream without a writer.
+    /// Append to an existing stream that has no writer.
     Append,
-    /// Append to an existing stream; its writer, if any, is fenced.
+    /// Append to an existing stream. If the stream has a writer, that writer is fenced.
     Takeover,
 }
 
-/// Writes to a stream of a cluster: each byte exactly once and in order, whatever happens to
+/// Writes to a stream of a cluster, each byte exactly once and in order, whatever happens to
 /// connections and nodes.
 ///
-/// [`Write::write`] returns when the bytes are in the buffer, and blocks while the buffer is full;
-/// nothing is dropped. [`Write::flush`] returns when everything written is durable. An error is
-/// final, and every later call returns it again; [`StreamWriter::durable_position`] stays valid.
-/// Dropping a writer abandons its bytes: those past the durable position may or may not be in the
-/// stream, which stays open.
+/// [`Write::write`] returns once the bytes are in the buffer, and blocks while the buffer is full.
+/// Nothing is dropped. [`Write::flush`] returns once everything written is durable. An error is
+/// final, and every later call returns it again; [`StreamWriter::durable_position`] remains valid.
+/// Dropping a writer abandons its buffered bytes. Bytes past the durable position may or may not be
+/// in the stream, which remains open.
 #[derive(Debug)]
 pub struct StreamWriter {
     shared: Arc<Shared>,
     first: u64,
 }
 
-/// Progress of a writer.
+/// Progress of a writer at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// End of the bytes written, as a position in the stream.
+    /// Position in the stream after the last written byte.
     pub written: u64,
-    /// All bytes below are durable.
+    /// Position below which all bytes are durable.
     pub durable: u64,
-    /// Number of reconnections.
+    /// Number of times that the writer reconnected.
     pub reconnects: u64,
-    /// Address of the current node, or the last one.
+    /// Address of the current node, or of the last one if the writer is not connected.
     pub address: String,
 }
 
-/// A handle that shows a writer's progress, usable from any thread.
+/// Handle that returns a writer's progress, usable from any thread.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Shared>);
 
 impl Watch {
-    /// Returns the current progress.
+    /// Returns the writer's progress at this moment.
     pub fn progress(&self) -> Progress {
         let state = self.0.lock();
         Progress {
@@ -71,10 +71,11 @@ impl Watch {
 }
 
 impl StreamWriter {
-    /// Opens a stream at one of these nodes (`HOST:PORT`); if there are several, at the leader if
-    /// possible.
+    /// Opens a stream through one of `addresses` (each `HOST:PORT`). With several addresses, the
+    /// writer connects to the leader if possible.
     ///
     /// # Panics
+    ///
     /// If `addresses` is empty or `options.buffer` is zero.
     pub fn open<A: Into<String> + Clone>(
         addresses: &[A],
@@ -97,7 +98,7 @@ impl StreamWriter {
         self.first
     }
 
-    /// Returns the end of the bytes written.
+    /// Returns the position after the last written byte.
     pub fn position(&self) -> u64 {
         self.shared.lock().window.written()
     }
@@ -107,19 +108,20 @@ impl StreamWriter {
         self.shared.lock().window.durable()
     }
 
-    /// Returns a handle that shows the progress from any thread.
+    /// Returns a handle that returns the writer's progress on any thread.
     pub fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.shared))
     }
 
-    /// Waits for free space in the buffer and returns its bytes, for callers that read from their
-    /// source only what fits.
+    /// Waits for free space in the buffer and returns the number of free bytes. For callers that
+    /// read only as much from their source as fits.
     pub fn wait_for_room(&self) -> Result<usize, Error> {
         let state = self.shared.wait_until(|state| state.window.room() > 0)?;
         Ok(state.window.room())
     }
 
-    /// Waits until everything is durable, and closes the stream permanently. Returns its end.
+    /// Waits until everything is durable, and closes the stream permanently. Returns the end of the
+    /// stream.
     pub fn finish(self) -> Result<u64, Error> {
         self.close(true)
     }
@@ -156,7 +158,7 @@ impl Write for StreamWriter {
         Ok(count)
     }
 
-    /// Returns when everything written is durable.
+    /// Blocks until everything written is durable.
     fn flush(&mut self) -> io::Result<()> {
         let is_durable = |state: &State| state.window.durable() == state.window.written();
         self.shared.wait_until(is_durable).map(drop)?;
@@ -179,30 +181,30 @@ struct Shared {
     state: Mutex<State>,
     /// Wakes the sending thread when there may be work.
     work: Condvar,
-    /// Wakes the caller when the state changed.
+    /// Wakes callers when the state has changed.
     news: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
     window: Window,
-    /// The caller is done writing; `true`: the stream is to be closed permanently.
+    /// Set once the caller is done writing. `true` if the stream is to be closed permanently.
     closing: Option<bool>,
     /// Position at which the stream was closed, or the reason why the writer stopped.
     over: Option<Result<u64, Error>>,
-    /// The current connection.
+    /// Current connection, so that it can be shut down from any thread.
     socket: Option<Stream>,
-    /// Reason why the connection cannot be used any more.
+    /// Reason why the current connection can no longer be used.
     broken: Option<String>,
-    /// Time at which a node last made progress on what it owes.
+    /// Time at which the node last made progress with what it owes.
     moved: Instant,
     reconnects: u64,
     address: String,
-    /// The sending thread waits for `work`.
+    /// The sending thread is waiting for `work`.
     driver_waits: bool,
-    /// Number of callers waiting for `news`.
+    /// Number of callers that are waiting for `news`.
     callers_wait: usize,
-    /// The caller dropped the writer.
+    /// The caller has dropped the writer, whose unsent bytes are abandoned.
     dropped: bool,
 }
 
@@ -235,7 +237,7 @@ impl Shared {
         state
     }
 
-    /// Waits until a condition holds, or until the writer has stopped.
+    /// Waits until a condition holds or the writer has stopped.
     fn wait_until(
         &self,
         condition: impl Fn(&State) -> bool,
@@ -254,7 +256,7 @@ impl Shared {
 }
 
 impl State {
-    /// Shuts the current connection down in both directions.
+    /// Shuts down the current connection in both directions.
     fn hang_up(&self) {
         if let Some(socket) = &self.socket {
             // It may be disconnected already.
@@ -262,7 +264,7 @@ impl State {
         }
     }
 
-    /// Stops the writer with this result.
+    /// Stops the writer with the result `over`.
     fn end(&mut self, over: Result<u64, Error>) {
         if self.over.is_none() {
             self.over = Some(over);
@@ -281,7 +283,7 @@ impl How {
     }
 }
 
-/// Returns a random id for the writer, unique across writers.
+/// Returns a random id, which no other writer will have.
 fn draw() -> Result<u128, Error> {
     let mut bytes = [0; 16];
     let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

@@ -11,20 +11,20 @@ use std::{
 
 use quorate_client::{Client, Error, Options, Reply};
 
-/// Fault injected by the fake server at the next numbered commands.
+/// Fault that the fake server injects at the next numbered commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Closes the connection; nothing was executed.
+    /// Close the connection without executing the command.
     DropBefore,
-    /// Executes, then closes the connection: the reply is lost.
+    /// Execute the command and close the connection, so that the reply is lost.
     DropAfter,
-    /// Executes and never replies.
+    /// Execute the command and never reply.
     Silent,
-    /// Replies with this error; nothing was executed.
+    /// Reply with this error without executing the command.
     Refuse(&'static str),
-    /// Executes, and replies that the outcome is unknown.
+    /// Execute the command and reply that the outcome is unknown.
     Unknown,
-    /// No fault.
+    /// Execute the command and reply.
     Fine,
 }
 
@@ -270,7 +270,7 @@ fn a_deadline_after_a_lost_reply_leaves_a_doubt() {
     assert_eq!(lossy.executed(), 1);
 }
 
-/// An outcome in doubt stays in doubt although the last reply was a refusal.
+/// An outcome in doubt remains in doubt even if the last reply was a refusal.
 #[test]
 fn a_refusal_does_not_end_a_doubt() {
     let mut faults = vec![Fault::DropAfter];
@@ -304,8 +304,8 @@ fn a_lost_session_is_told_and_not_papered_over() {
     assert_eq!(fake.executed(), 2);
 }
 
-/// [session-2] A number that the client gave up on is acknowledged; otherwise it would occupy the
-/// session permanently.
+/// [session-2] A number that the client gave up on is acknowledged, because otherwise it would
+/// occupy the session permanently.
 #[test]
 fn what_was_given_up_is_acknowledged() {
     let short = Options { deadline: Duration::from_millis(50), ..hasty() };

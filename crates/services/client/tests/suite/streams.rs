@@ -1,5 +1,5 @@
-//! Writers and readers of streams against fake nodes: connections cut anywhere, lost responses,
-//! ended pieces, impossible positions.
+//! Writers and readers of streams against fake nodes, with connections that are cut anywhere, lost
+//! responses, ended pieces and impossible positions.
 
 use std::{
     io::{BufRead as _, Read as _, Seek as _, SeekFrom, Write as _},
@@ -15,10 +15,10 @@ use quorate_client::stream::{
 use quorate_core::dice::Dice;
 use quorate_testbed::played::{Fault, SimulatedCluster};
 
-/// Upper bound on the time of any test that ends.
+/// Upper bound on the duration of any test that ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Options that leave a silent node quickly and give up slowly.
+/// Returns options that leave a silent node quickly and give up slowly.
 fn options() -> Options {
     Options {
         stall: Duration::from_millis(300),
@@ -43,7 +43,7 @@ fn create(played: &SimulatedCluster, options: Options) -> Result<StreamWriter, E
     StreamWriter::open(played.addresses(), "s", How::Create, options)
 }
 
-/// Closes the stream and returns the result; fails if the close does not end.
+/// Closes the stream and returns the result. Fails if the close does not end.
 #[track_caller]
 fn finish(writer: StreamWriter) -> Result<u64, Error> {
     let (sender, finished) = channel();
@@ -51,8 +51,8 @@ fn finish(writer: StreamWriter) -> Result<u64, Error> {
     finished.recv_timeout(PATIENCE).expect("it ends")
 }
 
-/// Writes all bytes through these faults and closes; the stream then has every byte once, in order,
-/// and is finished.
+/// Writes all bytes through these faults and closes the stream, which then has every byte once and
+/// in order, and is finished.
 #[track_caller]
 fn check(nodes: usize, faults: &[Fault], data: &[u8]) -> SimulatedCluster {
     let played = SimulatedCluster::start(nodes, 1).unwrap();
@@ -233,7 +233,7 @@ fn a_fenced_writer_never_writes_again() {
     assert!(bytes(1000).starts_with(&stream));
 }
 
-/// A node's positions must fit the bytes sent and acknowledged.
+/// A node's positions must be consistent with the bytes sent and acknowledged.
 #[test]
 fn positions_that_cannot_be_are_errors() {
     // The first connection is cut when all but the last byte is acknowledged.
@@ -259,7 +259,7 @@ fn positions_that_cannot_be_are_errors() {
     ));
 }
 
-/// A close at another position than the end of the bytes written is an error, even if its response
+/// A close at a position other than the end of the written bytes is an error, even if its response
 /// was lost.
 #[test]
 fn a_stream_that_was_closed_elsewhere_is_an_error() {
@@ -346,7 +346,8 @@ fn appending_goes_on_at_the_end() {
     assert!(writer.finish().is_err());
 }
 
-/// The response to the close is lost, and another writer has opened the stream meanwhile.
+/// The response to the close is lost, and another writer opens the stream before the client learns
+/// of the close.
 #[test]
 fn a_stream_that_was_left_may_be_others_before_that_is_known() {
     let played = SimulatedCluster::start(1, 1).unwrap();

@@ -1,4 +1,4 @@
-//! Queries about users and roles, and the data that nodes need to authenticate clients.
+//! Queries about users and roles, including those by which nodes authenticate clients.
 
 use bytes::Bytes;
 
@@ -19,7 +19,8 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Returns the permission that etcd reports for the role root, whatever was granted to the role.
+/// Returns the permission that etcd reports for the role root, whatever permissions the role was
+/// granted.
 fn everything() -> Permission {
     Permission {
         perm_type: Type::Readwrite.into(),
@@ -29,7 +30,7 @@ fn everything() -> Permission {
 }
 
 impl Auth {
-    /// Answers a query. The caller has checked that the user may make it ([`Auth::may_ask`]).
+    /// Answers a query. The caller must have checked that the user may make it ([`Auth::may_ask`]).
     pub(crate) fn answer(
         &self,
         ask: &AuthAsk,

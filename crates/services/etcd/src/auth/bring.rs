@@ -1,4 +1,4 @@
-//! Users and roles from another cluster, as rows of the store.
+//! Users and roles imported from another cluster, as rows of the store.
 
 use prost::Message as _;
 
@@ -8,15 +8,15 @@ use super::rows::{
 };
 use crate::proto::authpb::{Permission, permission::Type};
 
-/// A row of the store: place and value.
+/// A row of the store, with its place and its value.
 type Row = (Vec<u8>, Vec<u8>);
 
-/// Imported users, roles and their state.
+/// Users and roles imported from another cluster, with the state of auth.
 #[derive(Clone, Debug, Default)]
 pub struct ImportedAuth {
-    /// Auth is enabled.
+    /// Auth was enabled in the imported cluster.
     pub enabled: bool,
-    /// Revision of users and roles; every change increments it.
+    /// Auth revision, which every change of users or roles increments.
     pub revision: u64,
     /// Users, ordered by name.
     pub users: Vec<BroughtUser>,
@@ -24,18 +24,17 @@ pub struct ImportedAuth {
     pub roles: Vec<BroughtRole>,
 }
 
-/// An imported user.
+/// One user of the imported cluster.
 #[derive(Clone, Debug)]
 pub struct BroughtUser {
-    /// Name of the user.
     pub name: String,
-    /// Hash of the password; empty if there is none.
+    /// Hash of the password; empty if the user has no password.
     pub hash: String,
     /// Roles of the user, in any order.
     pub roles: Vec<String>,
 }
 
-/// An imported role.
+/// One role of the imported cluster.
 #[derive(Clone, Debug)]
 pub struct BroughtRole {
     pub name: String,
@@ -61,8 +60,8 @@ fn named(name: &str) -> Result<(), String> {
 }
 
 impl ImportedAuth {
-    /// Returns the rows of users and roles, in order, or the reason why this service cannot accept
-    /// them. `secret` signs tokens; root may be given a new password.
+    /// Returns the rows of users and roles in order, or the reason why this service cannot accept
+    /// them. `secret` is the key that signs tokens. root may be given a new password.
     pub(crate) fn rows(
         &self,
         secret: &[u8; SECRET_BYTES],

@@ -1,28 +1,28 @@
-//! Identity on whose behalf a command or a query is sent; it is encoded with the request.
+//! Sender of a command or a query, which is encoded with the request.
 
-/// Identity on whose behalf a request is sent.
+/// Sender of a request, whose rights decide whether it is executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// An unauthenticated client.
+    /// A client that has not authenticated.
     #[default]
     Anonymous,
-    /// A user, as authenticated by a node.
+    /// A user that a node has authenticated.
     User {
         name: String,
         /// Auth revision at which the node authenticated the user.
         revision: u64,
     },
-    /// A node itself, which may do everything.
+    /// A node, which may do everything.
     Member,
 }
 
-/// Prefix of a user's requests. No kind of command or query has this number.
+/// First byte of a user's request. No kind of command or query uses this number.
 const USER: u8 = 0xfe;
-/// Prefix of a node's own requests.
+/// First byte of a node's own request. No kind of command or query uses this number.
 const MEMBER: u8 = 0xff;
 
 impl By {
-    /// Prepends the identity to the encoded request.
+    /// Prepends the sender to an encoded request.
     pub fn before(&self, bytes: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Anonymous => bytes,
@@ -37,7 +37,7 @@ impl By {
         }
     }
 
-    /// Splits the identity from an encoded request; `None` if it is malformed.
+    /// Splits an encoded request into its sender and the rest; `None` if it is malformed.
     pub fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
         match bytes.split_first() {
             Some((&MEMBER, rest)) => Some((Self::Member, rest)),

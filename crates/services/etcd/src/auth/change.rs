@@ -1,4 +1,4 @@
-//! Changes of users, roles and permissions, as commands of the log. Errors are those of etcd.
+//! Changes of users, roles and permissions by commands of the log. Errors are those of etcd.
 
 use bytes::Bytes;
 use prost::Message;
@@ -27,14 +27,14 @@ fn bounded(name: &str) -> Result<(), Refusal> {
     }
 }
 
-/// A change in progress, applied to both memory and the store.
+/// A change in progress, which is applied both to memory and to the store.
 struct Changing<'c> {
     auth: &'c mut Auth,
     store: &'c mut Counted,
 }
 
 impl Auth {
-    /// Changes users, roles or permissions. The caller has checked the right to do so
+    /// Changes users, roles or permissions. The caller must have checked that the sender may do so
     /// ([`Auth::may`]).
     pub(crate) fn change(
         &mut self,
@@ -66,14 +66,14 @@ impl Changing<'_> {
         self.store.put(STATE, self.auth.state.encode_to_vec().into());
     }
 
-    /// Increments the revision, so that all authenticated requests are checked again.
+    /// Increments the auth revision, so that authenticated requests are checked again.
     fn moved(&mut self) {
         self.auth.state.revision += 1;
         self.auth.joined.get_mut().clear();
         self.put_state();
     }
 
-    /// Checks that rows may grow by this number of bytes.
+    /// Checks that the rows may grow by `more` bytes.
     fn has_room(&self, more: usize) -> Result<(), Refusal> {
         match self.auth.bytes.saturating_add(more) > AUTH_BYTES_MAX {
             true => Err(Refusal::AuthFull),

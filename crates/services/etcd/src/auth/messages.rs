@@ -1,21 +1,20 @@
-//! Queries about users and roles, and changes of them, as encoded between nodes and in the log.
+//! Queries about users and roles, and changes to them, as encoded between nodes and in the log.
 
 use bytes::Bytes;
 use prost::Message;
 
 use crate::proto::etcdserverpb::WatchCreateRequest;
 
-/// A query about users and roles.
 #[derive(Clone, PartialEq, Message)]
 pub struct AuthAsk {
     #[prost(oneof = "auth_ask::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub what: Option<auth_ask::What>,
 }
 
-/// Ranges that a client wants to read.
+/// Ranges whose keys a client requests to read.
 #[derive(Clone, PartialEq, Message)]
 pub struct Ranges {
-    /// Key and range end of each.
+    /// Key and range end of each range.
     #[prost(message, repeated, tag = "1")]
     pub ranges: Vec<WatchCreateRequest>,
 }
@@ -24,61 +23,61 @@ pub struct Ranges {
 pub mod auth_ask {
     pub use crate::auth::messages::Ranges;
 
-    /// The kind of a query, with its argument.
+    /// Kind of a query, with its argument.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum What {
-        /// Credentials of a user, for a node.
+        /// Return what a node needs to authenticate this user.
         #[prost(string, tag = "1")]
         Credentials(String),
-        /// Checks that the user has the role root.
+        /// Check that the user has the role root.
         #[prost(bool, tag = "2")]
         Root(bool),
-        /// Checks that the user may read these ranges.
+        /// Check that the user may read these ranges.
         #[prost(message, tag = "3")]
         Read(Ranges),
-        /// Checks that the user may keep this lease alive.
+        /// Check that the user may keep this lease alive.
         #[prost(int64, tag = "4")]
         Keep(i64),
-        /// State of auth.
+        /// Return the state of auth.
         #[prost(bool, tag = "5")]
         Status(bool),
-        /// List of users.
+        /// List the users.
         #[prost(bool, tag = "6")]
         Users(bool),
-        /// List of roles.
+        /// List the roles.
         #[prost(bool, tag = "7")]
         Roles(bool),
-        /// The roles of a user.
+        /// Return the roles of this user.
         #[prost(string, tag = "8")]
         User(String),
-        /// The permissions of a role.
+        /// Return the permissions of this role.
         #[prost(string, tag = "9")]
         Role(String),
     }
 }
 
-/// Data that a node needs to verify a user's token or password.
+/// Data with which a node verifies a user's token or password.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Credentials {
-    /// Auth is enabled.
+    /// Auth is enabled, so that requests need a user.
     #[prost(bool, tag = "1")]
     pub enabled: bool,
-    /// Revision of users and roles.
+    /// Auth revision, which every change of users or roles increments.
     #[prost(uint64, tag = "2")]
     pub revision: u64,
-    /// Key that signs tokens.
+    /// Key with which tokens are signed.
     #[prost(bytes = "bytes", tag = "3")]
     pub secret: Bytes,
     /// Auth revision at which auth was last enabled.
     #[prost(uint64, tag = "4")]
     pub epoch: u64,
-    /// Auth revision of the user's password; 0 if there is no such user.
+    /// Auth revision at which the user's password was set; 0 if the user does not exist.
     #[prost(uint64, tag = "5")]
     pub since: u64,
-    /// Hash of the password; empty if there is none.
+    /// Hash of the password; empty if the user has no password.
     #[prost(string, tag = "6")]
     pub hash: String,
-    /// The node's time, in Unix milliseconds.
+    /// Time at the answering node, in Unix milliseconds.
     #[prost(uint64, tag = "7")]
     pub now_ms: u64,
 }
@@ -102,63 +101,59 @@ pub mod auth_change {
         },
     };
 
-    /// The kind of a change, with its argument.
+    /// Kind of a change, with its argument.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum What {
-        /// Enables auth; the bytes are the key that signs tokens.
+        /// Enable auth. The bytes are the key that signs tokens.
         #[prost(bytes = "bytes", tag = "1")]
         Enable(Bytes),
-        /// Disables auth.
+        /// Disable auth.
         #[prost(bool, tag = "2")]
         Disable(bool),
-        /// Adds a user.
+        /// Add a user.
         #[prost(message, tag = "3")]
         UserAdd(NewUser),
-        /// Deletes a user.
+        /// Delete a user.
         #[prost(string, tag = "4")]
         UserDelete(String),
-        /// Sets a new password.
+        /// Set a user's password.
         #[prost(message, tag = "5")]
         Password(NewPassword),
-        /// Grants a role to a user.
+        /// Grant a role to a user.
         #[prost(message, tag = "6")]
         UserGrant(AuthUserGrantRoleRequest),
-        /// Revokes a role from a user.
+        /// Revoke a role from a user.
         #[prost(message, tag = "7")]
         UserRevoke(AuthUserRevokeRoleRequest),
-        /// Adds a role.
+        /// Add a role.
         #[prost(string, tag = "8")]
         RoleAdd(String),
-        /// Deletes a role, and revokes it from its users.
+        /// Delete a role and revoke it from all users.
         #[prost(string, tag = "9")]
         RoleDelete(String),
-        /// Grants a permission to a role.
+        /// Grant a permission to a role.
         #[prost(message, tag = "10")]
         RoleGrant(AuthRoleGrantPermissionRequest),
-        /// Revokes a permission from a role.
+        /// Revoke a permission from a role.
         #[prost(message, tag = "11")]
         RoleRevoke(AuthRoleRevokePermissionRequest),
     }
 }
 
-/// A new user.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct NewUser {
-    /// Name of the user.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Hash of the password; empty for a user who authenticates by certificate.
+    /// Hash of the password; empty if the user authenticates by certificate.
     #[prost(string, tag = "2")]
     pub hash: String,
 }
 
-/// A change of a password.
+/// New password of an existing user.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct NewPassword {
-    /// Name of the user.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Hash of the new password.
     #[prost(string, tag = "2")]
     pub hash: String,
 }

@@ -1,9 +1,9 @@
 //! Access rights: users, roles and permissions for ranges of keys, as in etcd.
 //!
 //! The state is in [`rows`] of the store and in memory, and only commands [`change`] it. Each
-//! request carries the identity of its sender ([`by`]). [`rights`] decides whether it is allowed,
-//! from the merged ranges ([`spans`]) of the user's roles. [`asking`] answers the queries by which
-//! nodes authenticate clients. Commands and queries are [`messages`]. Nothing here uses a clock, a
+//! request carries its sender ([`by`]). [`rights`] decides whether a request is allowed, from the
+//! merged ranges ([`spans`]) of the user's roles. [`asking`] answers the queries by which nodes
+//! authenticate clients. Commands and queries are [`messages`]. Nothing here uses a clock, a
 //! password or a token.
 
 mod asking;
@@ -41,25 +41,25 @@ use crate::store::Store;
 /// Maximum number of users whose merged ranges are cached.
 const JOINED_MAX: usize = 1000;
 
-/// State of auth, ordered in time: the later of two is the greater one. Enabling auth changes only
-/// the second field.
+/// Version of the auth state. A later version compares greater. Enabling auth changes only
+/// `enabled`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
-    /// Revision of users and roles; every change increments it.
+    /// Auth revision, which every change of users or roles increments.
     pub revision: u64,
-    /// Auth is enabled.
+    /// Auth is enabled, so that requests need a user.
     pub enabled: bool,
 }
 
-/// Users, roles, and the state of auth.
+/// Users and roles, with the state of auth.
 #[derive(Debug)]
 pub struct Auth {
     state: StateRow,
     users: BTreeMap<String, UserRow>,
     roles: BTreeMap<String, RoleRow>,
-    /// Total size of all rows of users and roles.
+    /// Total size of all rows of users and roles, in bytes.
     bytes: usize,
-    /// Merged ranges of users, computed on demand and dropped after every change.
+    /// Merged ranges of users. They are computed on demand and dropped after every change.
     joined: RefCell<BTreeMap<String, Arc<Rights>>>,
 }
 
@@ -78,10 +78,10 @@ impl Default for Auth {
 const MALFORMED: LoadError =
     LoadError::Malformed("users, roles and permissions contradict each other");
 
-/// Callback for a row.
+/// Callback that receives the name and the value of a row.
 type Take<'t> = dyn FnMut(&str, &[u8]) -> Result<(), DecodeError> + 't;
 
-/// Passes all rows of a range to a callback, with the names in them.
+/// Passes the name and value of each row in a range to a callback.
 fn each(store: &dyn Store, [from, to]: [&[u8]; 2], take: &mut Take<'_>) -> Result<(), LoadError> {
     let mut outcome = Ok(());
     store.scan(from, to, &mut |place, row| {
@@ -98,7 +98,7 @@ fn each(store: &dyn Store, [from, to]: [&[u8]; 2], take: &mut Take<'_>) -> Resul
 }
 
 impl Auth {
-    /// Reads auth from the store.
+    /// Reads users, roles and the state of auth from the store.
     pub(crate) fn read(store: &dyn Store) -> Result<Self, LoadError> {
         let mut auth = Self::default();
         if let Some(state) = store.get(STATE) {
@@ -118,7 +118,7 @@ impl Auth {
         Ok(auth)
     }
 
-    /// Reads auth from the store. If that fails or the data is inconsistent, denies all access.
+    /// Like `read`, but denies all access if reading fails or the data is inconsistent.
     pub(crate) fn read_or_closed(store: &dyn Store) -> Self {
         let read = Self::read(store).ok().filter(|_| !store.has_failed());
         read.unwrap_or_else(|| Self {
@@ -132,7 +132,7 @@ impl Auth {
         })
     }
 
-    /// Returns the current state of auth.
+    /// Returns the version of the current auth state.
     pub const fn mark(&self) -> Mark {
         Mark { revision: self.state.revision, enabled: self.state.enabled }
     }

@@ -21,7 +21,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Rights of an admitted request.
+/// Rights with which a request is admitted.
 enum Admitted {
     /// Access to everything.
     All,
@@ -34,8 +34,7 @@ fn is_root(user: &UserRow) -> bool {
 }
 
 impl Auth {
-    /// Returns the user on whose behalf a request is sent, while auth is enabled; `None` means a
-    /// node.
+    /// Returns the user who sent a request while auth is enabled; `None` for a node.
     fn user_of<'b>(&self, by: &'b By) -> Result<Option<&'b str>, Refusal> {
         match by {
             By::Member => Ok(None),
@@ -48,8 +47,8 @@ impl Auth {
         }
     }
 
-    /// Returns whether auth is disabled, so that no identity is required. A request that another
-    /// node admitted under a later state of auth is refused here.
+    /// Returns whether auth is disabled, so that the request needs no user. Refuses a request that
+    /// another node admitted under a later state of auth.
     fn is_open(&self, by: &By) -> Result<bool, Refusal> {
         match by {
             _ if self.state.enabled => Ok(false),
@@ -74,7 +73,7 @@ impl Auth {
         })
     }
 
-    /// Requires the role root.
+    /// Requires the sender to have the role root, if auth is enabled.
     pub(super) fn needs_root(&self, by: &By) -> Result<(), Refusal> {
         if self.is_open(by)? {
             return Ok(());
@@ -89,7 +88,7 @@ impl Auth {
         }
     }
 
-    /// Requires an authenticated user with any rights.
+    /// Requires an authenticated user, whatever rights the user has.
     fn needs_user(&self, by: &By) -> Result<(), Refusal> {
         match self.is_open(by)? {
             true => Ok(()),
@@ -97,7 +96,7 @@ impl Auth {
         }
     }
 
-    /// Requires a node, while auth is enabled.
+    /// Requires a node as the sender, while auth is enabled.
     fn needs_member(&self, by: &By) -> Result<(), Refusal> {
         match by {
             By::Member => Ok(()),
@@ -106,7 +105,8 @@ impl Auth {
         }
     }
 
-    /// Requires that the user asks about itself or about one of its roles, or has the role root.
+    /// Requires that users ask about themselves or about one of their own roles, or have the role
+    /// root.
     pub(super) fn needs_own(
         &self,
         by: &By,
@@ -150,7 +150,7 @@ impl Auth {
         rights
     }
 
-    /// Checks that a command is allowed.
+    /// Checks that the sender may execute a command in the current state.
     pub(crate) fn may(&self, by: &By, command: &Command, mvcc: &Mvcc) -> Result<(), Refusal> {
         match command {
             Command::Put(put) => self.admit(by)?.put(put, mvcc),
@@ -173,7 +173,7 @@ impl Auth {
         }
     }
 
-    /// Checks that a query is allowed.
+    /// Checks that the sender may make a query in the current state.
     pub(crate) fn may_ask(&self, by: &By, query: &Query, mvcc: &Mvcc) -> Result<(), Refusal> {
         match query {
             Query::Page(page) => {
@@ -232,7 +232,7 @@ impl Admitted {
         self.covers(|rights| &rights.writes, Keys::of(key, range_end))
     }
 
-    /// Requires access to all keys of a lease.
+    /// Requires that the spans selected by `which` cover all keys attached to a lease.
     fn lease(
         &self,
         which: impl FnOnce(&Rights) -> &Spans,
@@ -252,12 +252,13 @@ impl Admitted {
         }
     }
 
-    /// Requires write access to the keys of a lease, which end or last with it.
+    /// Requires write access to all keys attached to a lease, because they are deleted when it
+    /// ends.
     fn touch(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.lease(|rights| &rights.writes, id, mvcc)
     }
 
-    /// Requires read access to the keys of a lease, which the response lists.
+    /// Requires read access to all keys attached to a lease, because the response lists them.
     fn look(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.lease(|rights| &rights.reads, id, mvcc)
     }
@@ -283,7 +284,7 @@ impl Admitted {
         }
     }
 
-    /// Checks the operations in both branches, whichever is executed.
+    /// Checks the operations of both branches, whichever of them will be executed.
     fn txn(&self, txn: &TxnRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
         if let Self::All = self {
             return Ok(());

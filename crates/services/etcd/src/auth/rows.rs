@@ -13,32 +13,32 @@ use prost::Message;
 
 use crate::proto::authpb::Permission;
 
-/// Place of the state.
+/// Place of the row with the state of auth.
 pub(super) const STATE: &[u8] = b"A";
 const ROLES: u8 = b'R';
 const USERS: u8 = b'U';
 
-/// Name of the user and of the role with all rights.
+/// Name of the user with all rights and of the role that grants them.
 pub const ROOT: &str = "root";
-/// Maximum number of users, and of roles.
+/// Maximum number of users, and also of roles.
 pub const NAMES_MAX: usize = 10_000;
-/// Maximum length of a name.
+/// Maximum length of a user or role name, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
 /// Maximum number of roles of a user.
 pub const USER_ROLES_MAX: usize = 128;
 /// Maximum number of permissions of a role.
 pub const ROLE_PERMISSIONS_MAX: usize = 1000;
-/// Maximum total size of all rows.
+/// Maximum total size of all rows, in bytes.
 pub const AUTH_BYTES_MAX: usize = 16 << 20;
-/// Length of the key that signs tokens.
+/// Length of the key that signs tokens, in bytes.
 pub const SECRET_BYTES: usize = 32;
 
-/// Row of the state of auth.
+/// Contents of the row with the state of auth.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct StateRow {
     #[prost(bool, tag = "1")]
     pub(super) enabled: bool,
-    /// Revision of users and roles; every change increments it.
+    /// Auth revision, which every change of users or roles increments.
     #[prost(uint64, tag = "2")]
     pub(super) revision: u64,
     /// Key that signs tokens; empty if auth was never enabled.
@@ -49,24 +49,24 @@ pub(super) struct StateRow {
     pub(super) epoch: u64,
 }
 
-/// Row of a user.
+/// Contents of the row of a user.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct UserRow {
-    /// Hash of the password; empty if there is none.
+    /// Hash of the password; empty if the user has no password.
     #[prost(string, tag = "1")]
     pub(super) hash: String,
-    /// Roles of the user, ordered.
+    /// Roles of the user, in order.
     #[prost(string, repeated, tag = "2")]
     pub(super) roles: Vec<String>,
-    /// Auth revision of the user's password, or of the user's creation without one.
+    /// Auth revision at which the password was set, or at which the user was created without one.
     #[prost(uint64, tag = "3")]
     pub(super) since: u64,
 }
 
-/// Row of a role.
+/// Contents of the row of a role.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct RoleRow {
-    /// Permissions, ordered by key and end.
+    /// Permissions of the role, ordered by key and range end.
     #[prost(message, repeated, tag = "1")]
     pub(super) permissions: Vec<Permission>,
 }
@@ -79,12 +79,12 @@ pub(super) fn role(name: &str) -> Vec<u8> {
     [&[ROLES], name.as_bytes()].concat()
 }
 
-/// Range of user rows: start and exclusive end.
+/// Range of all user rows, as start and exclusive end.
 pub(super) const USERS_RANGE: [&[u8]; 2] = [&[USERS], &[USERS + 1]];
-/// Range of role rows: start and exclusive end.
+/// Range of all role rows, as start and exclusive end.
 pub(super) const ROLES_RANGE: [&[u8]; 2] = [&[ROLES], &[ROLES + 1]];
 
-/// Returns the user or role whose row is at this place.
+/// Returns the user or role to which the row at `place` belongs.
 pub(super) fn name(place: &[u8]) -> Option<&str> {
     std::str::from_utf8(place.get(1..)?).ok()
 }
@@ -95,7 +95,7 @@ pub(super) fn is_range(permission: &Permission) -> bool {
     !key.is_empty() && (end.is_empty() || end[..] == [0] || key < end)
 }
 
-/// Returns whether this version could have written the entry.
+/// Returns whether this release could have written the entry.
 pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
     let named = || name(place).is_some_and(|name| (1..=NAME_BYTES_MAX).contains(&name.len()));
     match place.first() {

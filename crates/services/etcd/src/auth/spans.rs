@@ -1,24 +1,24 @@
-//! Ranges of keys, merged where they meet, so that a range covered by several permissions together
-//! counts as covered.
+//! Ranges of keys. Adjacent ranges are merged, so that a range covered only by several permissions
+//! together counts as covered.
 
 use crate::mvcc::Keys;
 
-/// Start key, and exclusive end, if there is one.
+/// Start key, and exclusive end; no end for all later keys.
 type Span = (Box<[u8]>, Option<Box<[u8]>>);
 
-/// Disjoint ranges, in order.
+/// Disjoint ranges in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spans(Vec<Span>);
 
-/// Ranges that a user's roles give access to.
+/// Ranges to which a user's roles give access.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rights {
     pub(super) reads: Spans,
     pub(super) writes: Spans,
 }
 
-/// Returns a permission's key and range end as a span: without an end it is one key, and an end of
-/// one zero byte means all later keys.
+/// Returns the span of a permission. Without a range end it is one key, and a range end of one zero
+/// byte stands for all later keys.
 fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
     match Keys::of(key, range_end) {
         Keys::One(key) => Some((key.into(), Some([key, &[0]].concat().into()))),
@@ -28,7 +28,7 @@ fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
 }
 
 impl Spans {
-    /// Merges the ranges of permissions.
+    /// Creates disjoint spans from ranges, each a key and a range end.
     pub(super) fn of<'k>(ranges: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Self {
         let spans = ranges.into_iter().filter_map(|(key, end)| span(key, end));
         let mut spans: Vec<Span> = spans.collect();
@@ -50,7 +50,7 @@ impl Spans {
         Self(joined)
     }
 
-    /// Returns whether all of these keys are covered. An empty range counts as its start key.
+    /// Returns whether all of `keys` are covered. An empty range is treated as its start key.
     pub(super) fn cover(&self, keys: Keys<'_>) -> bool {
         let from = match keys {
             Keys::One(from) | Keys::Span(from, _) => from,
@@ -69,7 +69,8 @@ impl Spans {
         from < end && reaches
     }
 
-    /// Returns the uncovered gaps: start key, and exclusive end, if there is one.
+    /// Returns the gaps that are not covered, each with its start key and its exclusive end, if it
+    /// has one.
     pub(super) fn gaps(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let begins = std::iter::once(Some(&[][..]));
         let begins = begins.chain(self.0.iter().map(|(_, end)| end.as_deref()));

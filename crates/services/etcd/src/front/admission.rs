@@ -1,4 +1,4 @@
-//! Admission of requests: authenticates their senders and checks them against users and roles.
+//! Admission of requests: authenticates their senders and checks their users and roles.
 
 use std::{sync::Arc, time::Instant};
 
@@ -18,15 +18,15 @@ use crate::{
 };
 
 impl ReplicaAccess {
-    /// [access-2] Returns the sender of a request, if it has this role among the cluster's own
-    /// users.
+    /// [access-2] Returns the sender of a request, if the sender has this role among the cluster's
+    /// own users.
     pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<Requester, Status> {
         let asker = Requester::of(request);
         self.allow_again(&asker, needed)?;
         Ok(asker)
     }
 
-    /// Repeats the check of `allow` during a stream.
+    /// Repeats the check of [`Self::allow`] while a stream is open.
     pub(super) fn allow_again(&self, asker: &Requester, needed: Role) -> Result<(), Status> {
         match asker {
             Requester::Member => Ok(()),
@@ -83,7 +83,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns the user identified by the client's token, if it has one.
+    /// Returns the user that a client's token identifies, if the client sent one.
     async fn known(
         &self,
         client: &Client,
@@ -97,7 +97,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Checks that a user's password and the period of auth are unchanged.
+    /// Checks that a user's password has not changed and that auth has not been re-enabled since.
     async fn still(
         &self,
         known: &AuthenticatedUser,
@@ -137,7 +137,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns the user of a token in this service's own format.
+    /// Returns the user that a token in this service's own format identifies.
     async fn stated(&self, token: &str) -> Result<AuthenticatedUser, Status> {
         let signed = Signed::parse(token).ok_or_else(errors::invalid_token)?;
         let name = &signed.statement.name;
@@ -148,7 +148,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns the user of a JSON Web Token, and its expiry.
+    /// Returns the user that a JSON Web Token identifies, with the token's expiry.
     async fn claimed(
         &self,
         jwt: &Jwt,
@@ -168,8 +168,8 @@ impl ReplicaAccess {
         Ok((known, Instant::now().checked_add(claims.left())))
     }
 
-    /// Fixes the identity of a stream's client for as long as the user and the password exist,
-    /// because a stream may be idle for longer than a token is valid.
+    /// Fixes the identity of a stream's client. It remains valid as long as the user and the
+    /// password exist, because a stream may be idle for longer than a token is valid.
     pub(super) async fn stay(&self, asker: &Requester) -> Result<Requester, Status> {
         let Requester::Client(client) = asker else {
             return Ok(Requester::Member);
@@ -185,7 +185,7 @@ impl ReplicaAccess {
         }))
     }
 
-    /// Returns a token for a user whose password was verified with these credentials.
+    /// Returns a new token for a user whose password was verified with the credentials `now`.
     pub(super) fn token(&self, name: &str, now: &Credentials) -> Result<String, Status> {
         if let Tokens::Jwt(jwt) = &self.tokens {
             let signed = jwt.sign(name, now.revision);

@@ -35,14 +35,14 @@ use crate::{
     service::Notice,
 };
 
-/// Maximum age of the term in responses.
+/// Maximum age of the term that responses contain.
 const TERM_PERIOD: Duration = Duration::from_millis(200);
-/// Backoff of a stream whose request was refused because the node is busy: initial and maximum
-/// delay.
+/// Initial and maximum delay before a stream repeats a request that was refused because the node is
+/// busy.
 const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
-/// Total time of these retries.
+/// Maximum total time for which a stream repeats a request.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time without a leader after which clients that require one get an error.
+/// Time without a leader after which clients that require a leader get an error.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 
 /// Required freshness of a response.
@@ -50,7 +50,7 @@ const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 pub(super) enum Freshness {
     /// Reflects every write acknowledged earlier by any node.
     Linearizable,
-    /// The local state of this node.
+    /// Reflects only the local state of this node.
     Local,
 }
 
@@ -63,33 +63,33 @@ impl Freshness {
     }
 }
 
-/// State shared by all services.
+/// Access to the replica, shared by all services.
 #[derive(Debug)]
 pub(super) struct ReplicaAccess {
     local: Local,
     handle: Handle,
     cluster: u64,
     node: NodeId,
-    /// Clients use TLS.
+    /// Clients connect with TLS.
     pub(super) secure: bool,
-    /// Budget for requests, responses and the work in flight for them.
+    /// Memory budget for requests, responses and the work in flight for them.
     pub(super) memory: Memory,
     pub(super) counters: Arc<Counters>,
-    /// Authentication of clients.
+    /// Cache of authenticated clients, with the current state of auth.
     pub(super) gate: SessionCache,
     pub(super) tokens: Tokens,
-    /// Quota of the data in bytes, above which nothing may grow; 0: no quota.
+    /// Maximum size of the data in bytes, above which nothing may grow; 0 for no limit.
     pub(super) quota_bytes: u64,
     /// Size of the data on this node, in bytes.
     bytes: AtomicU64,
-    /// Permit for sending a snapshot, one at a time.
+    /// Permit for sending a snapshot. Only one snapshot is sent at a time.
     pub(super) snapshots: Arc<Semaphore>,
     term: AtomicU64,
-    /// Time since when no leader is known.
+    /// Time at which the leader was lost; `None` while a leader is known.
     leaderless: Mutex<Option<Instant>>,
 }
 
-/// Converts a ballot to an etcd term: a number that only grows.
+/// Converts a ballot to an etcd term, which must never decrease.
 pub(super) fn term_of(status: &NodeStatus) -> u64 {
     let era = u64::from(status.ballot.era.0);
     (era << 32) | u64::from(status.ballot.round)
@@ -127,7 +127,7 @@ impl ReplicaAccess {
         since.is_none_or(|since| since.elapsed() < LEADERLESS_MAX)
     }
 
-    /// Records the current leader, or its absence.
+    /// Records the current leader, or that there is none.
     fn see_leader(&self, leader: Option<NodeId>) {
         let since = self.leaderless.lock();
         let mut since = since.unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +140,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Subscribes to new revisions.
+    /// Subscribes to new revisions of the state.
     pub(super) fn revisions(self: &Arc<Self>) -> watch::Receiver<i64> {
         let (tell, told) = watch::channel(0);
         let asking = Arc::downgrade(self);
@@ -159,8 +159,8 @@ impl ReplicaAccess {
         told
     }
 
-    /// Checks that the data may grow by this number of bytes. If not, raises an alarm, which
-    /// reaches all members and must be disarmed by an operator.
+    /// Checks that the data may grow by `bytes` bytes. Otherwise raises an alarm, which applies to
+    /// all members and must be disarmed by an operator.
     pub(super) async fn room_for(&self, bytes: usize) -> Result<(), Status> {
         let after = self.bytes.load(Ordering::Relaxed).saturating_add(bytes as u64);
         if self.quota_bytes == 0 || after <= self.quota_bytes {
@@ -194,17 +194,16 @@ impl ReplicaAccess {
         &self.handle
     }
 
-    /// Returns this member's node id.
     pub(super) fn node(&self) -> NodeId {
         self.node
     }
 
-    /// Returns the cluster's id, truncated to the width that clients support.
+    /// Returns the cluster's id, truncated to the 64 bits that clients support.
     pub(super) const fn cluster(&self) -> u64 {
         self.cluster
     }
 
-    /// Returns the header common to all responses.
+    /// Returns the header that all responses have in common.
     pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
         Some(ResponseHeader {
             cluster_id: self.cluster,
@@ -214,7 +213,7 @@ impl ReplicaAccess {
         })
     }
 
-    /// Completes the header of a response from the state machine, which knows only the revision.
+    /// Completes a response header from the state machine, which knows only the revision.
     pub(super) fn fill(&self, header: &mut Option<ResponseHeader>) {
         let revision = header.as_ref().map_or(0, |header| header.revision);
         *header = self.header(revision);
@@ -228,7 +227,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// [access-4] Waits until this node knows the cluster's own users, at most for a limited time.
+    /// [access-4] Waits, for a limited time, until this node knows the cluster's own users.
     pub(super) async fn wait_for_access(&self) {
         if self.local.role(&Who::default()).is_err() {
             let (tell, told) = tokio::sync::oneshot::channel();
@@ -265,7 +264,7 @@ impl ReplicaAccess {
         asked.await.map_err(|_| errors::stopped())
     }
 
-    /// Returns the status of the node.
+    /// Returns the status of the node, which takes one turn.
     pub(super) async fn status(&self) -> Result<NodeStatus, Status> {
         let status = self.ask_node(Handle::status).await?;
         let status = status.map_err(|_| errors::stopped())?;
@@ -275,8 +274,8 @@ impl ReplicaAccess {
     }
 }
 
-/// Retries a stream's request while the node is busy, because an error would end the stream. If the
-/// node stays busy, returns the error "unavailable", on which etcd's clients reconnect.
+/// Repeats a stream's request while the node is busy, because an error would end the stream. If the
+/// node remains busy, returns the error "unavailable", after which etcd's clients reconnect.
 pub(super) async fn retry_while_busy<T, F: Future<Output = Result<T, Status>>>(
     mut ask: impl FnMut() -> F,
 ) -> Result<T, Status> {
@@ -296,7 +295,7 @@ pub(super) async fn retry_while_busy<T, F: Future<Output = Result<T, Status>>>(
     }
 }
 
-/// Refreshes the term in responses periodically.
+/// Periodically refreshes the term that responses contain.
 pub(super) async fn follow_term(asking: Arc<ReplicaAccess>) {
     loop {
         if let Err(error) = asking.status().await {

@@ -1,4 +1,4 @@
-//! The service Auth: users, roles and authentication.
+//! The service Auth, which manages users and roles and authenticates clients.
 
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of checks of a password, which is checked again if it changed meanwhile.
+/// Maximum number of checks of a password. The check is repeated if the password was changed during
+/// it.
 const CHECKS_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub(super) struct Auth {
 }
 
 impl Auth {
-    /// Executes a change; returns the header of the response.
+    /// Executes a change and returns the header for the response.
     async fn change(
         &self,
         asker: &Requester,
@@ -62,8 +63,8 @@ impl Auth {
         asked.await.map(|(answer, _)| answer)
     }
 
-    /// Requires the role root before a password is hashed, because hashing for other clients would
-    /// be wasted work.
+    /// Requires the role root before a password is hashed, because hashing for clients without that
+    /// role would be wasted work.
     async fn needs_root(&self, asker: &Requester) -> Result<(), Status> {
         self.asking.needs_root(asker).await
     }

@@ -1,8 +1,8 @@
-//! The service Cluster: the members and their changes.
+//! The service Cluster, which lists and changes the members.
 //!
-//! A member is added as an id, which a node takes later by `quorate start --join`. The node gets a
-//! vote once it is caught up, automatically or when a client promotes it. Changes of votes are
-//! plans of the group; the response is sent when they are complete.
+//! Adding a member reserves an id, which a node later takes by `quorate start --join`. The node
+//! gets a vote once it is caught up, either automatically or when a client promotes it. Changes of
+//! votes are plans of the group, and the response is sent when they are complete.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::proto::etcdserverpb::{
     MemberUpdateRequest, MemberUpdateResponse, cluster_server::Cluster as ClusterService,
 };
 
-/// Maximum time for which a response waits for a change.
+/// Maximum time for which a response waits until a change is complete.
 const PLAN_WAIT: Duration = Duration::from_secs(10);
 /// Polling interval while a change is in progress.
 const PLAN_PERIOD: Duration = Duration::from_millis(50);
@@ -40,7 +40,7 @@ fn not_found() -> Status {
     Status::not_found("etcdserver: member not found")
 }
 
-/// Returns the peer address from the URLs of a request, which must have exactly one.
+/// Returns the peer address from a request's list of URLs, which must have exactly one entry.
 fn peer_of(urls: &[String]) -> Result<String, Status> {
     let [url] = urls else {
         return Err(bad_urls());
@@ -54,7 +54,7 @@ fn peer_of(urls: &[String]) -> Result<String, Status> {
     }
 }
 
-/// Converts a refusal to the error that etcd's clients expect.
+/// Converts a refusal by the group to the error that etcd's clients expect.
 fn refused(Refused { code, message, hint }: Refused) -> Status {
     let said = format!("etcdserver: {message}; {hint}");
     match code {
@@ -74,7 +74,7 @@ fn refused(Refused { code, message, hint }: Refused) -> Status {
     }
 }
 
-/// Returns the error for an unknown outcome, which clients must not retry automatically.
+/// Returns the error for an unknown outcome. Clients must not retry automatically on it.
 fn unanswered() -> Status {
     Status::unavailable("etcdserver: request timed out")
 }
@@ -92,7 +92,7 @@ impl Cluster {
         members.map_err(|_| errors::stopped())
     }
 
-    /// Returns all members with an id, as known to this node.
+    /// Returns all members that have an id, as known to this node.
     async fn members(&self) -> Result<Vec<Member>, Status> {
         let known = self.known().await?;
         let status = self.0.status().await?;
@@ -132,8 +132,8 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// Waits until a plan is complete. After a timeout the plan continues without this client; a
-    /// repeated request waits for it again.
+    /// Waits until a plan is complete. After a timeout the plan continues, and a repeated request
+    /// waits for it again.
     async fn ended(&self, plan: u64) -> Result<(), Status> {
         let begun = Instant::now();
         while begun.elapsed() < PLAN_WAIT {
@@ -146,12 +146,12 @@ impl Cluster {
         Err(unanswered())
     }
 
-    /// Waits until this node reflects everything acknowledged earlier.
+    /// Waits until this node reflects everything that was acknowledged before the call.
     async fn up_to_date(&self) -> Result<(), Status> {
         self.0.figures(Freshness::Linearizable).await.map(drop)
     }
 
-    /// Finds a member by its id, whatever its state, as known to the whole group.
+    /// Finds a member by its id, whatever its state. The result is linearizable.
     async fn find(&self, id: u64) -> Result<Listed, Status> {
         self.up_to_date().await?;
         let known = self.known().await?;
@@ -159,7 +159,7 @@ impl Cluster {
         found.ok_or_else(not_found)
     }
 
-    /// [access-1] Requires all rights, for changes of membership.
+    /// [access-1] Requires the sender to have all rights, as changes of membership need.
     async fn allow<T>(&self, request: &Request<T>) -> Result<Requester, Status> {
         let asker = self.0.allow(request, Role::Admin)?;
         self.0.needs_root(&asker).await?;

@@ -1,4 +1,5 @@
-//! Client connections: limits on their number, their streams, and the time until their first bytes.
+//! Client connections, with limits on their number, their streams, and the time until their first
+//! bytes.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -28,25 +29,24 @@ use super::{
     memory::{Memory, Share},
 };
 
-/// Time for which accepting pauses when descriptors run out.
+/// Duration of the pause in accepting after descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Protocols offered with TLS; gRPC clients require the first.
+/// Protocols offered with TLS. gRPC clients require the first of them.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Limits of connections.
+/// Limits on client connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Maximum number of connections.
     pub(super) connections_max: usize,
     /// Maximum number of concurrent requests on a connection.
     pub(super) streams_max: u32,
-    /// Maximum size of a request's headers.
+    /// Maximum total size of a request's headers, in bytes.
     pub(super) head_bytes_max: u32,
-    /// Time within which a client must authenticate and send its first bytes.
+    /// Maximum time for a client to authenticate and send its first bytes.
     pub(super) head_wait: Duration,
-    /// Idle time after which a client is probed.
+    /// Time without input after which a client is probed.
     pub(super) idle: Duration,
-    /// Time within which a client must answer a probe.
+    /// Maximum time for a client to answer a probe.
     pub(super) idle_answer: Duration,
 }
 
@@ -63,18 +63,18 @@ impl Default for Limits {
     }
 }
 
-/// State shared by all connections.
+/// Data that the tasks of all connections share.
 struct Serving {
     router: Router,
     trust: Option<Trust>,
     limits: Limits,
     memory: Memory,
     counters: Arc<Counters>,
-    /// TLS configuration as read from the files, and the same with the protocols.
+    /// TLS configuration read from the files, and a copy of it to which the protocols were added.
     offered: Mutex<Option<(Arc<ServerConfig>, Arc<ServerConfig>)>>,
 }
 
-/// Serves clients until the task is dropped.
+/// Accepts and serves clients until the task is dropped.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -135,7 +135,7 @@ impl Serving {
         }
     }
 
-    /// Returns the TLS configuration from the current files, with the protocols supported here.
+    /// Returns the TLS configuration of the current files, with the supported protocols added.
     fn offer(&self, trust: &Trust) -> Arc<ServerConfig> {
         let now = trust.clients_config();
         let offered = self.offered.lock();

@@ -1,11 +1,11 @@
-//! Counters updated by connections and services, and shown in the metrics.
+//! Counters that connections and services update and the metrics show.
 
 use std::sync::{
     Arc,
     atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
 };
 
-/// Counted methods: service, method and kind.
+/// Methods whose requests are counted, each with its service, its name and its kind.
 pub(super) const METHODS: [(&str, &str, &str); 50] = [
     ("etcdserverpb.KV", "Range", UNARY),
     ("etcdserverpb.KV", "Put", UNARY),
@@ -62,7 +62,7 @@ const UNARY: &str = "unary";
 const SERVER: &str = "server_stream";
 const BIDI: &str = "bidi_stream";
 
-/// Names of the gRPC codes by number, as used in labels.
+/// Names of the gRPC codes as used in metric labels, by code number.
 pub(super) const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -83,26 +83,26 @@ pub(super) const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-/// Counts of requests of one method.
+/// Request counters of one method.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     pub(super) started: AtomicU64,
-    /// Completed requests, by code.
+    /// Number of completed requests by gRPC code.
     pub(super) handled: [AtomicU64; CODES.len()],
 }
 
-/// Counters updated in place.
+/// Counters of connections, requests and watchers.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) methods: [Requests; METHODS.len()],
-    /// Bytes of requests and of responses.
+    /// Bytes of all requests and of all responses.
     pub(super) received: AtomicU64,
     pub(super) sent: AtomicU64,
     pub(super) watchers: AtomicI64,
     pub(super) watch_streams: AtomicI64,
-    /// Commands that failed or whose outcome is unknown.
+    /// Number of commands that failed or whose outcome is unknown.
     pub(super) failed: AtomicU64,
-    /// Last known leader, and number of changes.
+    /// Id of the last known leader, and number of leader changes.
     leader: AtomicU32,
     pub(super) leader_changes: AtomicU64,
 }
@@ -123,7 +123,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Records the leader, and counts a change.
+    /// Records the current leader, and counts the change if it differs from the last one.
     pub(super) fn see_leader(&self, leader: u32) {
         if self.leader.swap(leader, Ordering::Relaxed) != leader {
             self.leader_changes.fetch_add(1, Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl Counters {
     }
 }
 
-/// Guard that adds one to a counter until it is dropped.
+/// Guard that increments a counter and decrements it on drop.
 #[derive(Debug)]
 pub(super) struct CountGuard(Arc<Counters>, fn(&Counters) -> &AtomicI64);
 
@@ -148,17 +148,17 @@ impl Drop for CountGuard {
     }
 }
 
-/// A request in flight, counted as handled on drop.
+/// A request in flight, which is counted as handled on drop.
 #[derive(Debug)]
 pub(super) struct InFlightRequest {
     counters: Arc<Counters>,
     method: usize,
-    /// Number of its gRPC code.
+    /// gRPC code number of the response.
     pub(super) code: usize,
 }
 
 impl InFlightRequest {
-    /// Counts the start of a request to this path; `None` if the method is unknown.
+    /// Counts the start of a request to `path`; `None` if no counted method has that path.
     pub(super) fn begin(counters: &Arc<Counters>, path: &str) -> Option<Self> {
         let (service, method) = path.strip_prefix('/')?.split_once('/')?;
         let is_it = |(of, name, _): &(&str, &str, &str)| *of == service && *name == method;

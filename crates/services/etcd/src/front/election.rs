@@ -1,4 +1,4 @@
-//! The service Election: the first client in a queue leads and publishes a value.
+//! The service Election. The first client in a queue leads and publishes a value.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ use crate::{
     },
 };
 
-/// Maximum number of responses queued for a client; then its stream waits.
+/// Maximum number of responses queued for a client. Above it the client's stream waits.
 const ANSWERS_MAX: usize = 4;
-/// Approximate memory of a stream.
+/// Approximate memory of a stream, in bytes.
 const STREAM_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -143,7 +143,7 @@ impl ElectionService for Election {
     }
 }
 
-/// Sends the leader and its value after every change; values that are replaced before the next read
+/// Sends the leader and its value after every change. Values that are replaced before the next read
 /// are skipped.
 async fn observe(
     turns: &Turns,

@@ -1,4 +1,4 @@
-//! Errors for clients, with the codes and messages of etcd, because clients match on both.
+//! Errors for clients. Their codes and messages are those of etcd, because clients match on both.
 
 use axum::http::StatusCode;
 use quorate::{Failure, NotDone};
@@ -16,7 +16,7 @@ pub(super) fn denied() -> Status {
     Status::new(Code::PermissionDenied, "etcdserver: permission denied")
 }
 
-/// Returns the error for a token that is malformed or expired, or whose user changed.
+/// Returns the error for a token that is malformed, has expired, or belongs to a user that changed.
 pub(super) fn invalid_token() -> Status {
     Status::unauthenticated("etcdserver: invalid auth token")
 }
@@ -25,7 +25,7 @@ pub(super) fn is_invalid_token(status: &Status) -> bool {
     status.code() == Code::Unauthenticated
 }
 
-/// Returns the error for a login at a node that cannot issue tokens; the message is etcd's.
+/// Returns the error for a login at a node that can only verify tokens. The message is etcd's.
 pub(super) fn verify_only() -> Status {
     Status::unknown("auth: token signing attempted with verify-only key")
 }
@@ -41,7 +41,7 @@ pub(super) fn auth_failed() -> Status {
 }
 
 /// Returns whether an error means that users or roles changed between authentication and the check
-/// of rights, so that nothing was done.
+/// of rights. Nothing was done in that case.
 pub(super) fn is_auth_moved(status: &Status) -> bool {
     let moved = [Refusal::AuthOldRevision, Refusal::UserEmpty].map(refused);
     moved.iter().any(|moved| moved.code() == status.code() && moved.message() == status.message())
@@ -59,18 +59,19 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<Status>
     None
 }
 
-/// Returns the message of a gRPC error, for places without a status.
+/// Returns the message of a gRPC error, for texts that cannot contain a status.
 pub(super) fn written(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
-/// Returns the error for more concurrent requests than fit in memory.
+/// Returns the error for a request that does not fit in memory because there are too many
+/// concurrent ones.
 pub(super) fn too_many() -> Status {
     Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
 }
 
-/// Returns whether this is the error "too many requests": nothing was done, and the client may
-/// retry.
+/// Returns whether this is the error for too many concurrent requests. Nothing was done in that
+/// case, and the client may retry.
 pub(super) fn is_too_many(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message() == too_many().message()
 }
@@ -85,7 +86,7 @@ pub(super) fn stopped() -> Status {
     Status::new(Code::Unavailable, "etcdserver: server stopped")
 }
 
-/// Converts a refusal of the state machine.
+/// Converts a refusal by the state machine.
 pub(super) fn refused(refusal: Refusal) -> Status {
     let (code, text) = match refusal {
         Refusal::Malformed => (Code::Internal, "etcdserver: the command makes no sense"),
@@ -173,7 +174,8 @@ pub(super) fn refused(refusal: Refusal) -> Status {
     Status::new(code, text)
 }
 
-/// Converts a failure: the replica did not execute the request, or the outcome is unknown.
+/// Converts a failure to get a reply. Either the replica did not execute the request, or the
+/// outcome is unknown.
 pub(super) fn failed(NotDone(failure): NotDone) -> Status {
     match failure {
         Failure::Busy => too_many(),

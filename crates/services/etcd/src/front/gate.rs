@@ -1,7 +1,7 @@
-//! Senders of requests: a client, identified by its token or its certificate, or this node itself.
+//! Senders of requests: this node itself, or a client identified by its token or its certificate.
 //!
-//! A token is verified against the state once, and again after each change of users or roles; in
-//! between the result is cached. A stream keeps the identity of the client that opened it.
+//! A token is verified against the state once, and again after each change of users or roles. Until
+//! then the result is cached. A stream keeps the identity of the client that opened it.
 
 use std::{
     collections::HashMap,
@@ -16,56 +16,55 @@ use tonic::Request;
 use super::token::LIFE_MS;
 use crate::auth::{By, Credentials, Mark};
 
-/// Maximum number of cached tokens; those used most recently stay.
+/// Maximum number of cached tokens. Beyond it, the least recently used ones are dropped.
 const SESSIONS_MAX: usize = 10_000;
 const LIFE: Duration = Duration::from_millis(LIFE_MS);
 
 /// Identity of a client, as established by its connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
-    /// Identity that the certificate proves to Quorate.
+    /// Identity that the certificate proves to Quorate, which has its own users.
     pub(super) who: Who,
-    /// Name in the certificate, which may be that of an etcd user.
+    /// Name in the certificate. It may be the name of an etcd user.
     pub(super) certified: Option<Arc<str>>,
 }
 
-/// Sender of a request.
+/// Sender of a request: a client or the node itself.
 #[derive(Clone, Debug)]
 pub(super) enum Requester {
-    /// This node itself.
+    /// This node, which sends requests on its own behalf.
     Member,
-    /// A client.
     Client(Client),
 }
 
-/// A client, with its credentials.
+/// A client that sent a request, with its credentials.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    /// Identity that its certificate proves to Quorate.
+    /// Identity that the client's certificate proves to Quorate.
     pub(super) who: Who,
-    /// Name in its certificate.
+    /// Name in the client's certificate.
     pub(super) certified: Option<Arc<str>>,
     pub(super) token: PresentedToken,
-    /// Identity fixed at the start of a stream.
+    /// Identity that was fixed when the client opened a stream.
     pub(super) fixed_identity: Option<AuthenticatedUser>,
 }
 
-/// Token as received.
+/// Token that a client sent with a request.
 #[derive(Clone, Debug)]
 pub(super) enum PresentedToken {
     Nothing,
     Text(Arc<str>),
-    /// Not valid text.
+    /// The token is not valid text.
     Unreadable,
 }
 
-/// An authenticated user.
+/// A user who was authenticated by token or certificate.
 #[derive(Clone, Debug)]
 pub(super) struct AuthenticatedUser {
     pub(super) name: Arc<str>,
     pub(super) since: u64,
     pub(super) epoch: u64,
-    /// State of auth at the time of the check.
+    /// State of auth at which the user was checked.
     pub(super) mark: Mark,
 }
 
@@ -73,7 +72,7 @@ pub(super) struct AuthenticatedUser {
 struct Session {
     known: AuthenticatedUser,
     last: Instant,
-    /// Expiry, regardless of use.
+    /// Time at which the session expires even if it is used; `None` for no such limit.
     ends: Option<Instant>,
 }
 
@@ -83,10 +82,10 @@ impl Session {
     }
 }
 
-/// Cache of authenticated sessions.
+/// Cache of the sessions of authenticated clients.
 #[derive(Debug)]
 pub(super) struct SessionCache {
-    /// State of auth on this node, once known.
+    /// State of auth on this node; `None` until it is known.
     pub(super) mark: watch::Sender<Option<Mark>>,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
 }
@@ -96,7 +95,7 @@ impl SessionCache {
         Self { mark: watch::Sender::new(None), sessions: Mutex::default() }
     }
 
-    /// Records a new state of auth; an older one is ignored.
+    /// Records a new state of auth. An older state than the current one is ignored.
     pub(super) fn reach(&self, now: Mark) {
         self.mark.send_if_modified(|mark| {
             let is_later = mark.is_none_or(|mark| mark < now);
@@ -107,7 +106,7 @@ impl SessionCache {
         });
     }
 
-    /// Subscribes to changes of users, roles and auth itself.
+    /// Subscribes to changes of users, roles and the state of auth.
     pub(super) fn changes(&self) -> watch::Receiver<Option<Mark>> {
         self.mark.subscribe()
     }
@@ -124,7 +123,7 @@ impl SessionCache {
         Some(session.known.clone())
     }
 
-    /// Renews the session of a token whose user was checked again.
+    /// Updates the session of a token after its user was checked again.
     pub(super) fn renew(&self, token: &str, known: AuthenticatedUser) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
@@ -164,8 +163,8 @@ impl SessionCache {
 }
 
 impl Requester {
-    /// Returns the sender of a request. etcd's clients send the token as `token`, or as
-    /// `authorization` over HTTP.
+    /// Returns the sender of a request. etcd's clients send their token in the header `token` or,
+    /// over HTTP, in `authorization`.
     pub(super) fn of<T>(request: &Request<T>) -> Self {
         let caller = request.extensions().get::<Caller>();
         let Caller { who, certified } = caller.cloned().unwrap_or_default();

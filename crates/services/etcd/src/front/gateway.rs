@@ -1,8 +1,8 @@
-//! The gateway: JSON requests, which etcd accepts alongside gRPC.
+//! The gateway for JSON requests, which etcd accepts alongside gRPC.
 //!
 //! A request is converted to Protobuf by the descriptors of the protocol and passed to this node's
-//! services like any other; the response is converted back to JSON. Hence a gateway client can do
-//! nothing that a gRPC client could not. Responses of streams have one JSON text per line
+//! services like any other. The response is converted back to JSON. Hence a client of the gateway
+//! can do nothing that a gRPC client could not. Responses of streams have one JSON text per line
 //! ([`lines`]). Bodies are read completely, regardless of their content type.
 
 mod json;
@@ -29,7 +29,7 @@ use self::{
 use super::{asking::ReplicaAccess, errors, gate::Caller, memory::Share};
 use crate::proto::DESCRIPTORS;
 
-/// Maximum size of a body: the largest request in Base64, with its envelope.
+/// Maximum size of a body in bytes, which fits the largest request in Base64 with its envelope.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// Path, service and method of each route.
@@ -92,16 +92,16 @@ const ROUTES: [(&str, &str, &str); 55] = [
     ("/v3/kv/delete", "etcdserverpb.KV", "DeleteRange"),
 ];
 
-/// Handler of one path.
+/// Handler of one route.
 #[derive(Clone)]
 struct Gate {
     asking: Arc<ReplicaAccess>,
-    /// The gRPC services.
+    /// The gRPC services to which requests are passed.
     services: Router,
     method: MethodDescriptor,
 }
 
-/// Builds the router of the JSON gateway, which forwards each path to a method of `services`.
+/// Returns the router of the gateway, which forwards each path to a method of `services`.
 pub(super) fn routes(asking: &Arc<ReplicaAccess>, services: &Router) -> Router {
     let pool = match DescriptorPool::decode(DESCRIPTORS) {
         Ok(pool) => pool,
@@ -126,7 +126,7 @@ fn respond(code: StatusCode, body: impl Into<Body>) -> Response {
     (code, [json], body.into()).into_response()
 }
 
-/// Returns an error in the form of etcd's gateway.
+/// Returns an error response in the format of etcd's gateway.
 fn refuse(status: &Status) -> Response {
     let error = serde_json::json!({
         "error": status.message(),
@@ -174,7 +174,7 @@ impl Gate {
         self.one(frames, of_answer).await
     }
 
-    /// Passes a request to the services.
+    /// Passes a request to the gRPC services and converts the response.
     async fn pass(
         &self,
         message: Bytes,
@@ -196,7 +196,7 @@ impl Gate {
         response.map_err(|never| match never {})
     }
 
-    /// Returns the single response of a request.
+    /// Returns the response to a request whose method sends a single message.
     async fn one(&self, mut frames: Frames, of: Option<Arc<Share>>) -> Result<Response, Status> {
         let message = frames.next().await?;
         let message =

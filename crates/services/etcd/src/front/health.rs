@@ -18,12 +18,12 @@ use crate::proto::health::{
     health_server::Health as HealthService,
 };
 
-/// Interval of checks for watchers.
+/// Interval between checks on behalf of watchers.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// Approximate memory of a stream.
+/// Approximate memory of a stream, in bytes.
 const STREAM_BYTES: usize = 8 << 10;
 
-/// Services that can be queried; the empty name means the whole member.
+/// Services whose health can be queried. The empty name stands for the whole member.
 const SERVICES: [&str; 10] = [
     "",
     "etcdserverpb.Auth",
@@ -44,7 +44,7 @@ fn say(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
 
-/// Returns the status: the member serves while there is a leader.
+/// Returns the health status. The member is healthy while there is a leader.
 fn look(asking: &ReplicaAccess) -> ServingStatus {
     match asking.has_leader() {
         true => ServingStatus::Serving,

@@ -1,8 +1,8 @@
-//! The hub: reads events once for all watchers.
+//! The hub, which reads events once for all watchers.
 //!
-//! When the node reports a new revision, the hub queries the events after the last one and passes
-//! them on in batches. A stream that lags too far loses batches, and reads the missed events from
-//! history itself. Hence streams never wait for each other, and the queue is bounded.
+//! When the node reports a new revision, the hub queries the events since the previous one and
+//! passes them on in batches. A stream that lags too far loses batches, and reads the missed events
+//! from history itself. Hence streams never wait for each other, and the queue is bounded.
 
 use std::sync::{
     Arc,
@@ -21,35 +21,36 @@ use crate::{
     proto::mvccpb::Event,
 };
 
-/// Approximate memory of an event, excluding keys and values.
+/// Approximate memory of an event in bytes, excluding its keys and values.
 pub(super) const EVENT_BYTES: usize = 320;
 
 /// Maximum number of batches by which a stream may lag.
 const BATCHES_MAX: usize = 16;
 
-/// Events from one revision to another, both inclusive.
+/// Events of a range of revisions, both ends inclusive.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) from: i64,
     pub(super) to: i64,
     pub(super) events: Vec<Event>,
-    /// The events include previous key-value pairs.
+    /// The events include the previous key-value pairs.
     pub(super) has_prev: bool,
-    /// Memory counted for the events.
+    /// Memory reserved for the events.
     pub(super) share: Option<Arc<Share>>,
 }
 
-/// Source of batches for streams.
+/// Reader of events, from which all streams receive their batches.
 #[derive(Debug)]
 pub(super) struct Hub {
     batches: broadcast::Sender<Arc<Batch>>,
-    /// Budget for events queued for watchers, and for the watchers themselves.
+    /// Memory budget for watchers and the events queued for them.
     pub(super) memory: Memory,
-    /// Number of watchers that request previous key-value pairs.
+    /// Number of watchers that need previous key-value pairs.
     wants_prev: AtomicUsize,
 }
 
-/// Registration of a watcher that requests previous key-value pairs, until it is dropped.
+/// Registration of a watcher that needs previous key-value pairs. Dropping it ends the
+/// registration.
 #[derive(Debug)]
 pub(super) struct WantsPrev(Arc<Hub>);
 
@@ -68,7 +69,7 @@ impl Hub {
         })
     }
 
-    /// Subscribes to all later batches.
+    /// Subscribes to all future batches.
     pub(super) fn follow(&self) -> broadcast::Receiver<Arc<Batch>> {
         self.batches.subscribe()
     }
@@ -100,7 +101,7 @@ impl Hub {
         }
     }
 
-    /// Passes on a batch of events after `last`; returns its last revision.
+    /// Passes on a batch of events after revision `last`. Returns the last revision of the batch.
     async fn pass_on(&self, asking: &ReplicaAccess, last: i64, revision: i64) -> i64 {
         let has_prev = self.wants_prev.load(Ordering::Relaxed) > 0;
         let request =

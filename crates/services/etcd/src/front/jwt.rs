@@ -1,8 +1,8 @@
-//! JSON Web Tokens: they name the logged-in user, and are signed with a key that operators provide,
-//! as in etcd's flag `--auth-token`.
+//! JSON Web Tokens. They name the user who logged in, and are signed with a key that operators
+//! provide, as with etcd's flag `--auth-token`.
 //!
-//! Any holder of the private key may issue them. A node with only the public key can only verify
-//! them.
+//! Any holder of the private key may issue them. A node that has only the public key can only
+//! verify them.
 
 use std::{
     fs, io,
@@ -20,71 +20,70 @@ use serde::{Deserialize, Serialize};
 
 use crate::auth::Credentials;
 
-/// Maximum length of a token; longer ones are rejected.
+/// Maximum length of a token in bytes. Longer tokens are rejected.
 const TOKEN_BYTES_MAX: usize = 8 << 10;
-/// Maximum size of a key file.
+/// Maximum size of a key file, in bytes.
 const KEY_BYTES_MAX: u64 = 64 << 10;
-/// Minimum length of an HMAC secret: that of the shortest hash.
+/// Minimum length of an HMAC secret in bytes, which is that of the shortest hash.
 const SECRET_BYTES_MIN: usize = 32;
 /// Default lifetime of a token.
 const LIFE: Duration = Duration::from_secs(300);
-/// Maximum lifetime of a token; longer-lived ones could not be revoked in time.
+/// Maximum lifetime of a token. Tokens that live longer could not be revoked in time.
 const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Algorithms, as named in the flag.
+/// Names of the algorithms, as used in the flag.
 const METHODS: &str =
     "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, HS256, HS384 or HS512";
 
-/// Reasons why the flag is invalid.
+/// Reasons why the flag for tokens is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTokens {
-    /// An unknown kind of tokens.
+    /// The kind of tokens is unknown.
     #[error("{0:?} is no kind of token: there are simple, and jwt,sign-method=…")]
     Kind(String),
-    /// An option that is unknown, repeated, or has no value.
+    /// An option is unknown, is repeated, or has no value.
     #[error("{0:?} is no option of jwt, or is there twice")]
     Option(String),
     /// A required option is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// Unknown algorithm.
+    /// The algorithm is unknown.
     #[error("sign-method is to be {METHODS}, not {0:?}")]
     Method(String),
     /// The lifetime is missing or invalid.
     #[error("ttl is to be a time from 1s to 8760h, such as 10m, not {0:?}")]
     Life(String),
-    /// A file cannot be read.
+    /// A key file cannot be read.
     #[error("cannot read {}: {error}", path.display())]
     File {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
-        /// Error of the operating system.
         error: io::Error,
     },
     /// A file contains no key of the right kind.
     #[error("{} holds no key for {method}: {why}", path.display())]
     Key {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
         /// Name of the algorithm.
         method: String,
         /// Reason why the key cannot be used.
         why: String,
     },
-    /// The public key does not verify signatures of the private key.
+    /// The public key does not match the private key.
     #[error("{} is not the public key of {}", public.display(), private.display())]
     Pair {
-        /// Path of the public key.
+        /// Path of the public key file.
         public: PathBuf,
-        /// Path of the private key.
+        /// Path of the private key file.
         private: PathBuf,
     },
 }
 
-/// Kinds of tokens that clients get at login.
+/// Kinds of tokens that clients can receive at login.
 #[derive(Clone, Debug, Default)]
 pub enum Tokens {
-    /// Signed statements that every member can verify, with a key in the state.
+    /// Signed statements, which every member can verify with a key in the state.
     #[default]
     Simple,
     /// JSON Web Tokens.
@@ -92,10 +91,11 @@ pub enum Tokens {
 }
 
 impl Tokens {
-    /// Parses a flag like etcd's: `simple`, or
-    /// `jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=10m`. Reads the keys.
+    /// Parses a flag in etcd's format: `simple`, or
+    /// `jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=10m`. Reads the key files.
     ///
     /// # Errors
+    ///
     /// If the flag is invalid or a key cannot be used.
     pub fn of_flag(text: &str) -> Result<Self, BadTokens> {
         match text.split_once(',') {
@@ -107,19 +107,20 @@ impl Tokens {
     }
 }
 
-/// Claims of a token, under etcd's names.
+/// Claims of a token, named as in etcd.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Claims {
-    /// Name of the user that logged in.
+    /// Name of the user who logged in.
     pub(super) username: String,
-    /// Auth revision at the login.
+    /// Auth revision at the time of the login.
     pub(super) revision: u64,
-    /// Expiry, in Unix seconds; other issuers may use fractions.
+    /// Expiry in Unix seconds. Other issuers may use fractions.
     exp: f64,
 }
 
 impl Claims {
-    /// Returns whether the user logged in with the current password, as far as the revisions show.
+    /// Returns whether the user logged in with the current password, as far as the revisions can
+    /// show.
     pub(super) const fn hold(&self, now: &Credentials) -> bool {
         now.enabled
             && now.since != 0
@@ -128,7 +129,7 @@ impl Claims {
             && self.revision <= now.revision
     }
 
-    /// Returns the remaining lifetime.
+    /// Returns the time until the token expires.
     pub(super) fn left(&self) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "seconds of centuries are exact")]
         let left = self.exp - get_current_timestamp() as f64;
@@ -136,7 +137,7 @@ impl Claims {
     }
 }
 
-/// Verifies tokens, and signs them if there is a private key.
+/// Verifies JSON Web Tokens, and signs them if a private key is configured.
 pub struct Jwt {
     signs: Option<EncodingKey>,
     checks: DecodingKey,
@@ -151,7 +152,7 @@ impl std::fmt::Debug for Jwt {
     }
 }
 
-/// Options of the flag.
+/// Options of the flag, not yet interpreted.
 #[derive(Default)]
 struct Options<'f> {
     method: Option<&'f str>,
@@ -207,7 +208,7 @@ impl Jwt {
         Ok(jwt)
     }
 
-    /// Checks that a token signed here can be verified.
+    /// Checks that a token signed by this node can be verified.
     fn try_out(&self, options: &Options<'_>, method: &str) -> Result<(), BadTokens> {
         let private = PathBuf::from(options.private.unwrap_or_default());
         match self.sign("user", 1) {
@@ -221,7 +222,7 @@ impl Jwt {
         }
     }
 
-    /// Returns a token for a user that has just logged in; `None` without a private key.
+    /// Returns a token for a user who has just logged in; `None` if there is no private key.
     pub(super) fn sign(&self, name: &str, revision: u64) -> Option<Result<String, Unusable>> {
         let key = self.signs.as_ref()?;
         // Whole seconds, because not every reader accepts fractions.
@@ -234,7 +235,7 @@ impl Jwt {
         Some(encode(&Header::new(self.algorithm), &claims, key))
     }
 
-    /// Returns the claims of a token, if its signature is valid and it has not expired.
+    /// Returns the claims of a token; `None` if its signature is invalid or it has expired.
     pub(super) fn read(&self, token: &str) -> Option<Claims> {
         // Some programs add this in HTTP headers.
         let token = token.strip_prefix("Bearer ").unwrap_or(token);
@@ -298,7 +299,7 @@ fn file(path: &str) -> Result<Vec<u8>, BadTokens> {
     read().map_err(|error| BadTokens::File { path: path.into(), error })
 }
 
-/// Parses a duration in Go's format, such as `1h30m`: whole hours, minutes, seconds and
+/// Parses a duration in Go's format, such as `1h30m`, in whole hours, minutes, seconds and
 /// milliseconds.
 fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! Keep-alives of leases: requests that arrive while a command is in flight are batched into the
-//! next one.
+//! Keep-alives of leases. Requests that arrive while a command is in flight are combined into the
+//! next command.
 
 use std::{
     sync::Arc,
@@ -21,42 +21,42 @@ use crate::{
 
 /// Maximum number of leases in one command.
 const IDS_MAX: usize = 1000;
-/// Maximum number of requests queued for the next command; further ones wait in their streams.
+/// Maximum number of requests queued for the next command. Further requests wait in their streams.
 const WAITING_MAX: usize = 4096;
 /// Maximum number of times that a command is rebuilt because users or roles changed.
 const AUTH_TRIES: u32 = 5;
 
-/// Result of keeping a lease alive.
+/// Result of one keep-alive, with the revision of the state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeepAliveResult {
     pub(super) id: i64,
-    /// Time to live in seconds; 0 if there is no such lease.
+    /// Time to live in seconds; 0 if the lease does not exist.
     pub(super) ttl: i64,
     pub(super) revision: i64,
 }
 
-/// A request to keep a lease alive.
+/// A queued request to keep a lease alive.
 #[derive(Debug)]
 pub(super) struct Wanted {
     id: i64,
     asker: Requester,
-    /// Auth revision at which the client was allowed; 0 if auth is disabled.
+    /// Auth revision at which the client was authorized; 0 if auth is disabled.
     auth_revision: u64,
     tell: oneshot::Sender<Result<KeepAliveResult, Status>>,
 }
 
-/// Handle for sending requests to the batching task.
+/// Handle for sending requests to the task that combines them.
 #[derive(Clone, Debug)]
 pub(super) struct Keeper(mpsc::Sender<Wanted>);
 
-/// Creates both ends of the queue.
+/// Creates the queue and returns both of its ends.
 pub(super) fn keeper() -> (Keeper, mpsc::Receiver<Wanted>) {
     let (ask, asked) = mpsc::channel(WAITING_MAX);
     (Keeper(ask), asked)
 }
 
 impl Keeper {
-    /// Queues a request to keep a lease alive; the result arrives at the receiver.
+    /// Queues a request to keep a lease alive. The result arrives at the returned receiver.
     pub(super) async fn keep(
         &self,
         asking: &ReplicaAccess,
@@ -76,8 +76,8 @@ impl Keeper {
     }
 }
 
-/// Checks that a client may keep a lease alive, which requires write access to all keys of the
-/// lease. Returns the auth revision of the check; 0 if auth is disabled.
+/// Checks that a client may keep a lease alive, which requires write access to all keys attached to
+/// it. Returns the auth revision of the check; 0 if auth is disabled.
 async fn may_keep(asking: &ReplicaAccess, asker: &Requester, id: i64) -> Result<u64, Status> {
     if asking.is_open().await? {
         return Ok(0);
@@ -89,7 +89,7 @@ async fn may_keep(asking: &ReplicaAccess, asker: &Requester, id: i64) -> Result<
     Ok(if now.enabled { now.revision } else { 0 })
 }
 
-/// Executes the queued requests.
+/// Executes queued requests until the queue is closed.
 pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<Wanted>) {
     let mut all = Vec::new();
     while asked.recv_many(&mut all, IDS_MAX).await > 0 {
@@ -118,7 +118,7 @@ pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<Wa
     }
 }
 
-/// Keeps all of these leases alive with one command.
+/// Keeps the leases of all these requests alive with one command.
 async fn keep_all(asking: &ReplicaAccess, all: &[Wanted]) -> Result<Lasting, Status> {
     let kept = KeptAlive {
         ids: all.iter().map(|wanted| wanted.id).collect(),
@@ -138,8 +138,8 @@ async fn keep_all(asking: &ReplicaAccess, all: &[Wanted]) -> Result<Lasting, Sta
 }
 
 impl Lasting {
-    /// Subtracts the time since the command was sent: the leases were extended when it was
-    /// accepted, and it may have waited for a leader since.
+    /// Subtracts the time since the command was sent, which may have waited for a leader. The
+    /// leases were extended when the command was accepted.
     fn left_after(mut self, passed: Duration) -> Self {
         let passed = i64::try_from(passed.as_secs()).unwrap_or(i64::MAX);
         for ttl in &mut self.ttls {
@@ -149,7 +149,7 @@ impl Lasting {
     }
 }
 
-/// Repeats the checks after users or roles changed: requests that are no longer allowed get an
+/// Repeats the checks after users or roles changed. Requests that are no longer allowed get an
 /// error and are removed.
 async fn look_again(asking: &ReplicaAccess, all: &mut Vec<Wanted>) {
     if asking.credentials("").await.is_err() {

@@ -1,4 +1,4 @@
-//! The service KV: keys and transactions.
+//! The service KV, which reads and changes keys.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,9 +24,9 @@ use crate::{
     },
 };
 
-/// Polling interval during a compaction.
+/// Polling interval while compacted history is being removed.
 const SCRUB_PERIOD: Duration = Duration::from_millis(20);
-/// Maximum number of restarts of a range because its revision was compacted.
+/// Maximum number of times that a range is restarted because its revision was compacted.
 const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Kv {
 }
 
 impl Kv {
-    /// Waits until this node has removed the history before this revision.
+    /// Waits until this node has removed all history before `revision`.
     async fn removed_before(&self, revision: i64) -> Result<(), Status> {
         loop {
             let figures = self.asking.figures(Freshness::Local).await?;
@@ -47,8 +47,8 @@ impl Kv {
     }
 }
 
-/// Reads a range page by page, so that a large one does not delay urgent work of the node. The
-/// memory of the pages read is counted.
+/// Reads a range page by page, so that a large range does not delay urgent work of the node. The
+/// memory of the pages counts against the budget.
 pub(super) async fn read(
     asking: &ReplicaAccess,
     asker: &Requester,
@@ -90,7 +90,7 @@ pub(super) async fn read(
     }
 }
 
-/// Returns a response whose memory is counted until it is sent.
+/// Returns a response whose memory counts against the budget until it is sent.
 fn answer<M: Message>(answer: M, share: Share) -> Response<M> {
     let mut response = Response::new(answer);
     response.extensions_mut().insert(Arc::new(share));

@@ -1,4 +1,4 @@
-//! The service Lease: grants, revokes and keeps leases alive.
+//! The service Lease, which grants, revokes and lists leases and keeps them alive.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// Maximum number of responses queued for a client; then its stream waits.
+/// Maximum number of responses queued for a client. Above it the client's stream waits.
 const ANSWERS_MAX: usize = 16;
-/// Maximum number of pending keep-alives of one stream.
+/// Maximum number of keep-alives of one stream that await their result.
 const KEPT_MAX: usize = 128;
-/// Approximate memory of a stream.
+/// Approximate memory of a stream, in bytes.
 const STREAM_BYTES: usize = 32 << 10;
-/// Approximate memory of a lease in a list.
+/// Approximate memory of a lease in a list, in bytes.
 const LEASE_BYTES: usize = 32;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Lease {
     pub(super) keeper: Keeper,
 }
 
-/// Returns a random id, very likely unused.
+/// Returns a random lease id, which is very likely unused.
 pub(super) fn some_id() -> Result<i64, Status> {
     let random = quorate::random().map_err(|error| Status::internal(error.to_string()))?;
     // Positive, as etcd's ids are.
@@ -147,10 +147,10 @@ impl LeaseService for Lease {
     }
 }
 
-/// Receiver of a pending response.
+/// Receiver for the result of a keep-alive.
 type Coming = oneshot::Receiver<Result<KeepAliveResult, Status>>;
 
-/// Keeps leases alive as the client requests it.
+/// Keeps leases alive for as long as the client's stream requests it.
 async fn keep_all(
     asking: Arc<ReplicaAccess>,
     keeper: Keeper,
@@ -185,7 +185,7 @@ async fn keep_one(
     keeper.keep(asking, asker, id).await
 }
 
-/// Sends responses in the order of the requests, until one fails.
+/// Sends responses in the order of the requests, until one cannot be sent.
 async fn answer_in_order(
     asking: &ReplicaAccess,
     mut waiting: mpsc::Receiver<Result<Coming, Status>>,

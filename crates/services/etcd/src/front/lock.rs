@@ -1,5 +1,5 @@
-//! The service Lock: a client holds a lock while its key exists; the key is deleted when its lease
-//! ends.
+//! The service Lock. A client holds a lock while its key exists, and the key is deleted when its
+//! lease ends.
 
 use bytes::Bytes;
 use quorate::Role;

@@ -1,8 +1,8 @@
-//! Budget for the memory of requests, responses and the work in flight for them: what exceeds it is
-//! refused or waits.
+//! Memory budget for requests, responses and the work in flight for them. Requests that would
+//! exceed it are refused or wait.
 //!
-//! There is one budget per node. Watching has a part of it, so that clients that do not read their
-//! events leave the rest to others.
+//! There is one budget per node. Watching has only a part of it, so that clients that do not read
+//! their events leave the rest to others.
 
 use std::sync::{
     Arc,
@@ -15,13 +15,13 @@ use tokio::sync::Notify;
 struct Use {
     used: AtomicUsize,
     most: usize,
-    /// Budget that this one is a part of.
+    /// Budget of which this one is a part, if any.
     whole: Option<Memory>,
-    /// Notified whenever memory is released in any of these budgets.
+    /// Notified whenever memory is released in this budget or in one that shares its memory.
     released: Arc<Notify>,
 }
 
-/// A shared memory budget.
+/// A memory budget, which can be shared.
 #[derive(Clone, Debug)]
 pub(super) struct Memory(Arc<Use>);
 
@@ -35,7 +35,7 @@ impl Memory {
         }))
     }
 
-    /// Returns a budget of `most` bytes within this one; its shares count in both.
+    /// Returns a budget of `most` bytes that is part of this one. Its shares count in both.
     pub(super) fn part(&self, most: usize) -> Self {
         Self(Arc::new(Use {
             used: AtomicUsize::new(0),
@@ -45,18 +45,18 @@ impl Memory {
         }))
     }
 
-    /// Returns a budget of half the size within this one.
+    /// Returns a budget of half the size that is part of this one.
     pub(super) fn half(&self) -> Self {
         self.part(self.0.most / 2)
     }
 
-    /// Reserves bytes until the share is dropped; `None` if too few are left.
+    /// Reserves bytes until the returned share is dropped; `None` if fewer are free.
     pub(super) fn take(&self, bytes: usize) -> Option<Share> {
         let mut share = self.share();
         share.grow(bytes).then_some(share)
     }
 
-    /// Waits until this number of bytes is free, and reserves them. A request above the whole
+    /// Waits until `bytes` bytes are free, and reserves them. A request for more than the whole
     /// budget gets the whole budget.
     pub(super) async fn wait_for(&self, bytes: usize) -> Share {
         let bytes = bytes.min(self.largest());
@@ -69,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// Returns an empty share.
+    /// Returns an empty share of this budget, which can grow.
     pub(super) fn share(&self) -> Share {
         Share { memory: self.clone(), bytes: 0 }
     }
@@ -107,7 +107,7 @@ impl Memory {
     }
 }
 
-/// Reserved bytes of a budget.
+/// Bytes reserved in a budget, released on drop.
 #[derive(Debug)]
 pub(super) struct Share {
     memory: Memory,
@@ -115,8 +115,8 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Grows the share by this number of bytes. Returns `false` and leaves it unchanged if too few
-    /// are left.
+    /// Grows the share by `bytes` bytes. Returns `false` and leaves the share unchanged if fewer
+    /// are free.
     #[must_use]
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let grown = self.memory.add(bytes);
@@ -126,7 +126,8 @@ impl Share {
         grown
     }
 
-    /// Resizes the share. Returns `false` and leaves it unchanged if too few bytes are left.
+    /// Resizes the share to `bytes` bytes. Returns `false` and leaves the share unchanged if too
+    /// few bytes are free.
     #[must_use]
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
         match bytes.checked_sub(self.bytes) {

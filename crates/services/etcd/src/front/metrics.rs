@@ -1,4 +1,4 @@
-//! The page `/metrics`: figures under the names that etcd's dashboards and alerts use, as far as
+//! The page `/metrics`. Metrics have the names that etcd's dashboards and alerts use, as far as
 //! they have the same meaning.
 
 mod process;
@@ -25,10 +25,10 @@ use super::{
     settings::VERSION,
 };
 
-/// Timeout for the status of the node.
+/// Timeout of the request for the node's status.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Returns the page.
+/// Returns the page with all metrics.
 pub(super) async fn page(asking: Arc<ReplicaAccess>) -> Response {
     let asked = async {
         let status = asking.status().await?;
@@ -156,7 +156,7 @@ fn labels((service, method, kind): (&str, &str, &str)) -> String {
     format!("grpc_method=\"{method}\",grpc_service=\"{service}\",grpc_type=\"{kind}\"")
 }
 
-/// Text in Prometheus' format.
+/// Text in the Prometheus format.
 struct Text(String);
 
 impl Text {

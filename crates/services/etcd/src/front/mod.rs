@@ -74,7 +74,7 @@ use crate::proto::{
     v3lockpb::lock_server::LockServer,
 };
 
-/// Maximum size of a message: a command and the rest of its request.
+/// Maximum size of a message in bytes: a command plus the rest of its request.
 const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
 /// Maximum number of threads that serve connections.
 const THREADS_MAX: usize = 8;
@@ -82,25 +82,24 @@ const THREADS_MAX: usize = 8;
 /// Reasons why the front cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Binding the address failed.
+    /// The address cannot be bound.
     #[error("cannot listen on --client {address}: {source}")]
     Listen {
-        /// Address as given.
+        /// Address that was to be bound.
         address: String,
-        /// Error of the operating system.
         source: io::Error,
     },
-    /// Other machines could connect without authentication.
+    /// Other machines could connect, but authentication is not configured.
     #[error(
         "cannot listen on --client {address}: other machines can reach this address, and there is no authentication"
     )]
     Unprotected {
-        /// Address as given.
+        /// Address that was to be bound.
         address: String,
     },
 }
 
-/// A bound listener; clients may connect, and wait until it is served.
+/// A bound listener. Clients can connect to it, and wait until it is served.
 #[derive(Debug)]
 pub struct Door {
     listener: TcpListener,
@@ -109,7 +108,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// Binds the address.
+    /// Binds an address. Without protection, only loopback addresses are accepted.
     pub fn bind(address: &str, protection: Protection) -> Result<Self, BindError> {
         let bound = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
@@ -124,19 +123,20 @@ impl Door {
         Ok(Self { listener, address: bound, protection })
     }
 
-    /// Uses a listener that is already bound; the caller is responsible for who can reach it.
+    /// Uses a listener that is already bound. The caller is responsible for restricting who can
+    /// connect.
     pub fn on(listener: TcpListener, protection: Protection) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address, protection })
     }
 
-    /// Returns the address that is listened on.
+    /// Returns the address of the listener.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Starts to serve clients with this replica.
+    /// Starts to serve clients through this replica.
     pub fn serve(self, local: Local, handle: Handle, settings: Settings) -> io::Result<Server> {
         let secure = self.protection.trust().is_some();
         let asking = Arc::new(ReplicaAccess::new(local, handle, &settings, secure));
@@ -187,7 +187,7 @@ impl Door {
     }
 }
 
-/// Server that runs until it is dropped.
+/// A running server, which stops when it is dropped.
 #[derive(Debug)]
 pub struct Server {
     stop: Arc<Notify>,

@@ -1,4 +1,4 @@
-//! Plain HTTP pages: the version, health and metrics.
+//! Plain HTTP pages for the version, the health and the metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,7 +42,8 @@ async fn version() -> Response {
     json(StatusCode::OK, body)
 }
 
-/// Returns whether a read succeeds; with `?serializable=true`, a read of this member's local state.
+/// Returns whether this member can serve a linearizable read. With `?serializable=true`, returns
+/// whether it can read its local state.
 async fn is_well(asking: &ReplicaAccess, query: Option<&str>) -> bool {
     let mut words = query.unwrap_or_default().split('&');
     let freshness = Freshness::of(words.any(|word| word == "serializable=true"));
@@ -50,7 +51,7 @@ async fn is_well(asking: &ReplicaAccess, query: Option<&str>) -> bool {
     matches!(asked, Ok(Ok(_)))
 }
 
-/// Returns the first alarm that `?exclude=KIND` does not exclude.
+/// Returns the first raised alarm, skipping the kinds named by `?exclude=KIND`.
 async fn alarm(asking: &ReplicaAccess, query: Option<&str>) -> Option<AlarmType> {
     let excluded = |kind: &AlarmType| {
         let mut words = query.unwrap_or_default().split('&');

@@ -1,4 +1,4 @@
-//! Passwords: hashed and checked outside the serving threads, a few at a time.
+//! Hashing and checking of passwords outside the serving threads, a few at a time.
 
 use std::sync::{
     Arc,
@@ -11,13 +11,14 @@ use tonic::Status;
 
 use super::errors;
 
-/// Maximum number of concurrent hashes; each takes tens of milliseconds of a CPU, and 19 MiB.
+/// Maximum number of concurrent hashes. Each takes tens of milliseconds of CPU time and 19 MiB of
+/// memory.
 const AT_ONCE: usize = 2;
 /// Maximum number of waiting checks. Further ones are refused, so a client that guesses passwords
 /// delays others by a second or two at most.
 const WAITING_MAX: usize = 64;
 
-/// Runner of password checks.
+/// Runner of password hashes, which limits their number.
 #[derive(Clone, Debug)]
 pub(super) struct Passwords(Arc<Places>);
 
@@ -27,7 +28,7 @@ struct Places {
     waiting: AtomicUsize,
 }
 
-/// Place of a check that waits or runs.
+/// Slot occupied by a check that waits or runs.
 struct Waiting(Arc<Places>);
 
 impl Drop for Waiting {
@@ -74,8 +75,8 @@ impl Passwords {
         })
     }
 
-    /// Returns whether a password matches this hash. An empty hash matches none, after an equally
-    /// long computation.
+    /// Returns whether a password matches `hash`. An empty hash never matches, but checking it
+    /// takes as long.
     pub(super) async fn fits(&self, hash: String, password: String) -> Result<bool, Status> {
         self.work(move || {
             let (hash, is_somebody) = match &*hash {

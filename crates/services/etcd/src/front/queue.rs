@@ -1,4 +1,4 @@
-//! Responses of a stream queued for its client, with the memory reserved for them.
+//! Responses queued for the client of a stream, with the memory reserved for them.
 
 use std::{
     pin::Pin,
@@ -11,30 +11,31 @@ use tonic::{Status, codegen::tokio_stream::Stream};
 
 use super::memory::Share;
 
-/// A queued response.
+/// A response in the queue of a stream, or the error that ends the stream.
 #[derive(Debug)]
 pub(super) struct Queued<T> {
     answer: Result<T, Status>,
-    /// Memory of the response itself, and of the batch that it is part of.
+    /// Memory reserved for the response itself, and for the batch that it is part of.
     _held: (Option<Share>, Option<Arc<Share>>),
 }
 
 impl<T> Queued<T> {
-    /// Queues a response with its own memory, and a share of the batch that it is part of.
+    /// Creates a queued response with memory of its own and a share of the batch that it is part
+    /// of.
     pub(super) const fn of(answer: T, own: Share, of: Option<Arc<Share>>) -> Self {
         Self { answer: Ok(answer), _held: (Some(own), of) }
     }
 }
 
 impl<T> From<Result<T, Status>> for Queued<T> {
-    /// Queues a small response, which is not counted.
+    /// Creates a queued response that is too small to be counted.
     fn from(answer: Result<T, Status>) -> Self {
         let _held = (None, None);
         Self { answer, _held }
     }
 }
 
-/// Stream of responses to a client.
+/// Stream of the responses queued for a client.
 #[derive(Debug)]
 pub(super) struct Answers<T>(pub(super) mpsc::Receiver<Queued<T>>);
 

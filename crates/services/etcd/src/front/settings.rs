@@ -1,28 +1,27 @@
-//! Settings of the front, and constants common to all clients.
+//! Settings of the front, and constants that apply to all clients.
 
 use quorate::NodeId;
 
 use super::jwt::Tokens;
 
-/// Version of etcd whose API is implemented, as reported to clients.
+/// Version of etcd whose API is implemented. It is reported to clients.
 pub const VERSION: &str = "3.6.0";
-/// Maximum size of a request that becomes a command.
+/// Maximum size in bytes of a request that becomes a command.
 pub const REQUEST_BYTES_MAX: usize = 1536 << 10;
 
 /// Settings of the front.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Id of the cluster.
+    /// Id of the cluster that the node belongs to.
     pub cluster: u128,
-    /// Id of this node.
     pub node: NodeId,
-    /// Maximum number of connections.
+    /// Maximum number of client connections.
     pub connections_max: usize,
-    /// Memory for all requests and responses, and for the work in flight for them.
+    /// Memory budget in bytes for all requests and responses, and for the work in flight for them.
     pub memory_bytes: usize,
-    /// Quota of the data in bytes, above which nothing may grow until an operator allows it; 0: no
-    /// quota.
+    /// Maximum size of the data in bytes, above which nothing may grow until an operator disarms
+    /// the alarm; 0 for no limit.
     pub quota_bytes: u64,
-    /// Kind of tokens that clients get at login.
+    /// Kind of tokens that clients receive at login.
     pub tokens: Tokens,
 }

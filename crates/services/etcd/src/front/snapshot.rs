@@ -1,8 +1,8 @@
-//! A snapshot as a stream: the bytes of a backup, in an envelope that `etcdctl` accepts as a
-//! snapshot.
+//! Snapshots as streams. A snapshot consists of the bytes of a backup, in an envelope that
+//! `etcdctl` accepts.
 //!
-//! `etcdctl` requires a length that is a multiple of 512, followed by a SHA-256 of all earlier
-//! bytes. Hence the backup is followed by zeros, its length, a word that `quorate restore`
+//! `etcdctl` requires a length that is a multiple of 512, followed by a SHA-256 checksum of all
+//! earlier bytes. Hence the backup is followed by zeros, its length, a word that `quorate restore`
 //! recognizes, and the checksum.
 
 use std::{io, sync::Arc, time::Duration};
@@ -22,16 +22,16 @@ use super::{
 };
 use crate::proto::etcdserverpb::SnapshotResponse;
 
-/// Maximum number of pieces queued for the client; then reading waits.
+/// Maximum number of pieces queued for the client. When it is reached, reading waits.
 const PIECES_MAX: usize = 2;
-/// Maximum size of a piece.
+/// Maximum size of a piece, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 /// Time after which a client that reads nothing is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// Unit of the size of etcd's files.
+/// Unit in bytes of the size of etcd's files.
 const PAGE: u64 = 512;
 
-/// Returns the bytes that follow a backup of this length, without the checksum.
+/// Returns the bytes that follow a backup of `bytes` bytes, except the checksum.
 fn padding(bytes: u64) -> Vec<u8> {
     let tail = 8 + ENVELOPE_WORD.len() as u64;
     let zeros = (PAGE - (bytes + tail) % PAGE) % PAGE;
@@ -41,7 +41,7 @@ fn padding(bytes: u64) -> Vec<u8> {
     end
 }
 
-/// Reader of the snapshot, on a thread of its own.
+/// Reader of a snapshot, which runs on a separate thread.
 struct Reader {
     asking: Arc<ReplicaAccess>,
     revision: i64,
@@ -80,7 +80,7 @@ impl Reader {
     }
 }
 
-/// Starts a snapshot of everything acknowledged so far.
+/// Starts a snapshot of everything that was acknowledged before the call.
 pub(super) async fn stream(
     asking: &Arc<ReplicaAccess>,
 ) -> Result<Answers<SnapshotResponse>, Status> {

@@ -1,27 +1,27 @@
-//! Tokens: signed statements of the user, the time and the password of a login.
+//! Tokens: signed statements that record the user, the time and the password revision of a login.
 //!
-//! Every member can verify them, and none has to store them (decision 25). Input may be any text.
+//! Every member can verify a token without storing it (decision 25). Input may be any text.
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
 use crate::auth::{Credentials, NAME_BYTES_MAX, SECRET_BYTES};
 
-/// First byte of a statement: the version of its format.
+/// First byte of a statement, which is the version of its format.
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 1 + 3 * 8;
 const SIGNATURE_BYTES: usize = 32;
-/// Lifetime of a token after the login, at any member; and after its last use, at a member that has
-/// cached it.
+/// Lifetime of a token in milliseconds. It counts from the login, or from the token's last use at a
+/// member that has cached the token.
 pub(super) const LIFE_MS: u64 = 300_000;
-/// Maximum lead of the issuing member's clock over this one's, in milliseconds.
+/// Maximum time in milliseconds by which the issuing member's clock may be ahead of this one's.
 const AHEAD_MS: u64 = 10_000;
 
-/// Contents of a token.
+/// Contents of a token, without the signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
-    /// Name of the user that logged in.
+    /// Name of the user who logged in.
     pub(super) name: String,
-    /// Auth revision of the password.
+    /// Auth revision at which the user's password was set.
     pub(super) since: u64,
     /// Auth revision at which auth was last enabled.
     pub(super) epoch: u64,
@@ -29,7 +29,7 @@ pub(super) struct Statement {
     pub(super) at_ms: u64,
 }
 
-/// A received statement and its signature.
+/// A received statement with its signature.
 #[derive(Debug)]
 pub(super) struct Signed {
     pub(super) statement: Statement,
@@ -37,7 +37,7 @@ pub(super) struct Signed {
     signature: [u8; SIGNATURE_BYTES],
 }
 
-/// Returns the signature of a statement made in this cluster; `None` without a key.
+/// Returns the signature of a statement of this cluster; `None` if there is no key.
 fn sign(secret: &[u8], cluster: u64, statement: &[u8]) -> Option<blake3::Hash> {
     let key: &[u8; SECRET_BYTES] = secret.try_into().ok()?;
     let mut hasher = blake3::Hasher::new_keyed(key);
@@ -48,7 +48,7 @@ fn sign(secret: &[u8], cluster: u64, statement: &[u8]) -> Option<blake3::Hash> {
 }
 
 impl Statement {
-    /// Signs the statement and returns the token.
+    /// Signs the statement and returns the token; `None` if there is no key.
     pub(super) fn sign(&self, secret: &[u8], cluster: u64) -> Option<String> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + self.name.len() + SIGNATURE_BYTES);
         bytes.push(VERSION);
@@ -63,7 +63,7 @@ impl Statement {
 }
 
 impl Signed {
-    /// Parses a token without verifying it.
+    /// Parses a token without verifying its signature.
     pub(super) fn parse(token: &str) -> Option<Self> {
         let most = HEAD_BYTES + NAME_BYTES_MAX + SIGNATURE_BYTES;
         if token.len() > most.div_ceil(3) * 4 {
@@ -85,8 +85,8 @@ impl Signed {
         Some(Self { statement, bytes, signature })
     }
 
-    /// Returns whether a member of this cluster signed the statement for this user, and recently
-    /// enough.
+    /// Returns whether a member of this cluster signed the statement recently enough, for the user
+    /// and password that `now` describes.
     pub(super) fn holds(&self, now: &Credentials, cluster: u64) -> bool {
         let signature = sign(&now.secret, cluster, &self.bytes);
         // The comparison takes equally long for wrong and right signatures.

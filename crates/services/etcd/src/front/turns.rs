@@ -1,6 +1,6 @@
-//! Turns: the keys under a prefix form a queue in the order of their creation, and the first has
-//! the turn. Used by locks and elections, and compatible with queues that clients create
-//! themselves.
+//! Queues for locks and elections. The keys under a prefix form a queue in the order of their
+//! creation, and the first key has the turn. The queues are compatible with those that clients
+//! create themselves.
 
 use std::sync::Arc;
 
@@ -32,30 +32,30 @@ use crate::{
     },
 };
 
-/// Time to live, in seconds, of the lease that is granted to clients without one, as in etcd. It is
-/// not kept alive.
+/// Time to live, in seconds, of the lease that is granted to clients without one, as in etcd. The
+/// lease is not kept alive.
 const LEASE_TTL: i64 = 60;
 
-/// Approximate memory of a waiting client.
+/// Approximate memory of a waiting client, in bytes.
 const PLACE_BYTES: usize = 8 << 10;
 
-/// Queues, and waiting for a turn.
+/// Access to queues, including waiting for a turn.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     pub(super) asking: Arc<ReplicaAccess>,
     pub(super) hub: Arc<Hub>,
 }
 
-/// A place in a queue, given up when its client no longer waits.
+/// A place in a queue. It is given up when its client stops waiting.
 #[derive(Debug)]
 pub(super) struct QueuePlace {
     asking: Arc<ReplicaAccess>,
     pub(super) key: Bytes,
     pub(super) created: i64,
     pub(super) lease: i64,
-    /// Previous value of the key, if it was in the queue earlier.
+    /// Previous value of the key, if the key was already in the queue.
     pub(super) before: Option<KeyValue>,
-    /// Revision at which the place was found or created.
+    /// Revision at which the place was created or found.
     pub(super) revision: i64,
     gives_up: bool,
     _share: Share,
@@ -80,7 +80,8 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// Returns a comparison that the key was created at this revision; 0: that the key does not exist.
+/// Returns a comparison that holds if the key was created at `revision`, or, for revision 0, if it
+/// does not exist.
 fn is_created(key: &Bytes, revision: i64) -> Compare {
     Compare {
         target: 1,
@@ -90,7 +91,7 @@ fn is_created(key: &Bytes, revision: i64) -> Compare {
     }
 }
 
-/// Returns the key prefix of the queue with this name.
+/// Returns the key prefix of the queue called `name`.
 pub(super) fn prefix_of(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
@@ -117,7 +118,8 @@ async fn transact(
     Ok((answer, revision))
 }
 
-/// Puts a value if the key is still the one created at `created`; returns the revision if so.
+/// Puts a value if the key is still the one created at `created`. Returns the revision of the put;
+/// `None` if the key has been deleted or created anew.
 pub(super) async fn put_created(
     asking: &ReplicaAccess,
     asker: &Requester,
@@ -151,7 +153,7 @@ pub(super) async fn delete_created(
 }
 
 impl Turns {
-    /// Enters the queue of this prefix, with a lease.
+    /// Enters the queue of a prefix, with a key attached to a lease.
     pub(super) async fn enter(
         &self,
         asker: &Requester,
@@ -203,8 +205,8 @@ impl Turns {
         }
     }
 
-    /// Waits until no place is ahead of this one. Returns the revision then, or `None` if the place
-    /// itself is gone.
+    /// Waits until no place is ahead of this one. Returns the revision at that time; `None` if the
+    /// place itself no longer exists.
     pub(super) async fn wait(
         &self,
         asker: &Requester,
@@ -242,7 +244,7 @@ impl Turns {
         Ok(is_there.then_some(revision))
     }
 
-    /// Returns the first place in the queue, as known to this node, and the revision.
+    /// Returns the first place in the queue, as known to this node, with the revision.
     pub(super) async fn first(
         &self,
         asker: &Requester,
@@ -252,7 +254,7 @@ impl Turns {
         self.find(asker, request).await
     }
 
-    /// Returns the same as `first` by a linearizable read.
+    /// Like `first`, but by a linearizable read.
     pub(super) async fn first_now(
         &self,
         asker: &Requester,
@@ -274,7 +276,7 @@ impl Turns {
     }
 }
 
-/// Returns a request for the key with this prefix that was created first.
+/// Returns a request for the oldest key with this prefix.
 fn first_of(prefix: &[u8]) -> RangeRequest {
     RangeRequest {
         key: Bytes::copy_from_slice(prefix),
@@ -288,7 +290,7 @@ fn first_of(prefix: &[u8]) -> RangeRequest {
     }
 }
 
-/// Waits like `wait_for`, for any key with this prefix.
+/// Like `wait_for`, for any key with this prefix.
 pub(super) async fn wait_for_prefix(
     batches: &mut Receiver<Arc<Batch>>,
     prefix: &[u8],
@@ -297,7 +299,7 @@ pub(super) async fn wait_for_prefix(
     wait_for(batches, Keys::of(prefix, &end)).await
 }
 
-/// Waits until one of these keys changes, or may have changed.
+/// Waits until one of `keys` has changed or may have changed.
 pub(super) async fn wait_for(
     batches: &mut Receiver<Arc<Batch>>,
     keys: Keys<'_>,

@@ -1,9 +1,9 @@
-//! The service Watch: streams of watchers, each of which gets every event of its keys once and in
-//! order.
+//! The service Watch: streams of watchers, each of which receives every event of its keys once and
+//! in order.
 //!
-//! A watcher is caught up when it has been sent everything up to the stream's revision; such
-//! watchers get the batches of the [`Hub`]. The others, and all watchers after a gap, read history
-//! page by page until they are caught up.
+//! A watcher is caught up when it has been sent everything up to the stream's revision. Caught-up
+//! watchers receive the batches of the [`Hub`]. Lagging watchers, and all watchers after a gap,
+//! read history page by page until they are caught up.
 
 mod rights;
 mod watcher;
@@ -41,21 +41,21 @@ use crate::{
     },
 };
 
-/// Maximum number of responses queued for a client; then its stream waits.
+/// Maximum number of responses queued for a client. Above it the client's stream waits.
 const ANSWERS_MAX: usize = 16;
-/// Approximate memory of a stream without its watchers.
+/// Approximate memory of a stream without its watchers, in bytes.
 const STREAM_BYTES: usize = 32 << 10;
-/// Approximate memory of a response, excluding its events.
+/// Approximate memory of a response in bytes, excluding its events.
 const ANSWER_BYTES: usize = 256;
-/// Maximum time for which a stream waits for memory. Then it ends, and its client reconnects.
+/// Maximum time for which a stream waits for memory. Afterwards it ends, and its client reconnects.
 const MEMORY_WAIT: Duration = Duration::from_secs(30);
 /// Maximum number of watchers of a stream.
 const WATCHERS_MAX: usize = 100_000;
-/// Interval of progress notifications to watchers that requested them and get no events.
+/// Interval between progress notifications to watchers that requested them and receive no events.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(600);
-/// Interval of checks for a leader, for clients that require one.
+/// Interval between checks for a leader, for clients that require one.
 const LEADER_PERIOD: Duration = Duration::from_secs(1);
-/// Watcher id used in responses that concern no watcher.
+/// Watcher id in responses that do not concern a watcher.
 const NO_WATCHER: i64 = -1;
 
 #[derive(Debug)]
@@ -98,27 +98,27 @@ impl WatchService for Watch {
     }
 }
 
-/// Server side of a stream.
+/// Server side of one client's stream, with its watchers.
 struct WatchStream {
     asking: Arc<ReplicaAccess>,
     hub: Arc<Hub>,
     asker: Requester,
-    /// The client requires a leader, and wants an error if there is none.
+    /// The client requires a leader, and is sent an error if there is none.
     requires_leader: bool,
     answers: mpsc::Sender<Queued<WatchResponse>>,
     watchers: Watchers,
     /// Revision up to which caught-up watchers have been sent everything.
     seen: i64,
-    /// The client requested a progress notification.
+    /// The client requested a progress notification that has not been sent yet.
     owes_progress: bool,
     _share: Share,
     _counted: CountGuard,
 }
 
-/// Notifications about changes of users or roles.
+/// Receiver of notifications about changes of users or roles.
 type Changes = watch::Receiver<Option<Mark>>;
 
-/// End of the stream, with the error for the client, if any.
+/// Reason to end the stream, with the error for the client if there is one.
 struct Ends(Option<Status>);
 
 impl From<Status> for Ends {
@@ -174,7 +174,7 @@ impl WatchStream {
         }
     }
 
-    /// Serves the stream after the last request.
+    /// Serves the existing watchers after the client has sent its last request.
     async fn listen(
         &mut self,
         mut batches: broadcast::Receiver<Arc<Batch>>,
@@ -211,7 +211,7 @@ impl WatchStream {
         self.send_part(answer, None).await
     }
 
-    /// Sends a part of a response whose memory is counted as a whole.
+    /// Sends one response of several whose memory was reserved together.
     async fn send_part(&self, answer: WatchResponse, of: Option<Arc<Share>>) -> Result<(), Ends> {
         // First the place in the queue, since a slow client delays only its own stream, and then
         // memory, for which other streams wait.
@@ -223,7 +223,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Returns the revision and size of the state; retries while the node is busy.
+    /// Returns the revision and size of the state. Retries while the node is busy.
     async fn figures(&self) -> Result<Figures, Status> {
         retry_while_busy(|| self.asking.figures(Freshness::Local)).await
     }
@@ -309,7 +309,7 @@ impl WatchStream {
         }
     }
 
-    /// Handles a batch from the hub, unless an earlier one was missed.
+    /// Handles a batch from the hub. After a missed batch, the watchers read history instead.
     async fn batch(&mut self, batch: Result<Arc<Batch>, RecvError>) -> Result<(), Ends> {
         let batch = match batch {
             Ok(batch) => batch,
@@ -387,8 +387,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Sends events to a watcher. Events of one revision are sent together, or in fragments if the
-    /// client accepts those.
+    /// Sends events to a watcher. Events of one revision are sent together, unless the client
+    /// accepts fragments.
     async fn send_events(
         &mut self,
         id: i64,
@@ -415,7 +415,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Sends a progress notification for all watchers, if requested and all are caught up.
+    /// Sends a progress notification for all watchers, if the client requested one and all watchers
+    /// are caught up.
     async fn tell_progress(&mut self) -> Result<(), Ends> {
         if !self.owes_progress || self.watchers.lag(self.seen) {
             return Ok(());
@@ -432,8 +433,8 @@ impl WatchStream {
         .await
     }
 
-    /// Sends progress notifications to the watchers that requested them and got no events since the
-    /// last check.
+    /// Sends progress notifications to watchers that requested them and received no events since
+    /// the last check.
     async fn tell_quiet(&mut self) -> Result<(), Ends> {
         for id in self.watchers.take_quiet(self.seen) {
             self.send(WatchResponse {

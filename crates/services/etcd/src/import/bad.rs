@@ -7,30 +7,30 @@ use thiserror::Error;
 /// Reason why a file cannot be imported as a snapshot.
 #[derive(Debug, Error)]
 pub enum Bad {
-    /// The file cannot be read.
+    /// The operating system failed to read the file.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The file does not start like a snapshot.
+    /// The file does not begin like a snapshot.
     #[error("it is no snapshot of etcd: it does not begin like a bbolt file")]
     NotASnapshot,
-    /// A bbolt file of another program, without this bucket.
+    /// The file is a bbolt file of another program, because it lacks this bucket.
     #[error("it is no snapshot of etcd v3: it has no bucket '{0}'")]
     NotEtcd(&'static str),
-    /// The file ends too early.
+    /// The file is shorter than expected.
     #[error("it is cut short: it has {bytes} bytes and begins like one of {wanted}")]
     Truncated {
-        /// Actual length of the file.
+        /// Actual length of the file, in bytes.
         bytes: u64,
-        /// Expected length of the file.
+        /// Expected length of the file, in bytes.
         wanted: u64,
     },
-    /// The checksum at the end does not match.
+    /// The checksum at the end of the file does not match.
     #[error("it is damaged: the SHA-256 at its end does not match")]
     Checksum,
-    /// The contents at an offset are not in etcd's format.
+    /// Part of the file is not in etcd's format.
     #[error("it is damaged near byte {at}: {what}")]
     Damaged {
-        /// Approximate offset.
+        /// Approximate offset of the damage in the file.
         at: u64,
         /// Description of the damage.
         what: &'static str,

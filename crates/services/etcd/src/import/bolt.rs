@@ -18,13 +18,14 @@ use super::bad::Bad;
 
 /// Source of the bytes of a database.
 pub trait Source {
-    /// Returns the total number of bytes.
+    /// Returns the total number of bytes of the database.
     fn bytes(&self) -> u64;
 
-    /// Fills the buffer with the bytes at an offset.
+    /// Fills the buffer with the bytes at offset `at`.
     ///
     /// # Errors
-    /// If they cannot be read.
+    ///
+    /// If the bytes cannot be read.
     fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
@@ -36,9 +37,10 @@ pub struct OnDisk {
 }
 
 impl OnDisk {
-    /// Creates a source with all bytes of this file.
+    /// Creates a source that contains all bytes of a file.
     ///
     /// # Errors
+    ///
     /// If the length of the file cannot be read.
     pub fn new(file: File) -> io::Result<Self> {
         let bytes = file.metadata()?.len();
@@ -72,27 +74,27 @@ impl Source for Vec<u8> {
 
 const MAGIC: u32 = 0xed0c_daed;
 const VERSION: u32 = 2;
-/// Size of a page's header, before its elements.
+/// Size in bytes of a page's header, which precedes the elements.
 const HEAD: usize = 16;
-/// Size of the contents of a meta page after its header, including the checksum.
+/// Size in bytes of a meta page's contents after the header, including the checksum.
 const META: usize = 64;
 const SUM: usize = 8;
-/// Size of an element.
+/// Size of an element in bytes.
 const ELEMENT: usize = 16;
-/// Size of a bucket's header, before the page of an inline bucket.
+/// Size in bytes of a bucket's header, which precedes the page of an inline bucket.
 const BUCKET: usize = 16;
 const PAGE_MIN: u64 = 512;
 const PAGE_MAX: u64 = 64 << 10;
-/// Maximum size of a page with its overflow pages; requests to etcd are far smaller.
+/// Maximum size in bytes of a page with its overflow pages. Requests to etcd are far smaller.
 const RUN_MAX: u64 = 64 << 20;
 
-/// Kinds of pages.
+/// Page kinds, as the flags in a page's header.
 mod kind {
     pub(super) const BRANCH: u16 = 1;
     pub(super) const LEAF: u16 = 2;
 }
 
-/// Flag of an element that is a bucket.
+/// Flag of an element whose value is a bucket.
 const IS_BUCKET: u32 = 1;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -110,7 +112,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Returns the 64-bit FNV-1a hash.
+/// Returns the 64-bit FNV-1a hash of `bytes`.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -122,13 +124,13 @@ fn sum(bytes: &[u8]) -> u64 {
 struct Meta {
     page: u64,
     root: u64,
-    /// Number of pages in use; later pages are unused.
+    /// Number of pages in use. Pages from this number on are unused.
     pages: u64,
     transaction: u64,
 }
 
 impl Meta {
-    /// Decodes the contents after the header of a meta page; `None` if they are incomplete or
+    /// Decodes the contents that follow a meta page's header; `None` if they are incomplete or
     /// invalid.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (covered, said) = bytes.get(..META)?.split_last_chunk::<SUM>()?;
@@ -146,7 +148,8 @@ impl Meta {
         })
     }
 
-    /// Finds the newer of the two meta pages, among those that are intact.
+    /// Returns the newer of the two meta pages, or the only intact one; `None` if neither is
+    /// intact.
     fn find(source: &dyn Source) -> Result<Option<Self>, Bad> {
         let at = |place: u64| {
             let mut bytes = [0; META];
@@ -171,24 +174,24 @@ impl Meta {
     }
 }
 
-/// The trees of a file.
+/// The trees of pages in a file.
 pub(super) struct Trees<'s> {
     source: &'s dyn Source,
     meta: Meta,
-    /// Bitmap of the pages that were read.
+    /// Bitmap of the pages that have been read.
     seen: Vec<u64>,
 }
 
 /// Location of a bucket's elements.
 #[derive(Clone, Debug)]
 pub(super) enum Bucket {
-    /// A separate tree, with this root page.
+    /// A separate tree with this root page.
     Tree(u64),
-    /// Inline in this page, at this offset in the file.
+    /// An inline page. Contains the page and its offset in the file.
     Here(Vec<u8>, u64),
 }
 
-/// An element of a leaf.
+/// A key and its value in a leaf page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Element<'e> {
     pub(super) key: &'e [u8],
@@ -199,7 +202,7 @@ pub(super) struct Element<'e> {
 }
 
 impl Element<'_> {
-    /// Returns the bucket stored in this element.
+    /// Returns the bucket that is the value of this element.
     pub(super) fn bucket(&self) -> Result<Bucket, Bad> {
         let root = u64_at(self.value, 0).filter(|_| self.value.len() >= BUCKET);
         match root.ok_or_else(|| Bad::damaged(self.at, "a bucket is cut off"))? {
@@ -212,11 +215,11 @@ impl Element<'_> {
     }
 }
 
-/// Callback for an element.
+/// Callback that receives each element of a bucket.
 pub(super) type Each<'e> = dyn FnMut(Element<'_>) -> Result<(), Bad> + 'e;
 
 impl<'s> Trees<'s> {
-    /// Opens the trees in the first `bytes` bytes of this file.
+    /// Opens the trees in the first `bytes` bytes of a source.
     pub(super) fn open(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
         let meta = Meta::find(source)?.ok_or(Bad::NotASnapshot)?;
         let there = bytes / meta.page;
@@ -227,17 +230,17 @@ impl<'s> Trees<'s> {
         Ok(Self { source, meta, seen: vec![0; words] })
     }
 
-    /// Returns the bucket that contains all other buckets.
+    /// Returns the root bucket, which contains all other buckets.
     pub(super) const fn root(&self) -> Bucket {
         Bucket::Tree(self.meta.root)
     }
 
-    /// Returns the size of all pages in use, as reported by etcd.
+    /// Returns the size of all pages in use, in bytes, as etcd reports it.
     pub(super) const fn bytes(&self) -> u64 {
         self.meta.pages * self.meta.page
     }
 
-    /// Marks a page and its overflow pages as read.
+    /// Marks a page and its overflow pages as read. Fails if one of them was already read.
     fn mark(&mut self, first: u64, pages: u64) -> Result<(), Bad> {
         for page in first..first + pages {
             let word = usize::try_from(page / 64).ok();
@@ -282,7 +285,7 @@ impl<'s> Trees<'s> {
         Ok(bytes)
     }
 
-    /// Visits the elements of a bucket in order.
+    /// Visits all elements of a bucket in order.
     pub(super) fn each(&mut self, bucket: &Bucket, each: &mut Each<'_>) -> Result<(), Bad> {
         let mut last = None;
         let mut ahead = match bucket {
@@ -315,7 +318,7 @@ fn count(page: &[u8]) -> usize {
     u16_at(page, 10).map_or(0, usize::from)
 }
 
-/// Returns the pages below a branch.
+/// Returns the numbers of the pages below a branch page.
 fn branch(page: &[u8], at: u64) -> Result<Vec<u64>, Bad> {
     let below = (0..count(page)).map(|index| u64_at(page, HEAD + index * ELEMENT + 8));
     let below: Option<Vec<u64>> = below.collect();
@@ -325,7 +328,7 @@ fn branch(page: &[u8], at: u64) -> Result<Vec<u64>, Bad> {
     }
 }
 
-/// Visits the elements of a leaf, which must sort after the last one of the previous leaf.
+/// Visits the elements of a leaf page. They must sort after the last element of the previous leaf.
 fn leaf(page: &[u8], at: u64, last: &mut Option<Vec<u8>>, each: &mut Each<'_>) -> Result<(), Bad> {
     let count = count(page);
     let cut = || Bad::damaged(at, "a leaf is cut off");

@@ -1,6 +1,6 @@
 //! Contents of etcd's buckets: revisions, leases and access rights.
 //!
-//! For each revision, the key and the location of its record in the file are stored in memory:
+//! For each revision, memory holds the key and the location of its record in the file, which takes
 //! about 80 bytes in addition to the key. Values are read on demand.
 
 use prost::Message;
@@ -15,15 +15,15 @@ use crate::{
     proto::{authpb::Permission, mvccpb::KeyValue},
 };
 
-/// Size of a revision in its bucket; an additional byte marks a deletion.
+/// Size in bytes of a revision as a key of its bucket. An additional byte marks a deletion.
 const REVISION_BYTES: usize = 17;
 const DELETED: u8 = b't';
-/// Maximum number of buckets of a file. etcd has ten.
+/// Maximum number of buckets in a file. etcd has ten.
 const BUCKETS_MAX: usize = 1000;
-/// Maximum number of users, and of roles.
+/// Maximum number of users, and also of roles.
 const NAMES_MAX: usize = 100_000;
 
-/// A lease as etcd stores it.
+/// A lease in the form that etcd stores.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct LeaseRow {
     #[prost(int64, tag = "1")]
@@ -32,7 +32,7 @@ struct LeaseRow {
     ttl: i64,
 }
 
-/// A user as etcd stores it.
+/// A user in the form that etcd stores.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct UserRow {
     #[prost(bytes = "vec", tag = "1")]
@@ -43,7 +43,7 @@ struct UserRow {
     roles: Vec<String>,
 }
 
-/// A role as etcd stores it.
+/// A role in the form that etcd stores.
 #[derive(Clone, PartialEq, Message)]
 struct RoleRow {
     #[prost(bytes = "vec", tag = "1")]
@@ -52,42 +52,42 @@ struct RoleRow {
     permissions: Vec<Permission>,
 }
 
-/// Output of `etcdutl snapshot status` for a snapshot, with the same numbers.
+/// Figures that `etcdutl snapshot status` prints for a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// CRC-32C of all buckets.
+    /// CRC-32C over all buckets.
     pub hash: u32,
     /// Revision of the last change.
     pub revision: i64,
     /// Number of current keys.
     pub total_keys: u64,
-    /// Size of all pages.
+    /// Size of all pages in use, in bytes.
     pub total_size: u64,
-    /// Version of etcd whose format the snapshot has; empty before 3.6.
+    /// Version of etcd whose format the snapshot has; empty for versions before 3.6.
     pub version: String,
 }
 
-/// A change of a key.
+/// A put or a deletion of a key.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     at: Revision,
     deletes: bool,
     lease: i64,
-    /// Position of the key among all keys.
+    /// Offset and length of the key in `keys`.
     key: (usize, u32),
-    /// Position of the record in the file.
+    /// Offset and length of the record in the file.
     record: (u64, u32),
 }
 
-/// Contents of a snapshot, except for values.
+/// Contents of a snapshot without the values, which are read on demand.
 pub struct Contents<'s> {
     source: &'s dyn Source,
     status: Status,
-    /// All keys, concatenated.
+    /// Keys of the changes, concatenated.
     keys: Vec<u8>,
-    /// Changes, ordered by revision.
+    /// All changes in the order of their revisions.
     changes: Vec<Change>,
-    /// Indexes of the changes, ordered by key, the newest of each key first.
+    /// Indexes of the changes, ordered by key and, for each key, from the newest to the oldest.
     by_key: Vec<usize>,
     /// Leases with their granted times in seconds, ordered by id.
     leases: Vec<(i64, i64)>,
@@ -100,7 +100,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// Decodes a revision of etcd; returns it, and whether the change deleted the key.
+/// Decodes an etcd revision. Returns it, and whether the change deleted the key.
 fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
     let (revision, mark) = bytes.split_at_checked(REVISION_BYTES)?;
     let deletes = match mark {
@@ -117,10 +117,11 @@ fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
 }
 
 impl<'s> Contents<'s> {
-    /// Reads the first `bytes` bytes of this source.
+    /// Reads a snapshot from the first `bytes` bytes of a source.
     ///
     /// # Errors
-    /// If they are not a complete snapshot of etcd, or contain data that this service does not
+    ///
+    /// If the bytes are not a complete snapshot of etcd, or contain data that this service does not
     /// support.
     pub fn read(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
         let mut trees = Trees::open(source, bytes)?;
@@ -297,12 +298,12 @@ impl<'s> Contents<'s> {
         Ok(())
     }
 
-    /// Returns the output of `etcdutl snapshot status` for this snapshot.
+    /// Returns the figures that `etcdutl snapshot status` prints for this snapshot.
     pub const fn status(&self) -> &Status {
         &self.status
     }
 
-    /// Returns the revision before which history was compacted; -1 if it never was.
+    /// Returns the revision before which history was compacted; -1 if history was never compacted.
     pub fn compacted(&self) -> i64 {
         self.scheduled.max(self.finished)
     }
@@ -312,13 +313,14 @@ impl<'s> Contents<'s> {
         self.finished.min(self.compacted()).max(0)
     }
 
-    /// Returns the revision of the snapshot: that of the last change, or the compacted revision if
-    /// that is higher because the last changes were deletions and have been removed.
+    /// Returns the revision of the snapshot. It is the revision of the last change, or the
+    /// compacted revision if that is higher because the last changes were deletions and have been
+    /// removed.
     pub fn revision(&self) -> i64 {
         self.status.revision.max(self.compacted()).max(1)
     }
 
-    /// Returns users, roles and the state of auth.
+    /// Returns the users, the roles and the state of auth.
     pub const fn auth(&self) -> &ImportedAuth {
         &self.auth
     }
@@ -342,8 +344,8 @@ impl<'s> Contents<'s> {
         Some((change.at, change.deletes, key))
     }
 
-    /// Returns the change at this position in the order of keys, and whether it is the current
-    /// record of its key.
+    /// Returns the index of the change at this position in key order, and whether it made the
+    /// current record of its key.
     pub(super) fn by_key(&self, place: usize) -> Option<(usize, bool)> {
         let index = *self.by_key.get(place)?;
         let (_, deletes, key) = self.change_at(index)?;
@@ -353,7 +355,7 @@ impl<'s> Contents<'s> {
         Some((index, is_newest && !deletes))
     }
 
-    /// Returns the lease of the key after a change; 0 for none.
+    /// Returns the lease to which the key is attached after a change; 0 for none.
     pub(super) fn lease_of(&self, index: usize) -> i64 {
         self.changes.get(index).map_or(0, |change| change.lease)
     }

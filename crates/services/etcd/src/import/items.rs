@@ -1,4 +1,4 @@
-//! Items of an image made from a snapshot of etcd, in the order of the rows of the store.
+//! Items of an image, generated from a snapshot of etcd in the order of the store's rows.
 
 use super::{bad::Bad, contents::Contents};
 use crate::{
@@ -9,27 +9,27 @@ use crate::{
     },
 };
 
-/// Extension of leases beyond their granted times, because the new cluster must be started and its
-/// clients must find it.
+/// Extension of leases beyond their granted times, in milliseconds, because starting the new
+/// cluster and finding it takes clients some time.
 pub const LEASE_GRACE_MS: u64 = 300_000;
 
 /// Settings that the snapshot does not contain.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Current time in Unix milliseconds, at which leases start again.
+    /// Current time in Unix milliseconds. Leases start anew at this time.
     pub now_ms: u64,
-    /// Key that signs tokens, if auth is enabled.
+    /// Key that will sign tokens, if auth is enabled.
     pub secret: [u8; crate::auth::SECRET_BYTES],
-    /// Hash of a new password of root. etcd's own hashes are of another kind, which matches no
-    /// password here.
+    /// Hash of a new password for root; `None` to set none. etcd's own hashes are of another kind,
+    /// which matches no password in this service.
     pub root_hash: Option<String>,
 }
 
-/// Current section of an image.
+/// Section of the image that is being generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Head,
-    /// Users, roles, and their state.
+    /// Users, roles and the state of auth.
     Auth,
     Current,
     Deadlines,
@@ -45,21 +45,22 @@ enum Stage {
 pub struct Items<'c> {
     contents: &'c Contents<'c>,
     auth: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Time at which leases start again, in Unix milliseconds.
+    /// Time in Unix milliseconds at which leases start anew.
     begins_ms: u64,
-    /// Deadlines with their leases.
+    /// Deadlines of the leases, each with its lease.
     deadlines: Vec<(u64, u64)>,
-    /// Leases with the newest changes of their keys.
+    /// Leases, each with the newest change of one of its keys.
     attached: Vec<(u64, usize)>,
     stage: Stage,
-    /// Position within the section.
+    /// Position within the current section.
     at: usize,
 }
 
 impl<'c> Items<'c> {
-    /// Creates a generator that starts at the first item.
+    /// Creates a generator, which starts at the first item.
     ///
     /// # Errors
+    ///
     /// If the snapshot exceeds a limit of this service.
     pub fn new(contents: &'c Contents<'c>, settings: &Settings) -> Result<Self, Bad> {
         let leases = contents.leases();
@@ -86,7 +87,7 @@ impl<'c> Items<'c> {
         Ok(items)
     }
 
-    /// Finds the keys of all leases.
+    /// Finds the keys that are attached to leases.
     fn attach(&mut self) {
         for place in 0..self.contents.changes() {
             let Some((index, true)) = self.contents.by_key(place) else {
@@ -108,15 +109,16 @@ impl<'c> Items<'c> {
         found.is_ok()
     }
 
-    /// Starts again at the first item.
+    /// Restarts at the first item.
     pub const fn rewind(&mut self) {
         (self.stage, self.at) = (Stage::Head, 0);
     }
 
-    /// Writes the next item to `item`; returns whether there was one.
+    /// Writes the next item to `item`. Returns `false` if there are no more items.
     ///
     /// # Errors
-    /// If the file cannot be read, or has changed.
+    ///
+    /// If the file cannot be read or has changed.
     pub fn next(&mut self, item: &mut Vec<u8>) -> Result<bool, Bad> {
         loop {
             if self.stage == Stage::Head {
@@ -211,7 +213,7 @@ impl<'c> Items<'c> {
         change.map_or(Row::Over, |(at, deletes, key)| Row::One(bring::revision(at, deletes, key)))
     }
 
-    /// Returns the state; there is none if nothing ever happened.
+    /// Returns the row of the state. There is none if nothing was ever changed.
     fn state(&self, at: usize) -> Row {
         let contents = self.contents;
         let leases = contents.leases().len() as u64;
@@ -230,11 +232,11 @@ impl<'c> Items<'c> {
 
 /// Result of a look-up at a position of a section.
 enum Row {
-    /// An entry of the store.
+    /// The position has this entry of the store.
     One(Place),
-    /// No entry here, but later ones.
+    /// The position has no entry, but later positions may have entries.
     None,
-    /// No more entries.
+    /// The section has no more entries.
     Over,
 }
 

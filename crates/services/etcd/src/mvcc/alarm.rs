@@ -1,5 +1,5 @@
-//! Alarms: faults of members, known to all of them. While a member has no space, the data may not
-//! grow.
+//! Alarms, which report faults of members and are known to all members. While a member has no
+//! space, the data may not grow.
 
 use std::ops::ControlFlow;
 
@@ -14,11 +14,11 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of alarms.
+/// Maximum number of alarms that can be raised at a time.
 const ALARMS_MAX: usize = 1000;
 
 impl Mvcc {
-    /// Returns the alarms of a kind, or all alarms.
+    /// Returns the raised alarms of one kind, or of all kinds.
     pub fn alarms(&self, kind: AlarmType) -> Vec<AlarmMember> {
         let mut alarms = Vec::new();
         let from = match kind {
@@ -37,18 +37,19 @@ impl Mvcc {
         alarms
     }
 
-    /// Returns whether no member lacks space. Cached, because it is checked before every put.
+    /// Returns whether no member lacks space. The result is cached, because it is needed before
+    /// every put.
     pub const fn has_space(&self) -> bool {
         !self.lacks_space
     }
 
-    /// Looks up the alarm in the store.
+    /// Returns whether the store contains an alarm for a lack of space.
     pub(super) fn has_alarm_of_space(&self) -> bool {
         let (from, to) = (alarm(NO_SPACE, 0), alarm(NO_SPACE + 1, 0));
         self.store.first(&from, &to).is_some()
     }
 
-    /// Raises an alarm.
+    /// Raises an alarm and returns it. Fails if too many are raised.
     pub fn raise(&mut self, kind: AlarmType, member: u64) -> Result<Vec<AlarmMember>, Refusal> {
         if kind != AlarmType::None {
             let place = alarm(kind as u8, member);
@@ -62,7 +63,7 @@ impl Mvcc {
         Ok(vec![AlarmMember { member_id: member, alarm: kind.into() }])
     }
 
-    /// Disarms an alarm; returns it, if it was raised.
+    /// Disarms an alarm. Returns the alarm if it was raised.
     pub fn disarm(&mut self, kind: AlarmType, member: u64) -> Vec<AlarmMember> {
         let place = alarm(kind as u8, member);
         if self.store.get(&place).is_none() {
@@ -74,5 +75,5 @@ impl Mvcc {
     }
 }
 
-/// Kind of the alarm for a lack of space.
+/// Kind of the alarm that reports a lack of space.
 const NO_SPACE: u8 = AlarmType::Nospace as u8;

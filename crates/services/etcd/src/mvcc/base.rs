@@ -1,4 +1,4 @@
-//! All keys: the store below them, and data about it that is cached in memory.
+//! State of all keys: the store that contains them, and data about it that is cached in memory.
 
 use std::cell::Cell;
 
@@ -7,11 +7,11 @@ use quorate::LoadError;
 use super::layout::{STATE, State};
 use crate::store::{Store, counted::Counted};
 
-/// All keys, with their history since the compaction.
+/// All keys, with their history since the last compaction.
 pub struct Mvcc {
     pub(super) store: Counted,
     pub(super) state: State,
-    /// A member has an alarm that it has no space.
+    /// A member has raised the alarm that it lacks space.
     pub(super) lacks_space: bool,
     pub(super) ends: Ends,
     /// The group's time, in Unix milliseconds.
@@ -19,7 +19,7 @@ pub struct Mvcc {
 }
 
 impl Mvcc {
-    /// Reads the state from a store; a store without a state is empty.
+    /// Reads the state from a store. A store without a state is treated as empty.
     pub fn new(store: Box<dyn Store>) -> Self {
         let mut mvcc = Self {
             store: Counted::new(store),
@@ -33,7 +33,7 @@ impl Mvcc {
         mvcc
     }
 
-    /// Reads the state from the store after all entries were replaced.
+    /// Reads the state again after all entries of the store were replaced.
     pub(crate) fn read_state(&mut self) -> Result<(), LoadError> {
         self.lacks_space = self.has_alarm_of_space();
         self.ends = Ends::default();
@@ -58,27 +58,27 @@ impl Mvcc {
         self.state.revision
     }
 
-    /// Returns the revision before which history is compacted; -1 if it never was.
+    /// Returns the revision before which history is compacted; -1 if history was never compacted.
     pub const fn compacted(&self) -> i64 {
         self.state.compacted
     }
 
-    /// Returns the number of stored leases.
+    /// Returns the number of stored leases, including expired ones.
     pub const fn leases_stored(&self) -> u64 {
         self.state.leases
     }
 
-    /// Returns the size of all entries.
+    /// Returns the total size of all entries, in bytes.
     pub const fn bytes(&self) -> u64 {
         self.store.bytes()
     }
 
-    /// Returns the store below.
+    /// Returns the store that contains the entries.
     pub fn store(&self) -> &dyn Store {
         &*self.store
     }
 
-    /// Returns the store below, for calls that change no entry.
+    /// Returns the store that contains the entries, for calls that do not change entries.
     pub(crate) fn below(&mut self) -> &mut dyn Store {
         self.store.below()
     }
@@ -89,14 +89,14 @@ impl Mvcc {
 }
 
 /// Cached bounds of deadlines. In a store on disk, removed deadlines of leases that were kept alive
-/// precede the others until they are merged away, and a search for the first deadline must not walk
-/// over them each time.
+/// precede the existing ones until they are merged away, and a search for the first deadline must
+/// not walk over them each time.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// Lower bound of all deadlines, with a lease; leases with the same deadline are ordered by
-    /// their ids as unsigned numbers. At most one above the group's time, because new deadlines are
-    /// later.
+    /// Lower bound of all deadlines, with a lease. Leases with the same deadline are ordered by
+    /// their ids as unsigned numbers. The bound is at most one above the group's time, because new
+    /// deadlines are later.
     pub(super) earliest: Cell<(u64, u64)>,
-    /// No deadline lies between the group's time and this one.
+    /// Time in Unix milliseconds before which, and after the group's time, there is no deadline.
     pub(super) next: Cell<u64>,
 }

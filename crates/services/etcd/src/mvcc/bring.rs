@@ -1,10 +1,10 @@
-//! Rows of the store for data from another cluster, for an image.
+//! Entries of the store for data from another cluster, from which an image is made.
 
 use bytes::Bytes;
 
 use super::layout::{self, Change, Lease, Record, Revision, STATE, State};
 
-/// An entry of the store: place and value.
+/// An entry of the store, with its place and its value.
 pub(crate) type Place = (Vec<u8>, Bytes);
 
 /// Returns the entry of the current record of a key.
@@ -12,13 +12,14 @@ pub(crate) fn current(key: &[u8], record: &Record) -> Place {
     (layout::current(key), record.encode())
 }
 
-/// Returns the entry of a past record of a key; its value is empty if the change deleted the key.
+/// Returns the entry of an earlier record of a key. Its value is empty if the change deleted the
+/// key.
 pub(crate) fn history(key: &[u8], at: Revision, record: Option<&Record>) -> Place {
     let record = record.map_or_else(Bytes::new, Record::encode);
     (layout::history_at(key, at), record)
 }
 
-/// Returns the entry of a change.
+/// Returns the entry of a change, which is stored under its revision.
 pub(crate) fn revision(at: Revision, deletes: bool, key: &[u8]) -> Place {
     (layout::revision(at), Change::encode(deletes, key))
 }
@@ -39,13 +40,13 @@ pub(crate) fn deadline(at: u64, id: i64) -> Place {
     (layout::deadline(at, id), Bytes::new())
 }
 
-/// Returns the revision of an entry, if the entry is the state.
+/// Returns the revision in an entry if the entry is the state.
 pub(crate) fn revision_of(place: &[u8], value: &[u8]) -> Option<i64> {
     State::decode(value).filter(|_| place == STATE).map(|state| state.revision)
 }
 
-/// Returns the state with a higher revision and all earlier history compacted; `None` if it cannot
-/// be so high.
+/// Returns the state with its revision raised by `by` and all earlier history compacted; `None` if
+/// the revision cannot be that high.
 pub(crate) fn raised(value: &[u8], by: u64) -> Option<Bytes> {
     let mut state = State::decode(value)?;
     state.revision = state.revision.checked_add_unsigned(by)?;
@@ -54,7 +55,7 @@ pub(crate) fn raised(value: &[u8], by: u64) -> Option<Bytes> {
     State::decode(&raised).map(|_| raised)
 }
 
-/// Returns the entry of the state; compacted history before `scrubbed` has been removed.
+/// Returns the entry of the state. Compacted history before `scrubbed` has been removed.
 pub(crate) fn state(revision: i64, compacted: i64, scrubbed: i64, leases: u64) -> Place {
     let state = State { revision, compacted, scrubbed: Revision::first_of(scrubbed), leases };
     (STATE.to_vec(), state.encode())

@@ -1,24 +1,24 @@
-//! Budgets of requests: how much one request may read and return, so that no request fills the
-//! memory of all replicas or keeps them busy.
+//! Budgets that limit how much one request may read and return, so that no request fills the memory
+//! of all replicas or keeps them busy.
 //!
 //! The usage of a command is counted and not measured, because it must exceed the budget at the
 //! same point on every node.
 
 use crate::refusal::Refusal;
 
-/// Maximum size of the response to a command in the log.
+/// Maximum size in bytes of the response to a command in the log.
 pub const COMMAND_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of keys that a command in the log may visit without changing them.
 pub const COMMAND_VISITS_MAX: u64 = 10_000_000;
-/// Maximum size of the response to a query.
+/// Maximum size in bytes of the response to a query.
 pub const QUERY_BYTES_MAX: u64 = 512 << 20;
-/// Approximate overhead of a key in a response, in addition to key and value.
+/// Approximate overhead in bytes of a key in a response, in addition to the key and its value.
 pub(super) const ENTRY_BYTES: u64 = 64;
 
-/// Approximate memory of the undo entries for one deleted key, excluding the bytes of the key.
+/// Approximate memory in bytes of the undo entries for one deleted key, excluding the key itself.
 const UNDO_BYTES: u64 = 512;
 
-/// Remaining budget.
+/// Remaining amounts that a request may read and return.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     bytes: u64,
@@ -26,12 +26,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Budget of a command.
+    /// Initial budget of a command.
     pub const COMMAND: Self = Self { bytes: COMMAND_BYTES_MAX, visits: COMMAND_VISITS_MAX };
-    /// Budget of a query.
+    /// Initial budget of a query.
     pub const QUERY: Self = Self { bytes: QUERY_BYTES_MAX, visits: u64::MAX };
 
-    /// Returns a budget of this size, for tests.
+    /// Returns a budget of the given size, for tests.
     pub const fn of(bytes: u64, visits: u64) -> Self {
         Self { bytes, visits }
     }
@@ -42,19 +42,19 @@ impl Budget {
         Ok(())
     }
 
-    /// Returns the remaining bytes.
+    /// Returns the number of bytes that may still be returned.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Charges the undo data of a deleted key, which may have to be restored.
+    /// Charges the undo data of a deleted key, which is needed if the transaction fails later.
     pub(super) fn undo(&mut self, key: usize) -> Result<(), Refusal> {
         let bytes = UNDO_BYTES + (key as u64).saturating_mul(4);
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Refusal::TooMuch)?;
         Ok(())
     }
 
-    /// Charges a key and a value in the response.
+    /// Charges a key and its value in the response.
     pub(super) fn answer(&mut self, key: usize, value: usize) -> Result<(), Refusal> {
         let bytes = ENTRY_BYTES + (key as u64).saturating_add(value as u64);
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Refusal::TooMuch)?;

@@ -1,10 +1,10 @@
-//! Compaction: history is discarded at once, and removed in bounded steps.
+//! Compaction. History is discarded at once, and removed in bounded steps.
 //!
 //! The steps are commands in the log, so all nodes remove the same history at the same point. A
 //! step visits the changes from the oldest revision on. The previous record of a key is garbage if
-//! the change that replaced it is itself below the compacted revision; so is that change if it
-//! deleted the key. The changes at the compacted revision itself stay until the next compaction,
-//! because a watch may start there.
+//! the change that replaced it is itself below the compacted revision. That change is garbage as
+//! well if it deleted the key. The changes at the compacted revision itself are kept until the next
+//! compaction, because a watch may start there.
 
 use std::ops::ControlFlow;
 
@@ -20,7 +20,7 @@ use crate::refusal::Refusal;
 pub const SCRUB_MAX: usize = 1000;
 
 impl Mvcc {
-    /// Discards the history before this revision. Returns the current revision.
+    /// Discards the history before revision `at`. Returns the current revision.
     pub fn compact(&mut self, at: i64) -> Result<i64, Refusal> {
         if at <= self.state.compacted {
             return Err(Refusal::Compacted);
@@ -34,12 +34,12 @@ impl Mvcc {
         Ok(state.revision)
     }
 
-    /// Returns whether discarded history remains to be removed.
+    /// Returns whether discarded history has yet to be removed.
     pub const fn has_scrap(&self) -> bool {
         self.state.scrubbed.main < self.state.compacted
     }
 
-    /// Removes some of the discarded history, visiting at most `most` changes.
+    /// Removes part of the discarded history, visiting at most `most` changes.
     pub fn scrub(&mut self, most: usize) {
         if !self.has_scrap() || most == 0 {
             return;
@@ -74,7 +74,7 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Removes the record of a key before this change. That is at most one entry, and adjacent,
+    /// Removes the record of a key before this change. There is at most one, and it is adjacent,
     /// because anything older was removed with an earlier change. A store on disk also walks over
     /// removed entries, so the search ends at that entry, and is omitted for a change that created
     /// the key.

@@ -1,4 +1,4 @@
-//! Compare: conditions on keys by which a transaction selects a branch.
+//! Comparisons: conditions on keys by which a transaction selects a branch.
 
 use std::{cmp::Ordering, ops::ControlFlow};
 
@@ -16,7 +16,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Record of a key that does not exist.
+/// Record against which a key that does not exist is compared.
 const ABSENT: Record = Record {
     revision: Revision { main: 0, sub: 0 },
     created: 0,
@@ -79,7 +79,8 @@ fn holds(compare: &Compare, record: &Record) -> bool {
 }
 
 impl Mvcc {
-    /// Returns whether all comparisons hold; for a range, whether they hold for each of its keys.
+    /// Returns whether all comparisons hold. A comparison of a range holds if it holds for each key
+    /// of the range.
     pub(super) fn all_hold(
         &self,
         compares: &[Compare],

@@ -1,4 +1,4 @@
-//! Events from a revision on, in pages.
+//! Events from a revision on, read in pages.
 
 use std::ops::ControlFlow;
 
@@ -15,15 +15,15 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of changes visited by one page, except that those of one transaction stay
-/// together.
+/// Maximum number of changes visited by one page. The changes of one transaction are not split,
+/// even if they exceed it.
 const VISITS_MAX: usize = 5_000;
-/// Approximate maximum size of a page.
+/// Approximate maximum size of a page, in bytes.
 const PAGE_BYTES: usize = 1 << 20;
 
 impl Mvcc {
-    /// Returns the events from a revision on: as many complete transactions as fit on a page, and
-    /// at least one.
+    /// Returns the events from the requested revision on: as many complete transactions as fit on a
+    /// page, but at least one.
     pub fn events(&self, request: &EventsRequest) -> Result<Events, Refusal> {
         if request.from < self.state.compacted {
             return Err(Refusal::Compacted);
@@ -82,7 +82,7 @@ impl Mvcc {
         Some(Event { r#type: kind.into(), kv: Some(kv), prev_kv })
     }
 
-    /// Returns the record made by this change.
+    /// Returns the record that a change made; `None` if it deleted the key.
     pub(super) fn record_at(&self, key: &Bytes, at: Revision) -> Option<Record> {
         let now = self.store.get(&current(key));
         let now = now.as_ref().and_then(Record::decode);

@@ -1,8 +1,8 @@
-//! A hash of everything that can be read at a revision. It is the same on equal nodes, regardless
-//! of how much of the compacted history they have removed.
+//! Hash of everything that can be read at a revision. It is the same on equal nodes, regardless of
+//! how much of the compacted history each has removed.
 //!
-//! It covers the keys as of the compacted revision, and the later changes, in order. It is computed
-//! in pages, so that the node can do other work in between.
+//! The hash covers the keys as of the compacted revision, followed by the later changes in order.
+//! It is computed in pages, so that the node can do other work between them.
 
 use std::ops::ControlFlow;
 
@@ -23,10 +23,10 @@ use crate::{
 const VISITS_MAX: usize = 5_000;
 /// Approximate maximum number of bytes visited by one page.
 const PAGE_BYTES: usize = 4 << 20;
-/// An odd number with well-distributed bits, so that the hash depends on the order of entries.
+/// Odd multiplier with well-distributed bits, which makes the hash depend on the order of entries.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Hash in progress, with the work done for it.
+/// A hash in progress, with the work done for the current page.
 struct Hashing {
     hash: u64,
     visits: usize,
@@ -55,7 +55,7 @@ impl Hashing {
         self.hash = (self.hash.rotate_left(23) ^ hasher.digest()).wrapping_mul(FACTOR);
     }
 
-    /// Counts a visit; returns whether the page is full.
+    /// Counts a visit. Returns whether the page is full.
     fn is_full(&mut self) -> bool {
         self.visits += 1;
         self.visits >= VISITS_MAX || self.bytes >= PAGE_BYTES
@@ -63,7 +63,7 @@ impl Hashing {
 }
 
 impl Mvcc {
-    /// Continues a hash by one page.
+    /// Continues a hash with the next page.
     pub fn hash(&self, request: &HashRequest) -> Result<HashPage, Refusal> {
         let compacted = self.state.compacted;
         let at = match request.at {
@@ -95,8 +95,8 @@ impl Mvcc {
         })
     }
 
-    /// Hashes the keys from one on, as of the compacted revision; returns the start of the next
-    /// page, if there is one.
+    /// Hashes the keys from `from` on, as of the compacted revision. Returns the start of the next
+    /// page; `None` if all keys are hashed.
     fn hash_keys(&self, from: &[u8], compacted: i64, hashing: &mut Hashing) -> Option<Bytes> {
         if compacted < 1 {
             return None;
@@ -115,8 +115,8 @@ impl Mvcc {
         next
     }
 
-    /// Hashes the changes after the compacted revision; returns the start of the next page, or
-    /// empty bytes.
+    /// Hashes the changes after the compacted revision. Returns the start of the next page; empty
+    /// if all changes are hashed.
     fn hash_changes(&self, request: &HashRequest, at: i64, hashing: &mut Hashing) -> Bytes {
         let first = revision(Revision::first_of(self.state.compacted.max(0).saturating_add(1)));
         let from = match request.of_changes {

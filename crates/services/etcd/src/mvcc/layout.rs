@@ -18,48 +18,48 @@
 
 use bytes::{BufMut as _, Bytes};
 
-/// Place of the state.
+/// Place of the entry with the state.
 pub(super) const STATE: &[u8] = b"s";
-/// Prefix of current records.
+/// Prefix of the places of current records.
 const CURRENT: u8 = b'c';
-/// Prefix of earlier records.
+/// Prefix of the places of earlier records.
 const HISTORY: u8 = b'h';
-/// Prefix of revisions.
+/// Prefix of the places of changes, which are ordered by revision.
 const REVISIONS: u8 = b'r';
-/// Prefix of leases.
+/// Prefix of the places of leases.
 const LEASES: u8 = b'l';
-/// Prefix of keys attached to leases.
+/// Prefix of the places that attach keys to leases.
 const ATTACHED: u8 = b'k';
-/// Prefix of leases ordered by deadline.
+/// Prefix of the index of leases by deadline.
 const DEADLINES: u8 = b'd';
-/// Prefix of alarms.
+/// Prefix of the places of alarms.
 const ALARMS: u8 = b'a';
 
-/// Maximum length of a key. A tree on disk accepts at most 64 KiB, and escaping in history may
-/// double a key. The outcome of a command must not depend on the store.
+/// Maximum length of a key, in bytes. A tree on disk accepts at most 64 KiB, and escaping in
+/// history may double a key. The outcome of a command must not depend on the kind of store.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
-/// Maximum length of the place of an entry, which is one of history.
+/// Maximum length in bytes of the place of an entry. The longest places are those of history.
 pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
-/// Maximum revision of an image; the revisions above it outlast any cluster.
+/// Maximum revision of an image. The number of revisions above it suffices for any cluster.
 const REVISION_MAX: i64 = i64::MAX / 2;
 
-/// Revision of a change: that of its transaction, and the number of the change in it.
+/// Revision of a change: the revision of its transaction, and the number of the change within it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision {
-    /// Revision of the transaction.
+    /// Revision of the whole transaction.
     pub main: i64,
-    /// Number of the change in the transaction, from 0.
+    /// Number of the change within the transaction, starting at 0.
     pub sub: u64,
 }
 
 impl Revision {
-    /// Returns the first revision of a transaction.
+    /// Returns the revision of a transaction's first change.
     pub(super) const fn first_of(main: i64) -> Self {
         Self { main, sub: 0 }
     }
 
-    /// Encodes the revision so that bytes sort as revisions do; stored revisions are never
+    /// Encodes the revision so that the bytes sort like revisions. Stored revisions are never
     /// negative.
     fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
@@ -68,7 +68,7 @@ impl Revision {
         bytes
     }
 
-    /// Returns whether this is a possible revision of a transaction.
+    /// Returns whether a transaction could have this revision.
     pub(crate) fn makes_sense(self) -> bool {
         (1..=REVISION_MAX).contains(&self.main)
     }
@@ -94,12 +94,12 @@ pub(super) const fn current_end() -> [u8; 1] {
     [CURRENT + 1]
 }
 
-/// Returns the key whose current record is at a place.
+/// Returns the key whose current record is at `place`.
 pub(super) fn current_key(place: &[u8]) -> &[u8] {
     place.get(1..).unwrap_or_default()
 }
 
-/// Returns the start of the history of this key and all later ones.
+/// Returns the start of the history of `key` and all later keys.
 pub(super) fn history(key: &[u8]) -> Vec<u8> {
     let mut place = Vec::with_capacity(3 + key.len() + 16);
     place.push(HISTORY);
@@ -114,7 +114,7 @@ pub(super) fn history(key: &[u8]) -> Vec<u8> {
     place
 }
 
-/// Returns the end of the history of this key.
+/// Returns the end of the history of `key`.
 pub(super) fn history_end_of(key: &[u8]) -> Vec<u8> {
     let mut place = history(key);
     if let Some(last) = place.last_mut() {
@@ -128,15 +128,15 @@ pub(super) const fn history_end() -> [u8; 1] {
     [HISTORY + 1]
 }
 
-/// Returns the place in history of the record of a key at this revision; earlier revisions of the
-/// key follow it.
+/// Returns the place in history of a key's record at `revision`. Earlier revisions of the key
+/// follow it.
 pub(super) fn history_at(key: &[u8], revision: Revision) -> Vec<u8> {
     let mut place = history(key);
     place.extend(revision.to_bytes().map(|byte| !byte));
     place
 }
 
-/// Returns the key and revision of a history entry.
+/// Returns the key and the revision of the history entry at `place`.
 pub(super) fn parse_history(place: &[u8]) -> Option<(Vec<u8>, Revision)> {
     let (escaped, revision) = place.get(1..)?.split_last_chunk::<16>()?;
     let escaped = escaped.strip_suffix(&[0, 1])?;
@@ -151,7 +151,7 @@ pub(super) fn parse_history(place: &[u8]) -> Option<(Vec<u8>, Revision)> {
     Some((key, Revision::from_bytes(revision.map(|byte| !byte))))
 }
 
-/// Returns the place of the change of a revision.
+/// Returns the place of the change with this revision.
 pub(super) fn revision(revision: Revision) -> Vec<u8> {
     let mut place = Vec::with_capacity(17);
     place.push(REVISIONS);
@@ -159,13 +159,13 @@ pub(super) fn revision(revision: Revision) -> Vec<u8> {
     place
 }
 
-/// Returns the revision at the place of a change.
+/// Returns the revision of the change at `place`.
 pub(super) fn parse_revision(place: &[u8]) -> Option<Revision> {
     let bytes = place.get(1..)?.try_into().ok()?;
     Some(Revision::from_bytes(bytes))
 }
 
-/// A change, stored under its revision.
+/// A put or a deletion of a key, which is stored under its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) deletes: bool,
@@ -190,25 +190,25 @@ impl Change {
     }
 }
 
-/// Record of a key.
+/// State of a key after a change: its value, its lease and its revisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Revision of the change that made the record.
+    /// Revision of the change that made this record.
     pub revision: Revision,
     /// Revision of the transaction that created the key.
     pub created: i64,
-    /// Number of puts of the key since its creation.
+    /// Number of times that the key was put since its creation.
     pub version: i64,
-    /// Lease of the key; 0 for none.
+    /// Lease to which the key is attached; 0 for none.
     pub lease: i64,
-    /// Value of the key.
     pub value: Bytes,
 }
 
 impl Record {
     const HEAD_BYTES: usize = 40;
 
-    /// Returns whether the record is valid, so that later arithmetic on it does not overflow.
+    /// Returns whether the values are in their valid ranges, so that later arithmetic on them does
+    /// not overflow.
     pub(crate) fn makes_sense(&self) -> bool {
         let sane = |count| (1..=REVISION_MAX).contains(&count);
         self.revision.makes_sense() && sane(self.created) && sane(self.version)
@@ -224,7 +224,7 @@ impl Record {
         bytes.into()
     }
 
-    /// Decodes a record; `None` for an empty value, which marks a deleted key.
+    /// Decodes a record; `None` if the bytes are empty, which marks a deleted key.
     pub(super) fn decode(bytes: &Bytes) -> Option<Self> {
         let (head, _) = bytes.split_first_chunk::<{ Self::HEAD_BYTES }>()?;
         let (revision, numbers) = head.split_first_chunk::<16>()?;
@@ -242,14 +242,14 @@ impl Record {
     }
 }
 
-/// A lease, at whose end its keys are deleted.
+/// A lease. Its keys are deleted when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Granted time in seconds.
+    /// Granted time to live, in seconds.
     pub granted: i64,
-    /// Deadline in Unix milliseconds.
+    /// Time at which the lease expires, in Unix milliseconds.
     pub deadline: u64,
-    /// Number of attached keys.
+    /// Number of keys attached to the lease.
     pub keys: u64,
 }
 
@@ -285,18 +285,18 @@ pub(super) const fn leases_end() -> [u8; 1] {
     [LEASES + 1]
 }
 
-/// Returns the id of the lease at a place.
+/// Returns the id of the lease at `place`.
 pub(super) fn parse_lease(place: &[u8]) -> Option<i64> {
     let id = place.get(1..)?.try_into().ok()?;
     Some(i64::from_be_bytes(id))
 }
 
-/// Returns the place that attaches a key to a lease.
+/// Returns the place of the entry that attaches a key to a lease.
 pub(super) fn attached(id: i64, key: &[u8]) -> Vec<u8> {
     [&[ATTACHED][..], &id.to_be_bytes(), key].concat()
 }
 
-/// Returns the end of all keys of a lease.
+/// Returns the end of the entries that attach keys to a lease.
 pub(super) fn attached_end(id: i64) -> Vec<u8> {
     let number = u64::from_be_bytes(id.to_be_bytes());
     match number.checked_add(1) {
@@ -305,7 +305,7 @@ pub(super) fn attached_end(id: i64) -> Vec<u8> {
     }
 }
 
-/// Returns the key attached to a lease by a place.
+/// Returns the key that the entry at `place` attaches to a lease.
 pub(super) fn parse_attached(place: &[u8]) -> Option<&[u8]> {
     place.get(9..)
 }
@@ -315,7 +315,7 @@ pub(super) fn deadline(at: u64, id: i64) -> Vec<u8> {
     [&[DEADLINES][..], &at.to_be_bytes(), &id.to_be_bytes()].concat()
 }
 
-/// Returns the start of all leases with this deadline or a later one.
+/// Returns the start of the leases whose deadline is `at` or later.
 pub(super) fn deadlines(at: u64) -> Vec<u8> {
     [&[DEADLINES][..], &at.to_be_bytes()].concat()
 }
@@ -325,7 +325,7 @@ pub(super) const fn deadlines_end() -> [u8; 1] {
     [DEADLINES + 1]
 }
 
-/// Returns the deadline and the lease at a place of the index.
+/// Returns the deadline and the lease at a place of the index by deadline.
 pub(super) fn parse_deadline(place: &[u8]) -> Option<(u64, i64)> {
     let (at, id) = place.get(1..)?.split_first_chunk::<8>()?;
     let id = i64::from_be_bytes(id.try_into().ok()?);
@@ -342,20 +342,20 @@ pub(super) const fn alarms_end() -> [u8; 1] {
     [ALARMS + 1]
 }
 
-/// Returns the kind and the member of the alarm at a place.
+/// Returns the kind and the member of the alarm at `place`.
 pub(super) fn parse_alarm(place: &[u8]) -> Option<(u8, u64)> {
     let (kind, member) = place.get(1..)?.split_first()?;
     Some((*kind, u64::from_be_bytes(member.try_into().ok()?)))
 }
 
-/// The state apart from keys, leases and alarms.
+/// State of the service apart from its keys, leases and alarms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    /// Revision of the last transaction that changed something; 1 before the first one.
+    /// Revision of the last transaction that changed something; 1 if none has.
     pub(super) revision: i64,
-    /// Revision before which history was compacted; -1 if it never was.
+    /// Revision before which history was compacted; -1 if history was never compacted.
     pub(super) compacted: i64,
-    /// Compacted history before this revision has been removed.
+    /// Revision before which compacted history has been removed.
     pub(super) scrubbed: Revision,
     /// Number of stored leases.
     pub(super) leases: u64,
@@ -393,8 +393,8 @@ impl State {
     }
 }
 
-/// Returns whether this version could have written the entry, so that later arithmetic on it does
-/// not overflow.
+/// Returns whether this release could have written the entry, so that later arithmetic on its
+/// values does not overflow.
 pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
     let is_record = || {
         let record = value.split_first_chunk::<{ Record::HEAD_BYTES }>();

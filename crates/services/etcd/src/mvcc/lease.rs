@@ -1,8 +1,8 @@
-//! Leases: keys that are deleted together when their lease is not kept alive.
+//! Leases. The keys attached to a lease are deleted together when it is not kept alive.
 //!
 //! A lease that has expired by the group's time does not exist ([time-2]). Its keys exist until a
 //! command removes them, because their deletion needs a revision. The leader proposes such commands
-//! as soon as there is something to remove.
+//! as soon as there are keys to remove.
 
 use std::ops::ControlFlow;
 
@@ -21,22 +21,23 @@ use crate::refusal::Refusal;
 
 /// Maximum time to live of a lease, in seconds.
 pub const TTL_MAX: i64 = 9_000_000_000;
-/// Minimum time to live of a lease, in seconds; shorter requests are raised to it.
+/// Minimum time to live of a lease, in seconds. Shorter requests are raised to it.
 pub const TTL_MIN: i64 = 1;
-/// Maximum number of leases.
+/// Maximum number of stored leases.
 pub const LEASES_MAX: u64 = 1_000_000;
-/// Maximum number of keys of one lease, because one command deletes them all.
+/// Maximum number of keys attached to one lease. It is limited because one command deletes them
+/// all.
 pub const LEASE_KEYS_MAX: u64 = 100_000;
-/// Maximum number of leases that one command ends because they expired.
+/// Maximum number of expired leases that one command ends.
 const ENDED_MAX: usize = 100;
 /// Number of deleted keys after which a command ends no further expired leases.
 const ENDED_KEYS_MAX: u64 = 10_000;
-/// Maximum number of leases visited by one page of their list.
+/// Maximum number of leases visited by one page of a list.
 const LEASES_PAGE: usize = 5_000;
-/// Number of keys of a lease that are copied at a time.
+/// Number of a lease's keys that are copied at a time.
 const KEYS_STEP: usize = 1000;
 
-/// Returns the end of all leases with this deadline.
+/// Returns the end of the leases with deadline `at` in the index by deadline.
 fn behind(at: u64) -> Vec<u8> {
     at.checked_add(1).map_or_else(|| deadlines_end().to_vec(), deadlines)
 }
@@ -56,14 +57,14 @@ impl Mvcc {
         Lease::decode(&self.store.get(&lease(id))?)
     }
 
-    /// Returns a lease, unless it has expired.
+    /// Returns a lease; `None` if it does not exist or has expired.
     pub fn lease(&self, id: i64) -> Option<Lease> {
         let found = self.stored_lease(id);
         found.filter(|lease| lease.deadline > self.time)
     }
 
-    /// Returns a page of the unexpired leases, ordered by their ids as unsigned numbers, from
-    /// `from` on; and the start of the next page.
+    /// Returns a page of the unexpired leases from id `from` on, ordered by their ids as unsigned
+    /// numbers, and the start of the next page.
     pub fn leases(&self, from: i64) -> (Vec<i64>, Option<i64>) {
         let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
         self.store.scan(&lease(from), &leases_end(), &mut |place, bytes| {
@@ -80,7 +81,7 @@ impl Mvcc {
         (found, next)
     }
 
-    /// Returns the keys of a lease, in order, within the budget.
+    /// Returns the keys attached to a lease, in order. Fails if they exceed the budget.
     pub fn keys_of(&self, id: i64, mut budget: Budget) -> Result<Vec<Bytes>, Refusal> {
         let (mut keys, mut outcome) = (Vec::new(), Ok(()));
         self.each_key_of(id, &[], &mut |key| {
@@ -94,7 +95,7 @@ impl Mvcc {
         outcome.map(|()| keys)
     }
 
-    /// Visits the keys of a lease, from `from` on.
+    /// Visits the keys attached to a lease, starting at `from`.
     fn each_key_of(&self, id: i64, from: &[u8], visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
         let (from, to) = (attached(id, from), attached_end(id));
         self.store.scan(&from, &to, &mut |place, _| {
@@ -102,13 +103,14 @@ impl Mvcc {
         });
     }
 
-    /// Returns whether a lease has a key at or after `from` and before `to`, if given.
+    /// Returns whether a key from `from` (inclusive) to `to` (exclusive, if given) is attached to a
+    /// lease.
     pub(crate) fn has_key_in(&self, id: i64, from: &[u8], to: Option<&[u8]>) -> bool {
         let end = to.map_or_else(|| attached_end(id), |to| attached(id, to));
         self.store.first(&attached(id, from), &end).is_some()
     }
 
-    /// Checks that one more key may be attached to a lease; 0 means none.
+    /// Checks that one more key may be attached to a lease. An `id` of 0 means no lease.
     pub(super) fn has_room_for_key(&self, id: i64) -> Result<(), Refusal> {
         match self.stored_lease(id) {
             Some(lease) if lease.keys >= LEASE_KEYS_MAX => Err(Refusal::LeaseFull),
@@ -116,14 +118,14 @@ impl Mvcc {
         }
     }
 
-    /// Returns the deadline of a lease granted or extended now; never earlier than by the group's
-    /// time, whatever the node's clock shows.
+    /// Returns the deadline of a lease that is granted or extended now. Whatever the node's clock
+    /// shows, it is not earlier than it would be by the group's time.
     fn deadline_of(&self, granted: i64, now_ms: u64) -> u64 {
         let ms = u64::try_from(granted).unwrap_or(0).saturating_mul(1000);
         now_ms.max(self.time).saturating_add(ms)
     }
 
-    /// Grants a lease for `ttl` seconds; returns the granted seconds. `now_ms` is the time at the
+    /// Grants a lease for `ttl` seconds. Returns the granted seconds. `now_ms` is the time at the
     /// node that accepted the request ([time-2]).
     pub fn grant(&mut self, id: i64, ttl: i64, now_ms: u64) -> Result<i64, Refusal> {
         if id == 0 {
@@ -159,7 +161,7 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Extends a lease; returns its granted seconds. The deadline never becomes earlier, even if
+    /// Extends a lease. Returns its granted seconds. The deadline never becomes earlier, even if
     /// another node's clock is slow.
     pub fn keep_alive(&mut self, id: i64, now_ms: u64) -> Result<i64, Refusal> {
         let mut found = self.lease(id).ok_or(Refusal::LeaseNotFound)?;
@@ -210,7 +212,7 @@ impl Mvcc {
         writing.finish();
     }
 
-    /// Returns the earliest deadline above the group's time and at most `until_ms`.
+    /// Returns the earliest deadline that is above the group's time and at most `until_ms`.
     pub fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let from = self.time.checked_add(1)?.max(self.ends.next.get());
         if from > until_ms {
@@ -223,7 +225,7 @@ impl Mvcc {
         at
     }
 
-    /// Visits the expired leases, the earliest deadline first.
+    /// Visits the expired leases, starting with the earliest deadline.
     fn each_ended(&self, visit: &mut dyn FnMut(i64) -> ControlFlow<()>) {
         let (at, id) = self.ends.earliest.get();
         if at > self.time {
@@ -242,7 +244,7 @@ impl Mvcc {
         self.ends.earliest.set(first);
     }
 
-    /// Returns whether keys of expired leases remain.
+    /// Returns whether there are expired leases that still have to be ended.
     pub fn has_ended_leases(&self) -> bool {
         let mut found = false;
         self.each_ended(&mut |_| {
@@ -252,7 +254,7 @@ impl Mvcc {
         found
     }
 
-    /// Ends some of the expired leases, the earliest deadline first.
+    /// Ends some of the expired leases, starting with the earliest deadline.
     pub fn expire(&mut self) {
         let mut ended = Vec::new();
         self.each_ended(&mut |id| {

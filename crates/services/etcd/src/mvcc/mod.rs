@@ -1,12 +1,12 @@
 //! Keys with all their revisions: etcd's MVCC store, over a [`Store`](crate::store::Store).
 //!
 //! A transaction that changes something is one revision, and its changes are numbered within it
-//! ([`layout`]). On top of the state and the store ([`base`]), reads see the current revision or a
-//! past one ([`read`], [`range`], [`paging`]), [`write`] makes changes, [`txn`] compares and
-//! executes a branch, [`compact`] removes history in small steps, and [`events`] reads it. Keys
-//! with a [`lease`] are deleted at its end, an [`alarm`] reports a fault of a member, and a
-//! [`hash`] compares the data of nodes. Nothing here uses a clock, a socket or a node: time comes
-//! from the log.
+//! ([`layout`]). On top of the state and the store ([`base`]), reads see the current revision or an
+//! earlier one ([`read`], [`range`], [`paging`]), [`write`] makes changes, and [`txn`] evaluates
+//! comparisons and executes a branch. [`compact`] removes history in small steps, and [`events`]
+//! reads it. Keys with a [`lease`] are deleted when the lease ends, an [`alarm`] reports a fault of
+//! a member, and a [`hash`] compares the data of nodes. Nothing here uses a clock, a socket or a
+//! node: time comes from the log.
 
 mod alarm;
 mod base;

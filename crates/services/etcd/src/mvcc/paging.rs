@@ -1,6 +1,6 @@
-//! Paged ranges: a large range is read in pages, between which the node does other work.
+//! Paged ranges. A large range is read in pages, between which the node does other work.
 //!
-//! All pages are of the revision of the first one, so together they are the range at one moment,
+//! All pages show the revision of the first page, so together they are the range at one moment,
 //! regardless of concurrent writes. The reader assembles and sorts them.
 
 use std::ops::ControlFlow;
@@ -26,18 +26,18 @@ use crate::{
 
 /// Maximum number of keys visited by one page.
 pub const PAGE_VISITS_MAX: u64 = 5_000;
-/// Approximate maximum size of a page.
+/// Approximate maximum size of a page, in bytes.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// The reader's state of a range that is read in pages.
+/// Progress of a range that is read in pages.
 #[derive(Clone, Debug)]
 pub struct Paging {
     request: RangeRequest,
-    /// Revision of the pages; `None` before the first page.
+    /// Revision that the pages show; `None` before the first page.
     at: Option<i64>,
-    /// Revision of the state at the first page.
+    /// Revision of the state when the first page was read.
     now: i64,
-    /// Start of the next page.
+    /// First key of the next page.
     next: Bytes,
     found: Vec<KeyValue>,
     bytes: u64,
@@ -45,7 +45,7 @@ pub struct Paging {
 }
 
 impl Paging {
-    /// Starts to read a range.
+    /// Starts a range, of which no page has been read.
     pub fn new(request: RangeRequest) -> Self {
         Self {
             request,
@@ -58,24 +58,24 @@ impl Paging {
         }
     }
 
-    /// Returns whether a page was read. The others are then of the same revision, at any freshness.
+    /// Returns whether a page was read. Further pages then show its revision, at any freshness.
     pub const fn is_begun(&self) -> bool {
         self.at.is_some()
     }
 
-    /// Returns whether the range may restart if its revision is compacted meanwhile, because the
-    /// request did not name that revision.
+    /// Returns whether the range may be restarted if its revision is compacted while it is read. It
+    /// may unless the request named the revision.
     pub const fn may_restart(&self) -> bool {
         self.at.is_some() && self.request.revision <= 0
     }
 
-    /// Restarts the range.
+    /// Returns the range without the pages read so far.
     #[must_use]
     pub fn restarted(self) -> Self {
         Self::new(self.request)
     }
 
-    /// Returns the next request, for a page that visits at most `visits` keys.
+    /// Returns the request for the next page, which visits at most `visits` keys.
     pub fn next(&self, visits: u64) -> PageRequest {
         let wanted = most(&self.request).saturating_sub(self.found.len());
         PageRequest {
@@ -87,7 +87,7 @@ impl Paging {
         }
     }
 
-    /// Adds a page; returns whether it was the last one.
+    /// Adds a page. Returns whether it was the last page.
     pub fn add(&mut self, page: Page) -> Result<bool, Refusal> {
         if self.at.is_none() {
             (self.at, self.now) = (Some(page.at), page.revision);
@@ -117,12 +117,12 @@ impl Paging {
         Ok(self.next.is_empty())
     }
 
-    /// Returns the approximate size of the keys read.
+    /// Returns the approximate size of the keys read so far, in bytes.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the complete response.
+    /// Returns the response, once all pages were added.
     pub fn finish(mut self) -> RangeResponse {
         let more = arrange(&self.request, &mut self.found);
         RangeResponse { header: header(self.now), kvs: self.found, more, count: self.count }
@@ -130,7 +130,7 @@ impl Paging {
 }
 
 impl Mvcc {
-    /// Returns a page of a range.
+    /// Reads one page of a range, as requested by [`Paging::next`].
     pub fn page(&self, page: &PageRequest) -> Result<Page, Refusal> {
         let request = page.request.as_ref().ok_or(Refusal::Malformed)?;
         let now = self.state.revision;

@@ -1,4 +1,4 @@
-//! Look-up of the records of keys, at the current revision or a past one.
+//! Look-up of the records of keys, at the current revision or an earlier one.
 
 use std::ops::ControlFlow;
 
@@ -13,18 +13,18 @@ use super::{
 };
 use crate::proto::mvccpb::KeyValue;
 
-/// The keys of a request.
+/// Keys that a request selects: one key or a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys<'k> {
     /// A single key.
     One(&'k [u8]),
-    /// Start key, and exclusive end, if there is one.
+    /// Start key, and exclusive end; no end for all later keys.
     Span(&'k [u8], Option<&'k [u8]>),
 }
 
 impl<'k> Keys<'k> {
-    /// Decodes the range of a request: without an end it is one key, and an end of one zero byte
-    /// means no end.
+    /// Decodes the range of a request. Without a range end it is one key, and a range end of one
+    /// zero byte stands for all later keys.
     pub fn of(key: &'k [u8], range_end: &'k [u8]) -> Self {
         match range_end {
             [] => Self::One(key),
@@ -35,7 +35,7 @@ impl<'k> Keys<'k> {
 }
 
 impl Keys<'_> {
-    /// Returns whether a key is in the range.
+    /// Returns whether the range contains a key.
     pub fn contain(&self, key: &[u8]) -> bool {
         match *self {
             Self::One(one) => key == one,
@@ -47,9 +47,7 @@ impl Keys<'_> {
 /// A key and its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The key.
     pub key: Bytes,
-    /// Record of the key.
     pub record: Record,
 }
 
@@ -67,10 +65,10 @@ impl From<Found> for KeyValue {
     }
 }
 
-/// Callback for a key and its record.
+/// Callback that receives a key and its record.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
-/// Callback like `Visit`, also called for keys without a record, because visiting them takes as
-/// long.
+/// Callback like `Visit`, but also called for keys that have no record at the revision, because
+/// visiting them takes as long.
 pub(super) type VisitPast<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;
 
 impl Mvcc {
@@ -79,7 +77,8 @@ impl Mvcc {
         Record::decode(&self.store.get(&current(key))?)
     }
 
-    /// Returns the record of a key at the end of this revision.
+    /// Returns the record that a key has at the end of `revision`; `None` if the key does not exist
+    /// then.
     pub(super) fn at(&self, key: &[u8], revision: i64) -> Option<Record> {
         match self.now(key) {
             Some(record) if record.revision.main <= revision => Some(record),
@@ -87,14 +86,14 @@ impl Mvcc {
         }
     }
 
-    /// Returns the record of a key at the end of this revision, from history.
+    /// Returns the record that a key has at the end of `revision`, according to its history.
     fn past(&self, key: &[u8], revision: i64) -> Option<Record> {
         let newest = Revision { main: revision, sub: u64::MAX };
         let (_, bytes) = self.store.first(&history_at(key, newest), &history_end_of(key))?;
         Record::decode(&bytes)
     }
 
-    /// Visits the keys that exist now, in order.
+    /// Visits the current keys, in order.
     pub(super) fn each_now(&self, keys: Keys<'_>, visit: &mut Visit<'_>) {
         match keys {
             Keys::One(key) => {
@@ -116,8 +115,8 @@ impl Mvcc {
         }
     }
 
-    /// Visits the keys that exist now or once existed, in order, with their records at the end of
-    /// this revision.
+    /// Visits all keys that exist now or existed earlier, in order, with their records at the end
+    /// of `revision`.
     pub(super) fn each_at(&self, keys: Keys<'_>, revision: i64, visit: &mut VisitPast<'_>) {
         let (from, to) = match keys {
             Keys::One(key) => {
@@ -164,7 +163,7 @@ impl Mvcc {
         }
     }
 
-    /// Returns the first key with history at or after `from` and before `to`.
+    /// Returns the first key with history from `from` (inclusive) to `to` (exclusive).
     fn next_past(&self, from: &[u8], to: Option<&[u8]>) -> Option<Vec<u8>> {
         let end = to.map_or_else(|| history_end().to_vec(), history);
         let (place, _) = self.store.first(from, &end)?;

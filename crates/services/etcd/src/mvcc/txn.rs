@@ -1,5 +1,5 @@
-//! Transactions: comparisons select the branches, then all operations are checked, then they are
-//! executed, all or none.
+//! Transactions. Comparisons select the branches, all operations are checked, and then all of them
+//! are executed or none.
 
 use super::{
     base::Mvcc,
@@ -14,10 +14,10 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Branches selected for a transaction, before anything changes.
+/// Branches selected for a transaction. They are determined before anything changes.
 struct Path {
     succeeded: bool,
-    /// Paths of the transactions in the selected branch, in order.
+    /// Paths of the nested transactions in the selected branch, in order.
     inner: Vec<Self>,
 }
 
@@ -30,14 +30,14 @@ impl Path {
     }
 }
 
-/// Returns whether a transaction changes nothing in either branch; a nested transaction counts as a
-/// change.
+/// Returns whether neither branch of a transaction changes anything. A nested transaction counts as
+/// a change.
 pub fn is_readonly(txn: &TxnRequest) -> bool {
     let mut ops = txn.success.iter().chain(&txn.failure);
     ops.all(|op| matches!(op.request, Some(Request::RequestRange(_))))
 }
 
-/// Returns whether any node may execute a transaction on its local state. A transaction that reads
+/// Returns whether a node may execute the transaction on its local state. A transaction that reads
 /// nothing does not qualify.
 pub fn is_serializable(txn: &TxnRequest) -> bool {
     let mut ops = txn.success.iter().chain(&txn.failure).peekable();
@@ -69,7 +69,7 @@ impl Mvcc {
         Ok(TxnResponse { header: header(now), succeeded, responses })
     }
 
-    /// Executes a transaction.
+    /// Executes a transaction. If it fails, nothing is changed.
     pub fn txn(&mut self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
         let path = self.path(txn, &mut budget)?;
         self.check(txn, &path)?;
@@ -96,7 +96,7 @@ impl Mvcc {
         Ok(path)
     }
 
-    /// Checks that all operations in the selected branches are possible, given the state before the
+    /// Checks that all operations in the selected branches are possible in the state before the
     /// first change.
     fn check(&self, txn: &TxnRequest, path: &Path) -> Result<(), Refusal> {
         let mut inner = path.inner.iter();

@@ -1,4 +1,4 @@
-//! Changes: a transaction in progress numbers its changes, and can undo them.
+//! Changes. A transaction in progress numbers its changes and can undo them.
 
 use std::ops::ControlFlow;
 
@@ -20,21 +20,22 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Number of keys deleted at a time, which bounds those in memory, whatever their total.
+/// Number of keys that are deleted at a time. It bounds the keys in memory, however many are
+/// deleted in total.
 const DELETED_MAX: usize = 1000;
 
-/// Returns the header of a response, with only the revision.
+/// Returns a response header that contains only the revision.
 pub(super) fn header(revision: i64) -> Option<ResponseHeader> {
     Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
 
-/// A transaction that may change something. It takes effect when it is finished.
+/// A transaction that may change something. Its changes become a revision when it is finished.
 pub(super) struct Transaction<'m> {
     pub(super) mvcc: &'m mut Mvcc,
-    /// Number of changes made.
+    /// Number of changes made so far.
     changes: u64,
     /// Previous values of the changed places, in the order of the changes. `None` if no failure can
-    /// follow the first change.
+    /// occur after the first change.
     undo: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
 }
 
@@ -44,18 +45,18 @@ impl<'m> Transaction<'m> {
         Self { mvcc, changes: 0, undo: Some(Vec::new()) }
     }
 
-    /// Starts a single request, which is never undone: however much it deletes, no undo data is
-    /// stored.
+    /// Starts a transaction for a single request, which is never undone. However much the request
+    /// deletes, no undo data is stored.
     pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: None }
     }
 
-    /// Returns the revision of its changes.
+    /// Returns the revision of the transaction's changes.
     const fn revision(&self) -> i64 {
         self.mvcc.state.revision.saturating_add(1)
     }
 
-    /// Returns the revision that its reads see.
+    /// Returns the revision that the transaction's reads see.
     pub(super) const fn now(&self) -> i64 {
         match self.changes {
             0 => self.mvcc.state.revision,
@@ -63,7 +64,7 @@ impl<'m> Transaction<'m> {
         }
     }
 
-    /// Commits the transaction; returns the revision.
+    /// Commits the transaction. Returns the current revision.
     pub(super) fn finish(self) -> i64 {
         let mut state = self.mvcc.state;
         state.revision = self.now();
@@ -71,7 +72,7 @@ impl<'m> Transaction<'m> {
         state.revision
     }
 
-    /// Undoes the transaction.
+    /// Undoes all changes of the transaction.
     pub(super) fn take_back(self) {
         for (place, old) in self.undo.into_iter().flatten().rev() {
             match old {
@@ -88,14 +89,14 @@ impl<'m> Transaction<'m> {
         }
     }
 
-    /// Returns the number of the next change.
+    /// Returns the revision for the next change.
     fn next(&mut self) -> Revision {
         let next = Revision { main: self.revision(), sub: self.changes };
         self.changes += 1;
         next
     }
 
-    /// Copies the current record of a key to history; returns the record.
+    /// Copies the current record of a key to history, before the key changes. Returns the record.
     fn retire(&mut self, key: &[u8], old: &Bytes) -> Option<Record> {
         let record = Record::decode(old)?;
         let place = history_at(key, record.revision);
@@ -103,7 +104,7 @@ impl<'m> Transaction<'m> {
         Some(record)
     }
 
-    /// Moves a key to another lease; 0 means none.
+    /// Attaches a key to another lease. A lease id of 0 means none.
     fn move_lease(&mut self, key: &[u8], old: i64, new: i64) {
         if old == new {
             return;
@@ -123,7 +124,7 @@ impl<'m> Transaction<'m> {
         }
     }
 
-    /// Changes the number of keys of a lease, if the lease is stored.
+    /// Applies `count` to the number of keys attached to a lease, if the lease is stored.
     fn count_keys(&mut self, id: i64, count: impl FnOnce(u64) -> u64) {
         let place = lease(id);
         let old = self.mvcc.store.get(&place);
@@ -233,7 +234,7 @@ impl<'m> Transaction<'m> {
         })
     }
 
-    /// Finds at most `most` keys to delete.
+    /// Returns at most `most` keys to delete.
     fn find(
         &self,
         keys: Keys<'_>,
@@ -264,7 +265,7 @@ impl<'m> Transaction<'m> {
 }
 
 impl Mvcc {
-    /// Puts a key.
+    /// Puts a key in a revision of its own.
     pub fn put(
         &mut self,
         request: &PutRequest,
@@ -277,7 +278,7 @@ impl Mvcc {
         Ok(done)
     }
 
-    /// Deletes keys.
+    /// Deletes the keys of a range in one revision.
     pub fn delete(
         &mut self,
         request: &DeleteRangeRequest,
@@ -289,7 +290,7 @@ impl Mvcc {
         Ok(done)
     }
 
-    /// Checks the preconditions of a put.
+    /// Checks that a put is possible in the current state.
     pub(super) fn check_put(&self, request: &PutRequest) -> Result<(), Refusal> {
         if request.key.len() > KEY_BYTES_MAX {
             return Err(Refusal::KeyTooLong);

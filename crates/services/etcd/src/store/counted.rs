@@ -1,8 +1,8 @@
 //! A store that also counts the size of its entries.
 //!
 //! Responses contain the size, and responses are part of the state. Hence the size must be the same
-//! with every store, and is counted here instead of being read from the store. It has a row of its
-//! own, which a store on disk still has after a restart.
+//! with every kind of store, and is counted here instead of being read from the store. The size has
+//! a row of its own, which a store on disk still has after a restart.
 
 use std::ops::Deref;
 
@@ -11,10 +11,10 @@ use quorate::{LoadError, MetaChange, Metadata, Slot};
 
 use super::Store;
 
-/// Place of the size; part of the format of snapshots, like the other rows.
+/// Place of the row with the size. Like the other rows, it is part of the format of snapshots.
 const SIZE: &[u8] = b"z";
 
-/// Returns whether an entry is the size.
+/// Returns whether an entry is a valid row with the size.
 pub(crate) fn is_place(key: &[u8], value: &[u8]) -> bool {
     key == SIZE && size(value).is_some()
 }
@@ -23,12 +23,12 @@ fn size(value: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(value.try_into().ok()?))
 }
 
-/// A store and the size of its entries. Reads go directly to the store.
+/// A store with the size of its entries. Reads go directly to the store.
 pub(crate) struct Counted {
     store: Box<dyn Store>,
-    /// Size of all keys and values, except for the size itself.
+    /// Size of all keys and values in bytes, except for the row with the size.
     bytes: u64,
-    /// Stored size; `None` if there is no such row.
+    /// Size that the row contains; `None` if there is no row.
     stored: Option<u64>,
 }
 
@@ -52,30 +52,30 @@ impl Counted {
         self.bytes = self.stored.unwrap_or(0);
     }
 
-    /// Returns the size of all entries.
+    /// Returns the size of all entries, in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the store below, for calls that change no entry.
+    /// Returns the underlying store, for calls that do not change entries.
     pub(crate) fn below(&mut self) -> &mut dyn Store {
         &mut *self.store
     }
 
-    /// Sets the value of `key`.
+    /// Sets the value of `key`, and adjusts the size.
     pub(crate) fn put(&mut self, key: &[u8], value: Bytes) {
         let old = self.store.get(key);
         self.replace(key, old.as_ref(), Some(value));
     }
 
-    /// Removes the entry, if there is one.
+    /// Removes the entry of `key`, if there is one.
     pub(crate) fn remove(&mut self, key: &[u8]) {
         if let Some(old) = self.store.get(key) {
             self.replace(key, Some(&old), None);
         }
     }
 
-    /// Replaces a value that the caller knows, without a look-up.
+    /// Replaces the value `old`, which the caller has read, without a look-up.
     pub(crate) fn replace(&mut self, key: &[u8], old: Option<&Bytes>, new: Option<Bytes>) {
         let of = |value: Option<&Bytes>| value.map_or(0, |value| bytes_of(key, value));
         let less = self.bytes.saturating_sub(of(old));
@@ -86,7 +86,7 @@ impl Counted {
         }
     }
 
-    /// Commits like [`Store::commit`], with the size.
+    /// Like [`Store::commit`]. Also stores the size.
     pub(crate) fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         if self.bytes != self.stored.unwrap_or(0) {
             self.stored = Some(self.bytes);
@@ -95,20 +95,20 @@ impl Counted {
         self.store.commit(applied_to, meta);
     }
 
-    /// Returns the recovered state like [`Store::recovered`].
+    /// Like [`Store::recovered`]. Also reads the size.
     pub(crate) fn recovered(&mut self) -> (Slot, Metadata) {
         let recovered = self.store.recovered();
         self.read();
         recovered
     }
 
-    /// Starts a load like [`Store::begin_load`].
+    /// Like [`Store::begin_load`].
     pub(crate) fn begin_load(&mut self) -> Result<(), LoadError> {
         (self.bytes, self.stored) = (0, None);
         self.store.begin_load()
     }
 
-    /// Loads an entry like [`Store::load`].
+    /// Like [`Store::load`]. Also counts the entry.
     pub(crate) fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError> {
         match key {
             SIZE => self.stored = size(&value),
@@ -117,7 +117,7 @@ impl Counted {
         self.store.load(key, value)
     }
 
-    /// Ends a load like [`Store::finish_load`].
+    /// Like [`Store::finish_load`].
     pub(crate) fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         match self.stored {
             // Nodes that did not load this image continue to count from there.

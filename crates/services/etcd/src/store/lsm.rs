@@ -1,9 +1,9 @@
-//! The store on disk: all entries are rows of one collection in the engine of the key-value
+//! The store on disk. All entries are rows of one collection in the engine of the key-value
 //! service.
 //!
-//! The engine keeps rows in order, and commits everything since the last commit together with its
-//! slot as one atomic unit. It also handles images, loads, syncing, and full or failing disks
-//! ([`quorate_kv::store::lsm`]). Only the names of rows are defined here.
+//! The engine stores the rows in order, and commits everything since the last commit together with
+//! its slot as one atomic unit. It also handles images, loads, syncing, and full or failing disks
+//! ([`quorate_kv::store::lsm`]). This module defines only the names of rows.
 
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
@@ -23,25 +23,25 @@ use crate::mvcc::PLACE_BYTES_MAX;
 // Every entry fits: a longer name would fail an assertion in the tree.
 const _: () = assert!(PLACE_BYTES_MAX <= NAME_BYTES_MAX);
 
-/// The only key of the engine. Images and loads go from key to key, and find the rows under this
+/// The only key of the engine. Images and loads iterate over keys, and find all rows under this
 /// one.
 const KEY: &[u8; 4] = b"etcd";
 const VERSION: Version = Version { slot: 1, index: 0 };
 const ROWS: Id = Id { version: VERSION, number: 0 };
-/// The number of rows is not maintained.
+/// Header of the collection. Its number of rows is not maintained.
 const HEADER: Header = Header { id: ROWS, count: 1, bytes: 0, first: 0, timed: None };
 const STAMP: Stamp = Stamp { version: VERSION, deadline: None, kind: Kind::Hash };
 
-/// Entries in a tree on disk.
+/// A store whose entries are in a tree on disk.
 #[derive(Debug)]
 pub struct LsmStore {
     engine: Engine,
-    /// The collection's key exists.
+    /// The key of the collection has been created.
     has_key: bool,
 }
 
 impl LsmStore {
-    /// Creates a store in this engine, which must be exclusive to it.
+    /// Creates a store in an engine that nothing else uses.
     pub const fn new(engine: Engine) -> Self {
         Self { engine, has_key: false }
     }

@@ -1,4 +1,4 @@
-//! The store in memory, rebuilt from a snapshot and the log after a restart.
+//! The store in memory. After a restart it is rebuilt from a snapshot and the log.
 
 mod image;
 
@@ -10,13 +10,13 @@ use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Slot};
 use self::image::Image;
 use super::{Store, Visit};
 
-/// Entries in a tree in memory.
+/// A store whose entries are in a tree in memory.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     entries: BTreeMap<Box<[u8]>, Bytes>,
-    /// Size of all entries, which determines how much an image may retain.
+    /// Size of all entries in bytes. It determines how much memory an image may use.
     bytes: u64,
-    /// The image in progress.
+    /// The image in progress, if any.
     image: Option<Image>,
 }
 
@@ -26,7 +26,7 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Saves an entry for the image in progress, if there is one, before the entry changes.
+    /// Saves an entry that is about to change, if an image in progress still needs it.
     fn keep_for_image(&mut self, key: &[u8]) {
         if let Some(image) = &mut self.image
             && !image.keep(&self.entries, key)
@@ -41,7 +41,8 @@ impl MemoryStore {
     }
 }
 
-/// Returns the entries from `from` on and before `to`; none if `to` is not after `from`.
+/// Returns the entries from `from` (inclusive) to `to` (exclusive). There are none if `to` is not
+/// after `from`.
 fn between<'e>(
     entries: &'e BTreeMap<Box<[u8]>, Bytes>,
     from: &[u8],

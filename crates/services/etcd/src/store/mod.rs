@@ -1,4 +1,4 @@
-//! The store port: an ordered map from bytes to bytes.
+//! The interface to stores, which are ordered maps from bytes to bytes.
 
 pub(crate) mod counted;
 pub mod lsm;
@@ -9,23 +9,24 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
 
-/// Callback of a scan for one entry.
+/// Callback that a scan calls for each entry.
 pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
 
-/// Entries ordered by their keys. Called from one thread.
+/// A map with entries ordered by key. All calls come from one thread.
 ///
-/// Values are shared, not copied: a value that was read stays unchanged. A store on disk reports by
-/// [`Store::health`] whether it can continue, and by [`Store::has_failed`] that its results since
-/// the last commit are worthless.
+/// Values are shared, not copied, so a value that was read does not change. A store on disk reports
+/// by [`Store::health`] whether it can continue, and by [`Store::has_failed`] that its results
+/// since the last commit are worthless.
 pub trait Store: Send {
     /// Returns the value of `key`.
     fn get(&self, key: &[u8]) -> Option<Bytes>;
 
-    /// Visits the entries from `from` on and before `to`, in order; none if `to` is not after
-    /// `from`.
+    /// Visits the entries from `from` (inclusive) to `to` (exclusive), in order. There are none if
+    /// `to` is not after `from`.
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>);
 
-    /// Returns the first entry from `from` on and before `to`.
+    /// Returns the first entry from `from` (inclusive) to `to` (exclusive); `None` if there is
+    /// none.
     fn first(&self, from: &[u8], to: &[u8]) -> Option<(Vec<u8>, Bytes)> {
         let mut found = None;
         self.scan(from, to, &mut |key, value| {
@@ -41,7 +42,7 @@ pub trait Store: Send {
     /// Removes the entry of `key`, if there is one.
     fn remove(&mut self, key: &[u8]);
 
-    /// Makes everything since the last call, the slot and `meta` one atomic unit.
+    /// Commits all changes since the last call, the slot and `meta` as one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
     /// Returns the state of the last surviving commit, like
@@ -58,27 +59,29 @@ pub trait Store: Send {
         false
     }
 
-    /// Notes that the log is durable, like [`StateMachine::logged`](quorate::StateMachine::logged).
+    /// Records that the log is durable, like
+    /// [`StateMachine::logged`](quorate::StateMachine::logged).
     fn logged(&mut self, to: Slot) {
         let _ = to;
     }
 
-    /// Starts an image of all current entries, when everything is committed, like
-    /// [`StateMachine::begin_image`](quorate::StateMachine::begin_image).
+    /// Starts an image of all current entries, like
+    /// [`StateMachine::begin_image`](quorate::StateMachine::begin_image). Called only when
+    /// everything is committed.
     fn begin_image(&mut self) -> bool;
 
     /// Passes the next entries of the image to `each`, in order, like
     /// [`StateMachine::next_image`](quorate::StateMachine::next_image).
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Imaged;
 
-    /// Ends the image, if one is in progress.
+    /// Ends the image in progress, if there is one.
     fn end_image(&mut self);
 
     /// Starts to replace all entries, like
     /// [`StateMachine::begin_load`](quorate::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
-    /// Loads an entry; entries are loaded in order.
+    /// Loads an entry. Entries must be loaded in order.
     fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError>;
 
     /// Ends a load, like [`StateMachine::finish_load`](quorate::StateMachine::finish_load).

@@ -1,4 +1,5 @@
-//! The service compared with the model: every response, through snapshots and compactions.
+//! The service compared with a model. Every response is compared, through snapshots and
+//! compactions.
 
 use quorate::StateMachine as _;
 use quorate_etcd::{
@@ -26,7 +27,7 @@ use crate::{
     sizes::summed,
 };
 
-/// Returns a request for all keys at this revision.
+/// Returns a request for all keys at a revision.
 fn all(revision: i64) -> RangeRequest {
     RangeRequest { key: "\0".into(), range_end: "\0".into(), revision, ..RangeRequest::default() }
 }

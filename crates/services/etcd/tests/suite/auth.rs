@@ -32,7 +32,7 @@ use crate::{
     dice::Dice,
 };
 
-/// Returns whether the request was executed, without its response.
+/// Returns the outcome of a request without its response.
 fn done(reply: &[u8]) -> Result<(), Refusal> {
     match *reply {
         [0, ..] => Ok(()),

@@ -1,4 +1,4 @@
-//! Budgets of requests: a transaction that exceeds them changes nothing.
+//! Budgets of requests. A transaction that exceeds its budget changes nothing.
 
 use quorate_etcd::{
     mvcc::{Budget, Mvcc, is_serializable},
@@ -97,7 +97,7 @@ fn at(revision: i64) -> RangeRequest {
     RangeRequest { revision, ..everything() }
 }
 
-/// A visit of a key is charged even if the key did not exist at the revision.
+/// A visit to a key is charged even if the key did not exist at the revision.
 #[test]
 fn keys_that_were_not_there_yet_count_too() {
     let mut mvcc = filled();
@@ -150,7 +150,7 @@ fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
     assert_eq!(ask(9, 5000), Err(Refusal::TooMuch));
 }
 
-/// Undo data of deletions in a transaction is charged; a single deletion stores none.
+/// Undo data of deletions in a transaction is charged. A single deletion stores none.
 #[test]
 fn deleting_within_a_transaction_counts() {
     let all = DeleteRangeRequest { key: vec![0].into(), range_end: vec![0].into(), prev_kv: false };

@@ -1,4 +1,4 @@
-//! gRPC and HTTP clients of nodes in this process: real sockets, real disks.
+//! gRPC and HTTP clients of nodes in this process, with real sockets and disks.
 
 use std::{
     io::{Read as _, Write as _},
@@ -58,7 +58,7 @@ mod health_client;
 
 const MEMORY_BYTES: usize = 32 << 20;
 
-/// A node in this process. Its server is dropped first.
+/// A node in this process, whose server is dropped first.
 struct Node {
     server: Option<Server>,
     replica: Option<Embedded>,
@@ -71,7 +71,7 @@ impl Node {
         Self::start_with(folder, node, cluster, service, 0)
     }
 
-    /// Starts a node with a quota of this number of bytes.
+    /// Starts a node with a quota of `quota_bytes` bytes.
     fn within(folder: &Path, quota_bytes: u64) -> Self {
         let service = || Service::new(Box::new(MemoryStore::new()));
         Self::start_with(folder, 1, &[], service, quota_bytes)
@@ -139,7 +139,7 @@ impl Node {
     }
 }
 
-/// Blocks the node's thread and fills its request queue, until this is dropped.
+/// Keeps the node's thread blocked and its request queue full until it is dropped.
 struct Busy {
     _release: std::sync::mpsc::Sender<()>,
 }
@@ -470,7 +470,7 @@ fn pages_say_version_and_health() {
     assert!(page(&node.address, "/livez").ends_with("ok\n"));
 }
 
-/// Malformed input gets an error or a disconnect, and other clients are served.
+/// Malformed input gets an error or ends the connection, and other clients are served.
 #[test]
 fn strangers_do_not_disturb_clients() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,9 +1,9 @@
-//! Changes of the set of peers while the node runs: the group's table lists them, and a node with
-//! the cluster's id may connect before this node learns of it ([member-3]).
+//! Changes of the set of peers while the node runs. The group's table lists the peers, but a node
+//! with the cluster's id may connect before this node learns of it ([member-3]).
 //!
 //! A hello proves nothing, so the number of peers outside the table is bounded, and a silent one is
-//! disconnected to admit the next. Votes are not affected: the configuration decides which of them
-//! count.
+//! disconnected to admit the next. Votes are not affected, because the configuration decides which
+//! of them count.
 
 use quorate_core::{level::Level, node_id::NodeId};
 use quorate_wire::{Frame, Lane, RefusalCode};
@@ -60,15 +60,15 @@ impl Peers {
         peers.filter(|(_, newest)| *newest < self.levels.lowest).collect()
     }
 
-    /// Notifies and disconnects removed nodes whose time is up.
+    /// Notifies and disconnects removed nodes whose parting time is over.
     pub(super) fn part(&mut self, cx: &mut PeerCx<'_>) {
         for node in self.table.parting(cx.now.time) {
             self.send_away(node, cx);
         }
     }
 
-    /// Ensures that this node has a table entry or can get one, disconnecting a silent guest if
-    /// necessary. Returns whether it can.
+    /// Ensures that a node has a table entry or can get one, if necessary by disconnecting a silent
+    /// guest. Returns `false` if there is no free entry.
     pub(super) fn make_room(&mut self, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
         if self.table.has(node) {
             return true;
@@ -81,7 +81,7 @@ impl Peers {
         !self.table.is_full()
     }
 
-    /// Returns the oldest guest whose connections received nothing recently.
+    /// Returns the oldest guest from which no frame arrived recently.
     pub(super) fn idle_guest(&self, now: Now) -> Option<NodeId> {
         let mut guests = self.table.guests();
         guests.find(|guest| self.living_boot(*guest, now).is_none())
@@ -101,7 +101,7 @@ impl Peers {
         self.table.forget_guest(node);
     }
 
-    /// Closes all connections with a node and sends it the reason.
+    /// Sends a node the reason and then closes all connections with it.
     fn part_with(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
         let open: Vec<_> = self.table.open_lanes(node).collect();
         for (lane, id) in open {

@@ -1,4 +1,4 @@
-//! Handshake of peer connections: the greeting of either side, its answer, and refusals.
+//! Handshake of peer connections: the greetings of both sides, the answer, and refusals.
 
 use quorate_core::{level::Levels, node_id::NodeId, time::Time};
 use quorate_wire::{Founding, Frame, Hello, Join, Lane, NO_CLUSTER, RefusalCode};
@@ -19,7 +19,7 @@ const NO_CLUSTER_YET: &str = "starts with an empty folder, and would have founde
      told that this one exists";
 
 impl Peers {
-    /// Handles the outcome of a dial.
+    /// Sends the hello on a connection whose dial succeeded, or closes a failed one.
     pub(super) fn on_dialled(
         &mut self,
         id: LinkId,
@@ -64,8 +64,9 @@ impl Peers {
         Verdict::GoOn
     }
 
-    /// Returns whether a greeter has the certificate of the node it claims to be; otherwise refuses
-    /// it. A node that requests an id has none yet, and any node's certificate will do.
+    /// Returns whether a greeter has the certificate of the node that it claims to be; otherwise
+    /// refuses the greeter. A node that requests an id has no certificate of its own yet, so any
+    /// node's certificate is accepted.
     fn proves(&mut self, id: LinkId, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
         let session = self.links.get(id).and_then(|link| link.socket().session());
         let Some(session) = session else {
@@ -163,7 +164,7 @@ impl Peers {
         }
     }
 
-    /// [lie-3] Answers a starting node that requests this node's memory of its log.
+    /// [lie-3] Answers a starting node that asks for this node's memory of its log.
     fn on_recall(&mut self, id: LinkId, cluster: u128, node: NodeId, cx: &mut PeerCx<'_>) {
         if cluster != self.identity.cluster {
             self.stats.refusals += 1;
@@ -206,7 +207,7 @@ impl Peers {
         }
     }
 
-    /// Handles a refusal by the dialled node.
+    /// Handles a refusal from a node that this node dialled.
     fn on_refused(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
         match code {
             RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
@@ -222,7 +223,7 @@ impl Peers {
     }
 
     /// Handles a peer's claim that this node was removed. Any process may listen at a peer's
-    /// address, so the claim needs more than half of the peers, and at least two.
+    /// address, so the claim must come from more than half of the peers, and from at least two.
     pub(super) fn on_removed(&mut self, by: NodeId, cx: &mut PeerCx<'_>) {
         self.journal.removed(by);
         let peers = self.table.others();
@@ -234,7 +235,7 @@ impl Peers {
         }
     }
 
-    /// Handles a node with a known id that belongs to another cluster, or to none.
+    /// Handles a known node that claims to belong to another cluster or to none.
     fn on_foreign(&mut self, node: NodeId, now: Now) {
         let journal = &mut self.journal;
         // Known nodes bound the amount of state; strangers and guests choose their names.
@@ -267,8 +268,9 @@ impl Peers {
         self.farewell(id, &Frame::Refused(code, reason), now);
     }
 
-    /// Sends one last frame. The connection stays until the other side has read it and closed, or
-    /// until the deadline: closing at once could discard the frame in transit.
+    /// Sends one last frame. The connection remains open until the other side has read the frame
+    /// and closed, or until the deadline, because closing at once could discard the frame in
+    /// transit.
     fn farewell(&mut self, id: LinkId, frame: &Frame<'_>, now: Now) {
         self.queue_frame(id, frame);
         let deadline = now.time.plus_ms(self.limits.farewell_ms);

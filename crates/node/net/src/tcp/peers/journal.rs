@@ -10,17 +10,17 @@ use quorate_core::{
 use super::link::CLOSED;
 use crate::{complaints::LoggedProblems, limiter::Limiter, tcp::foreign::Foreign};
 
-/// Window of the rate limit for connects and disconnects of a peer, in milliseconds.
+/// Length in milliseconds of the rate-limiting window for connects and disconnects of a peer.
 const TELL_EVERY_MS: u64 = 10_000;
 const TELL_BURST: u32 = 6;
-/// Hint for two clusters with overlapping addresses.
+/// Hint logged when the addresses of two clusters overlap.
 const OTHER_CLUSTER: &str = "one of the two was founded with an empty folder, or the address belongs to another \
      cluster; they exchange no data. Bring back the folder, or correct the list";
 
-/// Hint for a removed node.
+/// Hint logged when this node was removed.
 const REMOVED: &str = "stop it; it may join again with an empty folder and a new id";
 
-/// Writer of the log lines, and what it has logged already.
+/// Log writer, which remembers what it has logged.
 #[derive(Debug)]
 pub(super) struct Journal {
     me: NodeId,
@@ -31,7 +31,7 @@ pub(super) struct Journal {
     removed_by: BTreeSet<NodeId>,
 }
 
-/// Connects and disconnects of a peer.
+/// Kinds of rate-limited log lines about a peer.
 #[derive(Debug)]
 pub(super) enum News {
     Came { member: Member, boot: u32 },
@@ -49,7 +49,7 @@ impl Journal {
         }
     }
 
-    /// Logs an action of a peer that needs attention.
+    /// Logs a peer's behaviour that needs attention.
     pub(super) fn complain(&mut self, node: NodeId, what: &str) {
         if self.complaints.is_new(&about(node), what) {
             tracing::warn!(peer = node.0, "{what}");
@@ -114,15 +114,15 @@ impl Journal {
         }
     }
 
-    /// Logs the delayed lines that are due.
+    /// Logs the delayed lines that are now due.
     pub(super) fn on_time(&mut self, now: Time) {
         while let Some((news, left_out)) = self.news.next_due(now) {
             self.write(&news, left_out);
         }
     }
 
-    /// Returns the problems that need an operator's attention now. `address` returns the address of
-    /// a node.
+    /// Returns the problems that currently need an operator's attention. `address` maps a node to
+    /// its address.
     pub(super) fn notices<'a>(
         &self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Connections with peers: each with its socket, its buffers and its stage; and the queues of all
+//! Connections with peers, each with its socket, buffers and stage, and the queues of all
 //! connections.
 
 use std::{collections::VecDeque, io};
@@ -19,22 +19,22 @@ use crate::{
     },
 };
 
-/// Prefix of the reason when the other side closed the connection.
+/// Start of the reason that is logged when the other side closed the connection.
 pub(super) const CLOSED: &str = "connection closed";
 
-/// All connections with peers and unknown callers.
+/// All connections with peers and with callers not yet identified.
 #[derive(Debug)]
 pub(super) struct Links {
     links: SlotMap<LinkId, Link>,
-    /// Connections with new output.
+    /// Connections whose output has not been flushed yet.
     dirty: Vec<LinkId>,
-    /// Connections that wait for their share of the bandwidth.
+    /// Connections that wait until they may use the link's bandwidth again.
     paused: Vec<LinkId>,
     /// Connections whose stage has a deadline, oldest first.
     transient: VecDeque<LinkId>,
 }
 
-/// One connection.
+/// One connection with a peer or with a caller not yet identified.
 #[derive(Debug)]
 pub(super) struct Link {
     socket: Socket,
@@ -44,13 +44,13 @@ pub(super) struct Link {
     stage: Stage,
     interest: Interest,
     dirty: bool,
-    /// The connection waits for its share of the bandwidth; nothing is written meanwhile.
+    /// The connection waits for its share of the bandwidth, and nothing is written until then.
     paused: bool,
-    /// Time of the last received frame, once the connection is in use.
+    /// Time of the last received frame; `None` until the connection is in use.
     heard: Option<Time>,
     /// The greeter, while the connection waits to be admitted.
     greeter: Option<Box<Greeter>>,
-    /// Reason why the connection ends, unless this node chose to close it.
+    /// Reason why the connection ends; `None` if this node chose to close it.
     lost: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl Links {
         }
     }
 
-    /// Adds a connection to the table.
+    /// Adds a connection to the table and watches its socket.
     pub(super) fn adopt(
         &mut self,
         socket: Socket,
@@ -111,7 +111,7 @@ impl Links {
         Some(link)
     }
 
-    /// Queues a frame; it is sent with the next flush.
+    /// Queues a frame for the next flush.
     pub(super) fn queue(&mut self, id: LinkId, header: &[u8], body: Body<'_>) {
         let Some(link) = self.links.get_mut(id) else {
             return;
@@ -129,7 +129,7 @@ impl Links {
     }
 
     /// Takes the connections with new output, except those whose socket is full or that wait for
-    /// their share.
+    /// bandwidth.
     pub(super) fn take_dirty(&mut self) -> Vec<LinkId> {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.retain(|id| {
@@ -152,12 +152,12 @@ impl Links {
         }
     }
 
-    /// Returns whether any connection waits for its share.
+    /// Returns whether any connection waits for its share of the bandwidth.
     pub(super) fn has_paused(&self) -> bool {
         !self.paused.is_empty()
     }
 
-    /// Takes all connections that wait for their share, and unpauses them.
+    /// Takes all connections that wait for their share of the bandwidth, and unpauses them.
     pub(super) fn take_paused(&mut self) -> Vec<LinkId> {
         let paused = std::mem::take(&mut self.paused);
         for id in &paused {
@@ -176,8 +176,8 @@ impl Links {
         }
     }
 
-    /// Returns the oldest connection without an admitted peer, if there are more than `max` of
-    /// them.
+    /// Returns the oldest connection without an admitted peer, if there are more than `max` such
+    /// connections.
     pub(super) fn surplus_stranger(&self, max: usize) -> Option<LinkId> {
         let is_stranger = |id: &LinkId| self.stage(*id).is_some_and(Stage::is_stranger);
         let mut strangers = self.transient.iter().copied().filter(is_stranger);
@@ -185,8 +185,8 @@ impl Links {
         (1 + strangers.count() > max).then_some(oldest)
     }
 
-    /// Forgets the connections whose stage no longer has a deadline. Returns whether any with one
-    /// is left.
+    /// Forgets the connections whose stage no longer has a deadline. Returns whether any connection
+    /// with a deadline is left.
     pub(super) fn settle(&mut self) -> bool {
         let links = &self.links;
         self.transient.retain(|id| {
@@ -234,17 +234,17 @@ impl Link {
         &self.socket
     }
 
-    /// Returns the number of unsent bytes.
+    /// Returns the total number of unsent bytes.
     pub(super) fn unsent(&self) -> usize {
         self.outbox.len()
     }
 
-    /// Records that a frame of the peer arrived by datagram, which shows that the peer is alive.
+    /// Records that a frame from the peer arrived by datagram, which shows that the peer is alive.
     pub(super) const fn hear(&mut self, now: Time) {
         self.heard = Some(now);
     }
 
-    /// Returns the connected peer, once the connection is in use.
+    /// Returns the connected peer; `None` until the connection is in use.
     pub(super) const fn member(&self) -> Option<Member> {
         match self.stage {
             Stage::Open { member, .. } => Some(member),
@@ -252,38 +252,38 @@ impl Link {
         }
     }
 
-    /// Returns the time of the last received frame, once the connection is in use.
+    /// Returns the time of the last received frame; `None` until the connection is in use.
     pub(super) const fn heard(&self) -> Option<Time> {
         self.heard
     }
 
-    /// Returns the greeter, while the connection waits to be admitted.
+    /// Returns the greeter while the connection waits to be admitted.
     pub(super) fn greeter(&self) -> Option<&Greeter> {
         self.greeter.as_deref()
     }
 
-    /// Makes the connection wait to be admitted.
+    /// Makes the connection wait until `greeter` can be admitted, at most until `deadline`.
     pub(super) fn wait(&mut self, greeter: Greeter, deadline: Time) {
         self.stage = Stage::Newcomer { deadline };
         self.greeter = Some(Box::new(greeter));
     }
 
-    /// Ends the wait and returns the greeter.
+    /// Ends the wait for admission and returns the greeter.
     pub(super) fn take_greeter(&mut self) -> Option<Greeter> {
         self.greeter.take().map(|greeter| *greeter)
     }
 
-    /// Sets the reason why the connection is about to end.
+    /// Records the reason why the connection is about to end.
     pub(super) fn lose(&mut self, why: String) {
         self.lost = Some(why);
     }
 
-    /// Returns the reason why the connection ended, unless this node chose to close it.
+    /// Returns the reason why the connection ended; `None` if this node chose to close it.
     pub(super) fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
 
-    /// Makes one read, of at most `limit` bytes or of the rest of a long frame.
+    /// Makes one read of at most `limit` bytes or of the rest of a long frame.
     pub(super) fn read(&mut self, limit: usize) -> Moved {
         let moved = self.inbox.read(&mut self.socket, limit);
         self.note_end(moved)
@@ -294,13 +294,13 @@ impl Link {
         self.inbox.reads_on() || self.socket.holds_more()
     }
 
-    /// Returns whether to read although the limit of the turn is used up: the poller does not know
-    /// of buffered data.
+    /// Returns whether to read even though this turn's limit is used up, because the poller does
+    /// not see buffered data.
     pub(super) fn holds_more(&self) -> bool {
         self.socket.holds_more()
     }
 
-    /// Returns whether a read produced output.
+    /// Returns whether the last read produced output, as a TLS handshake does.
     pub(super) fn woke(&self) -> bool {
         let waits = !self.outbox.is_empty() && !self.interest.write && !self.paused;
         self.socket.has_unsent() || (waits && self.socket.is_established())
@@ -312,7 +312,7 @@ impl Link {
         std::mem::take(&mut self.inbox)
     }
 
-    /// Returns the input buffer; `heard` is set if it contained a frame.
+    /// Puts the input buffer back. `heard` is the time of receipt if it contained a frame.
     pub(super) fn return_inbox(&mut self, inbox: Inbox, heard: Option<Time>) {
         self.inbox = inbox;
         if matches!(self.stage, Stage::Open { .. }) && heard.is_some() {
@@ -320,7 +320,7 @@ impl Link {
         }
     }
 
-    /// Makes one write of at most `limit` bytes, if output waits.
+    /// Makes one write of at most `limit` bytes; `None` if there is no output.
     pub(super) fn write(&mut self, limit: usize) -> Option<Moved> {
         if self.outbox.is_empty() && !self.socket.has_unsent() {
             return None;
@@ -333,8 +333,8 @@ impl Link {
         Some(self.note_end(moved))
     }
 
-    /// Registers the socket for the events that are of use now. After the last frame of a
-    /// connection that is being closed, ends the output.
+    /// Registers the socket for the events that the connection currently needs. After the last
+    /// frame of a connection that is being closed, ends the output.
     pub(super) fn watch(&mut self, sources: &Sources) -> io::Result<()> {
         if self.outbox.is_empty() && matches!(self.stage, Stage::Leaving { .. }) {
             self.socket.finish_writing();

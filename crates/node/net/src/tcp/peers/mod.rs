@@ -1,4 +1,4 @@
-//! All peers with their connections: dials peers, queues frames, and notifies the host of connects
+//! All peers with their connections. Dials peers, queues frames, and notifies the host of connects
 //! and disconnects.
 
 mod following;
@@ -57,27 +57,27 @@ use crate::{
     stats::Stats,
 };
 
-/// Maximum bytes of one read from a connection before it is admitted.
+/// Maximum number of bytes of one read from a connection that is not admitted yet.
 const STRANGER_READ_BYTES: usize = 4 << 10;
 
-/// The peers, and the plane by which the replica sends to them.
+/// All peers and their connections, through which the replica sends.
 #[derive(Debug)]
 pub(crate) struct Peers {
     identity: Identity,
-    /// Levels that this node may use.
+    /// Feature levels that this node may use.
     levels: Levels,
     limits: Limits,
     shared: Arc<Shared>,
     table: Table,
     links: Links,
     journal: Journal,
-    /// Datagrams in addition to the connections, if configured.
+    /// The packet plane, if configured.
     packets: Option<PacketPlane>,
-    /// Share of the bandwidth left to connections by datagrams.
+    /// Bandwidth that datagrams leave to connections.
     share: Option<Share>,
     /// Certificates for authentication between this node and its peers.
     trust: Option<Trust>,
-    /// Buffers for long frames.
+    /// Pool of buffers for long frames.
     bodies: BlockPool,
     pub(crate) stats: Stats,
 }
@@ -129,7 +129,7 @@ impl Peers {
         Ok(Accepted::All)
     }
 
-    /// Handles readiness of a peer connection.
+    /// Reads from or writes to a peer connection whose socket is ready.
     pub(crate) fn on_ready(&mut self, id: LinkId, ready: Ready, cx: &mut PeerCx<'_>) {
         let Some(stage) = self.links.stage(id) else {
             return;
@@ -151,7 +151,7 @@ impl Peers {
         }
     }
 
-    /// Sends all queued output: one write per connection.
+    /// Sends all queued output, with one write per connection.
     pub(crate) fn flush(&mut self, cx: &mut PeerCx<'_>) {
         self.flush_datagrams(cx);
         while self.links.has_unsent() {
@@ -166,7 +166,7 @@ impl Peers {
         self.links.has_unsent()
     }
 
-    /// Does the work that is due: timeouts, dials.
+    /// Handles due timeouts and dials.
     pub(crate) fn on_time(&mut self, cx: &mut PeerCx<'_>) {
         self.journal.on_time(cx.now.time);
         self.datagrams_on_time(cx);
@@ -182,7 +182,7 @@ impl Peers {
         }
     }
 
-    /// Returns when [`Self::on_time`] has work next.
+    /// Returns the next time at which [`Self::on_time`] has work.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let times = [
             self.links.next_deadline(),
@@ -207,7 +207,8 @@ impl Peers {
         }
     }
 
-    /// Returns the addresses of connected peers that are literal IPv4 addresses.
+    /// Returns the addresses of those connected peers that are configured as literal IPv4
+    /// addresses.
     pub(crate) fn literal_addresses(&self) -> impl Iterator<Item = SocketAddrV4> + '_ {
         self.table.up_addresses().filter_map(|text| text.parse().ok())
     }
@@ -290,7 +291,7 @@ impl Peers {
         self.unreachable(node, why);
     }
 
-    /// Logs an unreachable node, unless dialling is that node's task.
+    /// Logs that a node is unreachable, unless that node is the one that dials.
     fn unreachable(&mut self, node: NodeId, why: &str) {
         if node < self.identity.member.node {
             let address = self.table.address(node).unwrap_or_default();
@@ -351,7 +352,7 @@ impl Peers {
         }
     }
 
-    /// Handles the complete frames that have arrived.
+    /// Handles the complete frames in the connection's input buffer.
     fn on_bytes(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
         let Some(link) = self.links.get_mut(id) else {
             return;
@@ -438,8 +439,8 @@ impl Peers {
         self.watch(id, cx);
     }
 
-    /// Registers the socket for the events that are of use now; returns `false` if that failed and
-    /// the connection is closed.
+    /// Registers the socket for the events that the connection currently needs. If that fails,
+    /// closes the connection and returns `false`.
     fn watch(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
         let Some(link) = self.links.get_mut(id) else {
             return false;
@@ -511,7 +512,7 @@ impl Peers {
         Verdict::Close
     }
 
-    /// Queues a frame outside the consensus protocol.
+    /// Queues a frame that is not part of the consensus protocol.
     fn queue_frame(&mut self, id: LinkId, frame: &Frame<'_>) {
         match encode_parts(self.identity.member, frame) {
             Ok(encoded) => {
@@ -525,8 +526,9 @@ impl Peers {
 
     // Opening and closing.
 
-    /// Puts a connection into use. It replaces an older one of the same lane, and all those of an
-    /// older process. Returns `false` if there is no table entry for it any more.
+    /// Puts a connection into use. It replaces an older connection of the same lane, and all
+    /// connections of an older process of the peer. Returns `false` if the peer no longer has a
+    /// table entry.
     fn open(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) -> bool {
         let Greeter { member, boot, levels, lane, client, admin, stream } = greeter;
         let node = member.node;
@@ -617,7 +619,7 @@ enum NoRoom {
 }
 
 impl Peers {
-    /// Returns the connection to a peer if it can queue a frame of this length.
+    /// Returns the connection to a peer if a frame of `bytes` bytes fits its queue.
     fn link_with_room(&self, to: NodeId, lane: Lane, bytes: usize) -> Result<LinkId, NoRoom> {
         let open = self.table.open(to, lane);
         let link = open.and_then(|id| Some((id, self.links.get(id)?)));

@@ -1,10 +1,10 @@
 //! Connections that claim to be a peer that is already connected.
 //!
-//! A hello proves nothing: anyone who knows the cluster's id can send one. So a live connection is
-//! not replaced by one that only sent a hello. The newcomer waits until it has sent a frame, or
-//! until the other connection has been silent for the time of a handshake. A machine that is back
-//! after a power loss satisfies one of these within that time; an attacker who replays a hello
-//! satisfies neither.
+//! A hello proves nothing, because anyone who knows the cluster's id can send one. So a live
+//! connection is not replaced by one that only sent a hello. The newcomer waits until it has sent
+//! another frame, or until the live connection has been silent for the duration of a handshake. A
+//! machine that is back after a power loss satisfies one of these conditions within that time; an
+//! attacker who replays a hello satisfies neither.
 
 use quorate_core::node_id::NodeId;
 use quorate_replica::plane::Received;
@@ -24,8 +24,8 @@ impl Peers {
         heard.is_some_and(|at| now.time.since_us(at) < self.limits.handshake_ms * 1000)
     }
 
-    /// Returns the connections that one of this process would replace: that of its lane, and all
-    /// those of older processes.
+    /// Returns the connections that a new connection of the greeter's process would replace: the
+    /// one of the same lane, and all those of older processes.
     pub(super) fn replaced_by(
         &self,
         node: NodeId,
@@ -109,7 +109,8 @@ impl Peers {
         self.links.get(id)?.greeter()
     }
 
-    /// Replaces the peer's connections by the newcomer's, unless a newer process is alive.
+    /// Replaces the peer's connections with the newcomer's, unless a newer process of the peer is
+    /// connected.
     fn take_in(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
         let Some(node) = self.greeter(id).map(|greeter| greeter.member.node) else {
             return false;
@@ -125,7 +126,7 @@ impl Peers {
     }
 
     /// Admits the newcomers that no longer have a live connection to wait for, and closes those
-    /// that sent nothing in time.
+    /// that sent no frame in time.
     pub(super) fn settle_newcomers(&mut self, cx: &mut PeerCx<'_>) {
         for id in self.links.newcomers() {
             let Some(greeter) = self.greeter(id) else {

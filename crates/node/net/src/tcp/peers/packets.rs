@@ -1,5 +1,5 @@
-//! Use of connections by the plane of packets: they carry the introductions, and the frames that do
-//! not go by datagram.
+//! Connections as used by the packet plane: they carry the introductions, and the frames that are
+//! not sent by datagram.
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_packets::plane::Event;
@@ -50,14 +50,14 @@ impl Peers {
         }
     }
 
-    /// Handles the end of a peer's connection, and so of its datagrams.
+    /// Stops using datagrams to a peer whose connection has ended.
     pub(super) fn part_datagrams(&mut self, node: NodeId) {
         if let Some(packets) = &mut self.packets {
             packets.part(node);
         }
     }
 
-    /// Handles received datagrams, or free space for sending more.
+    /// Handles received datagrams, or a socket that can send again.
     pub(crate) fn on_datagrams(
         &mut self,
         hears: DatagramSocket,
@@ -77,7 +77,7 @@ impl Peers {
         self.take_datagram_events(cx);
     }
 
-    /// Does the work of the plane of packets that is due.
+    /// Runs the packet plane's due timers.
     pub(super) fn datagrams_on_time(&mut self, cx: &mut PeerCx<'_>) {
         if let Some(packets) = &mut self.packets {
             packets.on_time(cx.now.time);
@@ -129,8 +129,8 @@ impl Peers {
         packets.map_or(Way::Tcp, |packets| packets.way(by_group))
     }
 
-    /// Handles a complete frame from datagrams. Their tag identified the sender, and the frame must
-    /// name the same one.
+    /// Handles a complete frame received in datagrams. The datagrams' tag identified the sender,
+    /// and the frame must name the same sender.
     fn on_datagram_frame(&mut self, from: Member, bytes: &[u8], cx: &mut PeerCx<'_>) {
         let decoded = decode(bytes, BODY_BYTES_MAX);
         let link = self.table.open(from.node, Lane::Control);
@@ -154,13 +154,14 @@ impl Peers {
         cx.host.frame(&mut cx.now.turn(self), Lane::Control, received);
     }
 
-    /// Returns the transport of frames to a peer.
+    /// Returns the transport for frames to a peer.
     pub(crate) fn plane_of(&self, node: NodeId) -> PeerPlane {
         let packets = self.packets.as_ref();
         packets.and_then(|packets| packets.status(node)).unwrap_or_default()
     }
 
-    /// Returns the reason for the current transport to several peers, if it is chosen at run time.
+    /// Returns the reason for the current transport to several peers, if the transport is chosen at
+    /// run time.
     pub(crate) fn choice(&self) -> Option<String> {
         self.packets.as_ref().and_then(PacketPlane::choice)
     }

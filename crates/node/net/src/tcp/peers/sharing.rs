@@ -1,5 +1,5 @@
-//! Bandwidth shared by connections and datagrams: while frames go by datagram, connections use only
-//! what datagrams leave ([rate-4]).
+//! Bandwidth shared by connections and datagrams. While frames are sent by datagram, connections
+//! use only the bandwidth that datagrams leave ([rate-4]).
 
 use quorate_core::{node_id::NodeId, time::Time};
 use quorate_wire::Lane;
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Peers {
-    /// Returns the number of bytes that may be written to this connection now. Handshakes are not
+    /// Returns the number of bytes that may be written to a connection now. Handshakes are not
     /// limited.
     pub(super) fn write_limit(&mut self, id: LinkId, now: Time) -> usize {
         let open = matches!(self.links.stage(id), Some(Stage::Open { .. }));
@@ -25,14 +25,14 @@ impl Peers {
         }
     }
 
-    /// Records that these bytes were written.
+    /// Records that `bytes` bytes were written.
     pub(super) fn took_share(&mut self, bytes: usize, now: Time) {
         if let Some(share) = &mut self.share {
             share.record_sent(bytes, now);
         }
     }
 
-    /// Defers the output of this connection until bandwidth is available again.
+    /// Defers the output of a connection until bandwidth is available again.
     pub(super) fn wait_for_share(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
         if self.links.get(id).is_some_and(|link| link.unsent() > 0) {
             self.links.pause(id);
@@ -40,13 +40,13 @@ impl Peers {
         }
     }
 
-    /// Returns when connections that wait for their share may write again.
+    /// Returns when connections that wait for their share of the bandwidth may write again.
     pub(super) fn next_share(&self) -> Option<Time> {
         let waits = self.links.has_paused();
         self.share.as_ref().filter(|_| waits).map(Share::due)
     }
 
-    /// Writes to the waiting connections, if it is time.
+    /// Writes to the connections that wait for bandwidth, if it is available again.
     pub(super) fn go_on(&mut self, cx: &mut PeerCx<'_>) {
         if self.next_share().is_some_and(|at| at <= cx.now.time) {
             for id in self.links.take_paused() {
@@ -55,8 +55,8 @@ impl Peers {
         }
     }
 
-    /// Returns the datagram-related limit of the queue for a peer on this lane: a peer that
-    /// datagrams do not reach, while they reach others, gets a short queue.
+    /// Returns the limit of a peer's queue on this lane that follows from datagrams. A peer that
+    /// datagrams do not reach, while they reach other peers, gets a short queue.
     pub(super) fn queue_max(&self, to: NodeId, lane: Lane) -> usize {
         let side = self.packets.as_ref().filter(|_| lane == Lane::Control);
         let passed_over = side.is_some_and(|side| side.reaches_any() && !side.reaches(to));

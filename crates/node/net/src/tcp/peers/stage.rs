@@ -7,25 +7,25 @@ use quorate_core::{
 };
 use quorate_wire::{Hello, Lane};
 
-/// Stage of a connection.
+/// Stage in the life of a connection with a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
-    /// Dialled, but not connected yet.
+    /// The dial is in progress.
     Dialling { node: NodeId, lane: Lane, deadline: Time },
-    /// Connected; this node's hello is sent.
+    /// The connection is established and this node's hello is sent.
     Greeting { node: NodeId, lane: Lane, deadline: Time },
-    /// Accepted; no greeting received yet.
+    /// The connection was accepted; no greeting has arrived yet.
     Stranger { deadline: Time },
-    /// Greeted, in the name of a peer with a live connection.
+    /// A greeting has arrived in the name of a peer that already has a live connection.
     Newcomer { deadline: Time },
-    /// The last frame is being sent; further input is discarded.
+    /// The last frame is being sent, and further input is discarded.
     Leaving { deadline: Time },
-    /// In use.
+    /// The connection is in use.
     Open { member: Member, boot: u32, levels: Levels, lane: Lane },
 }
 
 impl Stage {
-    /// Returns the deadline of the stage.
+    /// Returns the deadline of the stage; `None` if the stage has none.
     pub(super) const fn deadline(self) -> Option<Time> {
         match self {
             Self::Dialling { deadline, .. }
@@ -37,7 +37,7 @@ impl Stage {
         }
     }
 
-    /// Returns whether the other side is not an admitted peer.
+    /// Returns whether the other side is not yet an admitted peer.
     pub(super) const fn is_stranger(self) -> bool {
         matches!(self, Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. })
     }
@@ -61,12 +61,12 @@ pub(super) enum Verdict {
     Close,
 }
 
-/// A greeter and its request.
+/// The sender of a greeting, with its request.
 #[derive(Clone, Debug)]
 pub(super) struct Greeter {
     pub(super) member: Member,
     pub(super) boot: u32,
-    /// Levels that the greeter supports.
+    /// Feature levels that the greeter supports.
     pub(super) levels: Levels,
     pub(super) lane: Lane,
     pub(super) client: String,

@@ -9,10 +9,10 @@ use quorate_wire::Lane;
 
 use crate::{identity::PeerAddress, limits::Limits, sources::LinkId};
 
-/// Maximum number of other nodes.
+/// Maximum number of nodes other than this one.
 const OTHERS_MAX: usize = NODES_MAX - 1;
 
-/// All peers.
+/// All peers with their connections, whether connected or not.
 #[derive(Debug)]
 pub(super) struct Table {
     me: NodeId,
@@ -26,12 +26,12 @@ pub(super) struct Table {
     dice: Dice,
 }
 
-/// Another node.
+/// A node other than this one.
 #[derive(Debug)]
 struct Peer {
     node: NodeId,
     standing: Standing,
-    /// Address for peers; empty if unknown.
+    /// Address at which the node listens for peers; empty if unknown.
     address: String,
     resolved: Vec<SocketAddr>,
     resolving: bool,
@@ -42,43 +42,43 @@ struct Peer {
 /// Standing of a peer in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// The group's table lists it.
+    /// The group's table lists the peer.
     Known,
-    /// Connected with the cluster's id, but not listed ([member-3]); it is forgotten when it
-    /// disconnects.
+    /// The peer connected with the cluster's id but is not listed ([member-3]). It is forgotten
+    /// when it disconnects.
     Guest,
-    /// Removed, to be disconnected at this time; until then it can learn what was decided.
+    /// The peer was removed and will be disconnected at this time. Until then it can learn what was
+    /// decided.
     Parting(Time),
 }
 
 /// State of one lane to a peer.
 #[derive(Debug, Default)]
 struct LaneState {
-    /// The connection in use.
+    /// The connection in use, if any.
     open: Option<LinkId>,
-    /// A dial in progress.
+    /// The dial in progress, if any.
     attempt: Option<LinkId>,
     retry_at: Time,
     retry_ms: u64,
 }
 
-/// Next step for a lane without a connection.
+/// Next step for a lane that has no connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Dial this address.
     Dial(SocketAddr),
-    /// Look up the addresses of this name.
+    /// Look up the addresses of this host name.
     LookUp(String),
 }
 
-/// Former role of a closed connection.
+/// Role that a closed connection had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FormerRole {
-    /// It was in use.
+    /// The connection was in use.
     Open,
-    /// It was a dial in progress.
+    /// The connection was a dial in progress.
     Attempt,
-    /// Another connection had replaced it.
+    /// The connection had been replaced by another one.
     Replaced,
 }
 
@@ -100,8 +100,8 @@ impl Table {
         table
     }
 
-    /// Adopts the group's table. A connection in use stays until it breaks, whatever its address.
-    /// Returns the dials in progress whose target has changed.
+    /// Adopts the group's table. A connection in use is kept until it breaks, even if the peer's
+    /// address has changed. Returns the dials in progress whose target has changed.
     pub(super) fn follow(&mut self, told: &PeerTable, now: Time) -> Vec<LinkId> {
         self.removed = told.removed.iter().copied().collect();
         let part_at = now.plus_ms(self.parting_ms);
@@ -196,14 +196,14 @@ impl Table {
         self.removed.contains(&node)
     }
 
-    /// Returns the removed nodes whose time is up.
+    /// Returns the removed nodes whose parting time is over.
     pub(super) fn parting(&self, now: Time) -> Vec<NodeId> {
         let due = self.peers.iter();
         let due = due.filter(|peer| matches!(peer.standing, Standing::Parting(at) if at <= now));
         due.map(|peer| peer.node).collect()
     }
 
-    /// Returns when the next removed node's time is up.
+    /// Returns when the parting time of the next removed node is over.
     pub(super) fn next_parting(&self) -> Option<Time> {
         let partings = self.peers.iter().filter_map(|peer| match peer.standing {
             Standing::Parting(at) => Some(at),
@@ -218,7 +218,7 @@ impl Table {
         nodes.into_iter()
     }
 
-    /// Returns the node's address; `None` if it is not known.
+    /// Returns the node's address; `None` if the address is unknown.
     pub(super) fn address(&self, node: NodeId) -> Option<&str> {
         self.peer(node).map(|peer| peer.address.as_str())
     }
@@ -230,12 +230,10 @@ impl Table {
         peer.map(|peer| peer.address.as_str())
     }
 
-    /// Returns whether the node is connected.
     pub(super) fn is_up(&self, node: NodeId) -> bool {
         self.peer(node).is_some_and(|peer| peer.up)
     }
 
-    /// Returns the connected nodes.
     pub(super) fn up(&self) -> impl Iterator<Item = NodeId> {
         let up = self.peers.iter().filter(|peer| peer.up);
         up.map(|peer| peer.node)
@@ -252,15 +250,15 @@ impl Table {
         self.peer(node)?.lanes[lane.index()].open
     }
 
-    /// Returns the connections in use by the lanes of this node.
+    /// Returns the connections in use with this node, each with its lane.
     pub(super) fn open_lanes(&self, node: NodeId) -> impl Iterator<Item = (Lane, LinkId)> {
         let lanes = move |lane| Some((lane, self.open(node, lane)?));
         Lane::ALL.into_iter().filter_map(lanes)
     }
 
-    /// Returns the next step of a lane, if one is due. The node with the higher id dials. The other
-    /// one, while it is not dialled, only knocks from time to time: it is refused in any case, but
-    /// learns whether it was removed. Only one look-up of a name runs at a time, until
+    /// Returns the next step of a lane, if a step is due. The node with the higher id dials. The
+    /// other node only knocks from time to time while it is not dialled: it is always refused, but
+    /// learns whether it was removed. Only one name look-up runs at a time, until
     /// [`Self::resolved`].
     pub(super) fn need(&mut self, node: NodeId, lane: Lane, now: Time) -> Option<Need> {
         let me = self.me;
@@ -284,7 +282,7 @@ impl Table {
         }
     }
 
-    /// Handles the result of looking up this name. Returns whether the node is known and still has
+    /// Handles the result of looking up `name`. Returns whether the node is known and still has
     /// this name.
     pub(super) fn resolved(
         &mut self,
@@ -348,7 +346,7 @@ impl Table {
         Some(was)
     }
 
-    /// Delays the next dial on this lane: longer each time, and with jitter.
+    /// Delays the next dial on this lane. The delay grows with each failure and has jitter.
     pub(super) fn back_off(&mut self, node: NodeId, lane: Lane, now: Time) {
         let (min, max) = if node > self.me {
             (self.knock_ms, self.knock_ms)
@@ -409,7 +407,7 @@ impl Peer {
         }
     }
 
-    /// Returns whether `me` is to dial this lane.
+    /// Returns whether `me` is the node that dials this lane.
     fn is_dialled(&self, me: NodeId, lane: Lane) -> bool {
         self.standing == Standing::Known
             && !self.address.is_empty()
@@ -568,8 +566,8 @@ mod tests {
         assert_eq!(table.next_parting(), None);
     }
 
-    /// The other node is to dial. A node that has waited long enough knocks to learn why it does
-    /// not.
+    /// A node that waits too long for the other node to dial knocks, to learn why the other node
+    /// does not.
     #[test]
     fn a_node_with_a_higher_id_is_only_knocked_at() {
         let mut table = table();

@@ -1,4 +1,4 @@
-//! A fake host behind a real reactor on loopback, and raw sockets to disturb it with.
+//! A fake host driven by a real reactor on loopback, and raw sockets with which tests disturb it.
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -48,12 +48,12 @@ use quorate_wire::{
     encode_parts,
 };
 
-/// Upper bound on the time of any step; only a failing test waits that long.
+/// Upper bound on the duration of any step. Only a failing test waits that long.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) const CLUSTER: u128 = 0x0123_4567_89ab_cdef;
 
-/// Event seen by the fake host.
+/// Event that the fake host has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Up(NodeId, u32),
@@ -65,11 +65,11 @@ pub(crate) enum Event {
     Stop,
 }
 
-/// Task for the fake host in its next `poll`.
+/// Task that the fake host performs in its next `poll`.
 pub(crate) enum Task {
-    /// Send these bytes in a `Forward`.
+    /// Send these bytes in a `Forward` frame.
     Forward(NodeId, Lane, Vec<u8>),
-    /// Send these bytes in one `Forward` to each, by reference.
+    /// Send these bytes in one `Forward` frame to each node, by reference.
     Share(Vec<NodeId>, Payload),
     /// Send a `ReadRequest` with this id.
     Ask(NodeId, u64),
@@ -89,7 +89,7 @@ pub(crate) type OnSubmit = Box<dyn FnOnce() + Send>;
 pub(crate) struct World {
     pub(crate) events: Vec<Event>,
     pub(crate) tasks: VecDeque<Task>,
-    /// Number of frames to each node that the plane accepted.
+    /// Number of frames to each node that the plane has accepted.
     pub(crate) taken: BTreeMap<NodeId, u64>,
     pub(crate) lost: BTreeMap<NodeId, u64>,
     pub(crate) clients: BTreeSet<u64>,
@@ -97,11 +97,11 @@ pub(crate) struct World {
     pub(crate) doors: Vec<Door>,
     /// Clients that half-closed their connection, with the number of bytes consumed by then.
     pub(crate) half_closed: Vec<(u64, usize)>,
-    /// While set, the front accepts no input.
+    /// The front accepts no input.
     pub(crate) hold: bool,
-    /// Pressure that the host reports.
+    /// Pressure that the host reports, if not its own.
     pub(crate) pressure: Option<Pressure>,
-    /// While set, "slow" stays unanswered.
+    /// Requests for "slow" are not answered.
     pub(crate) hold_slow: bool,
     pub(crate) slow: VecDeque<u64>,
     pub(crate) peers: BTreeMap<NodeId, PeerUp>,
@@ -112,7 +112,7 @@ pub(crate) struct World {
     pub(crate) probes: usize,
     pub(crate) snapshots: Vec<Option<Slot>>,
     pub(crate) asked: Vec<(u64, Ask, bool)>,
-    /// Table passed to the reactor in the next turn.
+    /// Peer table that the reactor receives in the next turn.
     pub(crate) table: Option<PeerTable>,
     /// The group uses the newest level.
     pub(crate) raised: bool,
@@ -159,7 +159,7 @@ impl Shared {
     }
 }
 
-/// The fake host: echoes lines to clients, and performs the tasks of the test with peers.
+/// The fake host, which echoes lines to clients and performs the test's tasks with peers.
 pub(crate) struct Fake {
     member: Member,
     shared: Arc<Shared>,
@@ -169,7 +169,7 @@ pub(crate) struct Fake {
     outcomes: VecDeque<Outcome>,
 }
 
-/// The fake front, whose protocol is lines.
+/// The fake front, whose protocol consists of lines.
 pub(crate) struct Lines {
     shared: Arc<Shared>,
     outputs: BTreeMap<u64, Vec<u8>>,
@@ -678,7 +678,7 @@ impl Node {
         patient(TcpStream::connect(&self.client).unwrap())
     }
 
-    /// Stops the node and waits for its end.
+    /// Stops the node and waits until its thread has ended.
     pub(crate) fn stop(mut self) {
         self.handle.stop();
         self.thread.take().unwrap().join().unwrap();
@@ -714,7 +714,7 @@ pub(crate) fn lone(limits: Limits, others: &[u32]) -> Node {
     bound.run(&peers)
 }
 
-/// Sets timeouts, so that a test fails instead of hanging.
+/// Sets timeouts on a stream, so that a test fails instead of hanging.
 pub(crate) fn patient(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.set_write_timeout(Some(DEADLINE)).unwrap();
@@ -736,7 +736,7 @@ pub(crate) fn hello(node: u32) -> Hello<'static> {
     }
 }
 
-/// A peer made of a raw socket.
+/// A peer that consists of a raw socket.
 pub(crate) struct Raw {
     pub(crate) stream: TcpStream,
     bytes: Vec<u8>,
@@ -751,7 +751,7 @@ impl Raw {
         Self { stream, bytes: Vec::new() }
     }
 
-    /// Connects and completes the handshake.
+    /// Connects to a node and completes the handshake.
     pub(crate) fn greet(node: &Node, hello: Hello<'_>) -> Self {
         let mut raw = Self::connect(node);
         raw.say(&hello);
@@ -769,7 +769,7 @@ impl Raw {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// Returns the next frame in short form; `end` if the connection was closed.
+    /// Returns a short form of the next frame, or `end` if the connection was closed.
     pub(crate) fn answer(&mut self) -> String {
         let mut chunk = [0; 65536];
         loop {

@@ -1,4 +1,4 @@
-//! Handling of the replica's events.
+//! Events that the replica reports to a connection.
 
 use quorate_access::Role;
 use quorate_core::value::StreamName;
@@ -104,7 +104,7 @@ impl Connection {
         }
     }
 
-    /// Records that all bytes before this position are durable.
+    /// Records that all bytes before `position` are durable.
     pub(crate) fn durable(&mut self, position: u64, cx: &mut Cx<'_>) {
         if let State::Writing(writing) = &mut self.state {
             // Clients rely on positions that never decrease.
@@ -114,7 +114,7 @@ impl Connection {
         self.look_for_room(cx);
     }
 
-    /// Checks for space for input that was not consumed, and returns its size.
+    /// Returns the free space for input that was not consumed for lack of space.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         let State::Writing(writing) = &mut self.state else {
             return 0;
@@ -131,7 +131,7 @@ impl Connection {
         matches!(&self.state, State::Writing(writing) if writing.full)
     }
 
-    /// Handles the end of a piece by another party.
+    /// Handles the end of the client's piece by another party.
     pub(crate) fn ended(&mut self, position: u64, cx: &mut Cx<'_>) {
         let State::Writing(writing) = &self.state else {
             return;
@@ -146,7 +146,7 @@ impl Connection {
         self.become_idle(closing.is_none());
     }
 
-    /// Continues after output was sent.
+    /// Requests or sends further bytes after output was sent.
     pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
         self.hungry = false;
         match &self.state {
@@ -214,8 +214,8 @@ impl Connection {
         self.step(next, cx);
     }
 
-    /// Handles the bytes of a read: requests those still missing after them, and sends those that
-    /// are next.
+    /// Handles the bytes returned by a read. Requests the bytes that it did not return, and sends
+    /// the bytes that are next in order.
     fn fetched(&mut self, number: usize, bytes: &Blocks, cx: &mut Cx<'_>) {
         let State::Reading(reading) = &mut self.state else {
             return;
@@ -232,7 +232,7 @@ impl Connection {
         self.go_on(cx);
     }
 
-    /// Requests bytes while there is space.
+    /// Requests further bytes while there is space for them.
     fn go_on(&mut self, cx: &mut Cx<'_>) {
         if let Err(refusal) = cx.check(&self.login, Role::Reader) {
             return self.refuse(refusal);

@@ -1,4 +1,4 @@
-//! Input of a client.
+//! Parsing and handling of a client's input.
 
 use quorate_access::Role;
 use quorate_replica::{front::Intake, stream_front::StreamTag};
@@ -14,16 +14,16 @@ use crate::streams::{
     shared::{Cx, Owner},
 };
 
-/// Minimum bytes of a direct read; fewer are copied, because separate memory, or a read for the end
-/// of a frame, costs more.
+/// Minimum number of bytes worth a direct read. Fewer are copied, because a separate block of
+/// memory, or another read for the end of a frame, costs more.
 const INTAKE_BYTES_MIN: usize = 16 << 10;
-/// Maximum bytes of one direct read, because other clients wait meanwhile.
+/// Maximum number of bytes in one direct read, because other clients wait until it is done.
 const INTAKE_BYTES_MAX: usize = 256 << 10;
-/// Length of a data frame after which another long one is expected.
+/// Length in bytes of a data frame after which another long one is expected.
 const BULK_BYTES_MIN: usize = 128 << 10;
 
 impl Connection {
-    /// Consumes frames from `bytes` while they are allowed; returns the number of bytes consumed.
+    /// Consumes frames from `bytes` while input is accepted. Returns the number of bytes consumed.
     pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         let mut used = 0;
         while !self.ending && used < bytes.len() {
@@ -37,8 +37,8 @@ impl Connection {
     }
 
     /// Handles readable input. The bytes of a long data frame are read directly into the store.
-    /// Between two such frames the next head is read alone; otherwise the bytes after it would have
-    /// to be copied.
+    /// Between two such frames the next frame head is read alone, because bytes read with it would
+    /// have to be copied.
     pub(crate) fn intake(
         &mut self,
         cx: &mut Cx<'_>,
@@ -67,8 +67,8 @@ impl Connection {
         Intake::Done
     }
 
-    /// Consumes one frame, or a part of a data frame. Returns the number of bytes consumed; 0 means
-    /// that it must be called again with the same bytes.
+    /// Consumes one frame or part of a data frame. Returns the number of bytes consumed. If it
+    /// returns 0, the same bytes must be passed again later.
     fn take(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if self.data_left > 0 {
             return self.data(&bytes[..bytes.len().min(self.data_left)], cx);
@@ -118,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Stores the next bytes of the data frame; returns the number consumed.
+    /// Stores the next bytes of the data frame. Returns the number of bytes consumed.
     fn data(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if matches!(self.state, State::Writing(_))
             && let Err(refusal) = cx.check(&self.login, Role::Writer)
@@ -188,7 +188,7 @@ impl Connection {
         }
     }
 
-    /// Handles a request that gets a single response.
+    /// Handles a request that has a single response.
     fn request(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) {
         if let Err(refusal) = self.begin(ask, cx) {
             self.refuse(refusal);
@@ -262,7 +262,7 @@ const fn needs(ask: &Ask<'_>) -> Role {
     }
 }
 
-/// Parses the stream name after which a list begins; `None` begins at the first stream.
+/// Parses the stream name after which a list begins; `None` if the list begins at the first stream.
 fn behind(after: &str) -> Result<Option<Name>, BadName> {
     if after.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Login of a client. Another thread checks its password; further input waits for the verdict.
+//! Login of a client. Another thread checks the password, and further input waits for the verdict.
 
 use quorate_access::{Claimed, NotChecked};
 use quorate_replica::front::Failure;
@@ -8,7 +8,7 @@ use super::{Connection, State};
 use crate::streams::{refusal::Refusal, shared::Cx};
 
 impl Connection {
-    /// Starts the check of a password.
+    /// Sends a password to the checking thread, and waits for the verdict.
     pub(super) fn log_in(&mut self, name: &str, password: Password<'_>, cx: &mut Cx<'_>) {
         let Some(users) = cx.requests.users() else {
             return self.refuse(Failure::NoQuorum);
@@ -28,7 +28,7 @@ impl Connection {
         }
     }
 
-    /// Handles the verdict of the thread that checks passwords.
+    /// Handles the verdict of the thread that checked a password.
     pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.state, State::AwaitingHello) {
             State::Checking(waited, claim) if waited == ticket => {
@@ -46,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection, so that a client must reconnect for each guess.
+    /// Ends the connection after a wrong password, so that a client must reconnect for each guess.
     fn wrong(&mut self, cx: &mut Cx<'_>) {
         cx.shared.wrong_passwords += 1;
         self.end(Refusal::wrong_password(), cx);

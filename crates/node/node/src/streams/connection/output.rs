@@ -1,36 +1,36 @@
-//! Output queue of a client, in order: frames, and stream bytes shared with the memory into which
-//! they were read.
+//! Output queue of a client: frames, and stream bytes that share the memory into which they were
+//! read.
 
 use std::{collections::VecDeque, ops::Range};
 
 use quorate_log::disk::Blocks;
 use quorate_wire::streams::{Answer, BYTES_MAX, bytes_head};
 
-/// Minimum length of shared bytes; fewer are copied. Another system call costs about as much, and a
-/// reference retains more memory than these bytes.
+/// Minimum number of bytes that are shared; fewer are copied. Another system call costs about as
+/// much as the copy, and a reference retains more memory than the bytes need.
 const SHARED_BYTES_MIN: usize = 4 << 10;
 
-/// Pending output.
+/// Output that has not been sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     frames: Vec<u8>,
-    /// Parts after the leading frames.
+    /// Stream bytes and the frames after them, which follow the leading frames.
     parts: VecDeque<Part>,
-    /// Total bytes of all parts.
+    /// Total number of bytes of all parts.
     parts_bytes: usize,
 }
 
-/// Stream bytes, whose head precedes them in the queue, and the frames after them.
+/// Shared stream bytes, whose frame head precedes them in the queue, and the frames after them.
 #[derive(Debug)]
 struct Part {
     bytes: Blocks,
-    /// Range of the stream bytes that is not sent yet.
+    /// Range of the stream bytes that has not been sent.
     left: Range<usize>,
     frames: Vec<u8>,
 }
 
 impl Output {
-    /// Returns the number of unsent bytes.
+    /// Returns the number of unsent bytes, including shared ones.
     pub(super) fn len(&self) -> usize {
         self.frames.len() + self.parts_bytes
     }
@@ -39,12 +39,12 @@ impl Output {
         self.frames.is_empty() && self.parts_bytes == 0
     }
 
-    /// Returns the memory retained by the queue.
+    /// Returns the memory retained by the queue, in bytes.
     pub(super) const fn held_bytes(&self) -> usize {
         self.frames.capacity() + self.parts_bytes
     }
 
-    /// Releases unused memory while the queue is empty, except for `bytes`.
+    /// Releases all but `bytes` bytes of unused memory, if the queue is empty.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         self.frames.shrink_to(bytes);
     }
@@ -53,7 +53,7 @@ impl Output {
         self.append(|frames| answer.encode(frames));
     }
 
-    /// Appends stream bytes as data frames; the first byte has this position.
+    /// Appends stream bytes as data frames. `position` is the position of the first byte.
     pub(super) fn say_bytes(&mut self, mut position: u64, bytes: &Blocks) {
         let mut from = 0;
         while from < bytes.len() {
@@ -98,7 +98,7 @@ impl Output {
         }
     }
 
-    /// Removes sent bytes from the front of [`Self::next`].
+    /// Removes `count` sent bytes from the front of the queue.
     pub(super) fn sent(&mut self, count: usize) {
         if !self.frames.is_empty() {
             self.frames.drain(..count);

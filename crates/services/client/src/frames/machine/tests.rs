@@ -1,5 +1,5 @@
-//! The client against a group that loses, repeats and reorders frames: each batch reported as
-//! executed was executed once, in that slot.
+//! The client against a group that loses, repeats and reorders frames. Each batch that is reported
+//! as executed was executed once, in the reported slot.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -18,7 +18,7 @@ const GROUP: u32 = 0x0102_0304;
 const ROOM: usize = 128;
 const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const NAME: Name = Name { origin: 1 << 31 | 5, boot: 3 };
-/// The slot of the client's registration.
+/// Slot in which the client was registered.
 const SESSION: u64 = 4;
 
 /// Contents of a slot.
@@ -28,7 +28,7 @@ struct Entry {
     room: Vec<u8>,
 }
 
-/// The group, and the network between it and the client.
+/// The group, with the network between it and the client.
 struct Group {
     dice: Dice,
     now: Micros,
@@ -97,7 +97,7 @@ impl Group {
         })
     }
 
-    /// Applies the client's batch as all nodes do: the rule of `sessions/nodes.rs`.
+    /// Applies the client's batch by the rule of `sessions/nodes.rs`, as all nodes do.
     fn apply(&mut self, entry: &Entry) {
         let Descriptor { kind, origin, .. } = entry.value;
         let own = kind == 2 && (origin, entry.value.origin_boot) == (NAME.origin, NAME.boot);
@@ -153,7 +153,7 @@ impl Group {
         frame(self.station(), to, &self.decided(slot), &self.log[slot].room)
     }
 
-    /// Sends a frame to the client, subject to loss.
+    /// Sends a frame to the client, unless it is lost.
     fn tell(&mut self, bytes: Vec<u8>) {
         for _ in 0..1 + u64::from(self.dice.chance(self.repeated, 100)) {
             if !self.dice.chance(self.lost, 100) {
@@ -164,8 +164,8 @@ impl Group {
         }
     }
 
-    /// Assigns the next slot to a value: by a device, or by the leader, which sends no frames to
-    /// clients.
+    /// Assigns the next slot to a value, either by a device or by the leader, which sends no frames
+    /// to clients.
     fn give(&mut self, entry: Entry, by_device: bool) {
         self.apply(&entry);
         self.log.push(entry);
@@ -308,8 +308,8 @@ fn submit(client: &mut Machine, tag: u64) {
     client.submit(tag, commands.into_iter()).unwrap();
 }
 
-/// Runs until `count` batches are reported as executed, with some in flight; `interfere` is called
-/// in each turn.
+/// Runs until `count` batches are reported as executed, with some in flight. Calls `interfere` in
+/// each turn.
 fn run(group: &mut Group, count: u64, mut interfere: impl FnMut(&mut Group)) -> Counts {
     let mut client = client(group);
     let (mut submitted, mut told) = (0, 0);
@@ -372,7 +372,7 @@ fn whatever_the_network_does_each_is_executed_once() {
     }
 }
 
-/// [offload-24] Leaders change, with devices and without, in new eras; old frames arrive late.
+/// [offload-24] Leaders change, with devices and without, in new eras, and old frames arrive late.
 #[test]
 fn leaders_and_eras_change_under_way() {
     for seed in 0..60 {
@@ -516,7 +516,7 @@ fn a_session_that_ended_leaves_all_unknown() {
     assert_eq!(refused, Err(NotTaken::Over));
 }
 
-/// A client checks the statements of nodes: of another cluster, lagging, or contradicting the
+/// A client checks the statements of nodes, which may be of another cluster, lag, or contradict the
 /// frames.
 #[test]
 fn what_nodes_say_is_weighed() {
@@ -572,8 +572,8 @@ fn one_that_is_lost_is_sent_again_with_all_behind_it_at_once() {
     assert_eq!((counts.sent, counts.back, counts.by_frames), (9, 1, 5));
 }
 
-/// A batch with the client's name that it did not submit ends the client: what was executed is no
-/// longer known.
+/// A batch with the client's name that the client did not submit ends the client, because it no
+/// longer knows what was executed.
 #[test]
 fn another_s_batch_of_its_name_ends_a_client() {
     for number in [1, 3] {

@@ -1,5 +1,5 @@
-//! The threads of a writer: one sends, and reconnects to another node when a connection is lost;
-//! one receives, as long as a connection lasts.
+//! The threads of a writer. One sends, and reconnects to another node when a connection is lost.
+//! The other receives on the current connection.
 
 use std::{
     io::Write as _,
@@ -19,7 +19,7 @@ use crate::stream::{
     window::Window,
 };
 
-/// The sending thread: delivers the bytes of one writer to the cluster.
+/// The sending thread, which delivers the bytes of one writer to the cluster.
 #[derive(Debug)]
 pub(super) struct Driver {
     shared: Arc<Shared>,
@@ -27,27 +27,29 @@ pub(super) struct Driver {
     name: String,
     writer: u128,
     how: How,
-    /// The durable position at the last failed attempt.
+    /// The durable position at the time of the last failed attempt.
     durable: u64,
 }
 
 /// Result of an attempt to reopen the stream.
 enum Reopened {
     Open(Link),
-    /// Closed permanently, as the caller wanted, with all bytes.
+    /// The stream is closed permanently with all its bytes, as the caller requested. Contains its
+    /// end.
     Finished(u64),
 }
 
-/// Next step of the sending thread.
+/// Next step of the sending thread: send data, close the stream or stop.
 enum Step {
     Data,
     Close(bool),
-    /// Stop using this connection, for this reason if one is known.
+    /// Stop using the connection. Contains the reason, if one is known.
     Stop(Option<String>),
 }
 
 impl Driver {
-    /// Opens the stream and starts the sending thread. Returns the position of the first byte.
+    /// Opens the stream and starts the sending thread. Returns the position of the writer's first
+    /// byte.
     pub(super) fn start(
         shared: &Arc<Shared>,
         nodes: Nodes,
@@ -79,8 +81,8 @@ impl Driver {
         Ok(first)
     }
 
-    /// Opens the stream for the first time. A lost response does no harm: the table of streams
-    /// knows the writer, and reopens the same piece of the stream for it.
+    /// Opens the stream for the first time. A lost response does no harm, because the table of
+    /// streams knows the writer and reopens the same piece of the stream for it.
     fn open_first(&mut self) -> Result<(Link, u64), Trouble> {
         let mut link = self.nodes.dial_leader()?;
         let first = self.ask_to_open(&mut link)?;
@@ -124,7 +126,7 @@ impl Driver {
         self.shared.news.notify_all();
     }
 
-    /// Returns the next connection, or `None` if the writer has stopped.
+    /// Returns the next connection; `None` if the writer has stopped.
     fn reopen(&mut self) -> Option<Link> {
         loop {
             let opened = self.open_again();
@@ -174,8 +176,8 @@ impl Driver {
         }
     }
 
-    /// Handles a refusal to reopen. If only the response to a close was lost, the stream is already
-    /// as the caller wants it.
+    /// Handles a node's refusal to reopen the stream. If only the response to a close was lost, the
+    /// stream is already in the state that the caller requested.
     fn explain(&self, mut link: Link, error: Error) -> Result<Reopened, Trouble> {
         let (closing, written, durable) = {
             let state = self.shared.lock();
@@ -205,8 +207,8 @@ impl Driver {
         }
     }
 
-    /// Waits before the next attempt; returns `false` if there is none. A connection that made
-    /// progress counts as a success although it failed.
+    /// Waits before the next attempt. Returns `false` if the writer gives up. A failed connection
+    /// that made progress counts as a success.
     fn pause(&mut self, why: String) -> bool {
         let durable = self.shared.lock().window.durable();
         if durable > self.durable {
@@ -249,7 +251,8 @@ impl Driver {
         state
     }
 
-    /// Uses a connection until it fails, and returns the reason; `None` if the writer has stopped.
+    /// Uses a connection until it fails, and returns the reason. Returns `None` if the writer has
+    /// stopped.
     fn serve(&mut self, link: Link) -> Option<String> {
         let Link { socket, frames, .. } = link;
         let hearing = match self.hear_on(&socket, frames) {
@@ -290,8 +293,8 @@ impl Driver {
             .spawn(move || hear(&shared, &heard, frames))
     }
 
-    /// Sends bytes until the connection cannot be used any more; returns the reason if it was
-    /// detected here.
+    /// Sends bytes until the connection can no longer be used. Returns the reason if this thread
+    /// detected it.
     fn send_on(&self, mut socket: &Stream) -> Option<String> {
         let mut frame = Vec::with_capacity(HEAD_BYTES + BODY_BYTES_MAX);
         let mut closed = false;

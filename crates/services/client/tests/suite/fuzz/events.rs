@@ -1,5 +1,5 @@
 //! Input of a client of devices as a stream of events: frames of a segment, responses of a node,
-//! time.
+//! and time.
 
 use quorate_client::frames::machine::{Act, Machine, Micros, NotTaken, OPEN_MAX, Outcome};
 use quorate_wire::frame_clients::{Name, NodePosition, STAND_BYTES};
@@ -13,11 +13,11 @@ pub(crate) const TIME: u8 = 3;
 pub(crate) const CONNECTED: u8 = 4;
 pub(crate) const DISCONNECTED: u8 = 5;
 const KINDS: u8 = 6;
-/// Maximum number of actions at one instant: everything outstanding, by frames and by the
-/// connection.
+/// Maximum number of actions at one instant, in which everything outstanding is sent by frames and
+/// by the connection.
 const ACTS_MAX: usize = 4 * OPEN_MAX;
 
-/// Runs a client on the input: a window, a stand, then events.
+/// Runs a client on an input, which contains a window, a stand and events.
 pub(crate) fn check(bytes: &[u8]) {
     let mut input = Input(bytes);
     let Some(window) = input.byte() else { return };
@@ -36,7 +36,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// The client, with the outcomes observed.
+/// The client, with the outcomes that it reported.
 struct Seen {
     machine: Machine,
     now: Micros,
@@ -93,7 +93,7 @@ impl Seen {
     }
 }
 
-/// Bytes not read yet.
+/// Bytes of the input that have not been read.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

@@ -23,7 +23,7 @@ use events::{CLIENT, CONNECTED, DISCONNECTED, FRAME, NAME, STAND, SUBMIT, TIME, 
 const GROUP: u32 = 0x0102_0304;
 const ROOM: usize = 64;
 const LEADER: [u8; 6] = [2, 0, 0, 0, 1, 1];
-/// The slot of the client's registration, and the first slot after it.
+/// Slot in which the client was registered, and the first slot after it.
 const SESSION: u64 = 4;
 const FIRST: u64 = 10;
 
@@ -50,7 +50,7 @@ fn frame(to: [u8; 6], header: &Header, room: &[u8]) -> Vec<u8> {
     event
 }
 
-/// Returns the client's batch of this number, as [`SUBMIT`] of one byte builds it.
+/// Returns the client's batch with this number, as [`SUBMIT`] of one byte builds it.
 fn value(number: u64) -> (Descriptor, Vec<u8>) {
     let mut room = batch(SESSION, number, [&[1][..], b"second"].into_iter());
     let descriptor = Descriptor {
@@ -193,7 +193,7 @@ fn no_bytes_for_a_client_of_devices_break_the_rules() {
     driver::run("frames-client", &seeds(), 40_000, check);
 }
 
-/// The seeds are accepted; otherwise the mutations would be of frames that are dropped at once.
+/// The seeds are accepted. Otherwise the mutations would be of frames that are dropped at once.
 #[test]
 fn the_seeds_are_heard() {
     let mut machine = Machine::new(NAME, CLIENT, &stand(FIRST, 1), 8);

@@ -1,4 +1,4 @@
-//! Commands and queries on behalf of a client, retried if users or roles changed between
+//! Commands and queries on behalf of a client. They are repeated if users or roles change between
 //! authentication and execution.
 
 use std::sync::{Arc, atomic::Ordering};
@@ -21,19 +21,19 @@ use crate::{
     proto::etcdserverpb::{AlarmRequest, AlarmResponse},
 };
 
-/// Maximum number of retries of a request because users or roles changed.
+/// Maximum number of times that a request is repeated because users or roles changed.
 const AUTH_TRIES: u32 = 5;
 
-/// A request to the replica.
+/// A request to send to the replica.
 #[derive(Clone)]
 enum Work {
     Command(Vec<u8>),
-    /// A command made from the time at which it is accepted.
+    /// A command that the function creates from the time of its acceptance.
     CommandAt(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
     Query(Vec<u8>, Freshness),
 }
 
-/// Kind of a request.
+/// Kind of a request, which is either a command or a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Command,
@@ -41,8 +41,8 @@ enum Asked {
 }
 
 impl Asked {
-    /// Returns the failure to report if there is no memory for the response; a command was executed
-    /// nevertheless.
+    /// Returns the failure to report when there is no memory for the response. For a command it is
+    /// [`Failure::Unknown`], because the command was executed.
     const fn without_memory(self) -> Failure {
         match self {
             Self::Command => Failure::Unknown,
@@ -54,8 +54,9 @@ impl Asked {
 type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
 impl ReplicaAccess {
-    /// Orders a command and executes it. The response counts against the budget until its share is
-    /// dropped. If no memory was left for it, the command was executed nevertheless.
+    /// Orders and executes a command. The response counts against the memory budget until its share
+    /// is dropped. If there is not enough memory for the response, an error is returned although
+    /// the command was executed.
     pub(in crate::front) async fn execute<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -69,7 +70,7 @@ impl ReplicaAccess {
         self.ask(asker, &self.memory, &work).await
     }
 
-    /// Executes a command made from the time at which it is accepted, like `execute`.
+    /// Like `execute`, for a command that is created from the time of its acceptance.
     pub(in crate::front) async fn execute_at<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -79,7 +80,7 @@ impl ReplicaAccess {
         self.ask(asker, &self.memory, &work).await
     }
 
-    /// Queries the state.
+    /// Queries the state on behalf of a client.
     pub(in crate::front) async fn query<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -89,7 +90,7 @@ impl ReplicaAccess {
         self.query_within(asker, &self.memory, query, freshness).await
     }
 
-    /// Queries the state like `query`, with the response counted in another budget.
+    /// Like `query`, but the response counts against another memory budget.
     pub(in crate::front) async fn query_within<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -101,7 +102,7 @@ impl ReplicaAccess {
         self.ask(asker, memory, &work).await
     }
 
-    /// Queries the state on behalf of a known identity, without retries.
+    /// Queries the state for an identity that is already known, without repetitions.
     pub(in crate::front) async fn query_once<M: Message + Default>(
         &self,
         by: &By,
@@ -112,7 +113,7 @@ impl ReplicaAccess {
         self.ask_once(by, &self.memory, &work).await
     }
 
-    /// Sends a request on behalf of a client, and retries it if users or roles changed between
+    /// Sends a request on behalf of a client, and repeats it if users or roles changed between
     /// authentication and execution.
     async fn ask<M: Message + Default>(
         &self,

@@ -1,4 +1,4 @@
-//! Conversion between JSON and Protobuf: the library's, with field names from the definitions, as
+//! Conversion between JSON and Protobuf by the library, with the field names of the definitions, as
 //! in etcd's gateway.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -6,11 +6,11 @@ use prost::Message as _;
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
 use tonic::Status;
 
-/// Approximate memory of each value while a request is parsed.
+/// Approximate memory of each JSON value while a request is parsed, in bytes.
 const VALUE_BYTES: usize = 256;
 
-/// Returns the approximate memory needed to parse a request: every value in it follows one of these
-/// characters.
+/// Returns the approximate memory needed to parse a request, in bytes. It counts the characters
+/// that precede values.
 pub(super) fn bytes_of(body: &[u8]) -> usize {
     let begins = body.iter().filter(|byte| b"{[,:".contains(byte)).count();
     body.len() * 3 + begins * VALUE_BYTES
@@ -29,8 +29,7 @@ fn read(
     read.map(|message| message.encode_to_vec()).map_err(|error| malformed(&error))
 }
 
-/// Converts a request to gRPC frames: one message, or all messages of a client stream. An empty
-/// body becomes one empty message.
+/// Converts a request to gRPC frames, one per message. An empty body becomes one empty message.
 pub(super) fn frames(
     kind: &MessageDescriptor,
     body: &[u8],
@@ -65,7 +64,7 @@ fn put(message: &[u8], all: &mut BytesMut) -> Result<(), Status> {
     Ok(())
 }
 
-/// Converts a message to JSON.
+/// Converts an encoded Protobuf message to JSON.
 pub(super) fn encode(kind: &MessageDescriptor, message: Bytes) -> Result<Vec<u8>, Status> {
     let message = DynamicMessage::decode(kind.clone(), message);
     let message = message.map_err(|error| Status::internal(error.to_string()))?;

@@ -1,11 +1,11 @@
-//! Resource usage of this process, under the standard Prometheus names; empty on systems that do
+//! Resource usage of this process, under the standard Prometheus names. Empty on systems that do
 //! not report it.
 
 use std::fs;
 
 use super::Text;
 
-/// Appends the figures that the system reports.
+/// Appends the metrics that the operating system reports.
 pub(super) fn render(text: &mut Text) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if let Some(kib) = field(&status, "VmRSS:") {
@@ -21,7 +21,7 @@ pub(super) fn render(text: &mut Text) {
     }
 }
 
-/// Returns the number after this name at the start of a line.
+/// Returns the number that follows `name` at the start of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()

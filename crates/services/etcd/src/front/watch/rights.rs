@@ -1,5 +1,5 @@
-//! Access checks of a stream's watchers, when a watcher is created and after each change of users
-//! or roles.
+//! Access checks of a stream's watchers. They are made when a watcher is created and after each
+//! change of users or roles.
 
 use bytes::Bytes;
 use quorate::Role;
@@ -16,15 +16,15 @@ use crate::{
 /// Maximum number of ranges checked by one query.
 const RANGES_MAX: usize = 1000;
 
-/// Returns whether the error denies access; otherwise the check itself failed.
+/// Returns whether the error denies access, as opposed to a failure of the check itself.
 pub(super) fn is_refusal(status: &Status) -> bool {
     let codes = [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument];
     codes.contains(&status.code())
 }
 
 impl WatchStream {
-    /// Checks that the client may watch this range. The first check fixes the identity of the
-    /// stream.
+    /// Checks that the client may watch a range. The first check fixes the identity of the stream's
+    /// client.
     pub(super) async fn let_in(&mut self, range: (Bytes, Bytes)) -> Result<(), Status> {
         self.asking.allow_again(&self.asker, Role::Reader)?;
         let asker = retry_while_busy(|| self.asking.stay(&self.asker)).await?;
@@ -50,7 +50,7 @@ impl WatchStream {
         retry_while_busy(ask).await.map(drop)
     }
 
-    /// Ends the watchers that are no longer allowed, after users or roles changed.
+    /// After a change of users or roles, ends the watchers that are no longer allowed.
     pub(super) async fn look_again(&mut self) -> Result<(), Ends> {
         let all = self.watchers.ranges();
         for some in all.chunks(RANGES_MAX) {

@@ -1,4 +1,4 @@
-//! The watchers of a stream, with their keys and their progress.
+//! The watchers of a stream, each with its keys and its progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,31 +22,31 @@ use crate::{
     },
 };
 
-/// A watcher.
+/// One watcher of a stream.
 #[derive(Debug)]
 pub(super) struct Watcher {
     key: Bytes,
     range_end: Bytes,
     no_puts: bool,
     no_deletes: bool,
-    /// Set if previous key-value pairs are requested.
+    /// Registration for previous key-value pairs; `None` if the client did not request them.
     prev: Option<WantsPrev>,
-    /// The client accepts events of one revision in fragments.
+    /// The client accepts the events of one revision in fragments.
     fragment: bool,
-    /// Progress notifications are requested.
+    /// The client requested progress notifications.
     progress: bool,
-    /// Nothing was sent since the last check.
+    /// No event was sent to the watcher since the last check.
     pub(super) is_quiet: bool,
-    /// First revision that was not sent to it.
+    /// First revision whose events the watcher has not been sent.
     next: i64,
-    /// Its memory, and its place in the count of watchers.
+    /// Memory reserved for the watcher, and its part in the count of watchers.
     _held: (Share, CountGuard),
 }
 
-/// Approximate memory of a watcher, excluding its keys.
+/// Approximate memory of a watcher in bytes, excluding its keys.
 const WATCHER_BYTES: usize = 512;
 
-/// Returns the approximate memory of the requested watcher.
+/// Returns the approximate memory of a requested watcher, in bytes.
 pub(super) fn bytes_of(request: &WatchCreateRequest) -> usize {
     WATCHER_BYTES + request.key.len() + request.range_end.len()
 }
@@ -89,12 +89,14 @@ impl Watcher {
         Keys::of(&self.key, &self.range_end)
     }
 
-    /// Returns whether the watcher needs previous key-value pairs that a batch does not have.
+    /// Returns whether the watcher needs previous key-value pairs and the batch does not include
+    /// them.
     const fn lacks(&self, batch: &Batch) -> bool {
         self.prev.is_some() && !batch.has_prev
     }
 
-    /// Returns the event as sent to this watcher; `None` if it is not sent.
+    /// Returns the event in the form that the watcher is sent; `None` if the watcher filters it
+    /// out.
     fn of(&self, event: &Event) -> Option<Event> {
         let kv = event.kv.as_ref()?;
         let deletes = event.r#type == i32::from(EventType::Delete);
@@ -112,7 +114,8 @@ impl Watcher {
         Some(event)
     }
 
-    /// Splits events into responses: one, unless they are large and the client accepts fragments.
+    /// Splits events into responses. There is only one, unless the events are large and the client
+    /// accepts fragments.
     pub(super) fn parts(&self, events: Vec<Event>) -> Vec<Vec<Event>> {
         if !self.fragment {
             return vec![events];
@@ -132,7 +135,7 @@ impl Watcher {
     }
 }
 
-/// Events by key, so that a watcher among many finds its own.
+/// Events by key. Each of many watchers can then find its events without visiting all of them.
 #[derive(Debug)]
 pub(super) struct ByKey<'e> {
     events: &'e [Event],
@@ -154,7 +157,7 @@ impl<'e> ByKey<'e> {
         self.places.keys().copied()
     }
 
-    /// Returns the events of these keys, in order.
+    /// Returns the events of `keys`, in order.
     fn of(&self, keys: Keys<'_>) -> Vec<&'e Event> {
         let mut places: Vec<usize> = match keys {
             Keys::One(key) => self.places.get(key).cloned().unwrap_or_default(),
@@ -170,14 +173,14 @@ impl<'e> ByKey<'e> {
     }
 }
 
-/// Events needed by lagging watchers.
+/// Range of events that lagging watchers have to read from history.
 #[derive(Debug)]
 pub(super) struct MissingEvents {
-    /// First revision needed.
+    /// First revision whose events are needed.
     pub(super) next: i64,
     /// Previous key-value pairs are needed.
     pub(super) prev: bool,
-    /// First key; empty for all keys.
+    /// First key of the needed range; empty for all keys.
     pub(super) key: Bytes,
     pub(super) range_end: Bytes,
     /// Ids of the lagging watchers that wait for these events.
@@ -188,11 +191,11 @@ pub(super) struct MissingEvents {
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     all: BTreeMap<i64, Watcher>,
-    /// Watchers of a single key, by key.
+    /// Ids of the watchers of single keys, by key.
     single: BTreeMap<Bytes, BTreeSet<i64>>,
-    /// Watchers of ranges.
+    /// Ids of the watchers of ranges.
     spans: BTreeSet<i64>,
-    /// Watchers ordered by progress: next revision and id.
+    /// All watchers ordered by progress, each with its next revision and its id.
     order: BTreeSet<(i64, i64)>,
     last: i64,
 }
@@ -206,14 +209,14 @@ impl Watchers {
         self.all.is_empty()
     }
 
-    /// Returns the range of each watcher.
+    /// Returns the id and the range of each watcher.
     pub(super) fn ranges(&self) -> Vec<(i64, (Bytes, Bytes))> {
         let ranges = self.all.iter();
         let ranges = ranges.map(|(id, one)| (*id, (one.key.clone(), one.range_end.clone())));
         ranges.collect()
     }
 
-    /// Adds a watcher under this id, or under a free one if it is 0.
+    /// Adds a watcher with this id, or with an unused id if `id` is 0.
     pub(super) fn add(&mut self, id: i64, watcher: Watcher) -> Result<i64, &'static str> {
         let id = match id {
             0 => {
@@ -261,7 +264,7 @@ impl Watchers {
         Some(watcher)
     }
 
-    /// Records that everything before this revision was sent to the watcher.
+    /// Records that a watcher was sent all events before revision `next`.
     pub(super) fn advance(&mut self, id: i64, next: i64) {
         if let Some(watcher) = self.all.get_mut(&id)
             && watcher.next < next
@@ -272,13 +275,13 @@ impl Watchers {
         }
     }
 
-    /// Returns whether any watcher has not been sent everything up to this revision.
+    /// Returns whether any watcher has not been sent everything up to revision `seen`.
     pub(super) fn lag(&self, seen: i64) -> bool {
         self.order.first().is_some_and(|(next, _)| *next <= seen)
     }
 
-    /// Returns the next events to read for watchers that lag behind this revision. The one that
-    /// lags most is served together with all those at the same revision.
+    /// Returns the next events to read for watchers that lag behind revision `seen`. The watcher
+    /// that lags most is served together with all those at the same revision.
     pub(super) fn first_behind(&self, seen: i64) -> Option<MissingEvents> {
         let (next, _) = *self.order.first().filter(|(next, _)| *next <= seen)?;
         let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));
@@ -299,14 +302,14 @@ impl Watchers {
         })
     }
 
-    /// Returns the watchers that need events before this revision.
+    /// Returns the watchers that need events before `revision`.
     pub(super) fn before(&self, revision: i64) -> Vec<i64> {
         let before = self.order.range(..(revision, i64::MIN));
         before.map(|(_, id)| *id).collect()
     }
 
-    /// Returns the caught-up watchers for which a batch has events. A watcher for which it lacks
-    /// previous key-value pairs reads history instead.
+    /// Returns the caught-up watchers that need events of a batch. A watcher that needs previous
+    /// key-value pairs that the batch lacks reads history instead.
     pub(super) fn watchers_to_notify(
         &self,
         batch: &Batch,
@@ -322,7 +325,7 @@ impl Watchers {
         ids.filter(is_told).collect()
     }
 
-    /// Returns the events for one of the watchers.
+    /// Returns the events of a batch that one watcher is sent.
     pub(super) fn told(&self, id: i64, events: &ByKey<'_>) -> Vec<Event> {
         let Some(watcher) = self.all.get(&id) else {
             return Vec::new();
@@ -331,7 +334,7 @@ impl Watchers {
         found.filter_map(|event| watcher.of(event)).collect()
     }
 
-    /// Advances the caught-up watchers to the end of a batch, once its events are sent.
+    /// Advances the caught-up watchers to the end of a batch whose events were sent.
     pub(super) fn pass(&mut self, batch: &Batch, seen: i64) {
         let level = self.order.range((seen + 1, i64::MIN)..);
         let level = level.filter(|(next, id)| {
@@ -344,8 +347,8 @@ impl Watchers {
         }
     }
 
-    /// Returns the caught-up watchers that requested progress notifications and got no events since
-    /// the last call.
+    /// Returns the caught-up watchers that requested progress notifications and received no events
+    /// since the last call.
     pub(super) fn take_quiet(&mut self, seen: i64) -> Vec<i64> {
         let mut quiet = Vec::new();
         for (id, watcher) in &mut self.all {
@@ -390,7 +393,7 @@ mod tests {
         all
     }
 
-    /// Each watcher gets its own events in order from the same batch, without visiting the others.
+    /// Each watcher receives only its own events of a batch, in order, without visiting the others.
     #[test]
     fn each_watcher_is_told_its_own_in_order() {
         let mut all = watchers(&[("a", "", 5), ("a", "c", 5), ("", "\0", 7), ("x", "", 5)]);

@@ -1,37 +1,37 @@
-//! An image of the store in memory while commands continue. Entries that change before the image
-//! has passed them are saved; nothing else is copied.
+//! An image of the store in memory that is taken while commands continue. Entries that change
+//! before the image has passed them are saved; nothing else is copied.
 
 use std::{collections::BTreeMap, ops::Bound};
 
 use bytes::Bytes;
 use quorate::Imaged;
 
-/// Maximum bytes saved for an image.
+/// Maximum number of bytes that are saved for an image.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Divisor of the store's size that limits the saved bytes of a smaller store.
+/// Divisor of the store's size that gives the maximum number of saved bytes for a smaller store.
 const KEPT_PART: u64 = 4;
-/// Minimum of that limit: the writes of a few batches.
+/// Lower bound of the maximum number of saved bytes, enough for the writes of a few batches.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// Approximate overhead of a saved entry.
+/// Approximate overhead of a saved entry, in bytes.
 const ENTRY_BYTES: usize = 96;
 
 type Entries = BTreeMap<Box<[u8]>, Bytes>;
 
-/// An image in progress.
+/// An image in progress, with the entries saved for it.
 #[derive(Debug)]
 pub(super) struct Image {
-    /// Last key that the image has passed.
+    /// Last key that the image has passed; `None` at the start.
     passed: Option<Box<[u8]>>,
-    /// Values that entries beyond the last key passed had when the image began, if they have
-    /// changed since; `None` if there was no entry.
+    /// Original values of entries that the image has not passed and that have changed since it
+    /// began. `None` stands for an entry that did not exist.
     kept: BTreeMap<Box<[u8]>, Option<Bytes>>,
     kept_bytes: usize,
-    /// Maximum bytes that may be saved.
+    /// Maximum number of bytes that may be saved.
     bytes_max: usize,
 }
 
 impl Image {
-    /// Creates the image of a store of this size.
+    /// Starts an image of a store of `bytes` bytes.
     pub(super) fn of(bytes: u64) -> Self {
         let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
         Self::within(part.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX))
@@ -45,8 +45,8 @@ impl Image {
         ENTRY_BYTES + key.len() + value.map_or(0, Bytes::len)
     }
 
-    /// Saves an entry before it changes. Returns `false` if that exceeds the limit and the image
-    /// must be abandoned.
+    /// Saves an entry before it changes. Returns `false` if that would exceed the limit, in which
+    /// case the image must be abandoned.
     pub(super) fn keep(&mut self, entries: &Entries, key: &[u8]) -> bool {
         let has_passed = self.passed.as_deref().is_some_and(|passed| key <= passed);
         if has_passed || self.kept.contains_key(key) {
@@ -61,13 +61,13 @@ impl Image {
         true
     }
 
-    /// Returns whether the image must advance before more is saved: there must be space for one
-    /// more run of commands.
+    /// Returns whether the image must advance before more entries are saved, so that there is
+    /// always space for one more run of commands.
     pub(super) const fn is_behind(&self) -> bool {
         self.kept_bytes > self.bytes_max / 2
     }
 
-    /// Returns the next entries of the image; `entries` has the current ones.
+    /// Returns the next entries of the image. `entries` are the current entries of the store.
     pub(super) fn next(
         &mut self,
         entries: &Entries,

@@ -80,8 +80,8 @@ fn permission(
     }
 }
 
-/// Enables auth with root and with ann, who has all rights to keys from `a` up to `b`. Returns
-/// root's token.
+/// Enables auth with root and with the user ann, who has all rights to keys from `a` up to `b`.
+/// Returns root's token.
 pub async fn enable(node: &Node) -> String {
     add(node, "", "root", "r00t").await;
     grant(node, "", "root", "root").await;
@@ -131,7 +131,7 @@ fn a_token_is_good_at_every_member() {
     });
 }
 
-/// Some requests need root, others any user.
+/// Some requests need the role root, and others any user.
 #[test]
 fn what_looks_after_the_cluster_needs_root() {
     let folder = tempfile::tempdir().unwrap();
@@ -242,7 +242,7 @@ fn a_token_is_of_one_password_and_one_enabling() {
     });
 }
 
-/// A watch stream.
+/// A client's watch stream.
 struct Watching {
     answers: Streaming<WatchResponse>,
     ask: mpsc::Sender<WatchRequest>,

@@ -1,4 +1,4 @@
-//! Programs that monitor a member: health, and figures.
+//! Programs that monitor a member by its health and its metrics.
 
 use std::{
     io::{Read as _, Write as _},

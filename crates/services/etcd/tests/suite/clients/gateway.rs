@@ -8,8 +8,8 @@ use std::{
 
 use super::{Node, runtime};
 
-/// Posts a body to a path and reads the head of the response; returns its code, and a reader of the
-/// rest.
+/// Posts a body to a path and reads the head of the response. Returns the status code, and a reader
+/// for the rest.
 fn post(node: &Node, path: &str, token: &str, body: &str) -> (u16, BufReader<TcpStream>) {
     let mut stream = TcpStream::connect(&node.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -173,7 +173,7 @@ fn a_server_says_what_it_offers() {
     use tonic::{Request, client::Grpc, codegen::http::uri::PathAndQuery};
     use tonic_prost::ProstCodec;
 
-    /// The reflection request that lists the services; it is the same in both versions.
+    /// The reflection request that lists the services, which is the same in both versions.
     #[derive(Clone, PartialEq, Message)]
     struct Ask {
         #[prost(string, tag = "7")]

@@ -1,5 +1,5 @@
-//! JSON Web Tokens: signed with a key that an operator provides, and accepted by every holder of
-//! the other half.
+//! JSON Web Tokens, which are signed with a key that an operator provides and accepted by every
+//! holder of the public key.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -26,7 +26,7 @@ fn pair(folder: &Path, name: &str, of: &'static rcgen::SignatureAlgorithm) -> Ke
     pair
 }
 
-/// Returns the flag, with files in this folder.
+/// Returns the flag for tokens, with key files in a folder.
 fn flag(folder: &Path, options: &str) -> String {
     format!("jwt,{}", options.replace('@', &format!("{}/", folder.display())))
 }
@@ -44,8 +44,8 @@ fn claims(name: &str, revision: u64, seconds: i64) -> Value {
     json!({ "username": name, "revision": revision, "exp": exp })
 }
 
-/// A token is valid at every member with the key. The third node has only the public key: it
-/// accepts the tokens of the others, and refuses logins.
+/// A token is valid at every member that has the key. The third node has only the public key, so it
+/// accepts the tokens of the other nodes and refuses logins.
 #[test]
 fn a_web_token_is_good_at_every_member_that_has_the_key() {
     let folder = tempfile::tempdir().unwrap();

@@ -71,8 +71,8 @@ fn a_lease_is_granted_listed_and_revoked() {
     });
 }
 
-/// Keys are deleted at every node when their lease expires by the group's time: not earlier, and
-/// soon after.
+/// Keys are deleted at every node when their lease expires by the group's time, not earlier and
+/// only a little later.
 #[test]
 fn keys_go_when_nobody_keeps_their_lease_alive() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ impl StateMachine for Counting {
     }
 }
 
-/// Requests that arrive while a command is in flight are batched into the next one; responses keep
+/// Requests that arrive while a command is in flight are combined into the next one. Responses keep
 /// the order of the requests.
 #[test]
 fn leases_are_kept_alive_many_at_a_time() {

@@ -14,7 +14,7 @@ use super::{Busy, Node, client::watch_client::WatchClient, get, put, runtime, th
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Stream of a client's requests.
+/// Stream of requests that a client sends.
 struct Requests(mpsc::Receiver<WatchRequest>);
 
 impl Stream for Requests {
@@ -28,7 +28,7 @@ impl Stream for Requests {
     }
 }
 
-/// A stream of watchers.
+/// A client's watch stream.
 struct Watching {
     requests: mpsc::Sender<WatchRequest>,
     answers: Streaming<WatchResponse>,
@@ -178,8 +178,8 @@ fn a_watcher_begins_in_the_past_if_that_is_still_known() {
     });
 }
 
-/// A watcher that does not read more events than any queue holds misses, repeats and reorders none,
-/// at any node.
+/// A watcher that leaves more events unread than any queue holds still receives all of them, once
+/// and in order, at any node.
 #[test]
 fn a_slow_watcher_misses_nothing_and_stops_nobody() {
     const PUTS: usize = 3000;
@@ -223,7 +223,7 @@ fn a_slow_watcher_misses_nothing_and_stops_nobody() {
     });
 }
 
-/// A stream survives a busy node: its query is retried until the node answers.
+/// A stream survives a busy node, because its query is retried until the node answers.
 #[test]
 fn a_busy_node_ends_no_stream() {
     let folder = tempfile::tempdir().unwrap();
