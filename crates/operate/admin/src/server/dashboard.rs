@@ -34,13 +34,13 @@ pub(super) use audience::Audience;
 pub(super) use files::COLOURS;
 pub(super) use gather::ASKED_MAX;
 
-/// Content security policy: only the page's own files, no inline scripts or styles.
+/// Content security policy that permits only the page's own files, and no inline scripts or styles.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// Keeps proxies from buffering the event stream.
+/// Header that keeps proxies from buffering the event stream.
 const UNBUFFERED: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
 
-/// Returns the routes of the page, in addition to those for programs.
+/// Returns the routes of the dashboard.
 pub(super) fn routes() -> Router<Admin> {
     let mut router = Router::new().route("/events", get(events)).route("/act", post(act::act));
     for file in files::ALL {
@@ -54,8 +54,8 @@ pub(super) fn routes() -> Router<Admin> {
     router
 }
 
-/// Streams a document every second until the page disconnects or its time is over; the page then
-/// reconnects.
+/// Streams a document every second until the page disconnects or has been connected for its maximum
+/// time. The page then reconnects.
 async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Response, Failure> {
     if browser::is_foreign_site(&headers) {
         return Err(Failure::foreign_page());
