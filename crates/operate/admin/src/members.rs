@@ -181,6 +181,7 @@ pub const UNKNOWN_OUTCOME: &str = "unknown_outcome";
 pub enum MembersOutcome {
     /// Id that was assigned to the new node by this request or an earlier one.
     Node {
+        /// Id of the node, whether or not it has joined.
         node: u32,
     },
     /// The change has taken effect.

@@ -45,6 +45,7 @@ pub enum UsersRequest {
     Set(SetUser),
     /// Remove the user.
     Remove {
+        /// Name of the user to remove.
         name: String,
     },
     /// Remove all users. Every connected client may then do everything.

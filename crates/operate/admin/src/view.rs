@@ -122,8 +122,7 @@ pub struct DeviceView {
     pub used: bool,
     /// Ballot in which the device votes.
     pub armed: Option<String>,
-    /// First slot that the device assigned in its current ballot. Null if the device does not
-    /// assign slots.
+    /// First of the slots that the device assigns. Null if the device does not assign slots.
     pub gives_from: Option<u64>,
     /// Number of slots that the device can store.
     pub cells: u32,
