@@ -158,7 +158,7 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// A new node.
+/// Parameters of a new node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddRequest {

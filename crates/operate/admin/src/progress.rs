@@ -79,7 +79,7 @@ impl ProgressReport {
         Self { before: String::new(), share: None, after: text.to_string() }
     }
 
-    /// Creates a report with a percentage between two texts.
+    /// Creates a report that shows a percentage between two texts.
     pub fn share(
         before: impl fmt::Display,
         (done, all): (u64, u64),

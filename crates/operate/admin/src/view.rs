@@ -18,7 +18,7 @@ use crate::{
     units::{bytes, span},
 };
 
-/// Status of a node.
+/// JSON form of a node's status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeView {
     /// Cluster id, 32 hexadecimal digits.
@@ -81,7 +81,7 @@ pub struct NodeView {
     /// Leadership changes that this node observed, oldest first.
     #[serde(default)]
     pub reigns: Vec<ReignView>,
-    /// Version of the binary.
+    /// Version of the node's binary.
     pub version: String,
     /// Reason why the node does not serve, if known.
     pub error: Option<String>,
@@ -486,7 +486,7 @@ pub struct ClusterView {
     pub nodes: Vec<Answer>,
 }
 
-/// Response of one node.
+/// Response of one node to a status request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Answer {

@@ -71,7 +71,7 @@ struct Line {
 }
 
 impl Line {
-    /// Returns the log line for a certificate; `None` if it is valid.
+    /// Returns the log line for a certificate. `None` if the certificate is valid.
     fn of(view: &CertificateView, own: &NodeName) -> Option<Self> {
         let breaks = view.breaks();
         let (command, put) = view.remedy(own);

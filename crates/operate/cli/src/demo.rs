@@ -40,7 +40,7 @@ use load::{Load, Written};
 const NODES: u32 = 3;
 /// Number of concurrent writers. They start on different nodes.
 const WRITERS: usize = 6;
-/// Timeout of each step.
+/// Timeout of each step of the demo.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Interval between polls of the cluster.
 const PAUSE: Duration = Duration::from_millis(20);

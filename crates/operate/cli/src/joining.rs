@@ -278,7 +278,7 @@ impl Promotion {
         false
     }
 
-    /// Reports the current wait. The description may change with every check.
+    /// Reports the condition that the node waits for. The text may change with every check.
     fn waits(&mut self, what: fmt::Arguments<'_>) {
         self.how_far.report(|| ProgressReport::text(what));
     }

@@ -26,7 +26,7 @@ use crate::output::progress;
 const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG: &str = "WATCHDOG_USEC";
 const WATCHDOG_OF: &str = "WATCHDOG_PID";
-/// Start timeout that each sign of progress requests from the manager.
+/// Start timeout to request from the manager whenever the start makes progress.
 const EXTENSION: Duration = Duration::from_mins(2);
 /// Interval at which notifications are repeated: progress of the start, then the node's status.
 const EVERY: Duration = Duration::from_secs(5);

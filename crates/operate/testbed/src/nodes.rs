@@ -117,7 +117,7 @@ impl Nodes {
         &mut self.nodes
     }
 
-    /// Returns the node with an id.
+    /// Returns the node whose id is `id`, including one that has left.
     pub fn node(&mut self, id: u32) -> io::Result<&mut NodeProcess> {
         let node = self.nodes.get_mut(place(id));
         node.ok_or_else(|| io::Error::other(format!("there is no node {id}")))

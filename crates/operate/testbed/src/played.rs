@@ -68,7 +68,7 @@ struct World {
     /// Position from which on offered bytes are not decided.
     held: u64,
     leader: Option<usize>,
-    /// Addresses of the nodes.
+    /// Addresses of the nodes, by index.
     addresses: Vec<String>,
     /// Pieces that ended while the connection of their writer was open, with their end positions.
     ended: BTreeMap<u64, u64>,

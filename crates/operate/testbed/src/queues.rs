@@ -200,7 +200,7 @@ struct Client {
     shared: Arc<Shared>,
 }
 
-/// Outcome of a command.
+/// Outcome of a command, as far as the client knows.
 enum Outcome {
     Done(Reply),
     /// The command was not executed.

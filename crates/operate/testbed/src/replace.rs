@@ -216,7 +216,6 @@ fn admins(nodes: &Nodes) -> String {
 struct Ended {
     #[serde(default)]
     result: String,
-    /// Steps of the plan.
     #[serde(default)]
     steps: Vec<serde_json::Value>,
     /// Eras that took effect during the command.

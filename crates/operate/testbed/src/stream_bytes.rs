@@ -60,7 +60,7 @@ pub fn origin(bytes: &[u8]) -> Option<(u16, u64)> {
     })
 }
 
-/// Returns the word of a writer with an index. [`mix`] is injective, so all words differ.
+/// Returns the word at `index` among a writer's words. [`mix`] is injective, so all words differ.
 fn mixed(writer: u16, index: u64) -> u64 {
     let word = u64::from(writer) << INDEX_BITS | index & ((1 << INDEX_BITS) - 1);
     mix(word ^ SALT)

@@ -14,28 +14,24 @@ use crate::stream_bytes::{TELLING, bytes, first_other, origin};
 pub enum Note {
     /// A writer opened the stream and may write from a position on.
     Opened {
-        /// Number of the writer.
         writer: u16,
         /// Position of the writer's first byte.
         position: u64,
     },
     /// A writer is about to write more bytes.
     Sends {
-        /// Number of the writer.
         writer: u16,
         /// Number of bytes.
         count: u64,
     },
     /// A writer was notified that all bytes below a position are durable.
     Durable {
-        /// Number of the writer.
         writer: u16,
         /// Position after the durable bytes.
         position: u64,
     },
     /// A writer was notified that the stream is closed after its last byte.
     Closed {
-        /// Number of the writer.
         writer: u16,
         /// Position after the last byte of the stream.
         position: u64,
@@ -51,7 +47,6 @@ pub enum Note {
     },
     /// A reader received bytes.
     Read {
-        /// Number of the reader.
         reader: u32,
         /// Position of the first byte.
         position: u64,
@@ -59,7 +54,6 @@ pub enum Note {
     },
     /// A reader was notified that there are no more bytes.
     End {
-        /// Number of the reader.
         reader: u32,
         /// Position after the last byte.
         position: u64,
@@ -73,7 +67,6 @@ pub enum Note {
 pub enum Part {
     /// Consecutive bytes of one writer.
     Of {
-        /// Number of the writer.
         writer: u16,
         /// Position of the first byte.
         position: u64,

@@ -65,7 +65,6 @@ pub struct Load {
 /// One stream with its clients and their history.
 #[derive(Debug)]
 pub struct Lane {
-    /// Name of the stream.
     pub name: String,
     addresses: Vec<String>,
     part: u64,
@@ -80,11 +79,9 @@ pub struct Lane {
 /// Totals over all lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// Number of streams.
     pub streams: u64,
     /// Number of acknowledged bytes.
     pub bytes: u64,
-    /// Number of takeovers.
     pub takeovers: u64,
     /// Number of trimmed bytes.
     pub trimmed: u64,

@@ -227,7 +227,7 @@ fn number(name: &str, text: &str) -> io::Result<u64> {
     whole.ok_or_else(|| io::Error::other(format!("{name} is of no write: {} bytes", text.len())))
 }
 
-/// Outcome of a write.
+/// Outcome of a write, as far as the client knows.
 enum Fate {
     Done,
     /// The write may take effect at any time, or never.

@@ -91,7 +91,7 @@ impl Reference {
         state.expect("a program of it")
     }
 
-    /// Returns the number of frames with an outcome, summed over the device's programs.
+    /// Returns the number of frames whose outcome was `reason`, summed over the device's programs.
     pub fn counted(&self, reason: Reason) -> u64 {
         let acceptor = self.acceptor().map(Acceptor::counters);
         let counters = [acceptor, self.coordinator().map(Coordinator::counters)];

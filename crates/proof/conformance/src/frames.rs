@@ -8,7 +8,7 @@ use quorate_offload::{
 
 use crate::{Event, Program};
 
-/// Id of the group.
+/// Id of the group, contained in every frame.
 pub const GROUP: u32 = 0x0a0b_0c0d;
 /// Number of bytes in a room, which is the space for a value.
 pub const ROOM: usize = 32;
@@ -39,12 +39,12 @@ pub const CLIENT: u8 = 9;
 pub const HEARD: [u8; 6] = [3, 0, 0, 0, 0, 0x55];
 const PORT: u16 = 47_100;
 
-/// Returns the address of the station with a number.
+/// Returns the address of the station whose number is `last`.
 pub const fn address(last: u8) -> Address {
     Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: PORT }
 }
 
-/// Returns the multicast address with a number.
+/// Returns the multicast address whose last byte is `last`.
 const fn multicast(last: u8) -> Address {
     Address { mac: [3, 0, 0, 0, 0, last], ip: [239, 0, 0, last], port: PORT }
 }
@@ -91,7 +91,7 @@ impl Size {
         setup
     }
 
-    /// Returns the bytes of the value with a number. Values with different numbers differ in bytes
+    /// Returns the bytes of value `number`. Values with different numbers differ in bytes
     /// and sums.
     pub fn room(self, number: u64) -> Vec<u8> {
         let mut room = vec![0; self.room];
@@ -101,12 +101,12 @@ impl Size {
         room
     }
 
-    /// Returns the length of the value with a number. All possible lengths occur.
+    /// Returns the length of value `number`. All possible lengths occur.
     fn length(self, number: u64) -> usize {
         usize::try_from(number % (self.room as u64 + 1)).expect("below the room")
     }
 
-    /// Returns the descriptor of the value with a number.
+    /// Returns the descriptor of value `number`.
     pub fn value(self, number: u64) -> Descriptor {
         let length = self.length(number);
         Descriptor {
@@ -203,12 +203,12 @@ pub fn frame_from(from: &Address, form: Form, header: &Header, room: &[u8]) -> V
     frame.expect("a room of whole words").to_vec()
 }
 
-/// Returns the event that a frame arrives from the network.
+/// Returns the event of a frame that arrives from the network.
 pub fn network(header: &Header, number: u64) -> Event {
     Event::Frame(Port::Network, frame(Form::Udp, header, &room(number)))
 }
 
-/// Returns the event that a frame arrives from the owner.
+/// Returns the event of a frame that arrives from the owner.
 pub fn owner(header: &Header) -> Event {
     Event::Frame(Port::Owner, frame(Form::Udp, header, &room(0)))
 }

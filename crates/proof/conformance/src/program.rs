@@ -26,7 +26,7 @@ impl Program {
         }
     }
 
-    /// Returns the program with a name.
+    /// Returns the program called `name`, if there is one.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|program| program.name() == name)
     }

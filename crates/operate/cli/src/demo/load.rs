@@ -19,13 +19,12 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 /// Result of one writer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
-    /// Number of the writer.
     pub(crate) writer: usize,
     /// Number of commands sent.
     pub(crate) written: u64,
     /// Numbers of the acknowledged commands.
     pub(crate) acknowledged: Vec<u64>,
-    /// Last error, if any.
+    /// Last error that the writer received, if any.
     pub(crate) error: Option<String>,
 }
 

@@ -144,7 +144,7 @@ impl Demo {
         nodes.map(|node| node.ready.stream.clone()).collect()
     }
 
-    /// Generates a file of random bytes.
+    /// Generates a file of random bytes and returns its path.
     fn make_file(&self) -> Result<PathBuf, Problem> {
         let path = self.nodes.folder().join("file");
         let made = || -> io::Result<()> {

@@ -27,7 +27,7 @@ pub(crate) struct FeatureArgs {
     dry_run: bool,
 }
 
-/// Output of the command.
+/// Result of `quorate member feature`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Shown {
     /// This command raised the level in use.

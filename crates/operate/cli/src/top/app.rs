@@ -105,7 +105,7 @@ pub(super) struct Watched {
     pub(super) history: History,
 }
 
-/// State of the screen.
+/// State of the screen, which keys and status updates change.
 #[derive(Clone, Debug)]
 pub(super) struct App {
     live: Watched,

@@ -84,7 +84,7 @@ pub struct Insert {
     pub fate: Fate,
 }
 
-/// Outcome of a command.
+/// Outcome of a command, as far as the client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Acknowledged,

@@ -35,7 +35,7 @@ struct Written {
     events: usize,
 }
 
-/// Runs the story with a seed, or with the default one, and writes the page.
+/// Runs the story and writes the page. Without a seed, uses [`SEED`].
 pub(super) fn write(file: &Path, seed: Option<u64>, output: Output) -> Result<Exit, Problem> {
     let seed = seed.unwrap_or(SEED);
     let recorded = record(seed).map_err(|violation| {

@@ -94,7 +94,7 @@ pub(super) struct ButtonReply {
     us: u64,
 }
 
-/// Phase of the demo.
+/// Phase of the demo, as shown on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {

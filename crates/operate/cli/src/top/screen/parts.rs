@@ -17,7 +17,7 @@ use super::{
     paint::{Paint, plain},
 };
 
-/// Column of a table.
+/// Column of a table: its heading, alignment and width limit.
 pub(super) struct Column {
     pub(super) name: &'static str,
     /// Cells are aligned to the right, as for numbers.
