@@ -91,8 +91,7 @@ impl Size {
         setup
     }
 
-    /// Returns the bytes of value `number`. Values with different numbers differ in bytes
-    /// and sums.
+    /// Returns the bytes of value `number`. Values with different numbers differ in bytes and sums.
     pub fn room(self, number: u64) -> Vec<u8> {
         let mut room = vec![0; self.room];
         for (at, byte) in room.iter_mut().enumerate().take(self.length(number)) {

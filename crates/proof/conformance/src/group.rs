@@ -137,8 +137,8 @@ impl Group {
         Ok(())
     }
 
-    /// Executes a random action: begins a ballot, stops the leader's coordinator, arms another member,
-    /// or makes a coordinator lose its memory.
+    /// Executes a random action: begins a ballot, stops the leader's coordinator, arms another
+    /// member, or makes a coordinator lose its memory.
     fn leaders(&mut self) -> Result<(), String> {
         match self.dice.below(10) {
             0..3 => self.begin_ballot(),
