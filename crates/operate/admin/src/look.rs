@@ -11,7 +11,7 @@ use crate::{
     view::{Answer, ClusterView, NodeView, STARTING},
 };
 
-/// Timeout of a request to one node.
+/// Timeout for a request to one node.
 const WAIT: Duration = Duration::from_secs(3);
 /// Maximum number of nodes queried. It limits the requests that a malicious member list can cause.
 pub const NODES_MAX: usize = 64;

@@ -81,10 +81,10 @@ pub struct WeightView {
     pub weight: u32,
 }
 
-/// A plan in progress.
+/// Membership plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanInProgressView {
-    /// Plan number.
+    /// Number of the plan.
     pub id: u64,
     /// Description of the requested change, for people.
     pub what: String,
@@ -97,7 +97,7 @@ pub struct PlanInProgressView {
 /// The membership plan that ended most recently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastPlanView {
-    /// Plan number.
+    /// Number of the plan.
     pub id: u64,
     /// The plan reached its goal. Otherwise it was cancelled.
     pub reached: bool,

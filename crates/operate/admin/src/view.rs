@@ -118,7 +118,7 @@ pub struct DeviceView {
     #[serde(default)]
     pub kind: String,
     pub name: String,
-    /// The device is in use.
+    /// The node uses the device.
     pub used: bool,
     /// Ballot in which the device votes.
     pub armed: Option<String>,
@@ -203,7 +203,7 @@ impl fmt::Display for DeviceView {
 /// Summary of a membership plan in progress. `GET /members` lists its steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanView {
-    /// Plan number.
+    /// Number of the plan.
     pub id: u64,
     /// Description of the requested change, for people.
     pub what: String,
@@ -317,7 +317,7 @@ impl ReignView {
 pub struct SnapshotView {
     /// Slot below which the snapshot covers every slot.
     pub slot: u64,
-    /// Size in bytes.
+    /// Size of the snapshot in bytes.
     pub bytes: u64,
 }
 

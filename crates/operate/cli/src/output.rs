@@ -39,7 +39,7 @@ impl From<Exit> for ExitCode {
 /// Error for the user, with a suggested remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Exit code of the process if the error ends it.
+    /// Exit code of a process that ends because of the problem.
     pub exit: Exit,
     /// Machine-readable code: lower-case words joined by `_`.
     pub code: &'static str,

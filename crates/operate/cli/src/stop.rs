@@ -20,7 +20,7 @@ impl<F: Fn()> Stop<F> {
         Self { asked: Arc::new(AtomicBool::new(false)), stop: Arc::new(Mutex::new(None)) }
     }
 
-    /// Requests a stop.
+    /// Requests a stop. The reactor need not exist yet.
     pub(crate) fn ask(&self) {
         self.asked.store(true, Ordering::SeqCst);
         self.pass_on();

@@ -84,7 +84,7 @@ pub(crate) struct OneStream {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct View {
     name: String,
-    /// `open` or `closed`.
+    /// State of the stream: `open` or `closed`.
     state: &'static str,
     /// Position of the first retained byte.
     start: u64,

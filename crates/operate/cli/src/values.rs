@@ -17,9 +17,7 @@ pub enum Unit {
     BytesPerSecond,
     /// Kibibytes (1024 bytes).
     KiB,
-    /// Milliseconds.
     Milliseconds,
-    /// Percent.
     Percent,
     /// Link speed in Mbit/s.
     Megabits,

@@ -72,7 +72,7 @@ struct World {
     addresses: Vec<String>,
     /// Pieces that ended while the connection of their writer was open, with their end positions.
     ended: BTreeMap<u64, u64>,
-    /// Whether each node is down.
+    /// True for each node that is down, by index.
     down: Vec<bool>,
     /// Index of the node that accepted each connection, in order.
     met: Vec<usize>,

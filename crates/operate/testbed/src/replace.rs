@@ -39,9 +39,7 @@ pub enum Step {
 /// Replacement of an old node by a new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// Replaced node.
     pub old: u32,
-    /// New node.
     pub new: u32,
     /// Number of eras that the replacement took.
     pub eras: usize,

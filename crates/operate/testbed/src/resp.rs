@@ -63,7 +63,7 @@ impl Read for Wire {
     }
 }
 
-/// An open connection.
+/// Open connection to a node.
 #[derive(Debug)]
 pub struct Link {
     stream: BufReader<Wire>,

@@ -53,7 +53,7 @@ const CALM: Pace =
 /// Time without a response after which a retrying client leaves a node.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
-/// Running writer threads.
+/// Running writers and the state that they share.
 #[derive(Debug)]
 pub struct Writers {
     threads: Vec<JoinHandle<Written>>,

@@ -102,7 +102,7 @@ mod tests {
         (admin, address)
     }
 
-    /// Opens the event stream; returns the response head and the rest of the stream.
+    /// Opens the event stream. Returns the head of the response and the rest of the stream.
     fn watch(address: &str) -> (String, BufReader<TcpStream>) {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(WAIT)).unwrap();

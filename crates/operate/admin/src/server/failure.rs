@@ -16,7 +16,7 @@ use crate::{
     view::{ProgressView, STILL_TAKING},
 };
 
-/// An error response.
+/// Error response: a status code and the JSON error document.
 #[derive(Debug)]
 pub(super) struct Failure {
     status: StatusCode,

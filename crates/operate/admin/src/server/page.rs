@@ -192,7 +192,7 @@ mod tests {
         text
     }
 
-    /// Presses a button as a browser would; returns the response.
+    /// Presses a button as a browser would, and returns the response.
     fn press(address: SocketAddr, body: &str) -> String {
         let headers = format!(
             "Host: {address}\r\nOrigin: http://{address}\r\nSec-Fetch-Site: same-origin\r\n\

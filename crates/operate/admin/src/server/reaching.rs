@@ -267,7 +267,7 @@ mod tests {
         admin.address().to_string()
     }
 
-    /// Sends a request; returns the status code and the JSON document.
+    /// Sends a request and returns the status code and the JSON document.
     fn post(address: &str, path: &str, body: &Value) -> (u16, Value) {
         let path = format!("/doctor/multicast{path}");
         let response = client::post(address, &path, &body.to_string(), WAIT).unwrap();

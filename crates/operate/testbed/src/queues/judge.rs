@@ -72,7 +72,6 @@ pub enum Falsification {
 }
 
 impl Falsification {
-    /// All falsifications.
     pub const ALL: [Self; 4] = [Self::Twice, Self::Lost, Self::Late, Self::Invented];
 
     /// Returns a copy of the history with this falsification. `None` if the history is too short.

@@ -8,7 +8,6 @@
 /// Time in nanoseconds since an arbitrary start.
 pub type Nanos = u64;
 
-/// One second.
 pub const SECOND: Nanos = 1_000_000_000;
 
 /// Parameters of a link.

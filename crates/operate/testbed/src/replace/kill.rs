@@ -59,9 +59,7 @@ impl Moment {
 /// Outcome of a replacement during which a process was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Killed {
-    /// Replaced node.
     pub old: u32,
-    /// New node.
     pub new: u32,
     /// Number of eras in the plan.
     pub eras: u64,

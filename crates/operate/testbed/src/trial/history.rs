@@ -124,7 +124,6 @@ pub enum Falsification {
 }
 
 impl Falsification {
-    /// All falsifications.
     pub const ALL: [Self; 3] = [Self::StaleRead, Self::LostWrite, Self::CountedOnce];
 
     /// Returns a copy of the history with this falsification. `None` if no operation is suitable.

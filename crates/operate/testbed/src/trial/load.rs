@@ -15,8 +15,8 @@ use super::{
     session::Session,
 };
 
-/// Clients per node by kind: mixed operations on shared keys, reads only, inserts of new keys, and
-/// sessions.
+/// Number of clients per node, for each kind of client: mixed operations on shared keys, reads
+/// only, inserts of new keys, and sessions.
 const MIXED: usize = 2;
 const READING: usize = 1;
 const INSERTING: usize = 1;

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct File {
     pub(super) path: &'static str,
-    /// Content type.
+    /// Value of the `Content-Type` header.
     pub(in super::super) kind: &'static str,
     pub(in super::super) text: &'static str,
 }

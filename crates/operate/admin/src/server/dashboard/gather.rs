@@ -31,7 +31,7 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 /// Longest time that a document waits for responses. Later responses go into the next document.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Timeout of a request to a node.
+/// Timeout for a request to a node.
 const WAIT: Duration = Duration::from_millis(2500);
 /// Maximum number of nodes queried at the same time.
 pub(in super::super) const ASKED_MAX: usize = 16;

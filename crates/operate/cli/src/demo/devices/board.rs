@@ -83,7 +83,7 @@ pub(super) enum Act {
     Lead(u32),
 }
 
-/// Reply to a button.
+/// Response to a button's request.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct ButtonReply {
     /// Message shown to the viewer.
