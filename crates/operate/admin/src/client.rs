@@ -172,8 +172,8 @@ pub fn get(address: &str, path: &str, wait: Duration) -> Result<Response, Error>
     answer(agent(wait).run(request.map_err(bad(address))?)?)
 }
 
-/// Sends `GET path` for a large response. Waits only for the head; the caller reads the body. A
-/// response with a status other than 200 is read completely.
+/// Sends `GET path` for a large response. Waits only for the head, after which the caller reads the
+/// body. A response with a status other than 200 is read completely.
 pub fn stream(
     address: &str,
     path: &str,

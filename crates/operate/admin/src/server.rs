@@ -441,8 +441,8 @@ async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     }
 }
 
-/// Reports whether the node is ready. With `?streams`, the node must also accept bytes of streams;
-/// otherwise the response only mentions if it does not.
+/// Reports whether the node is ready. With `?streams`, a node that does not accept bytes of streams
+/// is not ready. Without it, such a node is ready, and the response mentions the condition.
 async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> {
     let (status, _) = admin.status().await?;
     let asks_for_streams = match uri.query().unwrap_or_default() {

@@ -465,7 +465,7 @@ pub struct MemberView {
 pub struct PlaneView {
     /// Plane: `tcp`, `udp`, `chain`, `multicast` or `ethernet`.
     pub way: String,
-    /// Interface for raw Ethernet frames: `packet`, `xdp, copied` or `xdp, zero copy`; null for
+    /// Interface for raw Ethernet frames: `packet`, `xdp, copied` or `xdp, zero copy`. Null for
     /// other planes.
     #[serde(default)]
     pub frames: Option<String>,

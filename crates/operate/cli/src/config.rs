@@ -583,7 +583,8 @@ mod tests {
         assert_eq!(snapshots, (2, 8 << 30, None));
     }
 
-    /// One setting gives all four addresses; the layer closest to the user takes precedence.
+    /// One setting determines all four addresses. A setting from the layer closest to the user
+    /// takes precedence.
     #[test]
     fn a_node_listens_at_one_address_with_the_usual_ports() {
         let of = |flags: &str, variables: &[(&str, &str)]| {

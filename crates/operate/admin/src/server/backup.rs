@@ -1,11 +1,12 @@
-//! `GET /backup`: streams the node's own snapshot as one file, with `streams` including the bytes
-//! of byte streams.
+//! `GET /backup`: streams the node's own snapshot as one file. With `streams`, the file includes
+//! the bytes of byte streams.
 //!
-//! A separate thread reads the files; the reactor only selects them and keeps them from being
+//! A separate thread reads the files. The reactor only selects them and keeps them from being
 //! deleted. Bytes of streams are requested from the reactor chunk by chunk, because only the store
-//! knows their location and other nodes may have to replace damaged ones. The hold on them is taken
-//! before the snapshot, so that everything the snapshot refers to is available. The client sets the
-//! pace: a few chunks are buffered, and the backup is aborted if it reads none for a minute.
+//! knows their location and other nodes may have to replace damaged bytes. The hold on the streams
+//! is taken before the snapshot, so that everything the snapshot refers to is available. The client
+//! sets the pace: a few chunks are buffered, and the backup is aborted if the client reads none for
+//! a minute.
 
 use std::{
     io,

@@ -1,10 +1,11 @@
-//! The dashboard at the admin address: `GET /`, its data at `/events`, and the requests of its
-//! buttons at `/act`.
+//! The dashboard at the admin address: the page at `GET /`, its data at `/events`, and the requests
+//! of its buttons at `/act`.
 //!
-//! It consists of this crate's [`files`]: no build step, no other origin. This node gathers data
-//! from all nodes once a second, shared by all open pages, and only while a page is open:
-//! [`audience`] counts the pages, [`gather`] queries the nodes. Buttons send the same requests as
-//! programs, to this node or through it to another one ([`act`]); refusals are shown.
+//! The page consists of this crate's [`files`]. It needs no build step and loads nothing from other
+//! origins. This node gathers data from all nodes once a second, for all open pages together, and
+//! only while a page is open. [`audience`] counts the pages, and [`gather`] queries the nodes.
+//! Buttons send the same requests as programs, to this node or through it to another one ([`act`]).
+//! The page shows refusals.
 
 mod act;
 mod audience;

@@ -354,7 +354,7 @@ pub(super) mod tests {
         assert_eq!(without.admin_of(4), None);
     }
 
-    /// Plans need the leader; any node handles other requests.
+    /// Requests that need a plan are sent to the leader. Any node handles other requests.
     #[test]
     fn the_leader_is_asked_first_and_others_only_for_what_they_take() {
         let seen = seen(&[view(1, Some(2), 7, 90), view(3, Some(2), 7, 90)]);
