@@ -5,48 +5,48 @@ use serde::{Deserialize, Serialize};
 
 use crate::units;
 
-/// Days before expiry at which warnings start.
+/// Number of days before expiry at which warnings start.
 pub const SOON_DAYS: i64 = 30;
 const DAY_S: i64 = 24 * 3600;
-/// Suffix of the name of every authority in [`CertificateView::what`].
+/// Suffix that marks an authority's name in [`CertificateView::what`].
 const AUTHORITY: &str = "authority";
 
-/// Validity of a certificate, from best to worst.
+/// Validity of a certificate, ordered from best to worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     #[default]
     Valid,
-    /// Fewer than [`SOON_DAYS`] days are left.
+    /// The certificate is valid, but fewer than [`SOON_DAYS`] days are left.
     ExpiresSoon,
-    /// An expired authority that a valid one has replaced.
+    /// The certificate is an expired authority that a valid one has replaced.
     Superseded,
     NotYetValid,
     Expired,
 }
 
-/// A certificate and its validity.
+/// JSON form of a certificate's validity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateView {
-    /// `node`, `server`, `nodes' authority` or `clients' authority`.
+    /// Use of the certificate: `node`, `server`, `nodes' authority` or `clients' authority`.
     pub what: String,
-    /// First second of validity, Unix time.
+    /// First second of validity, in Unix time.
     #[serde(default)]
     pub begins_unix_s: i64,
-    /// Last second of validity, Unix time.
+    /// Last second of validity, in Unix time.
     pub ends_unix_s: i64,
-    /// Whole days until expiry; negative once expired.
+    /// Number of full days until expiry. Negative once expired.
     pub days_left: i64,
     #[serde(default)]
     pub state: State,
 }
 
-/// Returns the whole days until expiry, rounded down; negative once expired.
+/// Returns the number of full days until expiry, rounded down. Negative once expired.
 pub const fn days_left(ends_unix_s: i64, now_unix_s: i64) -> i64 {
     (ends_unix_s - now_unix_s).div_euclid(DAY_S)
 }
 
-/// Formats a Unix time as date and time in UTC.
+/// Formats a Unix time as a date and time in UTC.
 pub fn utc(unix_s: i64) -> String {
     let at = u64::try_from(unix_s).unwrap_or_default();
     let (hour, minute, second) = (at / 3600 % 24, at / 60 % 60, at % 60);
@@ -54,7 +54,7 @@ pub fn utc(unix_s: i64) -> String {
 }
 
 impl CertificateView {
-    /// Creates the view of a certificate as of `now_unix_s`.
+    /// Creates the view of a certificate as of `now_unix_s`. `what` is its use.
     pub fn at(what: &str, valid: Validity, now_unix_s: i64) -> Self {
         let days_left = days_left(valid.ends_unix_s, now_unix_s);
         let state = match () {
@@ -99,7 +99,7 @@ impl CertificateView {
         self.what.ends_with(AUTHORITY)
     }
 
-    /// Returns a warning about a certificate that still works.
+    /// Returns the warning about a certificate that still works, if there is one.
     pub fn warning(&self) -> Option<String> {
         let Self { what, days_left, .. } = self;
         match self.state {
@@ -114,8 +114,8 @@ impl CertificateView {
         }
     }
 
-    /// Returns an error if the certificate is not valid now: the cause, the consequence and the
-    /// remedy. `own` is the node that uses it.
+    /// Returns the error about a certificate that is not valid now, with its cause, consequence and
+    /// remedy. `own` is the node that uses the certificate.
     pub fn error(&self, own: &NodeName) -> Option<String> {
         let what = &self.what;
         let (since, breaks) = (self.since()?, self.breaks());
@@ -129,7 +129,8 @@ impl CertificateView {
         ))
     }
 
-    /// Describes since or until when the certificate is invalid; `None` if it is valid.
+    /// Describes the time since when or until when the certificate is invalid. `None` if it is
+    /// valid.
     pub fn since(&self) -> Option<String> {
         match self.state {
             State::Expired => Some(format!("expired on {}", utc(self.ends_unix_s))),
@@ -141,20 +142,21 @@ impl CertificateView {
         }
     }
 
-    /// Describes what fails without this certificate.
+    /// Describes the operations that fail without a valid certificate.
     pub fn breaks(&self) -> &'static str {
         match &*self.what {
             "node" => "running connections continue, but other nodes refuse new ones",
             "server" => "running connections continue, but clients and operators refuse new ones",
-            // Nodes check the dates of certificates that an authority signed, but not the
-            // authority's own.
+            // Nodes check the dates of certificates that an authority signed, but not the dates of
+            // the authority itself.
             _ => {
                 "running connections continue, but redis-cli, curl and others that check an authority's dates refuse new ones"
             }
         }
     }
 
-    /// Returns the command that creates a new certificate, and what to do with its files.
+    /// Returns the command that creates a new certificate, and the instructions for the files that
+    /// it writes.
     pub fn remedy(&self, own: &NodeName) -> (String, &'static str) {
         let NodeName { cluster, node } = own;
         match self.is_authority() {

@@ -1,4 +1,4 @@
-//! One HTTP request to a node's admin address, bounded in time and size.
+//! HTTP client for a node's admin address. Every request is bounded in time and size.
 
 use std::{
     fs,
@@ -25,16 +25,16 @@ use ureq::{
 
 use crate::view::ProgressView;
 
-/// Largest accepted response; a status is far smaller.
+/// Maximum size of a response in bytes. A status is much smaller.
 const RESPONSE_BYTES_MAX: u64 = 4 << 20;
 
-/// TLS configuration of this process, which connects to one cluster only.
+/// TLS configuration of this process. A process connects to a single cluster.
 static TLS: OnceLock<TlsConfig> = OnceLock::new();
 
-/// Makes all later requests use TLS with this certificate. Only the first call in a process has an
+/// Makes all later requests use TLS with a certificate. Only the first call in a process has an
 /// effect.
 pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
-    // `ClientTrust` has the best error messages for bad files.
+    // `ClientTrust` reports bad files with the best error messages.
     ClientTrust::load(files)?;
     let certificates = |path: &Path| {
         let bytes =
@@ -61,11 +61,11 @@ pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
     Ok(())
 }
 
-/// Basic authorization header of this process.
+/// Basic authorization header that this process sends.
 static LOGIN: OnceLock<HeaderValue> = OnceLock::new();
 
-/// Makes all later requests send this name and password. Only the first call in a process has an
-/// effect. Returns false if a header cannot represent them.
+/// Makes all later requests send a name and a password. Only the first call in a process has an
+/// effect. Returns `false` if a header cannot represent them.
 pub fn use_login(name: &str, password: &str) -> bool {
     let text = format!("Basic {}", Base64::encode_string(format!("{name}:{password}").as_bytes()));
     let Ok(mut value) = HeaderValue::from_str(&text) else {
@@ -76,23 +76,23 @@ pub fn use_login(name: &str, password: &str) -> bool {
     !name.contains(':')
 }
 
-/// Reasons why a request got no response.
+/// Reason why a request received no response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Connecting failed, or the connection broke.
+    /// The connection could not be established, or it broke.
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("no answer in time")]
     TimedOut,
     #[error("the name has no address")]
     NoAddress,
-    /// The peer does not speak HTTP.
+    /// The peer's response is not HTTP.
     #[error("the answer is not HTTP")]
     NotHttp(#[source] ureq::Error),
-    /// The response exceeds 4 MiB.
+    /// The response is larger than 4 MiB.
     #[error("the answer is too large")]
     TooLarge,
-    /// The address is not `HOST:PORT`.
+    /// The address does not have the form `HOST:PORT`.
     #[error("not an address: {0}")]
     BadAddress(String, #[source] ureq::http::Error),
 }
@@ -113,16 +113,15 @@ impl From<ureq::Error> for Error {
     }
 }
 
-/// An HTTP response.
+/// HTTP response of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// HTTP status code.
     pub status: u16,
     pub body: String,
 }
 
 impl Response {
-    /// Parses the body as JSON, or returns the error that the node reported.
+    /// Parses the body as JSON. Returns the node's error if the response is one.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         if self.status != 200 {
             return Err(Refusal::read(self));
@@ -137,18 +136,17 @@ impl Response {
     }
 }
 
-/// An error reported by a node.
+/// Error reported by a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
-    /// Machine-readable code.
+    /// Machine-readable error code.
     pub code: String,
-    /// Human-readable message.
     pub message: String,
-    /// Advice; may be empty.
+    /// Suggested remedy. May be empty.
     pub hint: String,
-    /// Responding node, if it reported its id.
+    /// Id of the responding node, if the response contains it.
     pub node: Option<u32>,
-    /// Progress of the activity that keeps the node from serving.
+    /// Progress of the activity that prevents the node from serving.
     pub progress: Option<Box<ProgressView>>,
 }
 
@@ -168,14 +166,14 @@ impl Refusal {
     }
 }
 
-/// Sends `GET path`.
+/// Sends `GET path` and returns the complete response.
 pub fn get(address: &str, path: &str, wait: Duration) -> Result<Response, Error> {
     let request = asked(Request::get(uri(address, path)?)).body(());
     answer(agent(wait).run(request.map_err(bad(address))?)?)
 }
 
-/// Sends `GET path` for a large response. Waits for its head only; the caller reads the body. A
-/// response other than 200 is read completely.
+/// Sends `GET path` for a large response. Waits only for the head, after which the caller reads the
+/// body. A response with a status other than 200 is read completely.
 pub fn stream(
     address: &str,
     path: &str,
@@ -198,7 +196,7 @@ pub fn post(address: &str, path: &str, body: &str, wait: Duration) -> Result<Res
     answer(agent(wait).run(request)?)
 }
 
-/// Adds the authorization header if a login is set.
+/// Adds the authorization header if the process has a login.
 fn asked(request: Builder) -> Builder {
     match LOGIN.get() {
         Some(login) => request.header(AUTHORIZATION, login),
@@ -216,7 +214,7 @@ fn bad(address: &str) -> impl FnOnce(ureq::http::Error) -> Error {
     |error| Error::BadAddress(address.to_owned(), error)
 }
 
-/// Returns an agent for a single request on a connection of its own. It ignores proxies from the
+/// Returns an agent for a single request on a new connection. The agent ignores proxies from the
 /// environment.
 fn agent(wait: Duration) -> Agent {
     let config = builder().timeout_global(Some(wait));

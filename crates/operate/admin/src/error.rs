@@ -1,15 +1,15 @@
-//! JSON error document, used by all commands and pages.
+//! JSON error document that all commands and pages use.
 
 use serde::Serialize;
 
 use crate::view::ProgressView;
 
-/// JSON error: `{"error":{"code","message","hint"}}`. A node that cannot serve adds its id and the
-/// progress of the activity that keeps it from serving.
+/// JSON error: `{"error":{"code","message","hint"}}`. A node that cannot serve adds its id and its
+/// progress towards serving.
 #[derive(Debug, Serialize)]
 pub struct ErrorDocument<'a> {
     error: ErrorBody<'a>,
-    /// Responding node, set only while it cannot report a status.
+    /// Id of the responding node. Set only while the node cannot report a status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,7 +24,7 @@ struct ErrorBody<'a> {
 }
 
 impl<'a> ErrorDocument<'a> {
-    /// Creates an error without a node.
+    /// Creates an error document without a node id.
     pub const fn new(code: &'a str, message: &'a str, hint: &'a str) -> Self {
         Self { error: ErrorBody { code, message, hint }, node: None, progress: None }
     }
@@ -34,7 +34,7 @@ impl<'a> ErrorDocument<'a> {
     }
 }
 
-/// Returns `{"error":{"code","message","hint"}}`.
+/// Formats an error as `{"error":{"code","message","hint"}}`.
 pub fn error_json(code: &str, message: &str, hint: &str) -> String {
     ErrorDocument::new(code, message, hint).to_json()
 }

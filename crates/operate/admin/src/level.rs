@@ -1,37 +1,36 @@
-//! JSON form of the feature level: the level in use, and what blocks the next one.
+//! JSON form of the feature level: the level in use, and the reasons that block the next one.
 
 use quorate_replica::status::{LevelOf, LevelStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::units::span;
 
-/// Feature levels as one node knows them.
+/// Feature levels as known to one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LevelView {
-    /// Level in use; 0 from a release that predates levels.
+    /// Level in use. 0 if the responding node's release predates feature levels.
     pub level: u16,
-    /// Newest level that this node's release supports.
+    /// Highest level that this node's release supports.
     pub supports: u16,
     /// All nodes of the cluster, sorted by id.
     pub nodes: Vec<NodeLevelView>,
-    /// Reasons why the next level cannot be activated; reported by the leader only.
+    /// Reasons why the next level cannot be activated. Only the leader reports them.
     pub held_back: Vec<String>,
-    /// Seconds until the leader raises the level automatically; null if it will not, or if
+    /// Seconds until the leader raises the level automatically. Null if no raise is scheduled or
     /// something blocks the next level.
     pub raise_in_s: Option<u64>,
 }
 
-/// Newest level that a node's release supports.
+/// Highest level that a node's release supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLevelView {
-    /// Node id.
     pub node: u32,
-    /// Newest supported level; null if the node is not connected.
+    /// Highest supported level. Null if the node is not connected.
     pub newest: Option<u16>,
 }
 
 impl LevelView {
-    /// Converts a node's level status.
+    /// Creates the JSON form of a node's feature level status.
     pub fn new(status: &LevelStatus) -> Self {
         let of = |of: &LevelOf| NodeLevelView {
             node: of.node.0,
@@ -46,12 +45,12 @@ impl LevelView {
         }
     }
 
-    /// Returns whether this node's release supports a newer level than the one in use.
+    /// Returns whether this node's release supports a higher level than the one in use.
     pub const fn may_rise(&self) -> bool {
         self.level > 0 && self.supports > self.level
     }
 
-    /// Describes the next raise, or what blocks it, as the leader reports it.
+    /// Describes when the level will be raised, or what blocks the raise, according to the leader.
     pub fn prospect(&self) -> String {
         let next = u32::from(self.level) + 1;
         match (self.may_rise(), self.raise_in_s) {

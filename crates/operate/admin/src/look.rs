@@ -1,4 +1,4 @@
-//! Requests the status of every node of a cluster in parallel.
+//! Requests the status of all nodes of a cluster in parallel.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,20 +11,21 @@ use crate::{
     view::{Answer, ClusterView, NodeView, STARTING},
 };
 
-/// Timeout of a request to one node.
+/// Timeout for a request to one node.
 const WAIT: Duration = Duration::from_secs(3);
-/// Maximum number of nodes queried; bounds the requests that a malicious members list can cause.
+/// Maximum number of nodes queried. It limits the requests that a malicious member list can cause.
 pub const NODES_MAX: usize = 64;
 
-/// Error codes of a node that is up but refuses the caller; its hint is shown.
+/// Error codes of a node that runs but rejects the caller. The node's hint is shown to the user.
 const REFUSED: [&str; 3] = ["not_proved", "no_role", "forbidden"];
 
-/// Error: no node responded. Holds one reason per node.
+/// Error for a cluster in which no node responded. Contains one reason per node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct NoResponse(pub Vec<String>);
 
-/// Queries the given nodes. If only one was given, also queries the members that it lists.
+/// Queries the given nodes. If only one address is given, also queries the members that this node
+/// lists.
 pub fn query_cluster(addresses: &[String]) -> Result<ClusterView, NoResponse> {
     let asked: Vec<(Option<u32>, String)> =
         addresses.iter().take(NODES_MAX).map(|address| (None, address.clone())).collect();
@@ -46,7 +47,7 @@ pub fn query_cluster(addresses: &[String]) -> Result<ClusterView, NoResponse> {
     Ok(ClusterView::new(answers))
 }
 
-/// Adds ids to nodes that did not respond, from the admin addresses that other nodes list.
+/// Adds ids to the nodes that did not respond, based on the admin addresses that other nodes list.
 fn name_silent(asked: &[(Option<u32>, String)], answers: &mut [Answer]) {
     let views = answers.iter().filter_map(Answer::view);
     let members = views.flat_map(|view| &view.members);
@@ -59,7 +60,8 @@ fn name_silent(asked: &[(Option<u32>, String)], answers: &mut [Answer]) {
     }
 }
 
-/// Returns the other members to query, and those with an unknown admin address as unreachable.
+/// Returns the other members to query. Members whose admin address is unknown are returned as
+/// unreachable.
 fn others(view: &NodeView, asked: &str) -> (Vec<(Option<u32>, String)>, Vec<Answer>) {
     let mut places = Vec::new();
     let mut unknown = Vec::new();
@@ -87,7 +89,8 @@ fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<Answer> {
     })
 }
 
-/// Requests the status of one node within `wait`; another node's response counts as unreachable.
+/// Requests the status of one node, with the timeout `wait`. A response from another node counts as
+/// unreachable.
 pub fn query_node(node: Option<u32>, address: &str, wait: Duration) -> Answer {
     let failed = |error: String| Answer::Unreachable { node, error };
     let response = match client::get(address, "/status", wait) {

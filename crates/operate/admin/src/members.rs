@@ -1,4 +1,4 @@
-//! JSON forms of `GET /members` and `POST /members`: membership of the group.
+//! JSON forms of `GET /members` and `POST /members`.
 
 use quorate_core::{node_id::NodeId, quorum::QuorumRule};
 use quorate_replica::{
@@ -12,149 +12,143 @@ use serde::{Deserialize, Serialize};
 
 use crate::view::BallotView;
 
-/// Membership as one node has applied it.
+/// Membership of the cluster, as applied by one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MembersView {
     /// Cluster id, 32 hexadecimal digits.
     pub cluster: String,
     /// Id of the responding node.
     pub node: u32,
-    /// Leader, as far as the responding node knows.
+    /// Leader known to the responding node.
     pub leader: Option<u32>,
     /// Highest ballot known to the responding node.
     pub ballot: BallotView,
-    /// The responding node has applied every slot below this one.
+    /// Slot below which the responding node has applied everything.
     pub applied: u64,
-    /// Era of the configuration.
+    /// Era of the current configuration.
     pub era: u64,
-    /// All nodes with an id, sorted by id.
+    /// All nodes that have an id, sorted by id.
     pub nodes: Vec<ListedView>,
     /// Plan in progress.
     pub plan: Option<PlanInProgressView>,
-    /// Plan that ended last.
+    /// Membership plan that ended most recently.
     pub last: Option<LastPlanView>,
     /// Ids of removed nodes, which are never reused.
     pub removed: Vec<u32>,
 }
 
-/// A node with an id, whether or not it has joined.
+/// A node that has an id, whether or not it has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedView {
-    /// Node id.
     pub node: u32,
-    /// Peer address.
     pub peer: Option<String>,
-    /// Client address.
     pub client: Option<String>,
-    /// Admin address.
     pub admin: Option<String>,
-    /// Role: `voter`, `learner` or `auxiliary`.
+    /// Current role: `voter`, `learner` or `auxiliary`.
     pub role: String,
     /// Requested role, with the same values as `role`.
     #[serde(rename = "as")]
     pub asked: String,
-    /// Weight of its vote; 0 if it has no vote.
+    /// Weight of the node's vote. 0 means that the node has no vote.
     pub weight: u32,
-    /// Leader priority: among eligible nodes the highest one leads.
+    /// Leader priority. Among the eligible nodes, the one with the highest priority leads.
     pub priority: u32,
-    /// Incarnation: number of restarts without its votes.
+    /// Incarnation of the node: the number of restarts that lost its votes.
     pub incarnation: u32,
-    /// A data folder uses this id; otherwise the id is reserved.
+    /// A data folder uses the id. Otherwise the id is only reserved.
     pub joined: bool,
-    /// The responding node is connected to it.
+    /// The responding node is connected to the node.
     pub connected: bool,
-    /// Slots that it lags behind the leader; null on other nodes.
+    /// Lag behind the leader in slots. Only the leader reports it.
     pub lag: Option<u64>,
 }
 
-/// One step of a plan.
+/// Step of a membership plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepView {
-    /// Description of the change.
+    /// Description of the step's change, for people.
     pub change: String,
     /// Vote weights after this step.
     pub weights: Vec<WeightView>,
 }
 
-/// Weight of a node's vote.
+/// Weight of one node's vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightView {
-    /// Node id.
     pub node: u32,
-    /// Incarnation of the node.
     pub incarnation: u32,
-    /// At least 1.
+    /// Weight, at least 1.
     pub weight: u32,
 }
 
-/// A plan in progress.
+/// Membership plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanInProgressView {
-    /// Plan number.
+    /// Number of the plan.
     pub id: u64,
-    /// The requested change.
+    /// Description of the requested change, for people.
     pub what: String,
     /// Remaining steps, as the responding node predicts them.
     pub steps: Vec<StepView>,
-    /// Condition for the next step; known to the leader only.
+    /// Condition that the next step waits for. Only the leader knows it.
     pub waits: Option<String>,
 }
 
-/// The plan that ended last.
+/// The membership plan that ended most recently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastPlanView {
-    /// Plan number.
+    /// Number of the plan.
     pub id: u64,
-    /// The plan reached its goal; otherwise it was cancelled.
+    /// The plan reached its goal. Otherwise it was cancelled.
     pub reached: bool,
     /// Slot of the command that ended the plan.
     pub slot: u64,
-    /// [era-9] Enough remaining members store everything up to `slot`, so a removed node may be
-    /// switched off.
+    /// [era-9] Enough of the remaining members store everything up to `slot`. A removed node may
+    /// then be switched off.
     pub settled: bool,
 }
 
-/// Body of `POST /members`: exactly one change, optionally as a dry run.
+/// Body of `POST /members`. It requests exactly one change, optionally as a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MembersRequest {
     /// Reserve an id for a new node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub add: Option<AddRequest>,
-    /// Give this node a vote.
+    /// Node that gets a vote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promote: Option<u32>,
-    /// Take the vote from this node.
+    /// Node that loses its vote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demote: Option<u32>,
-    /// Remove this node permanently.
+    /// Node to remove permanently.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remove: Option<u32>,
-    /// Node and its new vote weight.
+    /// Node, and its new vote weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<(u32, u32)>,
-    /// Node to convert; `true` makes it an auxiliary, `false` a full voter.
+    /// Node to convert. `true` makes it an auxiliary, `false` a full voter.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub auxiliary: Option<(u32, bool)>,
     /// New quorum rule: `majority` or `flexible:Q1,Q2`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub quorum: Option<String>,
-    /// Node and its new leader priority.
+    /// Node, and its new leader priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<(u32, u32)>,
     /// Node to remove, and the node that replaces it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace: Option<(u32, u32)>,
-    /// Node and its new peer address.
+    /// Node, and its new peer address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<(u32, String)>,
     /// Activate the next feature level.
     #[serde(skip_serializing_if = "is_false")]
     pub raise: bool,
-    /// Cancel the plan in progress, keeping the steps already taken.
+    /// Cancel the plan in progress. Its completed steps remain in effect.
     #[serde(skip_serializing_if = "is_false")]
     pub cancel: bool,
-    /// Show the steps without taking them.
+    /// Return the steps without executing them.
     #[serde(skip_serializing_if = "is_false")]
     pub dry_run: bool,
 }
@@ -164,11 +158,10 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// A new node.
+/// Parameters of a new node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddRequest {
-    /// Peer address of the new node.
     pub peer: String,
     /// Requested role: `voter`, `learner` or `auxiliary`.
     #[serde(rename = "as", default = "voter")]
@@ -179,34 +172,34 @@ fn voter() -> String {
     As::Voter.name().to_owned()
 }
 
-/// Error code: the outcome is unknown.
+/// Error code for a request whose outcome is unknown.
 pub const UNKNOWN_OUTCOME: &str = "unknown_outcome";
 
 /// Response to `POST /members`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum MembersOutcome {
-    /// The id assigned to the node, by this request or an earlier one.
+    /// Id that was assigned to the new node by this request or an earlier one.
     Node {
-        /// Node id.
+        /// Id of the node, whether or not it has joined.
         node: u32,
     },
-    /// The change is complete.
+    /// The change has taken effect.
     Done,
-    /// The requested state already holds.
+    /// The requested state was already in effect.
     NothingToDo,
-    /// The change takes these steps.
+    /// The change needs several steps.
     Planned {
-        /// Plan number; null for a dry run.
+        /// Number of the plan. Null for a dry run.
         plan: Option<u64>,
-        /// Steps in order.
+        /// Steps of the plan, in order.
         steps: Vec<StepView>,
     },
 }
 
 impl MembersRequest {
-    /// Converts the request and returns it with its dry-run flag. Returns an error message if it
-    /// does not ask for exactly one valid change.
+    /// Converts the request to a command for the group, and returns it with the dry-run flag.
+    /// Returns an error message if the request does not contain exactly one valid change.
     pub fn ask(self) -> Result<(Ask, bool), String> {
         let Self {
             add,
@@ -266,7 +259,7 @@ impl AddRequest {
     }
 }
 
-/// Returns the address if it is a valid `HOST:PORT`, or an error message.
+/// Returns `peer` if it has the form `HOST:PORT`, else an error message.
 fn checked(peer: String) -> Result<String, String> {
     let parts = peer.rsplit_once(':');
     let host_and_port = parts.filter(|(host, port)| {
@@ -280,7 +273,7 @@ fn checked(peer: String) -> Result<String, String> {
 }
 
 impl MembersView {
-    /// Creates the view of the responding node.
+    /// Creates the JSON form of the members that the responding node lists.
     pub fn new(members: &Members, status: &Status) -> Self {
         Self {
             cluster: format!("{:032x}", status.cluster),
@@ -304,12 +297,12 @@ impl MembersView {
         }
     }
 
-    /// Returns the node with this id.
+    /// Returns the entry of a node.
     pub fn listed(&self, node: u32) -> Option<&ListedView> {
         self.nodes.iter().find(|listed| listed.node == node)
     }
 
-    /// Returns the weights of all voters.
+    /// Returns the vote weights of all voters.
     pub fn weights(&self) -> Vec<WeightView> {
         let voters = self.nodes.iter().filter(|listed| listed.weight > 0);
         let weight = |listed: &ListedView| WeightView {
@@ -385,7 +378,7 @@ impl StepView {
 }
 
 impl MembersOutcome {
-    /// Converts the group's answer.
+    /// Converts the group's answer to its JSON form.
     pub fn new(answer: &Answer) -> Self {
         match answer {
             Answer::Node(node) => Self::Node { node: node.0 },

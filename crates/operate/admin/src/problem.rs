@@ -1,54 +1,53 @@
-//! Errors of measuring commands, with a code for programs and a message for people.
+//! Errors of measuring commands, with a machine-readable code and a message.
 
 use std::{fmt, io};
 
-/// Kind of a problem, which determines the exit code.
+/// Kind of an error. It determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Invalid request.
+    /// The request is invalid.
     Usage,
-    /// The operation was refused or failed.
+    /// The operation was refused, or it failed.
     Failed,
-    /// No node responds, or there is no leader.
+    /// No node responds, or the cluster has no leader.
     Unreachable,
 }
 
-/// An error: what happened, and what to do about it.
+/// Error for the user, with a suggested remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub kind: Kind,
     /// Machine-readable code: lower-case words joined by `_`.
     pub code: &'static str,
-    /// Human-readable message.
     pub message: String,
-    /// Advice; may be empty.
+    /// Suggested remedy. May be empty.
     pub hint: String,
 }
 
 impl Problem {
-    /// Creates a problem without a hint.
+    /// Creates an error without a hint.
     pub fn new(kind: Kind, code: &'static str, message: impl fmt::Display) -> Self {
         Self { kind, code, message: message.to_string(), hint: String::new() }
     }
 
-    /// Creates a problem for an invalid request.
+    /// Creates an error about an invalid request.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self::new(Kind::Usage, "bad_configuration", message)
     }
 
-    /// Creates a problem for an error of the operating system.
+    /// Creates an error from an I/O error. `what` describes the failed operation.
     pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         Self::new(Kind::Failed, "io", format_args!("{what}: {error}"))
     }
 
-    /// Creates a problem for an address at which no node responds.
+    /// Creates an error about an address at which no node responds.
     pub fn unreachable(address: &str, error: impl fmt::Display) -> Self {
         let what = format_args!("no node answers at {address}: {error}");
         Self::new(Kind::Unreachable, "unreachable", what)
             .hint("check that the node is running and that this is its --admin address")
     }
 
-    /// Sets the hint.
+    /// Sets the suggested remedy.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self

@@ -1,5 +1,5 @@
-//! Writes lines and the progress of a command to standard error: one redrawn line on a terminal,
-//! occasional lines elsewhere, such as in a log.
+//! Writes messages and progress to standard error. On a terminal, the progress is a single line
+//! that is redrawn. Elsewhere, such as in a log, it is an occasional line.
 
 use std::{
     fmt,
@@ -13,32 +13,33 @@ use std::{
 
 use crate::units;
 
-/// Interval between redraws on a terminal.
+/// Interval between two redraws on a terminal.
 const REDRAWN: Duration = Duration::from_millis(200);
-/// Interval between lines when standard error is not a terminal.
+/// Interval between two lines if standard error is not a terminal.
 const EVERY: Duration = Duration::from_secs(5);
-/// Delay of the first line when standard error is not a terminal; shorter activities write none.
+/// Delay before the first line if standard error is not a terminal. Shorter activities write no
+/// line.
 const QUIET: Duration = Duration::from_secs(1);
-/// Width of the progress bar, in characters.
+/// Width of the progress bar in characters.
 const WIDTH: u64 = 24;
 /// Escape sequence that clears the line.
 const CLEAR: &str = "\r\x1b[K";
-/// Escape sequences that turn line wrapping off and on. A wrapped line could not be redrawn.
+/// Escape sequences that turn line wrapping off and on. A wrapped line cannot be redrawn.
 const CUT: [&str; 2] = ["\x1b[?7l", "\x1b[?7h"];
 
-/// The terminal shows a progress line that must be cleared first. Written under the lock of
-/// standard error.
+/// The terminal shows a progress line, which must be cleared before other output. Only written
+/// while standard error is locked.
 static DRAWN: AtomicBool = AtomicBool::new(false);
 
-/// Function that receives all output instead of standard error.
+/// Function that receives all output in place of standard error.
 static SINK: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Sends all further output to `sink`, for a process that must not block on standard error.
+/// Sends all later output to `sink`. Used by a process that must not block on standard error.
 pub fn divert(sink: fn(&str)) {
     let _ = SINK.set(sink);
 }
 
-/// Writes a line to standard error and ignores errors.
+/// Writes a line to standard error. Write errors are ignored.
 pub fn line(text: &str) {
     if let Some(sink) = SINK.get() {
         return sink(&format!("{text}\n"));
@@ -47,7 +48,7 @@ pub fn line(text: &str) {
     let _ = clear_in(&mut out).and_then(|()| writeln!(out, "{text}"));
 }
 
-/// Clears the progress line before other code writes to the terminal.
+/// Clears the progress line. Must be called before other code writes to the terminal.
 pub fn clear() {
     if DRAWN.load(Ordering::SeqCst) {
         let _ = clear_in(&mut io::stderr().lock());
@@ -61,24 +62,24 @@ fn clear_in(out: &mut io::StderrLock<'_>) -> io::Result<()> {
     }
 }
 
-/// Progress of an activity.
+/// Progress of an activity at one point in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgressReport {
     /// Text before the figures, such as `backup: `.
     before: String,
-    /// Completed and total amount.
+    /// Completed amount and total amount.
     share: Option<(u64, u64)>,
     /// Text after the percentage, such as `256 KiB of 1.3 MiB`.
     after: String,
 }
 
 impl ProgressReport {
-    /// Creates a progress report that consists of text only.
+    /// Creates a report that consists only of text.
     pub fn text(text: impl fmt::Display) -> Self {
         Self { before: String::new(), share: None, after: text.to_string() }
     }
 
-    /// Creates a progress report with a percentage.
+    /// Creates a report that shows a percentage between two texts.
     pub fn share(
         before: impl fmt::Display,
         (done, all): (u64, u64),
@@ -87,7 +88,7 @@ impl ProgressReport {
         Self { before: before.to_string(), share: Some((done, all)), after: after.to_string() }
     }
 
-    /// Creates a progress report in bytes.
+    /// Creates a report about `done` of `all` bytes.
     pub fn bytes(what: &str, done: u64, all: u64) -> Self {
         let done = done.min(all);
         let sizes = format!("{} of {}", units::bytes(done), units::bytes(all));
@@ -113,7 +114,7 @@ impl ProgressReport {
     }
 }
 
-/// Decides when to report, and formats the report. Callers pass the time.
+/// Decides when a report is due and formats it. The caller passes the current time.
 #[derive(Debug)]
 struct ReportSchedule {
     terminal: bool,
@@ -127,7 +128,7 @@ impl ReportSchedule {
         Self { terminal, began, told: None, last: None }
     }
 
-    /// Returns the text to write now, if any.
+    /// Returns the text to write at `now`, if a report is due.
     fn tell(&mut self, now: Instant, report: impl FnOnce() -> ProgressReport) -> Option<String> {
         let (first, every) = match self.terminal {
             true => (REDRAWN, REDRAWN),
@@ -138,7 +139,7 @@ impl ReportSchedule {
             return None;
         }
         let report = report();
-        // A log already has this line. On a terminal another line may have replaced it.
+        // A log already contains this line. On a terminal, other output may have replaced it.
         if !self.terminal && self.last.as_ref() == Some(&report) {
             return None;
         }
@@ -163,17 +164,17 @@ impl Progress {
         Self(ReportSchedule::new(io::stderr().is_terminal(), Instant::now()))
     }
 
-    /// Starts a reporter that never redraws, for processes whose log goes to the same terminal.
+    /// Starts a reporter that writes separate lines. Used if the process logs to the same terminal.
     pub fn lines() -> Self {
         Self(ReportSchedule::new(false, Instant::now()))
     }
 
-    /// Returns whether the line is redrawn on a terminal.
+    /// Returns whether the reporter redraws a line on a terminal.
     pub fn is_drawn(&self) -> bool {
         self.0.terminal
     }
 
-    /// Writes the progress if a report is due. May be called at any rate.
+    /// Writes a report if one is due. May be called at any rate.
     pub fn report(&mut self, report: impl FnOnce() -> ProgressReport) {
         let Some(text) = self.0.tell(Instant::now(), report) else {
             return;
@@ -182,7 +183,8 @@ impl Progress {
             return sink(&text);
         }
         let mut out = io::stderr().lock();
-        // Clear the line in the same write, so that the report does not follow another one's text.
+        // Clear the line in the same write, so that the report does not follow text from another
+        // process.
         let _ = clear_in(&mut out)
             .and_then(|()| out.write_all(text.as_bytes()))
             .and_then(|()| out.flush());
@@ -202,8 +204,8 @@ impl Drop for Progress {
 mod tests {
     use super::*;
 
-    /// Returns the lines that a terminal of this width shows after these bytes; the last one is
-    /// unterminated.
+    /// Returns the lines that a terminal with `columns` columns shows after the bytes in `written`.
+    /// The last one is unterminated.
     fn screen(columns: usize, written: &str) -> Vec<String> {
         let (mut rows, mut column, mut wraps) = (vec![String::new()], 0, true);
         let mut rest = written;
@@ -247,7 +249,7 @@ mod tests {
         rows
     }
 
-    /// Returns all output, with its time, while progress advances by one step per interval.
+    /// Returns all output and its times, for an activity that advances by one step per interval.
     fn written(terminal: bool, step: Duration, steps: u64) -> Vec<(Duration, String)> {
         let began = Instant::now();
         let mut pace = ReportSchedule::new(terminal, began);

@@ -1,33 +1,34 @@
-//! Requests by which `quorate doctor` has members test multicast: listen, send, count.
+//! Requests by which `quorate doctor` makes members test multicast: they listen, send, and report
+//! counts.
 
 use serde::{Deserialize, Serialize};
 
-/// Longest time that a node listens, in milliseconds.
+/// Longest time for which a node listens, in milliseconds.
 pub const LISTEN_MS_MAX: u64 = 10_000;
-/// Maximum number of datagrams that a node sends per request.
+/// Maximum number of datagrams that one request sends.
 pub const COUNT_MAX: u32 = 1000;
 
 /// Body of `POST /doctor/multicast`: listens on a multicast group in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListenRequest {
-    /// `ADDRESS:PORT`
+    /// Multicast group, `ADDRESS:PORT`.
     pub group: String,
-    /// Interface to join on. Defaults to the interface of the node's peer address.
+    /// Interface on which to join the group. Defaults to the interface of the node's peer address.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interface: Option<String>,
-    /// Time after which listening stops, in milliseconds.
+    /// Time after which the node stops listening, in milliseconds.
     pub listen_ms: u64,
-    /// Token that marks the datagrams of this test: 16 hexadecimal digits.
+    /// Number that marks the datagrams of this test, 16 hexadecimal digits.
     pub token: String,
 }
 
-/// Response: datagrams are counted from now on.
+/// Response to a listen request. The node counts datagrams from now on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
-    /// Interface on which the group was joined.
+    /// Interface on which the node joined the group.
     pub interface: String,
-    /// Time after which listening stops, in milliseconds.
+    /// Time after which the node stops listening, in milliseconds.
     pub listen_ms: u64,
 }
 
@@ -35,57 +36,56 @@ pub struct Listening {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendRequest {
-    /// `ADDRESS:PORT`
+    /// Multicast group, `ADDRESS:PORT`.
     pub group: String,
     /// Interface to send from. Defaults to the interface of the node's peer address.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interface: Option<String>,
-    /// Token of the listeners.
+    /// Token that the listeners were given.
     pub token: String,
-    /// Sender id under which listeners count these datagrams.
+    /// Number under which the listeners count this sender's datagrams.
     pub sender: u32,
-    /// Number of datagrams, at most [`COUNT_MAX`].
+    /// Number of datagrams to send, at most [`COUNT_MAX`].
     pub count: u32,
 }
 
-/// Response, sent after the last datagram.
+/// Response to a send request. Sent after the last datagram.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
-    /// Interface used for sending.
+    /// Interface from which the datagrams were sent.
     pub interface: String,
-    /// Datagrams that the kernel accepted.
+    /// Number of datagrams that the kernel accepted.
     pub sent: u32,
 }
 
-/// Body of `POST /doctor/multicast/heard`: returns the counts and stops listening.
+/// Body of `POST /doctor/multicast/heard`. The request returns the counts and stops the listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeardRequest {
-    /// Token of the listener.
+    /// Token that the listener was given.
     pub token: String,
 }
 
-/// Datagrams that a listener counted.
+/// Datagrams that a listener received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeardView {
-    /// Counts per sender.
+    /// Number of datagrams per sender.
     pub heard: Vec<OfSender>,
-    /// Datagrams with another token or format.
+    /// Number of datagrams with a different token or format.
     pub foreign: u64,
 }
 
-/// Datagrams counted from one sender.
+/// Number of datagrams received from one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfSender {
-    /// Sender id.
     pub sender: u32,
-    /// Distinct datagrams.
+    /// Number of distinct datagrams.
     pub count: u32,
-    /// Duplicates.
+    /// Number of duplicates.
     pub repeated: u32,
 }
 
-/// Parses a token; `None` unless it has 16 hexadecimal digits.
+/// Parses a token. `None` unless the text has 16 hexadecimal digits.
 pub fn token(text: &str) -> Option<u64> {
     let plain = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| u64::from_str_radix(text, 16).ok()).flatten()

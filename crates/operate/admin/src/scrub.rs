@@ -1,4 +1,4 @@
-//! Progress and findings of a scrub, as returned by `POST /scrub` and in the status.
+//! JSON forms of a scrub's progress and findings, for `POST /scrub` and the status.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -14,50 +14,51 @@ use crate::units::{bytes, date};
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScrubRequest {
-    /// Bytes per second; the node's default if absent.
+    /// Read rate in bytes per second. Defaults to the node's setting.
     #[serde(default)]
     pub bytes_per_second: Option<u64>,
 }
 
-/// The running scrub, or the last one.
+/// The scrub in progress, or else the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubView {
-    /// Kind of data being read: `log`, `streams`, `snapshot`, `store`, `files`; null if no scrub
-    /// runs.
+    /// Kind of data that is being read: `log`, `streams`, `snapshot`, `store` or `files`. Null if
+    /// no scrub is in progress.
     pub reading: Option<String>,
-    /// Start, in milliseconds of Unix time; null if this process has not started a scrub.
+    /// Start of the scrub, in milliseconds of Unix time. Null if this process has not started one.
     pub begun_unix_ms: Option<u64>,
     /// End of the last scrub, in milliseconds of Unix time.
     pub ended_unix_ms: Option<u64>,
-    /// Time from the end of a scrub to the next one; null if scrubs do not start automatically.
+    /// Time from the end of one scrub to the start of the next, in milliseconds. Null if scrubs are
+    /// not started automatically.
     pub every_ms: Option<u64>,
-    /// Read rate limit.
+    /// Limit of the read rate.
     pub bytes_per_second: u64,
-    /// Bytes read.
+    /// Number of bytes read by the scrub.
     pub bytes: u64,
-    /// Estimated total; 0 while no scrub runs.
+    /// Estimated number of bytes in total. 0 if no scrub is in progress.
     pub bytes_all: u64,
-    /// Bytes read, by kind.
+    /// Number of bytes read by the scrub, by kind of data.
     pub kinds: BTreeMap<String, u64>,
-    /// First damaged places.
+    /// The first damaged places that were found.
     pub found: Vec<FoundView>,
     /// Number of damaged places not listed in `found`.
     pub more: u64,
 }
 
-/// A damaged place.
+/// Place where damage was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundView {
-    /// Kind: `log`, `streams`, `snapshot`, `store`, `files`.
+    /// Kind of the damaged data: `log`, `streams`, `snapshot`, `store` or `files`.
     pub kind: String,
-    /// `repairing`, `repaired`, `superseded` or `stays`.
+    /// State of the repair: `repairing`, `repaired`, `superseded` or `stays`.
     pub fate: String,
-    /// File, position and kind of damage.
+    /// Description of the damage: file, position and kind.
     pub what: String,
 }
 
 impl ScrubView {
-    /// Creates the view of the responding node.
+    /// Creates the JSON form of a node's scrub status.
     pub fn new(status: &ScrubStatus) -> Self {
         let kinds = Kind::ALL.into_iter();
         let found = |found: &Found| FoundView {
@@ -81,18 +82,18 @@ impl ScrubView {
         }
     }
 
-    /// Returns the number of listed places with this fate.
+    /// Returns the number of listed places whose repair is in a state.
     pub fn count(&self, fate: Fate) -> usize {
         let found = self.found.iter();
         found.filter(|found| found.fate == fate.name()).count()
     }
 
-    /// Returns whether unrepaired damage is left.
+    /// Returns whether any damage is not repaired.
     pub fn is_damaged(&self) -> bool {
         self.count(Fate::Stays) + self.count(Fate::Repairing) > 0
     }
 
-    /// Returns a notice if some damage cannot be repaired by the node itself.
+    /// Returns a notice if the node cannot repair all damage by itself.
     pub fn notice(&self) -> Option<String> {
         let stays = self.count(Fate::Stays);
         (stays > 0).then(|| {
@@ -101,8 +102,8 @@ impl ScrubView {
     }
 }
 
-/// Short form for a table: `12 %`, `2026-11-27`, `2026-11-27, 3 damaged`; empty if no scrub has
-/// ended.
+/// Formats a short summary for a table, such as `12 %`, `2026-11-27` or `2026-11-27, 3 damaged`.
+/// Empty if no scrub has ended.
 impl fmt::Display for ScrubView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = (u128::from(self.bytes) * 100).checked_div(u128::from(self.bytes_all));
@@ -119,13 +120,13 @@ impl fmt::Display for ScrubView {
 }
 
 impl FoundView {
-    /// Formats the finding as one line.
+    /// Formats the finding in one line.
     pub fn line(&self) -> String {
         format!("{} {}: {}", self.fate, self.kind, self.what)
     }
 }
 
-/// Describes the bytes read, for people: `1.2 GiB of log, 300 MiB of streams`.
+/// Describes the number of bytes read by kind, such as `1.2 GiB of log, 300 MiB of streams`.
 pub fn kinds(view: &ScrubView) -> String {
     let read = view.kinds.iter().filter(|(_, count)| **count > 0);
     let read: Vec<String> =

@@ -73,50 +73,51 @@ use history::History;
 use start::Start;
 use turn::Turn;
 
-/// Style sheet with the colours of all web pages.
+/// Style sheet with the colours that all web pages use.
 pub const COLOURS: &str = dashboard::COLOURS.text;
 
-/// Largest request body.
+/// Maximum size of a request body in bytes.
 const BODY_BYTES_MAX: usize = 4096;
 const UNKNOWN_USERS: &str = "this node has not loaded the users yet";
-/// Longest time that batch size and window can be pinned, since the client that requested it may
-/// have disconnected.
+/// Longest time for which the batch size and the window may be pinned, in milliseconds. The client
+/// that pinned them may have disconnected.
 const HOLD_MS_MAX: u64 = 600_000;
 
-/// Phase of the node's start.
+/// Phase of the node, from the server's point of view.
 #[derive(Clone, Debug)]
 enum Phase {
-    /// The reactor does not exist yet.
+    /// The node has no reactor yet.
     Starting(Start),
     Running(Handle, &'static str),
 }
 
-/// State of the admin server, shared by its requests and the start of the node.
+/// State of the admin server. All requests share it with the code that starts the node.
 #[derive(Clone, Debug)]
 pub struct Admin {
     phase: Arc<Mutex<Phase>>,
     address: SocketAddr,
-    /// Node id; 0 until one is assigned.
+    /// Id of this node. 0 until an id is assigned.
     node: Arc<AtomicU32>,
     backups: Turn,
-    /// Hold on the streams of a backup whose snapshot is not complete yet, kept for the client's
-    /// retry.
+    /// Hold on the streams of a backup that timed out before its snapshot was complete. The
+    /// client's retry takes it.
     held: Arc<Mutex<Option<StreamHold>>>,
     ears: reaching::MulticastListeners,
     protection: Protection,
-    /// Settings in effect at start; set once per process.
+    /// Settings in effect since the start. Set once per process.
     settings: Arc<OnceLock<BTreeMap<String, String>>>,
     audience: Audience,
     acts: Acts,
     checks: Checks,
     audit: Audit,
     history: History,
-    /// Requests refused for lack of a role since the start.
+    /// Number of requests refused since the start because the caller lacks a role.
     refused: Arc<AtomicU64>,
 }
 
 impl Admin {
-    /// Binds the address and starts serving, while the node is starting or waiting for an id.
+    /// Binds the address and starts to serve requests. The node may still be starting or waiting
+    /// for an id.
     pub fn start(
         address: &str,
         node: impl Into<Option<NodeId>>,
@@ -161,12 +162,12 @@ impl Admin {
         Ok(admin)
     }
 
-    /// Returns the listening address.
+    /// Returns the address on which the server listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Sets the settings that nodes should have in common. They are shown to readers and must not
+    /// Sets the settings that all nodes should share. Readers can see them, so they must not
     /// contain secrets.
     pub fn set_settings(&self, settings: BTreeMap<String, String>) {
         let _ = self.settings.set(settings);
@@ -182,19 +183,19 @@ impl Admin {
         (node.0 > 0).then_some(node)
     }
 
-    /// Sets the reason why the node is still starting.
+    /// Sets the reason why the node has not finished starting.
     pub fn starting(&self, why: &str) {
         self.set(Phase::Starting(Start::new(why)));
     }
 
-    /// Sets the progress of reading the log.
+    /// Sets the progress of reading the log at the start.
     pub fn reading(&self, reading: ReadProgress) {
         if let Phase::Starting(start) = &mut *self.lock() {
             start.reading(reading);
         }
     }
 
-    /// Switches to the running phase; `store` names the node's store.
+    /// Marks the node as running. `store` is the name of its store.
     pub fn running(&self, handle: Handle, store: &'static str) {
         self.set(Phase::Running(handle, store));
     }
@@ -231,7 +232,7 @@ impl Admin {
         &self.history
     }
 
-    /// Records operators' actions in this folder.
+    /// Sets the folder in which operators' actions are recorded.
     pub fn keep_audit_in(&self, folder: &Path) {
         self.audit.keep_in(folder);
     }
@@ -244,8 +245,7 @@ impl Admin {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `question` on a blocking thread, so that waiting for the reactor does not block other
-    /// requests.
+    /// Runs `question` on a blocking thread, so that other requests do not wait for the reactor.
     async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Handle, &'static str) -> T + Send + 'static,
@@ -259,7 +259,7 @@ impl Admin {
         asked.await.map_err(|_| Failure::unavailable("failed", "the node did not take the request"))
     }
 
-    /// Returns the node's status, with certificates and settings added.
+    /// Returns the node's status, including its certificates and settings.
     fn view(&self, status: &Status, store: &'static str) -> NodeView {
         let mut view = NodeView::new(status, store);
         view.certificates = self.certificates();
@@ -313,24 +313,24 @@ impl Admin {
     }
 }
 
-/// Reasons why the admin server cannot start.
+/// Reason why the admin server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot listen on --admin {address}: {}", detail(.source))]
     Listen {
-        /// Address as configured.
+        /// Address as given by the operator.
         address: String,
         source: io::Error,
     },
-    /// Other machines can reach the address, and there is no authentication.
+    /// Other machines can reach the address, but the server does not authenticate callers.
     #[error(
         "cannot listen on --admin {address}: other machines can reach this address, and there is no authentication"
     )]
     Unprotected {
-        /// Address as configured.
+        /// Address as given by the operator.
         address: String,
     },
-    /// The thread cannot be started.
+    /// The server's thread cannot be started.
     #[error("start the admin thread: {0}")]
     Thread(#[source] io::Error),
 }
@@ -346,8 +346,8 @@ thread_local! {
     static SERVES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether the calling thread belongs to the admin server. A node can run without its
-/// server, so the handler that aborts the process on a panic exempts this thread.
+/// Returns whether the calling thread belongs to the admin server. The node can continue without
+/// its admin server, so a panic on this thread does not abort the process.
 pub fn is_this_thread() -> bool {
     SERVES.get()
 }
@@ -357,7 +357,8 @@ fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        // Enough threads for every connection to wait for the reactor, and for the history.
+        // Every connection may wait for the reactor at the same time. The history needs one more
+        // thread.
         .max_blocking_threads(limits.connections_max + dashboard::ASKED_MAX + 1)
         .build()?;
     runtime.block_on(async {
@@ -396,8 +397,8 @@ fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-/// Adds error responses that list the pages for unknown paths and methods, and limits the size of
-/// bodies.
+/// Adds error responses for unknown paths and methods, which list the existing pages. Limits the
+/// size of request bodies.
 fn add_fallbacks<S: Clone + Send + Sync + 'static>(
     router: Router<S>,
     pages: &'static str,
@@ -414,7 +415,7 @@ fn add_fallbacks<S: Clone + Send + Sync + 'static>(
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
 
-/// Refuses state-changing requests from pages of other sites.
+/// Refuses requests by which a page of another site would change state.
 async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failure> {
     if !browser::is_foreign(request.method(), request.headers()) {
         return Ok(next.run(request).await);
@@ -426,8 +427,8 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
 const PAGES: &str = "GET / /events /health /ready /status /metrics /history /members /backup /tuning /users \
                      /audit, POST /members /join /transfer /snapshot /scrub /tuning /users /act /doctor/multicast";
 
-/// Reports a starting or stopping node as alive. Fails if the reactor does not respond, because
-/// restarting the node can help.
+/// Reports whether the node is alive, which includes starting and stopping. Fails if the reactor
+/// does not respond, since a restart may help.
 async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     if matches!(*admin.lock(), Phase::Starting(_)) {
         return Ok("alive\n");
@@ -441,7 +442,7 @@ async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
 }
 
 /// Reports whether the node is ready. With `?streams`, a node that does not accept bytes of streams
-/// is not ready; otherwise the response only mentions it.
+/// is not ready. Without it, such a node is ready, and the response mentions the condition.
 async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> {
     let (status, _) = admin.status().await?;
     let asks_for_streams = match uri.query().unwrap_or_default() {
@@ -467,14 +468,14 @@ async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> 
             Some(why) => Ok(format!("ready\n{}\n", no_streams(why))),
         },
         missed => {
-            // The status may have changed during the probe.
+            // The status may have changed while the probe was in flight.
             let (status, _) = admin.status().await?;
             Err(not_ready(&status, &missed.to_string()))
         }
     }
 }
 
-/// Describes why byte streams are not accepted; commands are still served.
+/// Formats the reason why byte streams are not accepted. Commands are still served.
 fn no_streams(why: &str) -> String {
     format!("byte streams are not taken in: {why}")
 }
@@ -488,10 +489,11 @@ fn not_ready(status: &Status, why: &str) -> Failure {
     Failure::unavailable("not_ready", &message).progress(progress)
 }
 
-/// Returns why this node cannot serve linearizable requests now, judging by its status alone.
+/// Returns the reason why this node cannot serve linearizable requests. Considers only the node's
+/// status.
 fn obstacle(status: &Status) -> Option<String> {
-    // A learner reports an error because it does not vote, but it still serves through its leader
-    // unless it was removed.
+    // A learner's error says that it does not vote. It still serves through its leader, unless it
+    // was removed.
     if (status.role != effect::Role::Learner || status.removed)
         && let Some(error) = &status.error
     {
@@ -534,8 +536,8 @@ async fn members(State(admin): State<Admin>) -> Result<Json<MembersView>, Failur
     Ok(Json(MembersView::new(&members, &status)))
 }
 
-/// Returns the role that a request needs: operator for priorities and dry runs, admin for
-/// membership changes.
+/// Returns the role that a request requires. Priorities and dry runs require an operator, other
+/// membership changes an admin.
 fn members_need(request: &MembersRequest) -> Role {
     match request.clone().ask() {
         Ok((Ask::Priority(..), _) | (_, true)) => Role::Operator,
@@ -543,7 +545,7 @@ fn members_need(request: &MembersRequest) -> Role {
     }
 }
 
-/// Changes the member list. Requires the JSON content type for the same reason as `transfer`.
+/// Changes the membership. Requires the JSON content type for the same reason as `transfer`.
 async fn change_members(
     State(admin): State<Admin>,
     Extension(asker): Extension<Requester>,
@@ -555,8 +557,8 @@ async fn change_members(
     Ok(Json(MembersOutcome::new(&outcome.map_err(Failure::group)?)))
 }
 
-/// Transfers leadership. Requires the JSON content type, so that a page of another site cannot
-/// send this request from a browser.
+/// Transfers leadership. Requires the JSON content type, because a browser does not let a page of
+/// another site send it.
 async fn transfer(
     State(admin): State<Admin>,
     Body(request): Body<TransferRequest>,
@@ -567,8 +569,8 @@ async fn transfer(
     Ok(Json(Transferred { leader: leader.0 }))
 }
 
-/// Starts a snapshot. Responds before a large snapshot is complete, so that the connection is not
-/// occupied meanwhile. Requires the JSON content type for the same reason as `transfer`.
+/// Starts a snapshot. Responds before a large snapshot is complete, so that the connection does not
+/// remain occupied. Requires the JSON content type for the same reason as `transfer`.
 async fn snapshot(
     State(admin): State<Admin>,
     Body(request): Body<SnapshotRequest>,
@@ -579,8 +581,8 @@ async fn snapshot(
     Ok(Json(SnapshotView::new(snapshot)))
 }
 
-/// Starts a scrub and responds at once; the status reports the progress. Requires the JSON content
-/// type for the same reason as `transfer`.
+/// Starts a scrub and responds at once. The status then reports the scrub's progress. Requires the
+/// JSON content type for the same reason as `transfer`.
 async fn scrub(
     State(admin): State<Admin>,
     Body(request): Body<ScrubRequest>,
@@ -614,8 +616,8 @@ async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure>
     Ok(Json(TuningView::new(&report.map_err(Failure::unanswered)?)))
 }
 
-/// Pins or unpins a tuned setting. Requires the JSON content type for the same reason as
-/// `transfer`.
+/// Pins or unpins the batch size and the window. Requires the JSON content type for the same reason
+/// as `transfer`.
 async fn hold(
     State(admin): State<Admin>,
     Body(request): Body<HoldRequest>,

@@ -1,23 +1,24 @@
-//! Commands executed and answered, with latencies: totals since the start, and samples per second.
+//! Traffic statistics: executed and answered commands with their latencies, as totals since the
+//! start and as samples of about a second.
 
 use quorate_replica::{latencies::Latencies, status::Traffic};
 use serde::{Deserialize, Serialize};
 
-/// Samples that a node keeps, about one per second.
+/// Maximum number of samples that a node retains. There is about one per second.
 pub const SAMPLES_MAX: usize = 300;
 
-/// Counts of commands, either since the process started or between two points in time.
+/// Command counts, either since the process started or between two points in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrafficView {
-    /// Commands executed here, from clients of any node.
+    /// Number of commands that this node executed, from clients of any node.
     pub applied: u64,
-    /// Commands answered to this node's own clients.
+    /// Number of commands that this node answered to its own clients.
     pub answered: u64,
-    /// Total time from acceptance to answer of those commands, in microseconds.
+    /// Total latency of the answered commands from acceptance to answer, in microseconds.
     pub answered_us: u64,
-    /// Latency histogram: pairs of an upper bound in microseconds and the number of commands below
-    /// it but not below the preceding bound. Empty classes are omitted; the last class includes all
-    /// longer times.
+    /// Latency histogram. Each pair is an upper bound in microseconds and the number of commands
+    /// below it that are not below the preceding bound. Empty classes are omitted. The last class
+    /// includes all longer latencies.
     #[serde(default)]
     pub latencies: Vec<(u64, u64)>,
 }
@@ -32,7 +33,7 @@ impl TrafficView {
         }
     }
 
-    /// Returns the increase since `before`; `None` if a counter went down, because the process
+    /// Returns the increase since `before`. `None` if a counter decreased, because the process was
     /// restarted.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let mut latencies = Vec::new();
@@ -55,7 +56,7 @@ impl TrafficView {
         })
     }
 
-    /// Adds other counts.
+    /// Adds the counts of `other` to this one.
     pub fn add(&mut self, other: &Self) {
         self.applied = self.applied.saturating_add(other.applied);
         self.answered = self.answered.saturating_add(other.answered);
@@ -69,8 +70,8 @@ impl TrafficView {
         }
     }
 
-    /// Returns a latency percentile in microseconds, 0.5 for the median, accurate to a quarter.
-    /// `None` if no command was answered.
+    /// Returns a latency percentile in microseconds, accurate to a quarter. `part` is 0.5 for the
+    /// median. `None` if no command was answered.
     pub fn percentile_us(&self, part: f64) -> Option<f64> {
         let counts = self.latencies.iter().map(|(_, count)| *count as f64);
         let total: f64 = counts.sum();
@@ -78,7 +79,8 @@ impl TrafficView {
         for &(under_us, count) in &self.latencies {
             let count = count as f64;
             if left <= count && count > 0.0 {
-                // Interpolate linearly; a class is a quarter of the power of two below it.
+                // Interpolate linearly. The width of a class is a quarter of the power of two below
+                // it.
                 let width = (1u64 << (under_us.max(2) - 1).ilog2()) as f64 / 4.0;
                 return Some(under_us as f64 - width * (1.0 - left / count));
             }
@@ -92,16 +94,15 @@ fn some(latencies: &Latencies) -> Vec<(u64, u64)> {
     latencies.iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Sample of about a second.
+/// Traffic during about one second.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleView {
-    /// End of the sample in milliseconds of Unix time, by the node's clock.
+    /// End of the sample by the node's clock, in milliseconds of Unix time.
     pub at_ms: u64,
     /// Length of the sample in milliseconds.
     pub span_ms: u64,
-    /// Leader known to the node at that time.
+    /// Leader that the node knew at the end of the sample.
     pub leader: Option<u32>,
-    /// Traffic during the sample.
     #[serde(flatten)]
     pub traffic: TrafficView,
 }
@@ -109,7 +110,6 @@ pub struct SampleView {
 /// Traffic history of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryView {
-    /// Node id.
     pub node: u32,
     /// Samples, oldest first, at most [`SAMPLES_MAX`]. A gap means that the node did not respond at
     /// that time.

@@ -8,85 +8,82 @@ use crate::units::{exact_bytes, thousands, time};
 /// Report of a node's tuner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TuningView {
-    /// All estimated parameters, including unknown ones.
+    /// All parameters that the tuner estimates, including those that are still unknown.
     pub parameters: Vec<ParameterView>,
-    /// Predictions of the model; empty while too little is known.
+    /// Predictions of the model for different settings. Empty until enough parameters are known.
     pub grid: Vec<PointView>,
-    /// Predicted bottleneck of the chosen setting.
+    /// Bottleneck that the model predicts for the chosen setting.
     pub bottleneck: Option<String>,
-    /// Setting in use.
+    /// Setting that is in use.
     pub chosen: SettingView,
-    /// The setting is pinned for a limited time by `POST /tuning`.
+    /// `POST /tuning` has pinned the setting for a limited time.
     pub held: bool,
-    /// Measurements under the chosen setting.
+    /// Performance measured under the chosen setting.
     pub measured: Option<MeasuredView>,
-    /// One sentence that explains the choice.
+    /// Sentence that explains the choice.
     pub reason: String,
 }
 
-/// Batch size and window.
+/// A batch size and a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingView {
-    /// Batch size in bytes.
     pub batch_bytes: usize,
-    /// Batches in flight.
+    /// Maximum number of batches in flight.
     pub window: usize,
 }
 
-/// An estimated quantity.
+/// Parameter that the tuner estimates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParameterView {
-    /// Name: words joined by `_`.
+    /// Name of the parameter: words joined by `_`.
     pub name: String,
-    /// Unit of value and error.
+    /// Unit of `value` and `error`.
     pub unit: String,
-    /// Estimate; null while unknown.
+    /// Estimated value. Null if unknown.
     pub value: Option<f64>,
-    /// Standard error.
+    /// Standard error of the estimate.
     pub error: Option<f64>,
-    /// Confidence from 0 to 1.
+    /// Confidence in the estimate, from 0 to 1.
     pub confidence: Option<f64>,
 }
 
-/// Predicted performance of a setting.
+/// Performance that the model predicts for a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PointView {
-    /// Batch size in bytes.
     pub batch_bytes: usize,
-    /// Batches in flight.
+    /// Maximum number of batches in flight.
     pub window: usize,
     /// Commands per second.
     pub throughput: f64,
-    /// Microseconds from acceptance to reply.
+    /// Latency from acceptance to reply, in microseconds.
     pub latency_us: f64,
 }
 
-/// Measured performance of a setting.
+/// Performance measured under a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredView {
     /// Commands per second.
     pub throughput: f64,
-    /// Microseconds from acceptance to reply.
+    /// Latency from acceptance to reply, in microseconds.
     pub latency_us: f64,
 }
 
-/// Body of `POST /tuning`; `{"hold": null}` unpins the setting.
+/// Body of `POST /tuning`. `{"hold": null}` unpins the setting.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoldRequest {
-    /// Setting to pin, or null.
+    /// Setting to pin. Null unpins the setting.
     pub hold: Option<HoldView>,
 }
 
-/// A setting to pin, and for how long at most.
+/// A setting to pin, and the longest time to pin it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoldView {
-    /// Batch size in bytes.
     pub batch_bytes: usize,
-    /// Batches in flight.
+    /// Maximum number of batches in flight.
     pub window: usize,
-    /// Duration in milliseconds.
+    /// Longest time for which the setting is pinned, in milliseconds.
     pub ms: u64,
 }
 
@@ -106,7 +103,7 @@ impl From<tuner::Setting> for SettingView {
 }
 
 impl TuningView {
-    /// Converts a tuner's report.
+    /// Converts the report of the tuner to its JSON form.
     pub fn new(report: &TuningReport) -> Self {
         let TuningReport { report, setting, held } = report;
         let point = |point: &tuner::choice::Point| PointView {
@@ -133,7 +130,7 @@ impl TuningView {
         }
     }
 
-    /// Returns the predicted performance of a setting.
+    /// Returns the performance that the model predicts for a setting, if the grid contains it.
     pub fn predicted(&self, setting: SettingView) -> Option<f64> {
         let mut grid = self.grid.iter();
         let found = grid.find(|point| point.setting() == setting)?;
@@ -142,7 +139,7 @@ impl TuningView {
 }
 
 impl PointView {
-    /// Returns the setting of this point.
+    /// Returns the setting that this prediction is for.
     pub const fn setting(&self) -> SettingView {
         SettingView { batch_bytes: self.batch_bytes, window: self.window }
     }
@@ -160,8 +157,7 @@ impl ParameterView {
         }
     }
 
-    /// Formats the value with its unit and error, such as `1.25 ms ± 4 %`, or says that it is
-    /// unknown.
+    /// Formats the estimate with its unit and error, such as `1.25 ms ± 4 %`, or as unknown.
     pub fn shown(&self) -> String {
         let (Some(value), Some(error)) = (self.value, self.error) else {
             return "not known yet".to_owned();

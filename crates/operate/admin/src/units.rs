@@ -1,6 +1,7 @@
-//! Formats sizes, durations, counts and rates for people, the same way everywhere.
+//! Formats sizes, durations, counts and rates uniformly for people.
 
-/// Formats bytes in the largest unit that they fill, with one decimal below ten.
+/// Formats a size in the largest unit of which it has at least one. Values below ten have one
+/// decimal.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1024 {
@@ -18,7 +19,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// Formats a duration in a suitable unit.
+/// Formats a duration of whole seconds in a suitable unit.
 pub fn span(seconds: u64) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;
@@ -32,7 +33,7 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
-/// Formats a Unix time as year, month and day (proleptic Gregorian calendar, UTC).
+/// Formats a Unix time as a date in UTC (proleptic Gregorian calendar).
 pub fn date(unix_time: u64) -> String {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
@@ -55,7 +56,7 @@ pub fn date(unix_time: u64) -> String {
     format!("{year}-{month:02}-{:02}", days + 1)
 }
 
-/// Formats bytes exactly: in KiB if they are a whole number of KiB, else in bytes.
+/// Formats a size exactly: in KiB if it is a multiple of 1 KiB, else in bytes.
 pub fn exact_bytes(count: usize) -> String {
     if count >= 1024 && count.is_multiple_of(1024) {
         format!("{} KiB", count >> 10)
@@ -64,7 +65,7 @@ pub fn exact_bytes(count: usize) -> String {
     }
 }
 
-/// Formats seconds in a suitable unit.
+/// Formats a duration in seconds, using a suitable unit.
 pub fn time(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{s:.2} s"),
@@ -74,7 +75,7 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
-/// Formats a short duration with two or three digits.
+/// Formats a duration in microseconds with two or three digits.
 pub fn micros(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{us:.0} µs"),
@@ -84,7 +85,7 @@ pub fn micros(us: f64) -> String {
     }
 }
 
-/// Formats a number with a suffix: `1.2 M`, `34 k`.
+/// Formats a number with a suffix, such as `1.2 M` or `34 k`.
 pub fn thousands(value: f64) -> String {
     match value {
         v if v >= 1e9 => format!("{:.1} G", v / 1e9),
@@ -94,7 +95,7 @@ pub fn thousands(value: f64) -> String {
     }
 }
 
-/// Formats a number per second: `12.3 k`.
+/// Formats a rate per second, such as `12.3 k`.
 pub fn rate(value: f64) -> String {
     match value {
         v if v >= 1e7 => format!("{:.0} M", v / 1e6),

@@ -3,28 +3,27 @@
 use quorate_access::{Command, Password, Role, Users, password};
 use serde::{Deserialize, Serialize};
 
-/// All users, as one node has applied them.
+/// Users' table, as applied by one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsersView {
-    /// There are no users, so that every connected client may do everything.
+    /// The users' table is empty, so every connected client may do everything.
     pub open: bool,
     /// Users, sorted by name.
     pub users: Vec<UserView>,
 }
 
-/// A user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserView {
-    /// User name, as in certificates and logins.
+    /// Name that certificates and logins contain.
     pub name: String,
-    /// `reader`, `writer`, `operator` or `admin`.
+    /// Role: `reader`, `writer`, `operator` or `admin`.
     pub role: String,
-    /// The user can log in with a password; a certificate with the name always works.
+    /// The user can log in with a password. A certificate with the user's name works in any case.
     pub password: bool,
 }
 
 impl UsersView {
-    /// Converts the users' table.
+    /// Converts the users' table to its JSON form.
     pub fn new(users: &Users) -> Self {
         let users: Vec<UserView> = users
             .iter()
@@ -38,7 +37,7 @@ impl UsersView {
     }
 }
 
-/// Body of `POST /users`: one change.
+/// Body of `POST /users`, which requests one change.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum UsersRequest {
@@ -46,41 +45,40 @@ pub enum UsersRequest {
     Set(SetUser),
     /// Remove the user.
     Remove {
-        /// User name.
+        /// Name of the user to remove.
         name: String,
     },
-    /// Remove all users, so that every connected client may do everything.
+    /// Remove all users. Every connected client may then do everything.
     Open {},
 }
 
-/// A user to create or change.
+/// User to create or change.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetUser {
-    /// User name.
     pub name: String,
-    /// New role; unchanged if absent.
+    /// New role. If absent, the role is unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// New password; unchanged if absent.
+    /// New password. If absent, the password is unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
     /// Remove the password.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_password: bool,
-    /// Create the first user even if nodes are disconnected. Such a node lets every client in for a
-    /// while when it returns.
+    /// Create the first user even if nodes are disconnected. Such a node admits every client for a
+    /// while when it reconnects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anyway: bool,
 }
 
 impl UsersRequest {
-    /// Returns whether disconnected nodes are to be ignored.
+    /// Returns whether the first user is to be created even if nodes are disconnected.
     pub const fn is_wanted_anyway(&self) -> bool {
         matches!(self, Self::Set(SetUser { anyway: true, .. }))
     }
 
-    /// Converts the request to a command of the log. Hashes the password, which is slow.
+    /// Converts the request to a command for the log. Hashes the password, which is slow.
     pub fn command(self) -> Result<Command, String> {
         Ok(match self {
             Self::Open {} => Command::Open,
@@ -102,27 +100,27 @@ impl UsersRequest {
     }
 }
 
-/// An audited action of an operator.
+/// Record of an operator's action in the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRecord {
-    /// Time in milliseconds of Unix time, by the node's clock.
+    /// Time of the request by the node's clock, in milliseconds of Unix time.
     pub at_ms: u64,
     /// Node that received the request.
     pub node: u32,
-    /// User name, `node N`, or `-` for an unknown caller.
+    /// Caller: the user name, `node N`, or `-` if unknown.
     pub who: String,
     /// Proof of identity: `certificate`, `password` or `nothing`.
     pub by: String,
     /// Address of the caller.
     pub from: String,
-    /// The request, such as `POST /transfer`.
+    /// Method and path of the request, such as `POST /transfer`.
     pub action: String,
-    /// Request body without passwords; may be empty.
+    /// Request body without passwords. May be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub body: String,
-    /// HTTP status of the response; below 400 the action was done.
+    /// HTTP status of the response. The action was executed if the status is below 400.
     pub status: u16,
-    /// Refused attempts since the last record that were not recorded.
+    /// Number of refused attempts that were not recorded since the last record.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub untold: u64,
 }

@@ -18,42 +18,42 @@ use crate::{
     units::{bytes, span},
 };
 
-/// Status of a node.
+/// JSON form of a node's status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeView {
     /// Cluster id, 32 hexadecimal digits.
     pub cluster: String,
-    /// Node id.
     pub node: u32,
-    /// `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
+    /// Current role: `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
     pub role: String,
     /// Leader known to this node.
     pub leader: Option<u32>,
-    /// Era of the configuration.
+    /// Era of the current configuration.
     pub era: u64,
     /// Quorum rule: `majority` or `flexible:Q1,Q2`.
     #[serde(default)]
     pub quorum: String,
-    /// Feature level in use, and what blocks the next one.
+    /// Feature level in use, and the reasons that block the next one.
     #[serde(default)]
     pub level: LevelView,
     /// Membership change in progress.
     #[serde(default)]
     pub plan: Option<PlanView>,
-    /// This node was permanently removed from the cluster.
+    /// The cluster has permanently removed this node.
     #[serde(default)]
     pub removed: bool,
     /// Highest ballot known to this node.
     pub ballot: BallotView,
-    /// Every slot below is decided, to this node's knowledge.
+    /// Slot below which every slot is known to be decided.
     pub decided: u64,
-    /// Every slot below is applied on this node.
+    /// Slot below which this node has applied every slot.
     pub applied: u64,
-    /// Every slot below is on stable storage on this node.
+    /// Slot below which this node has every slot on stable storage.
     pub durable: u64,
-    /// Durability class, always stated: a volatile group may lose what it acknowledged ([class-5]).
+    /// Durability class. It is always present, because a volatile group may lose acknowledged
+    /// commands ([class-5]).
     pub durability: String,
-    /// Store of the service: `lsm`, `memory` or `none`.
+    /// Store of the service, such as `lsm`, `memory` or `none`.
     pub store: String,
     /// Size of the log on disk, in bytes.
     pub log_bytes: u64,
@@ -63,96 +63,96 @@ pub struct NodeView {
     /// Latest snapshot of this node.
     #[serde(default)]
     pub snapshot: Option<SnapshotView>,
-    /// Snapshot in progress, with its size up to now.
+    /// Snapshot in progress, with the size written so far.
     #[serde(default)]
     pub snapshot_taking: Option<SnapshotView>,
-    /// Disk that contains the log.
+    /// Free space of the disk that contains the log.
     #[serde(default)]
     pub disk: DiskView,
-    /// Byte streams.
+    /// State of the byte streams.
     #[serde(default)]
     pub streams: StreamsView,
-    /// The running scrub, or the last one.
+    /// The scrub in progress, or else the last one.
     #[serde(default)]
     pub scrub: ScrubView,
-    /// Commands since the process started.
+    /// Traffic since the process started.
     #[serde(default)]
     pub traffic: TrafficView,
-    /// Changes of leadership seen by this node, oldest first.
+    /// Leadership changes that this node observed, oldest first.
     #[serde(default)]
     pub reigns: Vec<ReignView>,
-    /// Version of the binary.
+    /// Version of the node's binary.
     pub version: String,
-    /// Reason why the node does not serve, if it knows one.
+    /// Reason why the node does not serve, if known.
     pub error: Option<String>,
-    /// Progress of the activity that keeps the node from serving.
+    /// Progress of the activity that prevents the node from serving.
     #[serde(default)]
     pub progress: Option<ProgressView>,
-    /// Conditions worth mentioning that do not keep the node from serving.
+    /// Conditions that an operator should know but that do not prevent the node from serving.
     pub notices: Vec<String>,
-    /// On a leader, the nodes of the ring that relays votes, itself last; empty if votes are sent
-    /// directly.
+    /// Nodes of the ring that relays votes, ending with the leader. Only a leader reports it. Empty
+    /// if votes are sent directly.
     #[serde(default)]
     pub ring: Vec<u32>,
-    /// Choices that this node made, with reasons: how it sends frames to several nodes, and how it
-    /// receives votes.
+    /// Choices that this node made, with the reasons: how it sends frames to several nodes, and how
+    /// it receives votes.
     #[serde(default)]
     pub choices: Vec<String>,
-    /// Device of this node.
+    /// Offload device of this node.
     #[serde(default)]
     pub device: Option<DeviceView>,
-    /// Validity of the node's certificates; empty without TLS.
+    /// Validity of the node's certificates. Empty without TLS.
     #[serde(default)]
     pub certificates: Vec<CertificateView>,
-    /// Settings that nodes should have in common; empty if not reported.
+    /// Settings that all nodes should share. Empty if the node does not report them.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
-    /// Members of the configuration.
+    /// Members of the current configuration.
     pub members: Vec<MemberView>,
 }
 
-/// A device that casts and counts votes outside the node's process.
+/// Device that casts and counts votes outside of the node's process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceView {
-    /// Kind: `kernel`, `packet` or `udp`; empty if there is no device.
+    /// Kind of the device: `kernel`, `packet` or `udp`. Empty if there is no device.
     #[serde(default)]
     pub kind: String,
     pub name: String,
-    /// The device is in use.
+    /// The node uses the device.
     pub used: bool,
     /// Ballot in which the device votes.
     pub armed: Option<String>,
-    /// First slot that the device assigned, while it assigns slots.
+    /// First of the slots that the device assigns. Null if the device does not assign slots.
     pub gives_from: Option<u64>,
-    /// Slots that the device can store.
+    /// Number of slots that the device can store.
     pub cells: u32,
     /// Largest value in bytes that the device can carry.
     pub room: usize,
-    /// Boot number of the device, incremented at each power-up.
+    /// Boot number of the device. It increases at each power-up.
     pub boot: u32,
-    /// Votes cast by the device, as seen by this process.
+    /// Number of votes cast by the device, as observed by this process.
     pub votes: u64,
-    /// Slots assigned by the device, as seen by this process.
+    /// Number of slots assigned by the device, as observed by this process.
     pub given: u64,
-    /// Decisions counted by the device, as seen by this process.
+    /// Number of decisions counted by the device, as observed by this process.
     pub counted: u64,
-    /// Times that this process revoked the device's right to assign slots.
+    /// Number of times that this process revoked the device's right to assign slots.
     pub taken_back: u64,
-    /// Values of this node that it offered to the leader's device.
+    /// Number of values that this node offered to the leader's device.
     #[serde(default)]
     pub offered: u64,
-    /// Values too long for the device's frames, sent over connections instead.
+    /// Number of values sent over connections because they are too long for the device's frames.
     #[serde(default)]
     pub outgrown: u64,
-    /// Frames for this node that the device dropped for lack of space.
+    /// Number of frames for this node that the device dropped for lack of space.
     pub lost: u64,
-    /// Frames that the device refused, by reason; zero counts are omitted.
+    /// Number of frames that the device refused, by reason. Zero counts are omitted.
     #[serde(default)]
     pub refused: BTreeMap<String, u64>,
-    /// Remark on the device's current state.
+    /// Remark on the current state of the device, for people.
     #[serde(default)]
     pub note: Option<String>,
-    /// Reason why the device is no longer used.
+    /// Reason why the node has stopped using the device.
     pub why: Option<String>,
 }
 
@@ -200,43 +200,43 @@ impl fmt::Display for DeviceView {
     }
 }
 
-/// Summary of a plan in progress; `GET /members` lists its steps.
+/// Summary of a membership plan in progress. `GET /members` lists its steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanView {
-    /// Plan number.
+    /// Number of the plan.
     pub id: u64,
-    /// The requested change.
+    /// Description of the requested change, for people.
     pub what: String,
-    /// Condition for the next step; known to the leader only.
+    /// Condition that the next step waits for. Only the leader knows it.
     pub waits: Option<String>,
 }
 
-/// A ballot.
+/// JSON form of a ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BallotView {
-    /// Era of the configuration.
+    /// Era of the configuration in which the ballot was started.
     pub era: u64,
-    /// Round number.
+    /// Round number of the ballot.
     pub round: u64,
-    /// Node id of the proposer.
+    /// Id of the node that started the ballot.
     pub node: u32,
 }
 
 impl BallotView {
-    /// Converts a ballot.
+    /// Converts a ballot to its JSON form.
     pub fn new(ballot: Ballot) -> Self {
         Self { era: ballot.era.0.into(), round: ballot.round.into(), node: ballot.node.0 }
     }
 }
 
-/// Free space of the log's disk, and how fast it fills.
+/// Free space on the log's disk, and the rate at which the disk fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskView {
     /// Free space in bytes.
     pub free_bytes: Option<u64>,
-    /// Growth rate of the log.
+    /// Growth rate of the log in bytes per second.
     pub log_bytes_per_second: Option<u64>,
-    /// Time until the disk is full at that rate.
+    /// Seconds until the disk is full at the current growth rate.
     pub full_in_seconds: Option<u64>,
 }
 
@@ -253,16 +253,16 @@ impl DiskView {
 /// State of byte streams on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamsView {
-    /// Number of streams.
+    /// Number of byte streams.
     pub count: u64,
-    /// Streams with a writer.
+    /// Number of byte streams that have a writer.
     pub open: u64,
-    /// Disk space of byte streams, including trimmed bytes that are not released yet.
+    /// Disk space used by byte streams, including trimmed bytes whose space has not been released.
     pub bytes: u64,
-    /// Bytes that this node lacks and is fetching from other nodes.
+    /// Number of bytes that this node lacks and is fetching from other nodes.
     pub missing_bytes: u64,
-    /// Reason why the node does not accept stream bytes; null if it does, or if no client is
-    /// waiting.
+    /// Reason why the node does not accept stream bytes. Null if it accepts them, or if no client
+    /// is waiting.
     #[serde(default)]
     pub stopped: Option<String>,
 }
@@ -278,7 +278,7 @@ impl StreamsView {
         }
     }
 
-    /// Short summary; empty if there are no streams.
+    /// Formats a short summary. Empty if there are no streams.
     pub fn shown(&self) -> String {
         let mut said = match self.count {
             0 => String::new(),
@@ -291,12 +291,12 @@ impl StreamsView {
     }
 }
 
-/// A change of leadership.
+/// A leadership change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReignView {
-    /// New leader; null if the leader was lost.
+    /// New leader. Null if the cluster lost its leader.
     pub leader: Option<u32>,
-    /// Ballot of the leader; the last known one if there is none.
+    /// Ballot of the new leader, or the last known ballot if there is no leader.
     pub ballot: BallotView,
     /// Milliseconds since the change.
     pub ago_ms: u64,
@@ -312,17 +312,17 @@ impl ReignView {
     }
 }
 
-/// A snapshot. Also the response to `POST /snapshot` and the result of `quorate snapshot`.
+/// A snapshot. `POST /snapshot` and `quorate snapshot` also return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotView {
-    /// The snapshot covers all slots below this one.
+    /// Slot below which the snapshot covers every slot.
     pub slot: u64,
-    /// Size in bytes.
+    /// Size of the snapshot in bytes.
     pub bytes: u64,
 }
 
 impl SnapshotView {
-    /// Converts a snapshot of this node.
+    /// Converts a snapshot to its JSON form.
     pub fn new(snapshot: Snapshot) -> Self {
         Self { slot: snapshot.at.0, bytes: snapshot.bytes }
     }
@@ -332,33 +332,34 @@ impl SnapshotView {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotRequest {
-    /// Minimum slot of the snapshot; the current applied slot if absent.
+    /// Slot that the snapshot must cover at least. Defaults to the node's applied position.
     pub at: Option<u64>,
 }
 
-/// Error code of `POST /snapshot`: the snapshot continues in the background.
+/// Error code of `POST /snapshot` for a snapshot that is not complete yet and continues in the
+/// background.
 pub const STILL_TAKING: &str = "still_taking";
 
 /// Error code of a node that is still starting.
 pub const STARTING: &str = "starting";
 
-/// Progress of the activity that keeps a node from serving.
+/// Progress of the activity that prevents a node from serving.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressView {
-    /// Activity: `reading_log`, `reading_votes`, `receiving_snapshot`, `repairing`, `replaying` or
-    /// `catching_up`.
+    /// Current activity: `reading_log`, `reading_votes`, `receiving_snapshot`, `repairing`,
+    /// `replaying` or `catching_up`.
     pub doing: String,
-    /// Unit: `bytes` or `slots`.
+    /// Unit of the amounts: `bytes` or `slots`.
     pub unit: String,
     pub from: u64,
     pub at: u64,
-    /// Amount at the end, as far as known.
+    /// Amount at which the activity is complete, as far as known.
     pub to: u64,
-    /// Percentage, 0 to 100.
+    /// Completed share in percent, 0 to 100.
     pub percent: u64,
-    /// Units per second.
+    /// Rate in units per second.
     pub per_second: Option<u64>,
-    /// Remaining time at that rate.
+    /// Remaining seconds at the current rate.
     pub seconds_left: Option<u64>,
 }
 
@@ -367,7 +368,7 @@ const SLOTS: &str = "slots";
 const BYTES: &str = "bytes";
 
 impl ProgressView {
-    /// Converts the progress of a running node.
+    /// Converts the progress of a running node to its JSON form.
     pub fn of_node(progress: &Progress) -> Self {
         let unit = match progress.activity.counts_bytes() {
             true => BYTES,
@@ -376,7 +377,7 @@ impl ProgressView {
         Self::new(progress.activity.name(), unit, progress)
     }
 
-    /// Converts the progress of reading the log, which has taken `took`.
+    /// Converts the progress of reading the log to its JSON form. `took` is the time spent so far.
     pub fn of_log(reading: ReadProgress, took: Duration) -> Self {
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let rate = reading.read.saturating_mul(1000).checked_div(ms);
@@ -432,73 +433,69 @@ impl fmt::Display for ProgressView {
     }
 }
 
-/// A member as seen by the responding node.
+/// A member of the cluster, as seen by the responding node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberView {
-    /// Node id.
     pub node: u32,
-    /// Peer address.
     pub peer: Option<String>,
-    /// Client address.
     pub client: Option<String>,
-    /// Admin address.
     pub admin: Option<String>,
-    /// Stream address.
     #[serde(default)]
     pub stream: Option<String>,
-    /// `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
+    /// Role: `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
     pub role: String,
-    /// Weight of its vote; 0 if it has no vote.
+    /// Weight of the member's vote. 0 means that it has no vote.
     pub weight: u32,
-    /// The responding node is connected to it.
+    /// The responding node is connected to the member.
     pub connected: bool,
-    /// Slots that it lags behind, as known to its leader; null on other nodes.
+    /// Lag of the member in slots. Only the leader reports it.
     pub lag: Option<u64>,
-    /// Payload bytes that the responding node sent to it since starting.
+    /// Number of payload bytes that the responding node has sent to the member since it started.
     pub payload_bytes_sent: u64,
-    /// The leader sends proposals to it; null on other nodes.
+    /// The leader sends proposals to the member. Only the leader reports it.
     pub engaged: Option<bool>,
-    /// Path of frames from the responding node; null for the node itself and if disconnected.
+    /// Path of frames from the responding node to the member. Null for the node itself, and for
+    /// disconnected members.
     #[serde(default)]
     pub plane: Option<PlaneView>,
 }
 
-/// Path of frames to a node.
+/// Path that frames take to a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaneView {
     /// Plane: `tcp`, `udp`, `chain`, `multicast` or `ethernet`.
     pub way: String,
-    /// Interface for raw Ethernet frames: `packet`, `xdp, copied` or `xdp, zero copy`; null for
+    /// Interface for raw Ethernet frames: `packet`, `xdp, copied` or `xdp, zero copy`. Null for
     /// other planes.
     #[serde(default)]
     pub frames: Option<String>,
-    /// Round-trip time of the last probe, in microseconds; null without probes.
+    /// Round-trip time of the last probe in microseconds. Null if the plane sends no probes.
     pub rtt_us: Option<u64>,
-    /// Reason why a preferred plane is not used.
+    /// Reason why the node does not use a preferred plane.
     pub why: Option<String>,
 }
 
-/// State of a cluster, as printed by `quorate status`.
+/// State of a cluster. `quorate status` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterView {
-    /// Cluster id reported by most nodes.
+    /// Cluster id that most nodes report.
     pub cluster: Option<String>,
-    /// Leader known to the nodes.
+    /// Leader in the highest ballot that any node reports.
     pub leader: Option<u32>,
-    /// Responses of the nodes, sorted by id.
+    /// Responses of all nodes, sorted by node id.
     pub nodes: Vec<Answer>,
 }
 
-/// Response of one node.
+/// Response of one node to a status request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
     Node(Box<NodeView>),
-    /// The node is still starting.
+    /// The node has not finished starting.
     Starting {
         /// Node id, if known.
         node: Option<u32>,
-        /// Current activity, for people.
+        /// Current activity of the node, for people.
         error: String,
         progress: Option<ProgressView>,
     },
@@ -506,7 +503,7 @@ pub enum Answer {
     Unreachable {
         /// Node id, if known.
         node: Option<u32>,
-        /// Reason.
+        /// Reason why there is no response, for people.
         error: String,
     },
 }
@@ -533,14 +530,14 @@ impl Answer {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransferRequest {
-    /// New leader; the most advanced follower if absent.
+    /// Node that is to lead. Defaults to the most advanced follower.
     pub to: Option<u32>,
 }
 
 /// Response to `POST /transfer`, and result of `quorate transfer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transferred {
-    /// Node id of the new leader.
+    /// Id of the new leader.
     pub leader: u32,
 }
 
@@ -555,7 +552,7 @@ const fn role_name(role: Role) -> &'static str {
 }
 
 impl NodeView {
-    /// Converts the status of a running node.
+    /// Converts the status of a running node to its JSON form.
     pub fn new(status: &Status, store: &str) -> Self {
         Self {
             cluster: format!("{:032x}", status.cluster),
@@ -631,7 +628,8 @@ impl MemberView {
     }
 }
 
-/// Returns a member's role: exact for this node, derived from configuration and ballot for others.
+/// Returns the role of a member. The role is exact for this node, and derived from the
+/// configuration and the ballot for others.
 fn member_role(peer: &Peer, node: NodeId, status: &Status) -> &'static str {
     let role = match () {
         () if node == status.member.node => status.role,
@@ -644,7 +642,8 @@ fn member_role(peer: &Peer, node: NodeId, status: &Status) -> &'static str {
 }
 
 impl ClusterView {
-    /// Sorts the responses by id. The leader is the one in the highest ballot reported.
+    /// Creates the state of a cluster from the nodes' responses, which are sorted by node id. The
+    /// leader is the one in the highest ballot that any node reports.
     pub fn new(mut nodes: Vec<Answer>) -> Self {
         nodes.sort_by_key(|answer| answer.node().unwrap_or(u32::MAX));
         let views = || nodes.iter().filter_map(Answer::view);

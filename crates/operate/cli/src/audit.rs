@@ -17,7 +17,7 @@ use crate::{
     stream::moment,
 };
 
-/// Timeout of a request to one node.
+/// Timeout for a request to one node.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// Flags.
@@ -34,7 +34,7 @@ pub(crate) struct AuditArgs {
     last: u32,
 }
 
-/// Runs the command.
+/// Runs `quorate audit`.
 pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
     let cluster = query_cluster(&args.admin)?;
     let mut records = Vec::new();
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
     })
 }
 
-/// Returns the addresses of all known members.
+/// Returns the admin addresses of all known members.
 fn addresses(cluster: &ClusterView, given: &[String]) -> Vec<String> {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let members = views.flat_map(|view| &view.members);

@@ -26,7 +26,7 @@ use crate::{
 
 /// The backup fails if the node sends nothing for this long.
 const STALL: Duration = Duration::from_secs(60);
-/// Bytes read from the node at a time.
+/// Size of one read from the node, in bytes.
 const PIECE: usize = 256 << 10;
 /// Maximum number of chunks buffered for writing.
 const PIECES_MAX: usize = 4;
@@ -49,13 +49,13 @@ pub(crate) struct BackupArgs {
 /// Result of a backup or restore.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
-    /// Cluster that was backed up.
+    /// Id of the cluster that was backed up.
     pub(crate) cluster: String,
     /// Slot below which the backup contains every decision.
     pub(crate) decided: u64,
-    /// Size of the file.
+    /// Size of the backup file in bytes.
     pub(crate) bytes: u64,
-    /// XXH3-128 of the file without its trailer, which contains it.
+    /// XXH3-128 checksum of the file without its trailer, which contains the checksum.
     pub(crate) checksum: String,
     /// Number of byte streams included with their bytes.
     pub(crate) streams: u64,
@@ -84,7 +84,8 @@ impl Report {
         }
     }
 
-    /// Describes the byte streams; empty if there are none.
+    /// Describes the byte streams in the backup, for people. Returns an empty string if there are
+    /// none.
     pub(crate) fn of_streams(&self, to_have_them: &str) -> String {
         let Self { streams, stream_bytes, streams_left_out, stream_bytes_left_out, .. } = *self;
         match (streams, streams_left_out) {
@@ -116,7 +117,7 @@ fn counted(streams: u64, bytes: u64) -> String {
     format!("{streams} {name} ({})", size(bytes))
 }
 
-/// Runs the command.
+/// Runs `quorate backup`.
 pub(crate) fn run(args: &BackupArgs, output: Output) -> Result<Exit, Problem> {
     if args.to.as_os_str() == "-" {
         let (checked, _) = take(args, io::stdout().lock())?;
@@ -159,7 +160,7 @@ fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
     Ok(checked)
 }
 
-/// Requests a backup from the node, checks it completely and writes it to `to`.
+/// Requests a backup from the node, verifies it and writes it to `to`.
 fn take<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
     let admin = args.admin.as_str();
     let at = snapshot::status(admin)?.applied;
@@ -210,7 +211,7 @@ fn refused(status: u16, refusal: client::Refusal) -> Problem {
     problem
 }
 
-/// Describes a failed transfer, which does not reveal the node's state.
+/// Returns the error for a failed transfer. Such a failure says nothing about the node's state.
 fn broke(admin: &str, bad: &Bad) -> Problem {
     let what = match bad {
         Bad::NotABackup | Bad::Newer(_) => {
@@ -231,7 +232,7 @@ fn broke(admin: &str, bad: &Bad) -> Problem {
 struct Copied<R, W> {
     from: R,
     to: W,
-    /// Error of writing.
+    /// First error of a write to `to`.
     failed: Option<io::Error>,
 }
 
@@ -269,7 +270,7 @@ impl Arriving {
                 }
             }
         };
-        // If the node never sends more, this thread ends with the process.
+        // If the node stops sending, this thread ends with the process.
         thread::Builder::new().name("receive".to_owned()).spawn(receive)?;
         Ok(Self { pieces, piece: Vec::new(), used: 0 })
     }

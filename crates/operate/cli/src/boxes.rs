@@ -1,8 +1,8 @@
-//! `quorate box COMMAND…`: executes an external device process that dies with its node.
+//! `quorate box COMMAND…`: runs an external device process that is killed when its node ends.
 //!
-//! A device process sees the end of its input when its node is gone, but not while it is stopped.
-//! So the kernel kills it, by a request that is made here between fork and exec, without any unsafe
-//! code.
+//! A device process sees the end of its input when its node ends, but not while the device process
+//! is stopped. The kernel therefore kills it. This program requests that between fork and exec,
+//! which needs no unsafe code.
 
 use std::{env, os::unix::process::CommandExt as _, process::Command};
 

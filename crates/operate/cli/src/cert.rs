@@ -82,7 +82,7 @@ pub(crate) struct ClientArgs {
     common: Common,
 }
 
-/// Files created.
+/// Result of `quorate cert`: the folder with the new files, and their validity.
 #[derive(Debug, Serialize)]
 struct Made {
     folder: PathBuf,
@@ -90,7 +90,7 @@ struct Made {
     days: u32,
 }
 
-/// Runs the command.
+/// Runs `quorate cert`.
 pub(crate) fn run(command: &CertCommand, output: Output) -> Result<Exit, Problem> {
     let (made, next) = match command {
         CertCommand::Init(InitArgs { cluster, days, common }) => {

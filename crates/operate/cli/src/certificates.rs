@@ -13,7 +13,7 @@ use tracing::Level;
 
 use crate::watched;
 
-/// Interval of repeated log lines about a certificate that is invalid or about to expire.
+/// Minimum interval between log lines about the same certificate problem, in seconds.
 const EVERY_S: i64 = 24 * 3600;
 
 /// Starts a thread that reloads and checks the certificates.
@@ -30,7 +30,7 @@ pub(crate) fn follow(trust: Trust) -> io::Result<()> {
     })
 }
 
-/// States last logged, and when.
+/// States of all certificates when they were last logged, and the time of that.
 #[derive(Debug, Default)]
 struct LastLogged {
     states: Vec<State>,
@@ -63,7 +63,7 @@ impl LastLogged {
     }
 }
 
-/// A log line about a certificate.
+/// Log line about the state of one certificate.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     level: Level,
@@ -71,7 +71,7 @@ struct Line {
 }
 
 impl Line {
-    /// Returns the log line for a certificate; `None` if it is valid.
+    /// Returns the log line for a certificate. `None` if the certificate is valid.
     fn of(view: &CertificateView, own: &NodeName) -> Option<Self> {
         let breaks = view.breaks();
         let (command, put) = view.remedy(own);

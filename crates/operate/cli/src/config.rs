@@ -39,21 +39,22 @@ pub(crate) use trust::Trusting;
 
 /// Default client address of a node.
 pub(crate) const DEFAULT_CLIENT: &str = "127.0.0.1:7450";
-/// Bounds of the largest command, so that it fits into one batch.
+/// Bounds of `--command-max`. The largest command must fit into one batch.
 const COMMAND_MAX: Number = Number::between(1024, 64 << 20, Unit::Bytes);
 const CLIENT_MEMORY: Number = Number::between(16 << 20, 1 << 40, Unit::Bytes);
 const ETCD_QUOTA: Number = Number::between(0, 1 << 50, Unit::Bytes);
 const AUTH_TOKEN: &str = "simple, or jwt,sign-method=NAME,pub-key=FILE,priv-key=FILE,ttl=TIME";
-/// A larger value is most likely a typing error.
+/// Bounds of `--log-ready`. A larger value is most likely a typing error.
 const LOG_READY: Number = Number::between(0, 1 << 40, Unit::Bytes);
 const SNAPSHOT_RATIO: Number = Number::between(1, 1000, Unit::Count);
-/// At least two segments and a spare one; the upper bound catches typing errors.
+/// Bounds of `--log-max`. The log needs two segments and a spare one; a value above the upper bound
+/// is most likely a typing error.
 const LOG_MAX: Number = Number::between(256 << 20, 1 << 50, Unit::Bytes);
 const SCRUB_EVERY: &str = "off, or a time from 1m to 3650d, such as 7d, 12h or 30m";
 const SCRUB_PACE: &str = "bytes per second, at least 64 KiB, such as 50MB or 64MiB";
-/// Below this rate a snapshot takes longer than the log takes to grow.
+/// Bounds of `--transfer-limit`. At a lower rate, the log grows faster than a snapshot can be sent.
 const TRANSFER_LIMIT: Number = Number::at_least(64 << 10, Unit::BytesPerSecond);
-/// A longer time is most likely a typing error.
+/// Bounds of times in milliseconds. A time over an hour is most likely a typing error.
 const HOUR_MS: Number = Number::between(1, 3_600_000, Unit::Milliseconds);
 
 /// Start configuration of a node.
@@ -61,9 +62,9 @@ const HOUR_MS: Number = Number::between(1, 3_600_000, Unit::Milliseconds);
 pub(crate) struct StartConfig {
     pub(crate) data: PathBuf,
     pub(crate) node: Option<NodeId>,
-    /// Peer addresses of all nodes; empty if not given.
+    /// Peer addresses of all nodes. Empty if `--cluster` was not given.
     pub(crate) cluster: BTreeMap<NodeId, String>,
-    /// Admin addresses of the cluster to join; empty if not given.
+    /// Admin addresses of the cluster to join. Empty if `--join` was not given.
     pub(crate) join: Vec<String>,
     pub(crate) role: Option<As>,
     pub(crate) terms: Terms,
@@ -72,7 +73,7 @@ pub(crate) struct StartConfig {
     pub(crate) raising: Raising,
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
-    /// Peer address if neither `--peer` nor the list of members gives one.
+    /// Peer address that applies if neither `--peer` nor the member list gives one.
     pub(crate) peer_default: String,
     pub(crate) admin: String,
     pub(crate) stream: Option<String>,
@@ -82,20 +83,20 @@ pub(crate) struct StartConfig {
     pub(crate) plane: Wanted,
     pub(crate) device: Device,
     pub(crate) durability: Option<Class>,
-    /// Protocol of clients; `None` means the one recorded in the folder, else the default.
+    /// Client protocol. `None` selects the one recorded in the data folder, else the default.
     pub(crate) service: Option<Service>,
     pub(crate) store: Option<Store>,
     pub(crate) heartbeat_ms: u64,
     pub(crate) election_ms: (u64, u64),
-    /// Leaders serve reads by leases ([read-4]).
+    /// Leaders serve reads under a lease ([read-4]).
     pub(crate) leases: bool,
     pub(crate) clock_drift_ppm: u64,
     pub(crate) client_timeout_ms: u64,
     pub(crate) command_max: usize,
     pub(crate) client_memory: usize,
-    /// Limit on the data of etcd clients, in bytes; 0 means unlimited.
+    /// Limit on the data size of the etcd service, in bytes. 0 means unlimited.
     pub(crate) etcd_quota: u64,
-    /// Token type issued to etcd clients at login, as given.
+    /// Value of `--etcd-auth-token`: type of the tokens issued to etcd clients at login.
     pub(crate) etcd_auth_token: String,
     pub(crate) log_ready: u64,
     pub(crate) log_segment: u64,
@@ -105,11 +106,11 @@ pub(crate) struct StartConfig {
     pub(crate) scrub: ScrubOptions,
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
-    /// Record trace points for `quorate bench log --trace`.
+    /// Trace points are recorded for `quorate bench log --trace`.
     pub(crate) hops: bool,
     pub(crate) engine: DriverChoice,
     pub(crate) spin: Spin,
-    /// Settings that are reported to other nodes.
+    /// Settings that this node reports to other nodes.
     pub(crate) reported_settings: BTreeMap<String, String>,
 }
 
@@ -151,12 +152,12 @@ impl StartConfig {
     }
 }
 
-/// Protocol that clients speak.
+/// Client protocol that a node serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
-    /// The Redis protocol.
+    /// Redis protocol.
     Kv,
-    /// The protocol of etcd v3.
+    /// etcd v3 protocol.
     Etcd,
 }
 
@@ -173,18 +174,18 @@ impl Service {
     }
 }
 
-/// Storage of the service's data, and the service it belongs to.
+/// Store of the service's data. Each store belongs to one service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     /// Data on disk.
     Lsm,
-    /// Data in memory, rebuilt from the log.
+    /// Data in memory, rebuilt from the log at every start.
     Memory,
-    /// No data: a stateless service replaces the key-value service, for measurements.
+    /// No data. A stateless service replaces the key-value service, for measurements.
     None,
-    /// Data on disk, for etcd clients.
+    /// Data of the etcd service on disk.
     EtcdLsm,
-    /// Data in memory, for etcd clients.
+    /// Data of the etcd service in memory.
     EtcdMemory,
 }
 
@@ -199,18 +200,18 @@ impl Store {
         }
     }
 
-    /// Parses the name recorded in a data folder.
+    /// Parses the store name recorded in a data folder.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let all = [Self::Lsm, Self::Memory, Self::None, Self::EtcdLsm, Self::EtcdMemory];
         all.into_iter().find(|store| store.name() == name)
     }
 
-    /// Parses the value of `--store`, which does not name the service.
+    /// Parses the value of `--store`, which does not determine the service.
     pub(crate) fn flag(text: &str) -> Option<Self> {
         Self::named(text).filter(|store| store.service() == Service::Kv)
     }
 
-    /// Returns the service that owns the data.
+    /// Returns the service that uses the store.
     pub(crate) const fn service(self) -> Service {
         match self {
             Self::Lsm | Self::Memory | Self::None => Service::Kv,
@@ -243,13 +244,13 @@ impl Store {
     }
 }
 
-/// Accepts any non-empty text, which is parsed elsewhere.
+/// Accepts any non-empty text. The caller's code parses it later.
 fn parse_text(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
 impl StartConfig {
-    /// Resolves all settings through the layers and checks them.
+    /// Resolves every setting through all layers and checks the result.
     pub(crate) fn resolve(
         flags: &StartArgs,
         environment: &dyn Fn(&str) -> Option<String>,
@@ -336,8 +337,8 @@ impl StartConfig {
     }
 
     fn check(&self) -> Result<(), Problem> {
-        // With less, a single client with a few commands of that size would be the largest
-        // consumer.
+        // A smaller limit could be used up by a single client with a few commands of the maximum
+        // size.
         let least = self.command_max.saturating_mul(8);
         if self.client_memory < least {
             let message = format_args!(
@@ -379,7 +380,7 @@ impl StartConfig {
                 .hint("add --join with the --admin address of a node of the cluster"));
         }
         if !self.terms.are_usual() && self.cluster.is_empty() {
-            // A later start, or a single-node cluster, which has no node to spare.
+            // Either not the first start, or a single-node cluster, which has no node to spare.
             return match self.terms.auxiliaries.is_empty() {
                 true => Ok(()),
                 false => Err(Problem::usage("--auxiliary needs --cluster")
@@ -410,16 +411,16 @@ fn parse_node(text: &str) -> Option<NodeId> {
     text.parse().ok().filter(|id| *id > 0).map(NodeId)
 }
 
-/// Allowed values of [`parse_flush`].
+/// Description of the values that [`parse_flush`] accepts.
 pub const FLUSH: &str = "between 0 and 1000 ms";
 
-/// Parses milliseconds with fractions.
+/// Parses a duration in milliseconds, which may have a fraction.
 pub fn parse_flush(text: &str) -> Option<Duration> {
     let ms: f64 = text.parse().ok()?;
     (0.0..=1000.0).contains(&ms).then(|| Duration::from_secs_f64(ms / 1000.0))
 }
 
-/// Parses a host name or an address without a port. IPv6 addresses get brackets.
+/// Parses a host name or an address without a port. Puts an IPv6 address into brackets.
 fn parse_host(text: &str) -> Option<String> {
     let host = match text.parse::<Ipv6Addr>() {
         Ok(address) => format!("[{address}]"),
@@ -454,10 +455,10 @@ fn parse_class(text: &str) -> Option<Class> {
     [Class::Durable, Class::Volatile].into_iter().find(|class| class.name() == text)
 }
 
-/// Allowed values of `parse_reads`.
+/// Description of the values that [`parse_reads`] accepts.
 const READS: &str = "index or lease";
 
-/// Returns whether leases are used for reads.
+/// Parses the value of `--reads`. Returns whether reads use leases.
 fn parse_reads(text: &str) -> Option<bool> {
     match text {
         "index" => Some(false),
@@ -466,10 +467,11 @@ fn parse_reads(text: &str) -> Option<bool> {
     }
 }
 
-/// Allowed values of `parse_drift`. A clock with more drift is broken, and no bound helps.
+/// Description of the values that [`parse_drift`] accepts. A clock with more drift is broken, and
+/// no bound helps.
 const DRIFT: &str = "a percentage between 0% and 20%, such as 1% or 0.05%";
 
-/// Parses an interval such as `7d` or `12h` to milliseconds; `off` yields an inner `None`.
+/// Parses an interval such as `7d` or `12h` to milliseconds. For `off`, the inner value is `None`.
 fn parse_scrub_every(text: &str) -> Option<Option<u64>> {
     const MINUTE_MS: u64 = 60_000;
     const UNITS: [(char, u64); 3] =
@@ -483,7 +485,7 @@ fn parse_scrub_every(text: &str) -> Option<Option<u64>> {
     (MINUTE_MS..=3650 * UNITS[0].1).contains(&every).then_some(Some(every))
 }
 
-/// Parses a percentage to parts per million, rounded up.
+/// Parses a percentage to parts per million, rounding up.
 fn parse_drift(text: &str) -> Option<u64> {
     let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 … 200000")]
@@ -497,7 +499,7 @@ fn parse_range(text: &str) -> Option<(u64, u64)> {
     (min < max).then_some((min, max))
 }
 
-/// Allowed values of `parse_segment`.
+/// Description of the values that [`parse_segment`] accepts.
 const SEGMENT: &str = "a multiple of 4096 bytes between 64 KiB and 1 GiB";
 
 fn parse_segment(text: &str) -> Option<u64> {
@@ -581,7 +583,8 @@ mod tests {
         assert_eq!(snapshots, (2, 8 << 30, None));
     }
 
-    /// One setting gives all four addresses; the layer closest to the user takes precedence.
+    /// One setting determines all four addresses. A setting from the layer closest to the user
+    /// takes precedence.
     #[test]
     fn a_node_listens_at_one_address_with_the_usual_ports() {
         let of = |flags: &str, variables: &[(&str, &str)]| {

@@ -1,5 +1,6 @@
-//! `quorate demo`: three nodes whose leader is killed under load, or all of which are replaced,
-//! without losing a write; or a group on three kinds of machines, shown on a web page.
+//! `quorate demo`: runs three nodes and checks that no write is lost while the leader is killed
+//! under load, or while every node is replaced. With `--devices`, runs a group on three kinds of
+//! machines and shows it on a web page.
 
 mod compare;
 mod devices;
@@ -37,17 +38,17 @@ use kernel::Devices;
 use load::{Load, Written};
 
 const NODES: u32 = 3;
-/// Number of writers, which start on different nodes.
+/// Number of concurrent writers. They start on different nodes.
 const WRITERS: usize = 6;
-/// Timeout of each step.
+/// Timeout of each step of the demo.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Interval of polling the cluster.
+/// Interval between polls of the cluster.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Description of the writers' work.
+/// Description of the writers' activity, shown with the progress.
 const THROUGH_ALL: &str = "writing through every node";
-/// Default duration of writing.
+/// Default duration of the load, in seconds.
 const SECONDS: u64 = 10;
-/// Maximum duration of writing.
+/// Maximum duration of the load, in seconds.
 const SECONDS_MAX: u64 = 600;
 
 /// Flags.
@@ -112,7 +113,7 @@ impl Service {
     }
 }
 
-/// Result of the demo.
+/// Result of `quorate demo`.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     written: u64,
@@ -122,14 +123,14 @@ struct Outcome {
     killed: u32,
     leader: u32,
     digest: Option<String>,
-    /// Work done by devices; `None` without devices.
+    /// Work done by the devices. `None` if the nodes have no devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<Devices>,
     nodes: Vec<Kept>,
     folder: Option<PathBuf>,
 }
 
-/// A node that keeps running.
+/// A node that runs on after the demo.
 #[derive(Clone, Debug, Serialize)]
 struct Kept {
     node: u32,
@@ -139,7 +140,7 @@ struct Kept {
     pid: u32,
 }
 
-/// Runs the command.
+/// Runs `quorate demo`.
 pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     if args.devices {
         return devices::run(args, output);
@@ -180,7 +181,7 @@ impl DemoArgs {
     }
 }
 
-/// The demo's nodes and their folder, removed on drop unless kept.
+/// Running nodes of the demo. Their folder is removed on drop, unless the user keeps it.
 struct Demo {
     program: PathBuf,
     nodes: Nodes,
@@ -243,7 +244,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Updates the client addresses of the cluster's current nodes.
+    /// Looks up the client addresses of the cluster's current nodes.
     fn look_up(&mut self) {
         self.clients = self.nodes.client_addresses();
         self.admins = self.nodes.admin_addresses();
@@ -297,7 +298,7 @@ impl Demo {
         })
     }
 
-    /// Prints the progress every second until then.
+    /// Prints the progress every second until the deadline.
     fn watch(&self, load: &Load, until: Instant) {
         let mut next = Instant::now() + Duration::from_secs(1);
         while Instant::now() < until {
@@ -333,7 +334,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Waits until every node has applied all decided slots. Returns the leader.
+    /// Waits until every node has applied all decided slots, and returns the leader.
     fn caught_up(&self) -> Result<u32, Problem> {
         let leader = self.wait_for("all nodes to catch up", |cluster| {
             let views: Vec<_> = cluster.nodes.iter().filter_map(Answer::view).collect();
@@ -393,7 +394,7 @@ impl Demo {
         }
     }
 
-    /// Detaches the nodes from this process if requested; returns them and their folder.
+    /// Detaches the nodes from this process if the user keeps them. Returns them and their folder.
     fn keep(&mut self) -> (Vec<Kept>, Option<PathBuf>) {
         if !self.keep {
             return (Vec::new(), None);
@@ -412,7 +413,7 @@ impl Demo {
         (kept.collect(), folder)
     }
 
-    /// Returns the exit code for the number of lost writes.
+    /// Returns the exit code that corresponds to the number of lost writes.
     fn judge(&self, lost: Result<u64, Problem>) -> Result<Exit, Problem> {
         match lost {
             Ok(0) => Ok(Exit::Done),
@@ -421,7 +422,8 @@ impl Demo {
         }
     }
 
-    /// Prints the nodes' last log lines, since the folder is removed with the demo.
+    /// Prints the last log lines of every node before their folder is removed, and returns the
+    /// problem.
     fn with_last_words(&self, problem: Problem) -> Problem {
         for node in self.nodes.all() {
             progress(&format!("node {}: {}", node.ready.node, node.last_words()));
@@ -430,8 +432,8 @@ impl Demo {
     }
 }
 
-/// Returns the addresses for each writer: all nodes, rotated so that writers start on different
-/// ones.
+/// Returns one address list for each writer. Each list contains all nodes, rotated so that the
+/// writers start on different ones.
 fn addresses_of_writers(clients: &[String]) -> Vec<Vec<String>> {
     let from = |writer: usize| {
         let mut addresses = clients.to_vec();
@@ -476,7 +478,8 @@ fn human(outcome: &Outcome, service: Service) -> String {
     ending(rows, &outcome.nodes, outcome.folder.as_deref(), outcome.lost, service)
 }
 
-/// Formats the result: a table, instructions for a kept cluster, and the number of lost writes.
+/// Formats the result as a table, followed by instructions for a kept cluster and the number of
+/// lost writes.
 fn ending(
     rows: Vec<(&str, String)>,
     nodes: &[Kept],

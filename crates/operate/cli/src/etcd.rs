@@ -1,11 +1,12 @@
-//! A node for etcd v3 clients (feature `etcd`). Without the feature such folders are refused.
+//! A node for etcd v3 clients (feature `etcd`). Without the feature, the program refuses data
+//! folders of the etcd service.
 
 /// Operator's settings for the etcd service.
 #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "there is no such service"))]
 pub(crate) struct Wanted<'c> {
-    /// Limit on the size of all data, in bytes; 0 means unlimited.
+    /// Limit on the total data size in bytes. 0 means unlimited.
     pub(crate) quota_bytes: u64,
-    /// Kind of tokens issued to clients at login.
+    /// Type of the tokens issued to clients at login.
     pub(crate) auth_token: &'c str,
 }
 
@@ -35,7 +36,7 @@ mod with {
         start::{Starting, open_engine},
     };
 
-    /// Opens the service stored in a node's folder.
+    /// Opens the etcd service stored in a node's folder.
     fn open(folder: &Path, store: Store, files_max: usize) -> Result<Service, Problem> {
         Ok(match store {
             Store::EtcdLsm => {
@@ -54,7 +55,7 @@ mod with {
         wanted: Wanted<'_>,
     ) -> Result<Exit, Problem> {
         if has_socket {
-            // The socket would be bound but not served.
+            // The listener would be bound but not served.
             let what = "--client-socket has no effect with --service etcd";
             return Err(Problem::usage(what).hint("clients of etcd connect to --client"));
         }
@@ -85,7 +86,7 @@ mod with {
         })
     }
 
-    /// Recovers a data folder of an etcd node.
+    /// Recovers the data folder of a node that serves etcd clients.
     pub(crate) fn recover(
         task: &Task<'_>,
         identity: Identity<LockedFolder>,
@@ -138,7 +139,7 @@ mod without {
         None
     }
 
-    /// Snapshot items that this binary cannot check.
+    /// Placeholder that refuses snapshot items, because this binary cannot check them.
     #[derive(Default)]
     pub(crate) struct Items;
 

@@ -1,4 +1,4 @@
-//! Passes commands implemented by `quorate-tools` to that program.
+//! Delegates some commands to the program `quorate-tools`, which implements them.
 
 use std::{
     env,
@@ -12,9 +12,9 @@ use clap::Args;
 
 use crate::output::{Exit, Problem};
 
-/// Name of the other program, in this program's folder or on the path.
+/// Name of the program with the tools. It is looked up in this program's folder, then on the path.
 const TOOLS: &str = "quorate-tools";
-/// Commands of the other program.
+/// Commands that `quorate-tools` implements.
 const COMMANDS: [&str; 6] = ["bench", "completions", "doctor", "man", "sim", "tune"];
 /// Global flags that take a value.
 const WITH_A_WORD: [&str; 3] = ["--login", "--login-file", "--tls"];
@@ -27,8 +27,8 @@ pub(crate) struct Words {
     words: Vec<OsString>,
 }
 
-/// Returns whether a command line, starting with the program's name, runs a command of the other
-/// program or asks for its help.
+/// Returns whether a command line runs a command of `quorate-tools` or asks for help on one. The
+/// first word is the program's name.
 pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
     let mut rest = words.iter().skip(1);
     let mut command = || {
@@ -49,7 +49,7 @@ pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
     }
 }
 
-/// Replaces this process by the other program with the same arguments. Returns only if that fails.
+/// Replaces this process by `quorate-tools` with the same arguments. Returns only if that fails.
 pub(crate) fn hand_over(words: &[OsString]) -> Problem {
     let own = env::current_exe().unwrap_or_default();
     let sibling = own.with_file_name(TOOLS);

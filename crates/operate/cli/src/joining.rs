@@ -1,7 +1,7 @@
 //! `quorate start --join`: requests an id from a cluster, and a vote once the node has caught up.
 //!
-//! Every step may be repeated: the folder uses the same nonce each time and gets the same id
-//! ([join-2]), and requesting a vote again has no effect.
+//! Every step may be repeated. A data folder always uses the same nonce and therefore gets the same
+//! id ([join-2]). A second request for a vote has no effect.
 
 use std::{
     fmt, io,
@@ -24,33 +24,33 @@ use quorate_replica::group::As;
 
 use crate::output::progress;
 
-/// Timeout of a connection that determines the route to a node.
+/// Timeout of the connection attempt that finds this machine's address on the route to a node.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
-/// Timeout of a request: the node dials back, resolves names and waits for the log.
+/// Timeout for a join request. The serving node dials back, resolves names and waits for the log.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
-/// Pause between attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Checks without a leader before the operator is notified.
+/// Number of consecutive checks without a leader after which the operator is notified.
 const UNLED_MAX: u32 = 10;
 
-/// Peer address of this node.
+/// Address at which peers reach this node.
 pub(crate) struct OwnPeerAddress {
-    /// Address given by the operator, if it is a host name with a port.
+    /// Host name and port given by the operator. `None` for an IP address or port 0.
     given: Option<String>,
     bound: SocketAddr,
 }
 
 impl OwnPeerAddress {
-    /// Creates the address. A host name is kept, so that peers resolve it themselves; otherwise the
-    /// bound address is used, which has the actual port.
+    /// Creates the address. A host name given by the operator is kept, so that peers resolve it
+    /// themselves. Otherwise the bound address is used, because it has the actual port.
     pub(crate) fn of(given: Option<&str>, bound: SocketAddr) -> Self {
         let is_name = |text: &&str| text.parse::<SocketAddr>().is_err() && !text.ends_with(":0");
         Self { given: given.filter(is_name).map(str::to_owned), bound }
     }
 
-    /// Returns the address at which peers can dial this node. An unspecified address is replaced by
-    /// this machine's address on the route to the contacted node.
+    /// Returns the address at which peers can dial this node. `own` is this machine's address on
+    /// the route to the contacted node. It replaces an unspecified address.
     fn as_seen(&self, own: IpAddr) -> String {
         if let Some(name) = &self.given {
             return name.clone();
@@ -61,7 +61,7 @@ impl OwnPeerAddress {
     }
 }
 
-/// Request of a folder for an id.
+/// A data folder's request for a node id.
 pub(crate) struct IdRequest<'a> {
     pub(crate) admins: &'a [String],
     pub(crate) peer: &'a OwnPeerAddress,
@@ -72,14 +72,15 @@ pub(crate) struct IdRequest<'a> {
 
 /// Reason why an attempt yielded no id.
 enum AttemptError {
-    /// Another attempt may succeed.
+    /// A later attempt may succeed.
     Later(String),
-    /// Another attempt would fail for the same reason.
+    /// Every further attempt would fail for the same reason.
     Never(Error),
 }
 
 impl IdRequest<'_> {
-    /// Asks one node after another until one assigns an id; `None` if a stop was requested first.
+    /// Asks the nodes in turn until one assigns an id. Returns `None` if a stop was requested
+    /// first.
     pub(crate) fn ask(
         &self,
         nonce: u64,
@@ -164,7 +165,8 @@ fn post(admin: &str, path: &str, body: &impl serde::Serialize) -> Result<Respons
     client::post(admin, path, &body, ANSWER_WAIT)
 }
 
-/// Converts the response; `None` if it is of another version or inconsistent.
+/// Converts a response. Returns `None` if the response is inconsistent or from an incompatible
+/// version.
 fn understand(answer: JoinAnswer) -> Option<Joined> {
     let place = |place: Place| (NodeId(place.node), place.peer);
     let classes = [Class::Durable, Class::Volatile];
@@ -191,8 +193,8 @@ fn understand(answer: JoinAnswer) -> Option<Joined> {
     sensible.then_some(Joined { node, founded, book, learns: answer.learns })
 }
 
-/// Reports the progress of catching up and requests a vote afterwards. Ends no later than the
-/// reactor.
+/// Reports the progress of catching up, and requests a vote once the node has caught up. Returns at
+/// the latest when the reactor ends.
 pub(crate) fn follow(
     handle: Handle,
     node: NodeId,
@@ -205,7 +207,7 @@ pub(crate) fn follow(
         role,
         admins,
         told: String::new(),
-        // The node's log goes to the same terminal.
+        // Do not redraw lines, because the node's log goes to the same terminal.
         how_far: Progress::lines(),
         unled: 0,
     };
@@ -228,12 +230,12 @@ struct Promotion {
     admins: Vec<String>,
     told: String,
     how_far: Progress,
-    /// Consecutive checks without a leader.
+    /// Number of consecutive checks without a leader.
     unled: u32,
 }
 
 impl Promotion {
-    /// Handles a new status. Returns whether the promotion is complete.
+    /// Handles a new status of this node. Returns whether the node has its vote.
     fn look(&mut self, status: &Status) -> bool {
         let node = self.node;
         let own = status.peers.iter().find(|peer| peer.member.node == node);
@@ -247,7 +249,7 @@ impl Promotion {
             return false;
         }
         let Some(leader) = status.leader else {
-            // A brief time without a leader is normal.
+            // A short time without a leader is normal.
             self.unled += 1;
             if self.unled > UNLED_MAX {
                 self.tell("waiting for a leader");
@@ -263,8 +265,8 @@ impl Promotion {
         admins.extend(self.admins.iter().cloned());
         let learns = self.role == As::Learner;
         match ask_for_vote(&admins, node, learns) {
-            // Only the leader knows how far others have got; a node that has just started or loaded
-            // a snapshot does not.
+            // Only the leader knows the lag. This node may not know it if it has just started or
+            // loaded a snapshot.
             Ok(()) if learns => {
                 self.tell(&format!("node {node} is caught up: it learns without a vote"));
                 return true;
@@ -276,7 +278,7 @@ impl Promotion {
         false
     }
 
-    /// Reports a wait whose description changes with every check.
+    /// Reports the condition that the node waits for. The text may change with every check.
     fn waits(&mut self, what: fmt::Arguments<'_>) {
         self.how_far.report(|| ProgressReport::text(what));
     }
@@ -289,8 +291,8 @@ impl Promotion {
     }
 }
 
-/// Returns an admin address that can be dialled. An unspecified one is replaced by the host of the
-/// node's peer address.
+/// Returns an admin address that can be dialled. The host of the node's peer address replaces an
+/// unspecified host.
 fn dialable(admin: &str, peer: &str) -> Option<String> {
     let everywhere = |address: &SocketAddr| address.ip().is_unspecified();
     let Some(bound) = admin.parse::<SocketAddr>().ok().filter(everywhere) else {
@@ -300,8 +302,8 @@ fn dialable(admin: &str, peer: &str) -> Option<String> {
     Some(format!("{host}:{}", bound.port()))
 }
 
-/// Requests a vote from the first of these nodes that leads. With `only_asks`, just checks whether
-/// it would be granted.
+/// Requests a vote from the leader among the given nodes. With `only_asks`, only checks whether the
+/// vote would be granted.
 fn ask_for_vote(admins: &[String], node: NodeId, only_asks: bool) -> Result<(), String> {
     let mut why = "there is no address to ask".to_owned();
     for admin in admins {
@@ -315,7 +317,7 @@ fn ask_for_vote(admins: &[String], node: NodeId, only_asks: bool) -> Result<(), 
         match answer {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(refusal)) if refusal.code == "not_leader" => why = refusal.message,
-            // [member-4] A learner at a voter's address gets its vote through `member replace`.
+            // [member-4] A learner at a voter's address gets its vote by `member replace`.
             Ok(Err(refusal)) if only_asks && refusal.code == "address_taken" => return Ok(()),
             Ok(Err(refusal)) => return Err(refusal.message),
             Err(error) => why = format!("{admin}: {error}"),

@@ -32,7 +32,7 @@ pub(crate) struct KvArgs {
     client: Vec<String>,
 }
 
-/// Runs the command.
+/// Runs `quorate kv`.
 pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
     let words: Vec<&[u8]> = args.words.iter().map(|word| word.as_encoded_bytes()).collect();
     let options =
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-/// Returns whether a command may change data, so that it must not be executed twice.
+/// Returns whether a command may change data. Such a command must not be executed twice.
 fn changes(name: &[u8]) -> bool {
     let is_it = |spec: &&Spec| name.eq_ignore_ascii_case(spec.name.as_bytes());
     let mut all = FAMILIES.iter().flat_map(|family| family.commands);

@@ -1,8 +1,8 @@
 //! The command line, with one file per subcommand.
 //!
-//! It is used by two programs. `quorate` runs and manages nodes. `quorate-tools` (`proof/tools`)
-//! contains the commands that need the load generator, the simulator or the doctor's probes;
-//! `quorate` runs it for them, so that users need only one name.
+//! Two programs use this crate. `quorate` runs and manages nodes. `quorate-tools` (`proof/tools`)
+//! contains the commands that need the load generator, the simulator or the doctor's probes.
+//! `quorate` starts `quorate-tools` for these commands, so that users need only one name.
 #![forbid(unsafe_code)]
 
 mod addresses;
@@ -54,8 +54,8 @@ pub use addresses::{DEFAULT_ADMIN, address_argument};
 pub use config::{FLUSH, parse_flush};
 pub use proof::{Global, certificate, login, prove_by};
 
-/// Git commit of the source tree, with `+changes` if its files differed; `None` outside of a
-/// repository.
+/// Git commit of the source tree. Ends with `+changes` if files differed from that commit. `None`
+/// outside of a repository.
 pub const COMMIT: Option<&str> = option_env!("QUORATE_COMMIT");
 
 /// A replicated key-value store and byte streams, built on Paxos: it loses nothing that it
@@ -143,7 +143,7 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error).into(),
     };
     let output = cli.global.output();
-    // A started node reads its own certificate, and a demo's nodes have none.
+    // A node has its own certificate, and the nodes of a demo need none.
     let proves = !matches!(cli.command, Command::Start(_) | Command::Demo(_));
     let outcome = cli
         .global
@@ -156,14 +156,14 @@ pub fn main() -> ExitCode {
     exit.into()
 }
 
-/// Returns the commands of `quorate`, for tools that describe them all.
+/// Returns the clap definition of `quorate`, for tools that describe all of its commands.
 #[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Converts `help start --help` to a form that clap accepts: its `help` takes only names of
-/// commands.
+/// Rewrites `help start --help` to a form that clap accepts. clap's `help` accepts only the names
+/// of commands.
 #[must_use]
 pub fn arguments(mut all: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
     let mut command = command;
@@ -212,8 +212,8 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// Prints help or version as a result, and any other parse error as bad usage, in JSON if
-/// requested.
+/// Prints help or the version as a result, and any other parse error as a usage error. Uses JSON if
+/// the arguments request it.
 #[must_use]
 pub fn usage(error: &clap::Error) -> Exit {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {

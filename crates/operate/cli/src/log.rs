@@ -43,7 +43,7 @@ pub(crate) struct Folder {
     data: PathBuf,
 }
 
-/// Runs the command.
+/// Runs `quorate log`.
 pub(crate) fn run(command: &LogCommand, output: Output) -> Result<Exit, Problem> {
     match command {
         LogCommand::Verify(folder) => run_verify(&folder.data, output),
@@ -70,14 +70,14 @@ fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
     Ok((folder, Owner { cluster: founding.cluster, node: founding.node }))
 }
 
-/// Findings of `verify`.
+/// Result of `quorate log verify`.
 #[derive(Clone, Debug, Serialize)]
 struct Report {
-    /// First slot in the log; omitted if it is the first slot of all.
+    /// First slot in the log. Omitted if the log begins at [`Slot::FIRST`].
     #[serde(skip_serializing_if = "Option::is_none")]
     start: Option<u64>,
     records: u64,
-    /// Every slot below is known to be decided.
+    /// Every slot below this one is known to be decided.
     decided: u64,
     next: u64,
     torn_tail_bytes: u64,
@@ -171,7 +171,7 @@ fn human(report: &Report) -> String {
     text
 }
 
-/// Prints while reading, since a log may exceed memory.
+/// Prints the records while reading them, since the log may not fit into memory.
 fn run_inspect(data: &Path, output: Output) -> Result<Exit, Problem> {
     let (mut folder, owner) = open(data)?;
     let mut printer = Printer { json: output.json, items: 0 };
@@ -221,8 +221,8 @@ impl Printer {
         };
         self.items += 1;
         if !is_read(&line) {
-            // The reader has closed the output, so reading on would be useless; nothing needs
-            // cleaning up.
+            // The reader has closed the output, so the remaining records are not needed. There is
+            // nothing to clean up.
             process::exit(Exit::Done as i32);
         }
     }

@@ -1,4 +1,5 @@
-//! Log lines on standard error, filtered by `QUORATE_LOG`: lower-case fragments with fields.
+//! Log lines on standard error, filtered by `QUORATE_LOG`. Messages are lower-case fragments with
+//! fields.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -13,14 +14,14 @@ use tracing_subscriber::EnvFilter;
 
 use crate::output::Problem;
 
-/// Environment variable with the log level.
+/// Environment variable that contains the log filter.
 pub(crate) const VARIABLE: &str = "QUORATE_LOG";
-/// Log levels in increasing verbosity.
+/// Log levels in the order of increasing verbosity.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// Prefix of the crates that can have their own level.
+/// Common prefix of the crates for which a filter may set a level.
 const OURS: &str = "quorate";
 
-/// Starts logging to standard error.
+/// Starts logging to standard error with the given filter, else the default.
 pub(crate) fn start(wanted: Option<&str>) -> Result<(), Problem> {
     let filter = filter(wanted.unwrap_or_default())?;
     tracing_subscriber::fmt()
@@ -32,14 +33,14 @@ pub(crate) fn start(wanted: Option<&str>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Longest wait at exit for the reader of standard error.
+/// Longest time that the process waits at exit for its output to be read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Sends all output, including panic messages, through the queue of [`stderr`], so that a stalled
-/// or closed standard error cannot block or end this process.
+/// Sends all output, including panic messages, through the queue of [`stderr`]. A stalled or closed
+/// standard error can then neither block nor end this process.
 pub(crate) fn detach() -> Result<(), Problem> {
     stderr::detach().map_err(|error| Problem::io("start a thread", &error))?;
-    // This write cannot fail.
+    // A write to the queue cannot fail.
     progress::divert(|text| drop(Stderr.write_all(text.as_bytes())));
     panic::set_hook(Box::new(|info| {
         let thread = thread::current();
@@ -54,13 +55,13 @@ pub(crate) fn detach() -> Result<(), Problem> {
     Ok(())
 }
 
-/// Writes the queued output; gives up after a second if it is not read.
+/// Writes the queued output. Gives up after a second if the output is not read.
 pub(crate) fn finish() {
     stderr::drain(LAST_WORDS);
 }
 
-/// Parses a filter strictly. The library takes any unknown word for the name of a crate and then
-/// logs nothing.
+/// Parses a filter and rejects unknown words. The library would take such a word for a crate name,
+/// and then log nothing.
 fn filter(wanted: &str) -> Result<EnvFilter, Problem> {
     let wanted = match wanted.trim() {
         "" => "info",

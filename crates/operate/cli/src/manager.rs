@@ -1,6 +1,7 @@
-//! Notifies a service manager by systemd's protocol (`sd_notify`): readiness, status and watchdog.
+//! Notifies a service manager of readiness, status and watchdog signals over systemd's protocol
+//! (`sd_notify`).
 //!
-//! Without a socket in the environment there is no manager, and all calls do nothing.
+//! If the environment names no socket, there is no manager and all calls do nothing.
 
 use std::{
     env, io,
@@ -21,15 +22,15 @@ use quorate_net::{Handle, Unanswered};
 
 use crate::output::progress;
 
-/// Environment variables of the protocol.
+/// Environment variable with the path of the manager's socket.
 const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG: &str = "WATCHDOG_USEC";
 const WATCHDOG_OF: &str = "WATCHDOG_PID";
-/// Start timeout requested from the manager with each sign of progress.
+/// Start timeout to request from the manager whenever the start makes progress.
 const EXTENSION: Duration = Duration::from_mins(2);
-/// Interval of repeated notifications: the start continues, the node's status.
+/// Interval at which notifications are repeated: progress of the start, then the node's status.
 const EVERY: Duration = Duration::from_secs(5);
-/// Send timeout, so that a manager that does not read cannot block a node.
+/// Send timeout. A manager that does not read must not block the node.
 const SEND_WAIT: Duration = Duration::from_secs(5);
 
 /// Connection to the service manager, if there is one.
@@ -39,12 +40,12 @@ pub(crate) struct Manager(Option<Arc<Connection>>);
 #[derive(Debug)]
 struct Connection {
     socket: UnixDatagram,
-    /// Watchdog timeout of the manager.
+    /// Watchdog timeout that the manager requested.
     patience: Option<Duration>,
     told: Mutex<Reported>,
 }
 
-/// State last reported to the manager.
+/// State most recently reported to the manager.
 #[derive(Debug, Default)]
 struct Reported {
     ready: bool,
@@ -54,8 +55,8 @@ struct Reported {
 }
 
 impl Manager {
-    /// Connects to the manager named by the environment. If that fails, logs it and continues
-    /// without a manager.
+    /// Connects to the manager named by the environment. Logs a failure and continues without a
+    /// manager.
     pub(crate) fn of_environment() -> Self {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let Some(place) = variable(SOCKET) else {
@@ -73,7 +74,7 @@ impl Manager {
         }
     }
 
-    /// Reports that the node listens or runs. From then on the watchdog applies.
+    /// Reports that the node is ready. The watchdog applies from now on.
     pub(crate) fn ready(&self) {
         self.tell(|told| {
             let first = !told.ready;
@@ -83,9 +84,9 @@ impl Manager {
         });
     }
 
-    /// Reports the current activity.
+    /// Reports the node's current activity.
     pub(crate) fn does(&self, what: &str) {
-        // The protocol is line-based.
+        // A line break would end the message, because the protocol is line-based.
         let what: String =
             what.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
         self.tell(|told| {
@@ -107,8 +108,8 @@ impl Manager {
         }
     }
 
-    /// Reports progress of the start or of the reactor. It extends the start timeout, or resets the
-    /// watchdog once the node is ready.
+    /// Reports progress of the start or of the reactor. During the start, this extends the start
+    /// timeout. Once the node is ready, it resets the watchdog.
     pub(crate) fn report_progress(&self) {
         let Some(way) = &self.0 else { return };
         self.tell(|told| {
@@ -136,8 +137,8 @@ impl Manager {
         });
     }
 
-    /// Starts a thread that polls the reactor and reports progress only after a response, so that
-    /// the watchdog also catches a reactor that hangs.
+    /// Starts a thread that polls the reactor and reports progress only after a response. The
+    /// watchdog thereby detects a hanging reactor.
     pub(crate) fn follow(&self, handle: Handle) -> io::Result<()> {
         let Some(way) = &self.0 else { return Ok(()) };
         let pause = way.patience.map_or(EVERY, |patience| patience / 3);
@@ -159,7 +160,7 @@ impl Manager {
         thread::Builder::new().name("manager".to_owned()).spawn(ask).map(drop)
     }
 
-    /// Sends the message returned by `say`; nothing once the node is stopping.
+    /// Sends the message returned by `say`, unless the node is stopping.
     fn tell(&self, say: impl FnOnce(&mut Reported) -> Option<String>) {
         let Some(way) = &self.0 else { return };
         let mut told = way.lock();
@@ -167,7 +168,7 @@ impl Manager {
             return;
         }
         if let Some(text) = say(&mut told) {
-            // Ignore errors: the manager may be gone or not reading.
+            // Ignore errors: the manager may have exited, or may not be reading.
             let _ = way.socket.send(text.as_bytes());
         }
     }
@@ -179,7 +180,7 @@ impl Connection {
     }
 }
 
-/// Connects to a socket path, or to an abstract socket, whose name begins with `@`.
+/// Connects to the socket at a path. A name that begins with `@` denotes an abstract socket.
 fn connect(place: &str) -> io::Result<UnixDatagram> {
     let address = match place.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name)?,
@@ -191,14 +192,14 @@ fn connect(place: &str) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Returns the watchdog timeout, if there is one for this process.
+/// Returns the watchdog timeout, if the manager set one for this process.
 fn patience(microseconds: Option<&str>, process: Option<&str>) -> Option<Duration> {
     let other = process.is_some_and(|id| id.parse() != Ok(process::id()));
     let microseconds = microseconds?.parse().ok().filter(|number| *number > 0)?;
     (!other).then(|| Duration::from_micros(microseconds))
 }
 
-/// Returns the status line that `systemctl status` shows for a running node.
+/// Returns the line that `systemctl status` shows for a running node.
 fn in_brief(status: &Status) -> String {
     let NodeId(node) = status.member.node;
     let role = match (status.role, status.leader) {

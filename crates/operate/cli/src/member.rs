@@ -227,18 +227,18 @@ pub(crate) struct DrainArgs {
     ask: Ask,
 }
 
-/// A reserved id.
+/// Result of `quorate member add`: the reserved id.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Added {
     node: u32,
     peer: String,
     #[serde(rename = "as")]
     role: String,
-    /// Command line that starts the node.
+    /// Command line that starts the new node.
     start: String,
 }
 
-/// Runs the command.
+/// Runs `quorate member`.
 pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Problem> {
     let wish = MembersRequest::default();
     match command {
@@ -333,7 +333,7 @@ fn add(args: &AddArgs, output: Output) -> Result<Exit, Problem> {
 
 const WOULD_BE_DONE: &str = "dry run: the change is possible; nothing was changed";
 
-/// Returns the command line that starts the new node. The user fills in the data folder and the
+/// Returns the command line that starts the new node, with placeholders for the data folder and the
 /// client and admin addresses.
 fn start_line(node: u32, args: &AddArgs, admins: &[String]) -> String {
     let role = match args.role.as_str() {
@@ -347,7 +347,7 @@ fn start_line(node: u32, args: &AddArgs, admins: &[String]) -> String {
     )
 }
 
-/// Executes a request that takes effect at once, or shows its effect.
+/// Executes a request that takes effect at once. With `--dry-run`, only shows its effect.
 fn at_once(wish: MembersRequest, ask: &Ask, done: &str, output: Output) -> Result<Exit, Problem> {
     let request = MembersRequest { dry_run: ask.dry_run, ..wish };
     let asked = Group::new(&ask.place.admin).ask(&request)?;
@@ -359,7 +359,7 @@ fn at_once(wish: MembersRequest, ask: &Ask, done: &str, output: Output) -> Resul
     Ok(Exit::Done)
 }
 
-/// Executes a request that needs a plan: shows the steps and follows the plan to its end. `leaves`
+/// Executes a request that needs a plan. Shows the steps and follows the plan to its end. `leaves`
 /// is a node that may be switched off afterwards.
 fn change(
     wish: MembersRequest,

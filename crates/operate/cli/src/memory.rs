@@ -1,10 +1,10 @@
-//! Memory use of this process, as Linux reports it.
+//! Memory use of this process, as reported by Linux.
 
 use std::fs;
 
 use quorate_kv::front::Memory;
 
-/// Returns the memory use; 0 where the system does not report it.
+/// Returns the memory use of this process. All figures are 0 if the system does not report them.
 pub(crate) fn read() -> Memory {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -15,7 +15,7 @@ pub(crate) fn read() -> Memory {
     }
 }
 
-/// Parses the value of a line such as `VmRSS:   1234 kB` to bytes.
+/// Parses the size in a line such as `VmRSS:   1234 kB`, in bytes.
 fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());

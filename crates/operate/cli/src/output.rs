@@ -1,4 +1,4 @@
-//! Output and exit codes of commands: results, errors, and the six exit codes.
+//! Output of commands: results, errors and exit codes.
 
 use std::{
     fmt,
@@ -13,20 +13,20 @@ pub use quorate_admin::progress::line as progress;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
-/// Exit code of the process; scripts rely on the numbers.
+/// Exit code of the process. Scripts rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// The request was executed.
     Done = 0,
     /// The request was refused or failed.
     Failed = 1,
-    /// The usage or configuration is invalid.
+    /// The command line or the configuration is invalid.
     Usage = 2,
-    /// The nodes are unreachable, have no quorum, or did not respond in time.
+    /// Nodes are unreachable, have no quorum, or did not respond in time.
     Unreachable = 3,
-    /// A check found damage, loss or a violation.
+    /// A check found damage, loss of data or a violated rule.
     Violation = 4,
-    /// Interrupted by the user.
+    /// The user interrupted the command.
     Interrupted = 130,
 }
 
@@ -36,31 +36,31 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error: what happened, and what to do about it.
+/// Error for the user, with a suggested remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Exit code for this problem.
+    /// Exit code of a process that ends because of the problem.
     pub exit: Exit,
-    /// Code for programs: lower-case words joined by `_`.
+    /// Machine-readable code: lower-case words joined by `_`.
     pub code: &'static str,
-    /// Message for the user.
+    /// Human-readable message.
     pub message: String,
-    /// Suggested remedy; may be empty.
+    /// Suggested remedy. May be empty.
     pub hint: String,
 }
 
 impl Problem {
-    /// Creates a problem without a hint; `code` is for programs.
+    /// Creates a problem without a hint. `code` is the machine-readable code.
     pub fn new(exit: Exit, code: &'static str, message: impl fmt::Display) -> Self {
         Self { exit, code, message: message.to_string(), hint: String::new() }
     }
 
-    /// Creates a problem for an invalid flag, variable or key.
+    /// Creates a problem for an invalid flag, environment variable or configuration key.
     pub fn usage(message: impl fmt::Display) -> Self {
         problem::Problem::usage(message).into()
     }
 
-    /// Creates a problem for an error of the operating system.
+    /// Creates a problem for an I/O error. `what` describes the failed operation.
     pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         problem::Problem::io(what, error).into()
     }
@@ -70,12 +70,12 @@ impl Problem {
         problem::Problem::unreachable(address, error).into()
     }
 
-    /// Returns the error as a JSON document.
+    /// Returns the problem as a JSON document.
     pub fn json(&self) -> String {
         error_json(self.code, &self.message, &self.hint)
     }
 
-    /// Sets the hint.
+    /// Sets the suggested remedy.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
@@ -122,15 +122,15 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Output format of results and errors.
+/// Output format of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
-    /// True with `--json`.
+    /// `--json` was given.
     pub json: bool,
 }
 
 impl Output {
-    /// Prints a result as a JSON document, or as the text that `human` returns.
+    /// Prints a result, either as a JSON document or as the text returned by `human`.
     pub fn result<T: Serialize>(self, document: &T, human: impl FnOnce() -> String) {
         if self.json {
             let text = serde_json::to_string(document).expect("results are plain data");
@@ -140,8 +140,8 @@ impl Output {
         }
     }
 
-    /// Prints an error, as JSON on standard output or as text on standard error. Returns its exit
-    /// code.
+    /// Prints an error, either as JSON on standard output or as text on standard error. Returns its
+    /// exit code.
     pub fn problem(self, problem: &Problem) -> Exit {
         if self.json {
             print(&problem.json());
@@ -157,34 +157,36 @@ impl Output {
     }
 }
 
-/// Returns whether the text of a switch, such as a variable's value, means on.
+/// Returns whether the value of a switch means "on".
 pub fn is_on(text: &str) -> bool {
     let on = ["1", "t", "true", "y", "yes", "on", "-"];
     on.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// Returns whether the text of a switch means off.
+/// Returns whether the value of a switch means "off".
 pub fn is_off(text: &str) -> bool {
     let off = ["", "0", "f", "false", "n", "no", "off"];
     off.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// Prints a line to standard output. A closed pipe is not an error, since its reader wants no more.
+/// Prints a line to standard output. A closed pipe is not an error, because its reader needs no
+/// more output.
 pub fn print(line: &str) {
     let _ = is_read(line);
 }
 
-/// Prints a line of continuous output. Returns false once standard output has no reader.
+/// Prints a line of continuous output. Returns `false` once the reader of standard output is gone.
 pub fn is_read(line: &str) -> bool {
     quorate_admin::progress::clear();
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
 }
 
-/// Waits up to `wait` for the reader of standard output to close it; returns whether it has.
+/// Waits up to `wait` for the reader of standard output to close it. Returns whether the reader
+/// did.
 pub fn reader_goes_within(wait: Duration) -> bool {
     let out = io::stdout();
-    // Poll reports a closed pipe without being asked for any event.
+    // `poll` reports a closed pipe even if no events are requested.
     let mut polled = [PollFd::new(&out, PollFlags::empty())];
     let until = Instant::now() + wait;
     loop {
@@ -199,7 +201,7 @@ pub fn reader_goes_within(wait: Duration) -> bool {
     }
 }
 
-/// Formats a table whose columns are padded to their widest cell.
+/// Formats a table, padding every column to its widest cell.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

@@ -1,5 +1,5 @@
-//! `quorate p4 PROGRAM`: runs one of our switch programs on the interpreter, with frames on
-//! standard input and output. Used by `--device p4`.
+//! `quorate p4 PROGRAM`: interprets one of our switch programs, with frames on standard input and
+//! output. `--device p4` uses it.
 
 use std::io::{self, BufWriter, Write as _};
 

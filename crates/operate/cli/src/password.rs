@@ -1,5 +1,5 @@
-//! Reads passwords from a file, from standard input or from the terminal, but never from the
-//! command line, which other users of the machine can see.
+//! Reads passwords from a file, standard input or the terminal. Never reads one from the command
+//! line, which other users of the machine can see.
 
 use std::{
     fs,
@@ -12,8 +12,8 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::output::{Exit, Problem};
 
-/// Reads the password from a file, where `-` is standard input; without a file, prompts for `what`
-/// at the terminal.
+/// Reads the password from a file, or from standard input if the file is `-`. Without a file,
+/// prompts for `what` at the terminal.
 pub(crate) fn read(file: Option<&Path>, what: &str) -> Result<String, Problem> {
     let text = match file {
         Some(path) if path == Path::new("-") => limited(io::stdin().lock()),
@@ -30,7 +30,7 @@ pub(crate) fn read(file: Option<&Path>, what: &str) -> Result<String, Problem> {
         let from = file.map_or("the terminal".to_owned(), |path| path.display().to_string());
         Problem::new(Exit::Usage, "password", format_args!("{what}, from {from}: {error}"))
     })?;
-    // Editors end a file with a line break.
+    // Editors add a line break at the end of a file.
     let text = text.trim_end_matches(['\n', '\r']);
     match text.len() {
         1..=PASSWORD_BYTES_MAX => Ok(text.to_owned()),
@@ -42,14 +42,14 @@ pub(crate) fn read(file: Option<&Path>, what: &str) -> Result<String, Problem> {
     }
 }
 
-/// Reads at most a little more than the longest password.
+/// Reads the input up to slightly more than the longest permitted password.
 fn limited(from: impl io::Read) -> io::Result<String> {
     let mut text = String::new();
     from.take(PASSWORD_BYTES_MAX as u64 + 3).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// Prompts for a password without echoing it.
+/// Prompts for a password at the terminal without echoing it.
 fn prompt(what: &str) -> io::Result<String> {
     let stdin = io::stdin();
     let before = tcgetattr(&stdin)?;

@@ -1,4 +1,5 @@
-//! Reloads the file of datagram keys when it changes, so that keys can be replaced while nodes run.
+//! Reloads the file of datagram keys whenever it changes, so that keys can be replaced while the
+//! node runs.
 
 use std::io;
 
@@ -6,7 +7,7 @@ use quorate_net::{Handle, plane::KeyFile};
 
 use crate::watched;
 
-/// Starts a thread that watches the key file.
+/// Starts a thread that watches the key file and passes new keys to the node.
 pub(crate) fn follow(handle: Handle, mut known: KeyFile) -> io::Result<()> {
     watched::follow("plane-keys", "keys", move || {
         let file = KeyFile::read(known.path())?;

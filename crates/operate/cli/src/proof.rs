@@ -38,19 +38,19 @@ pub struct Global {
 }
 
 impl Global {
-    /// Returns the output format.
+    /// Returns the output format that the flags select.
     #[must_use]
     pub fn output(&self) -> Output {
         Output { json: self.json.as_deref().is_some_and(output::is_on) }
     }
 
-    /// Returns the folder given with `--tls`.
+    /// Returns the folder given by `--tls`, if any.
     #[must_use]
     pub fn tls(&self) -> Option<&Path> {
         self.tls.as_deref().map(Path::new)
     }
 
-    /// Returns an error if `--json` is neither on nor off.
+    /// Returns an error if the value of `--json` means neither on nor off.
     pub fn check_json(&self) -> Result<(), Problem> {
         let is_switch = |text: &str| output::is_on(text) || output::is_off(text);
         match self.json.as_deref() {
@@ -63,7 +63,7 @@ impl Global {
         }
     }
 
-    /// Starts logging and sets the user's credentials. With `proves`, requests to nodes use the
+    /// Starts logging and sets the credentials. With `proves`, requests to nodes use the
     /// certificate of `--tls`.
     pub fn begin(&self, proves: bool) -> Result<(), Problem> {
         let wanted = env::var_os(logging::VARIABLE);
@@ -74,7 +74,7 @@ impl Global {
     }
 }
 
-/// Makes all requests to nodes use the certificate in this folder.
+/// Makes all requests to nodes use the certificate in `folder`.
 pub fn prove_by(folder: &Path) -> Result<(), Problem> {
     let files = ClientFiles::in_folder(folder);
     quorate_admin::client::use_certificate(&files)?;
@@ -82,7 +82,7 @@ pub fn prove_by(folder: &Path) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Makes all requests to nodes use this name and its password, if a name is given.
+/// Makes all requests to nodes use a name and its password, if a name is given.
 fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
     let Some(name) = name else {
         return match file {
@@ -101,18 +101,18 @@ fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
     }
 }
 
-/// Client certificate given by `--tls`.
+/// Client certificate from the folder given by `--tls`.
 static CERTIFICATE: OnceLock<ClientTrust> = OnceLock::new();
 
-/// Returns the certificate of this command, if it has one.
+/// Returns the client certificate, if `--tls` was given.
 pub fn certificate() -> Option<ClientTrust> {
     CERTIFICATE.get().cloned()
 }
 
-/// User given by `--login`, with the password.
+/// Name given by `--login`, with its password.
 static LOGIN: OnceLock<Login> = OnceLock::new();
 
-/// Returns the login of this command, if it has one.
+/// Returns the login, if `--login` was given.
 pub fn login() -> Option<Login> {
     LOGIN.get().cloned()
 }

@@ -49,13 +49,13 @@ use crate::{
     start::{open_store, store_of},
 };
 
-/// Timeout that never expires, for anything that needs other nodes.
+/// Timeout that never expires. It disables everything that needs other nodes.
 const NEVER_MS: u64 = 10_000_000_000;
-/// Time without progress after which the replay is assumed to lack data that this node does not
-/// have.
+/// Time without progress after which the replay counts as stuck, because it lacks data that this
+/// node does not have.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(1);
-/// Maximum number of open files of the store.
+/// Maximum number of files that the store may open.
 pub(crate) const STORE_FILES: usize = 256;
 const PIECE: usize = 256 << 10;
 
@@ -76,28 +76,28 @@ pub(crate) struct RecoverArgs {
     peer: Option<String>,
 }
 
-/// Result: the new cluster.
+/// Result of `quorate recover`: the new cluster.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Recovered {
     cluster: String,
     node: u32,
-    /// Slot below which the new cluster contains everything of the old one, as far as this node
+    /// Slot below which the new cluster contains everything from the old one for which this node
     /// voted.
     decided: u64,
     bytes: u64,
     checksum: String,
     /// Id of the old cluster.
     from: String,
-    /// Folder with the old node's files.
+    /// Folder that now contains the old node's files.
     old: PathBuf,
-    /// Number of byte streams of the old cluster that are not in the new one.
+    /// Number of byte streams that the new cluster lacks.
     streams_left_out: u64,
-    /// Description of those streams.
+    /// Description of the byte streams that the new cluster lacks.
     #[serde(skip)]
     streams: String,
 }
 
-/// Runs the command.
+/// Runs `quorate recover`.
 pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
     if !args.gives_up {
         let what = "recover loses the data that only the lost nodes have: confirm with --unsafe";
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
     };
     let done = recover(args, &recovering);
     if done.is_err() {
-        // The node is unchanged; the next attempt removes what is left.
+        // The old node's files are unchanged. The next attempt removes the remains of this one.
         let _ = recovering.clear();
     }
     let mut recovered = done?;
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-/// Reports that this run completed an earlier attempt.
+/// Reports that this run only completed an earlier attempt.
 fn ended(data: &Path, output: Output) -> Result<Exit, Problem> {
     let founding = LockedFolder::peek(data).map_err(quorate::Error::from)?;
     let (cluster, node) = (format!("{:032x}", founding.cluster), founding.node.0);
@@ -258,7 +258,7 @@ impl Task<'_> {
         })
     }
 
-    /// Reports what may be missing.
+    /// Reports which data may be missing.
     fn tell(&self, status: &Status, alone: &Alone) {
         let Alone { decided_to, counted_to, voted_to, damaged } = alone;
         let mut text =
@@ -319,7 +319,7 @@ fn unreadable(why: impl std::fmt::Display) -> Problem {
     Problem::new(Exit::Failed, "cannot_recover", what).hint("the node is unchanged")
 }
 
-/// Copy of the node whose log is being replayed.
+/// Copy of the node that replays its log.
 struct Replaying<F: Front, S: StateMachine> {
     host: NodeHost<LockedFolder, S, F>,
     began: Instant,
@@ -403,7 +403,7 @@ impl Plane for NoPeers {
     }
 }
 
-/// Starter for a node without network traffic, which never starts an election.
+/// Starter for a node that sends nothing and never starts an election.
 struct Quiet;
 
 impl Starter for Quiet {

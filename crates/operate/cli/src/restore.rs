@@ -1,4 +1,4 @@
-//! `quorate restore`: creates a new cluster with one node from a backup, or from an etcd snapshot
+//! `quorate restore`: creates a new cluster with one node from a backup or from an etcd snapshot
 //! (`from_etcd`).
 
 #[cfg(feature = "etcd")]
@@ -32,7 +32,7 @@ use crate::{
     values::must_be,
 };
 
-/// Bytes read at a time.
+/// Size of one read, in bytes.
 const PIECE: usize = 256 << 10;
 
 /// Flags.
@@ -79,27 +79,27 @@ fn place(text: &str) -> Result<Store, String> {
     place.ok_or_else(|| must_be("lsm or memory", text))
 }
 
-/// Result: the new cluster.
+/// Result of `quorate restore`: the new cluster.
 #[derive(Clone, Debug, Serialize)]
 struct Restored {
     /// Id of the new cluster.
     cluster: String,
-    /// Id of its only node.
+    /// Id of the only node.
     node: u32,
-    /// Slot below which the new cluster contains everything of the old one.
+    /// Slot below which the new cluster contains everything from the old one.
     decided: u64,
     bytes: u64,
     checksum: String,
-    /// Cluster that was backed up.
+    /// Id of the cluster that was backed up.
     from: String,
     /// Number of byte streams restored with their bytes.
     streams: u64,
     stream_bytes: u64,
-    /// Number of byte streams of the old cluster that were not restored.
+    /// Number of byte streams that were not restored.
     streams_left_out: u64,
 }
 
-/// Runs the command.
+/// Runs `quorate restore`.
 pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
     if args.peer.ends_with(":0") {
         let what = format_args!("--peer {}: the port must be fixed, not 0", args.peer);
@@ -200,8 +200,8 @@ fn new_group(
     Ok(group)
 }
 
-/// Returns the store to use instead of the backup's, if one is requested. All stores of a service
-/// accept the same items.
+/// Returns the requested store if it differs from the backup's. All stores of a service accept the
+/// same items.
 fn other_store(store: &str, place: Option<Store>) -> Result<Option<Store>, Problem> {
     match Store::named(store) {
         Some(Store::None) if place.is_some() => {
@@ -212,7 +212,8 @@ fn other_store(store: &str, place: Option<Store>) -> Result<Option<Store>, Probl
     }
 }
 
-/// Fills the folder of the new node. `from` reads the backup a second time; `path` is for messages.
+/// Writes the data folder of the new node. `from` reads the backup a second time. `path` is used in
+/// messages.
 fn fill(
     data: &Path,
     from: impl Read,
@@ -238,11 +239,11 @@ fn human(restored: &Restored, streams: &str, data: &Path, peer: &str) -> String 
     )
 }
 
-/// Length of a SHA-256 checksum.
+/// Length of a SHA-256 checksum in bytes.
 const CHECKSUM_BYTES: u64 = 32;
 
-/// Returns the length of the backup within a file that `etcdctl` wrote. The backup contains its own
-/// checksums.
+/// Returns the length of the backup inside a file that `etcdctl` wrote. `None` for a plain backup.
+/// The backup has checksums of its own.
 fn in_envelope(file: &File) -> Option<u64> {
     let length = file.metadata().ok()?.len();
     let at = length.checked_sub(CHECKSUM_BYTES + 16)?;
@@ -274,12 +275,12 @@ fn checked(file: impl Read, path: &Path) -> Result<(Checked, Option<Vec<u8>>), P
     Ok((checked, keys.state))
 }
 
-/// Checks that a store will accept the service's items.
+/// Checks that the service's items can be loaded into a store.
 #[derive(Default)]
 struct Keys {
     kv: Items,
     etcd: etcd::Items,
-    /// Item that contains the revision of an etcd service.
+    /// Item that contains the revision of an etcd service, once found.
     state: Option<Vec<u8>>,
 }
 

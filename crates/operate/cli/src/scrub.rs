@@ -1,4 +1,4 @@
-//! `quorate scrub`: has a running node read all its data and repair what it can.
+//! `quorate scrub`: makes a running node read all of its data and repair any damage that it can.
 
 use std::{
     thread,
@@ -21,9 +21,9 @@ use crate::{
     values::{must_be, parse_pace},
 };
 
-/// Interval of polling the node.
+/// Interval between polls of the node.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Time without progress after which pending repairs are no longer waited for.
+/// Pending repairs are no longer waited for after this time without progress.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Arguments of `quorate scrub`.
@@ -41,13 +41,13 @@ pub(crate) struct ScrubArgs {
     show: bool,
 }
 
-/// Parses a rate such as `50MB`, `50MB/s`, `64KiB` or `1000000`.
+/// Parses a rate such as `50MB`, `50MB/s`, `64KiB` or `1000000`, in bytes per second.
 fn pace(text: &str) -> Result<u64, String> {
     parse_pace(text)
         .ok_or_else(|| must_be("bytes per second, at least 64 KiB, such as 50MB or 64MiB", text))
 }
 
-/// Runs the command.
+/// Runs `quorate scrub`.
 pub(crate) fn run(args: &ScrubArgs, output: Output) -> Result<Exit, Problem> {
     let view = match args.show {
         true => status(&args.admin)?.scrub,
@@ -75,7 +75,7 @@ fn begin(args: &ScrubArgs) -> Result<ScrubView, Problem> {
     })
 }
 
-/// Polls until everything is read and all possible repairs are done.
+/// Polls the node until it has read everything and completed all possible repairs.
 fn until_done(admin: &str, mut view: ScrubView) -> Result<ScrubView, Problem> {
     let mut how_far = Progress::start();
     let mut moved = Instant::now();

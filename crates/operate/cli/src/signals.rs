@@ -1,4 +1,4 @@
-//! Signal handling: SIGINT and SIGTERM end the process; a node survives SIGHUP and SIGXFSZ.
+//! Signal handling. SIGINT and SIGTERM end the process. A node survives SIGHUP and SIGXFSZ.
 
 use std::{
     io, process,
@@ -20,12 +20,12 @@ use crate::output::{Exit, Problem};
 /// The process is ending because of a signal.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Calls `first` at the first signal; a second signal ends the process at once.
+/// Calls `first` on the first signal. A second signal ends the process at once.
 pub fn on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     on_first_then_end(first, || ())
 }
 
-/// Calls `first` at the first signal; at the second one calls `clean_up` and ends the process.
+/// Calls `first` on the first signal. On a second signal, calls `clean_up` and ends the process.
 pub fn on_first_then_end(
     first: impl FnOnce() + Send + 'static,
     clean_up: impl FnOnce() + Send + 'static,
@@ -48,8 +48,8 @@ pub fn on_first_then_end(
     Ok(())
 }
 
-/// Calls `clean_up` at the first signal and ends the process with the exit code of an interrupt.
-/// Errors in other threads meanwhile are consequences of that and are not reported.
+/// On the first signal, calls `clean_up` and ends the process with the exit code for an interrupt.
+/// Errors in other threads during the cleanup are its consequences and are not reported.
 pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     on_first(|| {
         ENDING.store(true, Ordering::SeqCst);
@@ -59,20 +59,22 @@ pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Prob
     })
 }
 
-/// Ends a command without unfinished work at a signal.
+/// Makes a signal end the process at once, for commands that leave no unfinished work.
 pub fn exit_when_interrupted() -> Result<(), Problem> {
     end_at_first(|| ())
 }
 
-/// Returns unless a signal is ending the process; then blocks until it has ended.
+/// Returns at once, unless a signal is ending the process. In that case blocks until the process
+/// has ended.
 pub fn yield_to_interrupt() {
     while ENDING.load(Ordering::SeqCst) {
         thread::park();
     }
 }
 
-/// Ignores signals that must not end a node: SIGHUP, from the end of its terminal or a log
-/// rotation, and SIGXFSZ, from a file at its size limit. The write then fails as on a full disk.
+/// Ignores two signals that must not end a node. SIGHUP arrives when its terminal closes or a log
+/// is rotated. SIGXFSZ arrives when a file reaches its size limit, and the write then fails as on a
+/// full disk.
 pub(crate) fn survive() -> Result<(), Problem> {
     for signal in [SIGHUP, SIGXFSZ] {
         flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(|error| failed(&error))?;

@@ -15,9 +15,9 @@ use crate::{
     output::{Exit, Output, Problem},
 };
 
-/// Timeout of a request, longer than a node lets one wait for a snapshot.
+/// Request timeout. It exceeds the time for which a node lets a request wait for a snapshot.
 pub(crate) const WAIT: Duration = Duration::from_secs(15);
-/// Time without progress after which the command gives up.
+/// The command gives up after this time without progress.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Flags.
@@ -28,7 +28,7 @@ pub(crate) struct SnapshotArgs {
     admin: String,
 }
 
-/// Runs the command.
+/// Runs `quorate snapshot`.
 pub(crate) fn run(args: &SnapshotArgs, output: Output) -> Result<Exit, Problem> {
     let applied = status(&args.admin)?.applied;
     let request = SnapshotRequest { at: Some(applied) };
@@ -45,11 +45,11 @@ pub(crate) fn run(args: &SnapshotArgs, output: Output) -> Result<Exit, Problem> 
     Ok(Exit::Done)
 }
 
-/// Error response of a node: HTTP status and error.
+/// Error response of a node: the HTTP status and the error.
 pub(crate) type Refused = (u16, client::Refusal);
 
-/// Repeats a request while the node takes the snapshot that it needs, as long as the snapshot makes
-/// progress.
+/// Repeats a request that needs a snapshot until the node has taken one. Gives up if the snapshot
+/// makes no progress.
 pub(crate) fn until_taken<T>(
     admin: &str,
     ask: &mut dyn FnMut() -> Result<Result<T, Refused>, Problem>,

@@ -48,10 +48,10 @@ use crate::{
 };
 
 const DEFAULT_STREAM: &str = "127.0.0.1:7453";
-/// Environment variable with the id of a parent process; the node dies with that process.
+/// Environment variable with the process id of a parent. The node ends together with that process.
 pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 
-/// Runs the command.
+/// Runs `quorate start`.
 pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let config = StartConfig::resolve(args, &|name| env::var(name).ok())?;
     logging::detach()?;
@@ -98,13 +98,13 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let addresses = advertised(&listeners, &admin, listed.as_deref());
     let mut announce = Announce::new(folder.node(), &listeners, &admin, manager.clone());
     let mut waiting = |why: &str| {
-        // The node listens, so a script that starts nodes in turn may continue with the next one.
+        // The node is listening, so a script that starts several nodes can go on to the next one.
         announce.now();
         admin.starting(why);
         manager.does(why);
         progress(why);
     };
-    // Each poll also shows the service manager that the start makes progress.
+    // Each poll also tells the service manager that the start makes progress.
     let asked = || {
         manager.report_progress();
         stop.is_asked()
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     admin.is(node);
     announce.is(node);
     answering.belongs_to(identity.founding().cluster);
-    // A node that has just joined is reached at the address that it reported.
+    // A node that has just joined can be reached at the address that it reported.
     let listed = listed.or_else(|| {
         let joins = identity.joins().is_some();
         let own = identity.book().peers.get(&node).filter(|_| joins);
@@ -189,7 +189,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     node.run(service, front, Some(wake), |_| Ok(()))
 }
 
-/// Checks that the service given by the operator is that of the folder.
+/// Checks that the service given by the operator is the one recorded in the data folder.
 fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
     match wanted {
         Some(wanted) if wanted != store.service() => {
@@ -205,15 +205,14 @@ fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
     }
 }
 
-/// Starts a password checker. Each frontend has its own, so that guessing at one does not delay
-/// logins at the other.
+/// Starts a password checker. Each frontend has its own, so that password guessing on one frontend
+/// does not delay logins on another.
 fn passwords() -> Result<Passwords, Problem> {
     Passwords::start().map_err(|error| Problem::io("start a thread for passwords", &error))
 }
 
-/// Binds the stream address. If none was given and another process uses the default, the node
-/// serves no streams, so that several nodes on one machine need no flag for a feature that they may
-/// not use.
+/// Binds the stream address. If the operator gave no address and another process uses the default
+/// one, the node serves no streams. Several nodes on one machine then need no extra flag.
 fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Problem> {
     match listeners.bind_streams(asked.unwrap_or(DEFAULT_STREAM)) {
         Err(error) if asked.is_none() && error.reason.is_in_use() => {
@@ -227,7 +226,7 @@ fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Pr
     }
 }
 
-/// Makes this process's requests to other nodes use the node's certificate.
+/// Makes this process use the node's certificate for requests to other nodes.
 fn prove_as_node(config: &StartConfig, protection: &Protection) -> Result<(), Problem> {
     let Trusting::Tls(files) = &config.trusting else {
         return Ok(());
@@ -244,8 +243,8 @@ fn prove_as_node(config: &StartConfig, protection: &Protection) -> Result<(), Pr
     }
 }
 
-/// Checks that the certificate is for this node. Other nodes go by the certificate, so they would
-/// refuse a node with another one's.
+/// Checks that the certificate is issued to this node. Other nodes identify a peer by its
+/// certificate, so they would refuse this node.
 fn check_name(protection: &Protection, node: NodeId) -> Result<(), Problem> {
     let Some(own) = protection.trust().map(Trust::own) else {
         return Ok(());
@@ -276,14 +275,14 @@ fn unix_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A node that knows its identity but does not run yet.
+/// A node whose identity is known but whose reactor does not run yet.
 pub(crate) struct Starting {
     pub(crate) known: quorate::Settings,
     pub(crate) identity: Identity<LockedFolder>,
     addresses: Addresses,
     store: Store,
     pub(crate) listeners: Listeners,
-    /// Server at the peer address until the reactor takes over.
+    /// Server at the peer address, until the reactor replaces it.
     answering: quorate_net::Starting,
     admin: Admin,
     stop: Stop<EndReactor>,
@@ -291,12 +290,12 @@ pub(crate) struct Starting {
     manager: Manager,
     /// Admin addresses of the cluster that the node joins.
     join: Vec<String>,
-    /// Keys of datagrams.
+    /// Keys that authenticate datagrams, if a key file is given.
     keys: Option<KeyFile>,
 }
 
 impl Starting {
-    /// Reports that the store is being opened; returns how many files it may open.
+    /// Reports that the store is being opened. Returns the number of files that it may open.
     pub(crate) fn opens_store(&self) -> usize {
         self.admin.starting("opening the store");
         self.manager.does("opening the store");
@@ -304,8 +303,8 @@ impl Starting {
         self.known.descriptors.store_files
     }
 
-    /// Runs the node until it is stopped. `serve` starts a server outside of the reactor, if there
-    /// is one; its result is dropped before the node ends.
+    /// Runs the node until it is stopped. `serve` may start a server outside of the reactor. The
+    /// result of `serve` is dropped before the node ends.
     pub(crate) fn run<S: StateMachine, F: Front, Serves>(
         mut self,
         service: S,
@@ -402,8 +401,8 @@ fn tell_start(identity: &Identity<LockedFolder>, store: Store) {
     );
 }
 
-/// The line with the node's addresses, printed once its id is known. The service manager is
-/// notified at the same time.
+/// Output of the line with the node's addresses. It is printed and sent to the service manager once
+/// the node's id is known.
 struct Announce {
     node: Option<NodeId>,
     places: Option<String>,
@@ -457,15 +456,15 @@ fn stop_on_signal(manager: Manager) -> Result<Stop<EndReactor>, Problem> {
     let stop = Stop::new();
     let asked = stop.clone();
     signals::on_first(move || {
-        // Notify first: a node without unfinished work may end at once.
+        // Notify the manager first, because a node without unfinished work may end at once.
         manager.stopping();
         asked.ask();
     })?;
     Ok(stop)
 }
 
-/// Ends the process on a panic: a replica that failed an assertion must not continue, and other
-/// threads would wait for it indefinitely. Threads whose panics are handled are exempt.
+/// Ends the process on a panic. A replica that failed an assertion must not continue, and other
+/// threads would wait for it indefinitely. Threads that handle their panics are exempt.
 fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -476,7 +475,8 @@ fn end_on_panic() {
     }));
 }
 
-/// Makes a node end with its parent process, such as `quorate demo`.
+/// Makes the node end with its parent process, such as `quorate demo`, if the environment requests
+/// that.
 fn die_with_parent() -> Result<(), Problem> {
     let Ok(parent) = env::var(PARENT_VARIABLE) else {
         return Ok(());
@@ -484,7 +484,7 @@ fn die_with_parent() -> Result<(), Problem> {
     let kill = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(kill)
         .map_err(|error| Problem::io("tie this node to its parent", &error.into()))?;
-    // The parent may have died before the call.
+    // The parent may have ended before the call.
     let alive =
         rustix::process::getppid().is_some_and(|id| id.as_raw_nonzero().to_string() == parent);
     if alive {
@@ -498,8 +498,8 @@ fn die_with_parent() -> Result<(), Problem> {
     }
 }
 
-/// Returns the addresses at which others reach this node. For an unspecified address, reports the
-/// host under which the members know the node.
+/// Returns the addresses at which other machines reach this node. Replaces an unspecified address
+/// by the host that the member list has for this node.
 fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Addresses {
     let host = listed.and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
     let place = |bound: SocketAddr| match host {
@@ -521,12 +521,12 @@ pub(crate) fn open_store(
 ) -> Result<Box<dyn KvStore>, Problem> {
     match store {
         Store::Lsm => Ok(Box::new(open_engine(&folder.join("kv"), files_max)?)),
-        // The stateless service stores nothing, and the etcd service has its own stores.
+        // The stateless service stores nothing, and the etcd service has stores of its own.
         _ => Ok(Box::new(MemoryStore::new())),
     }
 }
 
-/// Opens an LSM tree in this folder.
+/// Opens the LSM store in `folder`.
 pub(crate) fn open_engine(folder: &Path, files_max: usize) -> Result<LsmStore, Problem> {
     let limits = StoreLimits { files_max, ..StoreLimits::default() };
     let opened = LsmStore::open_with(folder, limits);
@@ -540,8 +540,8 @@ pub(crate) fn open_engine(folder: &Path, files_max: usize) -> Result<LsmStore, P
     Ok(opened)
 }
 
-/// Returns the hint for a store that cannot be opened. Damaged parts were set aside before, so none
-/// of the remaining causes justifies touching a file.
+/// Returns the hint for a store that cannot be opened. Damaged files have already been set aside,
+/// so none of the remaining causes is a reason to touch a file.
 fn store_hint(failure: &Failure) -> &'static str {
     match failure {
         Failure::Format(_) | Failure::LibraryVersion(_) => "start the version that created it",
@@ -552,10 +552,10 @@ fn store_hint(failure: &Failure) -> &'static str {
     }
 }
 
-/// Returns an error if two flags have the same address.
+/// Returns an error if two flags give the same address.
 fn check_places(places: &[(&str, &str)]) -> Result<(), Problem> {
     let resolved = |address: &str| -> Vec<SocketAddr> {
-        // A name that does not resolve is reported when it is bound.
+        // A name that does not resolve is reported when the address is bound.
         address.to_socket_addrs().into_iter().flatten().collect()
     };
     let clash = |one: &SocketAddr, other: &SocketAddr| {

@@ -41,7 +41,7 @@ pub(crate) struct StatusArgs {
     wait: Option<u64>,
 }
 
-/// Runs the command.
+/// Runs `quorate status`.
 pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
     if !args.watch {
         let cluster = match args.wait {
@@ -112,7 +112,7 @@ fn plan_of(cluster: &ClusterView) -> Option<&PlanView> {
     view.plan.as_ref()
 }
 
-/// Formats the properties common to all nodes.
+/// Formats the line with the properties that all nodes share.
 fn headline(cluster: &ClusterView) -> String {
     let id = cluster.cluster.as_deref().unwrap_or("unknown");
     let leader = match cluster.leader {
@@ -128,7 +128,7 @@ fn headline(cluster: &ClusterView) -> String {
     let streams = streams.map_or_else(String::new, |StreamsView { count, open, .. }| {
         format!(", byte streams {count}, open {open}")
     });
-    // Shown only if a newer level is available.
+    // Shown only if a higher level is available.
     let level = leads.map(|view| &view.level).filter(|level| level.may_rise());
     let level = level.map_or_else(String::new, |level| {
         format!(", feature level {}: {}", level.level, level.prospect())
@@ -141,7 +141,7 @@ fn headline(cluster: &ClusterView) -> String {
     format!("cluster {id}{settings}: {leader}{ring}{streams}{level}")
 }
 
-/// Formats the route of votes to a leader, if they pass along a ring.
+/// Formats the ring that votes take to a leader. `None` if votes are sent directly.
 fn ring(view: &NodeView) -> Option<String> {
     let nodes: Vec<String> = view.ring.iter().map(u32::to_string).collect();
     (!nodes.is_empty()).then(|| nodes.join(" → "))
@@ -194,7 +194,7 @@ fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
     ]
 }
 
-/// Returns a member as its leader sees it.
+/// Returns the leader's view of a member.
 fn as_led(node: u32, cluster: &ClusterView) -> Option<&MemberView> {
     let mut views = cluster.nodes.iter().filter_map(Answer::view);
     let leader = views.find(|view| Some(view.node) == cluster.leader)?;
@@ -202,12 +202,12 @@ fn as_led(node: u32, cluster: &ClusterView) -> Option<&MemberView> {
     members.find(|member| member.node == node)
 }
 
-/// Returns the lag of a node, as its leader reports it.
+/// Returns the lag of a node in slots, as reported by its leader.
 fn lag(node: u32, cluster: &ClusterView) -> Option<u64> {
     as_led(node, cluster)?.lag
 }
 
-/// Returns whether any plane other than TCP is used or was requested.
+/// Returns whether a plane other than TCP is in use or was requested.
 fn has_planes(cluster: &ClusterView) -> bool {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let mut planes =
@@ -215,12 +215,12 @@ fn has_planes(cluster: &ClusterView) -> bool {
     planes.any(|plane| plane.way != "tcp" || plane.why.is_some())
 }
 
-/// Formats the plane by which the leader reaches a node.
+/// Formats the plane over which the leader reaches a node.
 fn plane(node: u32, cluster: &ClusterView) -> String {
     let plane = as_led(node, cluster).and_then(|member| member.plane.as_ref());
     plane.map_or_else(String::new, |view| {
         let PlaneView { way, frames, rtt_us, why } = view;
-        // The usual interface for frames is not shown.
+        // The default frame interface is not shown.
         let frames = frames.as_ref().filter(|frames| *frames != "packet");
         let frames = frames.map_or_else(String::new, |frames| format!(" by {frames}"));
         let rtt = rtt_us.map_or_else(String::new, |us| format!(" {us} µs"));

@@ -2,8 +2,8 @@
 
 use super::sync::{Arc, AtomicBool, Mutex, Ordering, PoisonError};
 
-/// Stop request, shared by the signal thread and the starting thread. `stop` ends the reactor once
-/// it exists.
+/// Stop request that the signal thread and the starting thread share. `stop` ends the reactor and
+/// is absent until the reactor exists.
 pub(crate) struct Stop<F> {
     asked: Arc<AtomicBool>,
     stop: Arc<Mutex<Option<F>>>,
@@ -20,7 +20,7 @@ impl<F: Fn()> Stop<F> {
         Self { asked: Arc::new(AtomicBool::new(false)), stop: Arc::new(Mutex::new(None)) }
     }
 
-    /// Requests a stop.
+    /// Requests a stop. The reactor need not exist yet.
     pub(crate) fn ask(&self) {
         self.asked.store(true, Ordering::SeqCst);
         self.pass_on();
@@ -30,7 +30,8 @@ impl<F: Fn()> Stop<F> {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Registers the reactor. Whichever comes second, the registration or the request, stops it.
+    /// Registers the function that stops the reactor, and calls it if a stop has already been
+    /// requested.
     pub(crate) fn tell(&self, stop: F) {
         *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop);
         self.pass_on();

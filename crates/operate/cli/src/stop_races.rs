@@ -1,9 +1,10 @@
-//! Explores races between a signal and the start of the node: compiles the production code with
-//! primitives of a scheduler that tries all interleavings.
+//! Explores races between a signal and the start of the node. The production code is compiled with
+//! the primitives of a scheduler that tries all interleavings.
 //!
-//! A faulty start, which checks for the request first, shows that the model finds races.
+//! A deliberately faulty start, which checks for the stop request first, shows that the model finds
+//! races.
 
-/// Replacements for the primitives used in production.
+/// Replacements for the synchronization primitives that production code uses.
 mod sync {
     pub(super) use std::sync::PoisonError;
 
@@ -13,7 +14,8 @@ mod sync {
     };
 }
 
-// By path, because it is compiled a second time; its `super::sync` is the module above.
+// Included by path because the file is compiled a second time. Its `super::sync` is the module
+// above.
 #[path = "stop.rs"]
 #[allow(clippy::duplicate_mod, reason = "over other primitives")]
 mod stop;
@@ -47,7 +49,7 @@ fn a_signal_is_never_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
 #[test]
 fn a_signal_while_the_node_starts_stops_it() {
     shuttle::check_dfs(|| a_signal_is_never_lost(Stop::tell), None);
-    // A faulty start, which checks for a stop request and then fails to register the reactor.
+    // A faulty start that checks for a stop request and only then registers the reactor.
     let looks_first = |stop: &Stop<Reactor>, reactor: Reactor| {
         if stop.is_asked() {
             reactor();

@@ -80,26 +80,26 @@ pub(crate) struct OneStream {
     place: Place,
 }
 
-/// JSON form of a stream.
+/// JSON document about one stream.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct View {
     name: String,
-    /// `open` or `closed`.
+    /// State of the stream: `open` or `closed`.
     state: &'static str,
-    /// First position that is retained.
+    /// Position of the first retained byte.
     start: u64,
     /// Position below which all bytes are durable.
     durable: u64,
     /// Number of bytes retained.
     bytes: u64,
-    /// Node that its writer is connected to.
+    /// Node to which the stream's writer is connected.
     writer: Option<u32>,
     pieces: u32,
     /// Time of creation, in UTC.
     created: String,
-    /// Limit on retained bytes; null for no limit.
+    /// Maximum number of retained bytes. Null means no limit.
     keep_bytes: Option<u64>,
-    /// Milliseconds for which bytes are retained; null for no limit.
+    /// Time for which bytes are retained, in milliseconds. Null means no limit.
     keep_ms: Option<u64>,
 }
 
@@ -122,25 +122,25 @@ impl View {
         }
     }
 
-    /// Formats both limits in short form.
+    /// Formats both retention limits in a short form.
     fn keeps(&self) -> String {
         keep::shown(Keep { bytes: self.keep_bytes, age_ms: self.keep_ms })
     }
 }
 
-/// Formats a Unix time in seconds according to ISO 8601.
+/// Formats a Unix time in seconds as an ISO 8601 date and time.
 pub(crate) fn moment(seconds: u64) -> String {
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
     let day = date(seconds);
     format!("{day}T{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
 }
 
-/// Returns the client options, with certificate and login.
+/// Returns the options of a stream client, including the certificate and the login.
 fn options() -> Options {
     Options { tls: certificate(), login: login(), ..Options::default() }
 }
 
-/// Runs the command.
+/// Runs `quorate stream`.
 pub(crate) fn run(command: &StreamCommand, output: Output) -> Result<Exit, Problem> {
     match command {
         StreamCommand::Put(args) => put::run(args, output),
@@ -153,7 +153,7 @@ pub(crate) fn run(command: &StreamCommand, output: Output) -> Result<Exit, Probl
     }
 }
 
-/// Converts an error of the client to a problem.
+/// Converts a client error to a problem. `what` describes the failed operation.
 pub(crate) fn problem(error: &Error, what: impl fmt::Display) -> Problem {
     let found = |exit, code| Problem::new(exit, code, format_args!("{what}: {error}"));
     match error {
@@ -176,7 +176,7 @@ pub(crate) fn problem(error: &Error, what: impl fmt::Display) -> Problem {
     }
 }
 
-/// Returns the error code for programs.
+/// Returns the machine-readable code of an error.
 const fn word(code: Code) -> &'static str {
     match code {
         Code::Malformed => "malformed",
@@ -202,7 +202,7 @@ const fn word(code: Code) -> &'static str {
     }
 }
 
-/// Returns a hint for an error to which the node adds none.
+/// Returns the hint for an error that the node sent without one.
 fn hint(code: Code, position: u64) -> String {
     match code {
         Code::Exists => {

@@ -1,5 +1,5 @@
-//! Primitives shared between threads. The models of races (`stop_races`) replace this module by
-//! other primitives and try all interleavings of threads.
+//! Synchronization primitives. The race model (`stop_races`) replaces this module by primitives
+//! whose scheduler tries all interleavings of threads.
 
 pub(crate) use std::sync::{
     Arc, Mutex, PoisonError,

@@ -1,4 +1,5 @@
-//! `quorate top`: shows the cluster on the full screen of a terminal, like the web page.
+//! `quorate top`: shows the cluster on the full screen of a terminal. The views correspond to those
+//! of the web page.
 
 mod app;
 mod cluster;
@@ -54,12 +55,12 @@ pub(crate) struct TopArgs {
     every: u64,
 }
 
-/// Longest delay before updates, keys and signals are handled.
+/// Maximum delay in handling updates, keys and signals.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Redraw interval for ages when no update arrives.
+/// Interval between redraws while no update arrives. Displayed ages have to change.
 const OLDER: Duration = Duration::from_secs(1);
 
-/// Runs the command.
+/// Runs `quorate top`.
 pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
     check_terminal(output)?;
     let every = Duration::from_secs(args.every);
@@ -83,8 +84,8 @@ pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// Returns an error without a terminal, or with `--json`: a continuous view is not a single
-/// document.
+/// Returns an error if there is no terminal, or if `--json` is given. A continuous view is not a
+/// single JSON document.
 fn check_terminal(output: Output) -> Result<(), Problem> {
     let needs = "'quorate top' needs a terminal";
     let no_terminal = |why: &str| {
@@ -103,7 +104,7 @@ fn check_terminal(output: Output) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Runs until the user quits.
+/// Handles updates and keys, and redraws the screen, until the user quits.
 fn watch(
     screen: &mut Screen,
     news: &Receiver<News>,

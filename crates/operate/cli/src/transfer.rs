@@ -15,7 +15,7 @@ use crate::{
     output::{Exit, Output, Problem},
 };
 
-/// Timeout of a request, longer than the node's own.
+/// Request timeout. It exceeds the node's own timeout, so that the node reports the error.
 const WAIT: Duration = Duration::from_secs(15);
 
 /// Flags.
@@ -29,7 +29,7 @@ pub(crate) struct TransferArgs {
     admin: Vec<String>,
 }
 
-/// Runs the command.
+/// Runs `quorate transfer`.
 pub(crate) fn run(args: &TransferArgs, output: Output) -> Result<Exit, Problem> {
     let cluster = query_cluster(&args.admin)?;
     let address = leader_address(&cluster)?;

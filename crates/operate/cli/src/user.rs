@@ -15,7 +15,7 @@ use crate::{
     password,
 };
 
-/// Timeout of a request, longer than the node's own.
+/// Request timeout. It exceeds the node's own timeout, so that the node reports the error.
 const WAIT: Duration = Duration::from_secs(15);
 
 /// What is to be done.
@@ -98,7 +98,7 @@ pub(crate) struct OpenArgs {
     asked: Asked,
 }
 
-/// Runs the command.
+/// Runs `quorate user`.
 pub(crate) fn run(command: &UserCommand, output: Output) -> Result<Exit, Problem> {
     let (asked, request) = match command {
         UserCommand::List(ListArgs { asked }) => (asked, None),
@@ -134,8 +134,8 @@ impl SetArgs {
     }
 }
 
-/// Sends the request to the first node that responds. A request with an unknown outcome is
-/// reported, not sent to another node.
+/// Sends the request to the first node that responds. Reports an unknown outcome instead of
+/// repeating the request on another node.
 fn ask(addresses: &[String], request: Option<&UsersRequest>) -> Result<UsersView, Problem> {
     let body = request.map(|request| serde_json::to_string(request).expect("plain data"));
     let mut unreached = None;

@@ -1,24 +1,23 @@
-//! Parses values of flags, variables and keys, and describes the permitted values in errors.
+//! Parses the values of flags, variables and configuration keys. Error messages describe the
+//! permitted values.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use quorate_replica::scrubbing::BYTES_PER_SECOND_MIN;
 
-/// Unit of a number.
+/// Unit of a numeric setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A plain number.
+    /// Number without a unit.
     Count,
-    /// Bytes, shown in the largest unit that divides them.
+    /// Bytes. Formatted in the largest unit that divides the value.
     Bytes,
-    /// Bytes per second, shown like bytes.
+    /// Bytes per second. Formatted like bytes.
     BytesPerSecond,
     /// Kibibytes (1024 bytes).
     KiB,
-    /// Milliseconds.
     Milliseconds,
-    /// Percent.
     Percent,
     /// Link speed in Mbit/s.
     Megabits,
@@ -40,8 +39,8 @@ impl Unit {
     }
 }
 
-/// Formats a size in the largest unit that divides it, so that a limit and a value just beyond it
-/// look different.
+/// Formats a size in the largest unit that divides it, so that a limit and a value slightly above
+/// it look different.
 fn exact_bytes(count: u64) -> String {
     let units = [("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let whole = |(_, shift): &(&str, u32)| count > 0 && count.is_multiple_of(1 << shift);
@@ -51,41 +50,41 @@ fn exact_bytes(count: u64) -> String {
     }
 }
 
-/// Bounds of a whole number, with its unit.
+/// Inclusive bounds of an integer, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
     least: u64,
-    /// Upper bound; `u64::MAX` means none.
+    /// Upper bound. `u64::MAX` means that there is none.
     most: u64,
     unit: Unit,
 }
 
 impl Number {
-    /// Creates bounds, both inclusive.
+    /// Creates inclusive bounds.
     #[must_use]
     pub const fn between(least: u64, most: u64, unit: Unit) -> Self {
         Self { least, most, unit }
     }
 
-    /// Creates bounds without an upper one.
+    /// Creates bounds without an upper limit.
     #[must_use]
     pub const fn at_least(least: u64, unit: Unit) -> Self {
         Self::between(least, u64::MAX, unit)
     }
 
-    /// Parses a number; `None` if it is not a number or out of bounds.
+    /// Parses a number. `None` if the text is not a number, or if the number is out of bounds.
     pub fn parse<T: TryFrom<u64>>(self, text: &str) -> Option<T> {
         let number = text.parse().ok();
         let within = number.filter(|number| (self.least..=self.most).contains(number));
         within.and_then(|number| T::try_from(number).ok())
     }
 
-    /// Formats a refused value for an error message.
+    /// Formats a rejected value for an error message.
     pub(crate) fn got(self, text: &str) -> String {
         text.parse().map_or_else(|_| text.to_owned(), |number| self.unit.show(number))
     }
 
-    /// Returns a value parser for `clap`.
+    /// Returns a value parser for clap.
     pub fn argument<T>(self) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
     where
         T: TryFrom<u64>,
@@ -104,18 +103,18 @@ impl fmt::Display for Number {
     }
 }
 
-/// Parses a node id given as an argument.
+/// Parses a node id, for use as a clap value parser.
 pub fn node_argument(text: &str) -> Result<u32, String> {
     let node = u32::from_str(text).ok().filter(|node| *node > 0);
     node.ok_or_else(|| must_be("a node id (1, 2, …)", text))
 }
 
-/// Formats the error about a value, to follow the name of the flag, variable or key.
+/// Formats an error about a value. The text follows the name of the flag, variable or key.
 pub fn must_be(what: impl fmt::Display, got: &str) -> String {
     format!("must be {what} (got {got})")
 }
 
-/// Parses a duration to seconds: `500us`, `5ms`, `0.1s`, `2m`, `1h`.
+/// Parses a duration such as `500us`, `5ms`, `0.1s`, `2m` or `1h`, and returns it in seconds.
 #[must_use]
 pub fn seconds(text: &str) -> Option<f64> {
     let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
@@ -125,14 +124,14 @@ pub fn seconds(text: &str) -> Option<f64> {
     })
 }
 
-/// Parses a duration within bounds in seconds.
+/// Parses a duration. `None` if it is not between `least` and `most` seconds.
 #[must_use]
 pub fn duration(text: &str, least: f64, most: f64) -> Option<Duration> {
     let within = seconds(text).filter(|seconds| (least..=most).contains(seconds));
     within.map(Duration::from_secs_f64)
 }
 
-/// Parses `on` or `off`; also accepts `true` and `false`, as TOML files and shells write them.
+/// Parses `on` or `off`. Also accepts `true` and `false`, which TOML files and shell scripts use.
 pub(crate) fn switch(text: &str) -> Option<bool> {
     match text {
         "on" | "true" => Some(true),
@@ -141,7 +140,8 @@ pub(crate) fn switch(text: &str) -> Option<bool> {
     }
 }
 
-/// Returns the error about a value that one of our parsers refused, with the name of its flag.
+/// Formats the error about a value that one of our own parsers rejected, with the name of its flag.
+/// `None` for any other error.
 pub(crate) fn refused(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -152,7 +152,7 @@ pub(crate) fn refused(error: &clap::Error) -> Option<String> {
     is_ours.then(|| format!("{} {why}", name.trim_matches(['<', '>', '[', ']'])))
 }
 
-/// Parses a rate in bytes per second; `None` if it is invalid or too low.
+/// Parses a rate in bytes per second. `None` if the rate is invalid or too low.
 pub(crate) fn parse_pace(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 7] = [
         ("KiB", 1 << 10),

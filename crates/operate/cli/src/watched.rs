@@ -1,12 +1,12 @@
-//! Watches files and reloads them when they change, while the node runs.
+//! Watches files and reloads them when they change.
 
 use std::{fmt::Display, io, thread, time::Duration};
 
-/// Interval of checks.
+/// Interval at which files are checked.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Starts a thread of this name that calls `look` at each interval. An error is logged once, with
-/// the note that the previous `what` stay in use.
+/// Starts a thread that calls `look` at each interval. Logs an error once, with the note that the
+/// previous `what` remain in use.
 pub(crate) fn follow<E: Display>(
     name: &str,
     what: &'static str,
@@ -16,7 +16,7 @@ pub(crate) fn follow<E: Display>(
         let mut told = None;
         loop {
             thread::sleep(EVERY);
-            // The files may be in the process of being written.
+            // Another program may still be writing the files.
             let wrong = look().err().map(|error| error.to_string());
             if let Some(error) = wrong.as_ref().filter(|_| wrong != told) {
                 tracing::error!("{error}; the previous {what} stay in force");

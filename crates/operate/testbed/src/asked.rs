@@ -1,28 +1,30 @@
-//! A fake replica for tests of protocol frontends: it records commands and never answers by itself.
+//! A fake replica for tests of protocol frontends. It records commands and never answers them by
+//! itself.
 
 use quorate_replica::{
     front::{Failure, Requests, Sequenced, Tag},
     status::Status,
 };
 
-/// Requests made by a frontend. The test completes them itself, by their tags.
+/// Replica that records a frontend's requests. The test completes each request by its tag.
 #[derive(Debug, Default)]
 pub struct FakeReplica {
-    /// Commands, in the order received.
+    /// Commands without an acknowledgement level, in the order received.
     pub written: Vec<(Tag, Vec<u8>)>,
-    /// Commands to be acknowledged once they are on stable storage at a quorum.
+    /// Commands to acknowledge once they are on stable storage at a quorum.
     pub lasting: Vec<(Tag, Vec<u8>)>,
-    /// Commands to be acknowledged once they are in memory at a quorum.
+    /// Commands to acknowledge once they are in memory at a quorum.
     pub early: Vec<(Tag, Vec<u8>)>,
-    /// Requests that the frontend abandoned.
+    /// Tags of the requests that the frontend abandoned.
     pub forgotten: Vec<Tag>,
-    /// Refuse commands as busy.
+    /// All commands are refused as busy.
     pub busy: bool,
     /// Current wall-clock time in milliseconds.
     pub wall_ms: u64,
-    /// The group's clock is not known.
+    /// The group's clock is unknown.
     pub without_clock: bool,
-    /// Maximum size of a command in bytes. The frontend must check this limit; the fake does not.
+    /// Maximum size of a command in bytes. The frontend must check the limit, since this replica
+    /// does not.
     pub command_bytes_max: usize,
 }
 
@@ -33,7 +35,7 @@ impl FakeReplica {
         Self { busy: true, ..Self::default() }
     }
 
-    /// Creates a replica with this limit on the bytes of a command.
+    /// Creates a replica with a limit on the size of a command in bytes.
     #[must_use]
     pub fn taking(command_bytes_max: usize) -> Self {
         Self { command_bytes_max, ..Self::default() }

@@ -1,13 +1,15 @@
-//! Divides the CPUs: one for the load generator, the others for the nodes.
+//! Divides the CPUs between the load generator, which gets one, and the nodes, which get the
+//! others.
 //!
-//! Otherwise a generator that offers more load would take CPU time from the nodes it measures.
-//! Processes inherit the CPUs of the thread that starts them, so other processes are not affected.
+//! Without the division, a generator that offers more load would take CPU time from the nodes that
+//! it measures. A process inherits the CPUs of the thread that starts it, so other processes are
+//! not affected.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// A division of the CPUs that this process may use.
+/// Division of the CPUs that this process may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpus {
     all: CpuSet,
@@ -16,7 +18,7 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// Divides this machine's CPUs. A single CPU is shared.
+    /// Divides the CPUs of this machine. On a machine with a single CPU, everything shares it.
     pub fn divided() -> io::Result<Self> {
         let all = sched_getaffinity(None).map_err(refused)?;
         let (mut generator, mut nodes) = (CpuSet::new(), CpuSet::new());
@@ -33,7 +35,7 @@ impl Cpus {
         Ok(Self { all, generator, nodes })
     }
 
-    /// Starts a process on the CPUs of the nodes.
+    /// Runs a function that starts a process, so that the process uses the CPUs of the nodes.
     pub fn of_nodes<T, E: From<io::Error>>(
         &self,
         start: impl FnOnce() -> Result<T, E>,
@@ -41,7 +43,7 @@ impl Cpus {
         self.on(&self.nodes, start)
     }
 
-    /// Starts a process on the CPU of the generator.
+    /// Runs a function that starts a process, so that the process uses the CPU of the generator.
     pub fn of_generator<T, E: From<io::Error>>(
         &self,
         start: impl FnOnce() -> Result<T, E>,
@@ -60,7 +62,7 @@ impl Cpus {
         started
     }
 
-    /// Describes the division for a report.
+    /// Formats the division for a report.
     pub fn shown(&self) -> String {
         if self.all.count() < 2 {
             return "one CPU for nodes and generator".to_owned();

@@ -1,4 +1,4 @@
-//! Minimal client of etcd's JSON gateway for checkers: writes and reads a key, removes all keys,
+//! Minimal client of etcd's JSON gateway for checkers. It writes and reads keys, removes all keys,
 //! and compares nodes.
 
 use std::{io, time::Duration};
@@ -7,10 +7,10 @@ use base64ct::{Base64, Encoding as _};
 use quorate_admin::client;
 use serde_json::{Value, json};
 
-/// Timeout of a request; longer than a node lets a command wait.
+/// Request timeout. It exceeds the time for which a node lets a command wait.
 const WAIT: Duration = Duration::from_millis(2500);
 
-/// Sends a request to a node; returns the body of a successful response.
+/// Sends a request to a node. Returns the body if the request succeeds.
 fn ask(address: &str, path: &str, body: &Value) -> io::Result<Value> {
     let answer = client::post(address, path, &body.to_string(), WAIT).map_err(io::Error::other)?;
     if answer.status != 200 {
@@ -20,20 +20,20 @@ fn ask(address: &str, path: &str, body: &Value) -> io::Result<Value> {
     Ok(serde_json::from_str(&answer.body)?)
 }
 
-/// Writes a key through this node.
+/// Writes a key through the node at `address`.
 pub fn put(address: &str, key: &str, value: &str) -> io::Result<()> {
     let body = json!({ "key": encoded(key), "value": encoded(value) });
     ask(address, "/v3/kv/put", &body).map(drop)
 }
 
-/// Writes a key with a lease of `seconds`, which is not kept alive.
+/// Writes a key through the node at `address`, with a lease that expires after `seconds`.
 pub fn put_for(address: &str, key: &str, value: &str, seconds: u32) -> io::Result<()> {
     let lease = ask(address, "/v3/lease/grant", &json!({ "TTL": seconds }))?;
     let body = json!({ "key": encoded(key), "value": encoded(value), "lease": lease["ID"] });
     ask(address, "/v3/kv/put", &body).map(drop)
 }
 
-/// Returns the value of a key stored on this node, by a serializable read.
+/// Returns the value of a key in the node's own state, by a serializable read.
 pub fn value(address: &str, key: &str) -> io::Result<Option<String>> {
     let body = json!({ "key": encoded(key), "serializable": true });
     let answer = ask(address, "/v3/kv/range", &body)?;
@@ -49,7 +49,7 @@ pub fn serves(address: &str) -> bool {
     ask(address, "/v3/kv/range", &json!({ "key": encoded("x") })).is_ok()
 }
 
-/// Returns revision and fingerprint of the contents stored on this node.
+/// Returns the revision and the fingerprint of the node's own state.
 pub fn digest(address: &str) -> Option<String> {
     let answer = ask(address, "/v3/maintenance/hash", &json!({})).ok()?;
     let revision = answer["header"]["revision"].as_str()?;

@@ -1,4 +1,4 @@
-//! Cleans up when a task is interrupted.
+//! Cleans up processes and folders when this process is interrupted.
 
 use std::{
     fs, io,
@@ -17,7 +17,7 @@ use signal_hook::{
 /// Exit code of an interrupted command.
 const INTERRUPTED: i32 = 130;
 
-/// Processes and data folder of one cluster.
+/// Process ids and data folder of one cluster.
 #[derive(Debug)]
 struct Leftovers {
     pids: Vec<u32>,
@@ -26,26 +26,26 @@ struct Leftovers {
 
 static LEFTOVERS: Mutex<Vec<Leftovers>> = Mutex::new(Vec::new());
 
-/// Registers the processes to kill and the folder to remove on an interrupt, replacing an earlier
-/// registration of the folder.
+/// Registers the processes to kill and the folder to remove on an interrupt. Replaces an earlier
+/// registration of the same folder.
 pub fn register(pids: Vec<u32>, folder: &Path) {
     let mut leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     leftovers.retain(|one| one.folder != folder);
     leftovers.push(Leftovers { pids, folder: folder.to_owned() });
 }
 
-/// Removes the registration of a folder whose processes have ended.
+/// Removes the registration of a folder, whose processes must have ended.
 pub fn forget(folder: &Path) {
     let mut leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     leftovers.retain(|one| one.folder != folder);
 }
 
-/// Blocks the clean-up of an interrupt while the returned guard is held.
+/// Returns a guard that delays the cleanup of an interrupt until it is dropped.
 pub fn hold() -> MutexGuard<'static, impl Sized> {
     LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes SIGINT and SIGTERM clean up before they end this process.
+/// Makes SIGINT and SIGTERM clean up before this process ends.
 pub fn clean_up_on_signals() -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let wait = move || {
@@ -58,8 +58,8 @@ pub fn clean_up_on_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Kills all registered processes and removes their folders. Keeps the lock until this process
-/// exits, so that nothing new can start.
+/// Kills all registered processes and removes their folders. Holds the lock until this process
+/// exits, so that no other process can be started.
 pub fn clean_up() {
     let leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     for pid in leftovers.iter().flat_map(|one| &one.pids) {
@@ -68,7 +68,7 @@ pub fn clean_up() {
         }
     }
     for folder in leftovers.iter().map(|one| &one.folder) {
-        // A dying process may still create a file.
+        // A process that is being killed may still create a file.
         for _ in 0..100 {
             if fs::remove_dir_all(folder).is_ok() || !folder.exists() {
                 break;

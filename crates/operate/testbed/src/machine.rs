@@ -1,20 +1,20 @@
-//! Description of the machine for published figures.
+//! Description of the machine on which published figures were measured.
 
 use std::fs;
 
-/// Kernel and CPUs of a machine.
+/// Kernel and CPUs of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Kernel name and release.
+    /// Name and release of the kernel.
     pub kernel: String,
-    /// CPUs that this process may use.
+    /// Number of CPUs that this process may use.
     pub cpus: usize,
-    /// CPU model, as the kernel reports it.
+    /// CPU model as reported by the kernel.
     pub cpu_model: String,
 }
 
 impl Machine {
-    /// Describes the current machine.
+    /// Returns the description of this machine.
     pub fn now() -> Self {
         let uname = rustix::system::uname();
         Self {

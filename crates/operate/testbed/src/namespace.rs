@@ -1,7 +1,7 @@
-//! Network namespaces that act as separate machines for nodes.
+//! Network namespaces in which nodes run as if on separate machines.
 //!
-//! A command re-executes itself in a network and a mount namespace of its own. These namespaces and
-//! everything in them disappear with the last process inside, so nothing outside is ever changed.
+//! A command re-executes itself in new network and mount namespaces. These namespaces and their
+//! contents disappear with the last process in them, so nothing outside is changed.
 
 use std::{
     env, fs, io,
@@ -12,13 +12,13 @@ use std::{
 
 use crate::run::{has, read};
 
-/// Ports for clients, peers, operators and stream clients, the same on every node because each has
-/// its own namespace.
+/// Ports for clients, peers, operators and stream clients. They are the same on every node, because
+/// each node has its own namespace.
 pub const PORTS: [u16; 4] = [7450, 7451, 7452, 7453];
 
-/// Returns why namespaces cannot be created on this machine; `None` if they can. `trial` is a shell
-/// command that exercises what will be created inside, and its effects vanish with the namespaces
-/// of the trial.
+/// Returns the reason why namespaces cannot be created on this machine. `None` if they can. `trial`
+/// is a shell command that creates the same things as the caller will. Its effects disappear with
+/// the namespaces that it runs in.
 pub fn missing(trial: &str) -> Option<io::Error> {
     for program in ["ip", "unshare", "nsenter", "mount"] {
         if !has(program) {
@@ -31,7 +31,7 @@ pub fn missing(trial: &str) -> Option<io::Error> {
 }
 
 /// Returns a command prefix that runs a program in new network and mount namespaces. Maps the user
-/// to root where necessary and permitted.
+/// to root if that is necessary and permitted.
 pub fn unshare() -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -41,12 +41,12 @@ pub fn unshare() -> Command {
     command
 }
 
-/// Returns whether [`enter`] started this process with this variable.
+/// Returns whether [`enter`] started this process with the environment variable.
 pub fn is_inside(variable: &str) -> bool {
     env::var_os(variable).is_some()
 }
 
-/// Re-executes this process in new namespaces with the environment variable set. Returns only if
+/// Re-executes this process in new namespaces, with the environment variable set. Returns only if
 /// that fails.
 pub fn enter(variable: &str) -> io::Error {
     match env::current_exe() {
@@ -57,16 +57,16 @@ pub fn enter(variable: &str) -> io::Error {
     }
 }
 
-/// Mounts private directories for the namespace names of `ip` and for pinned BPF programs. Both
-/// disappear with this process's namespaces.
+/// Mounts private directories for the namespace names of `ip` and for pinned BPF programs. They
+/// disappear with the namespaces of this process.
 pub fn prepare() -> io::Result<()> {
     read(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]))?;
-    // A user who may not mount this may not load programs either.
+    // A user who may not mount it may not load programs either, so ignore errors.
     let _ = read(Command::new("mount").args(["-t", "bpf", "bpf", "/sys/fs/bpf"]));
     ip("link set lo up")
 }
 
-/// Runs `ip` with these space-separated arguments.
+/// Runs `ip` with arguments separated by spaces.
 pub fn ip(words: &str) -> io::Result<()> {
     read(Command::new("ip").args(words.split(' '))).map(drop)
 }
@@ -79,14 +79,15 @@ pub(crate) fn join(switch: &str, interface: &str) -> io::Result<()> {
     ip(&format!("link set {interface} up"))
 }
 
-/// Returns a command prefix that runs a program in a node's namespace.
+/// Returns a command prefix that runs a program in the namespace of a node.
 pub fn inside(node: u32) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/n{node}"));
     command
 }
 
-/// Writes a script that runs a program in a node's namespace under the same process id.
+/// Writes a script that executes a program in the namespace of a node, under the script's process
+/// id.
 pub fn script(node: u32, program: &Path, folder: &Path) -> io::Result<PathBuf> {
     let script = folder.join(format!("node-{node}.sh"));
     let text = format!(

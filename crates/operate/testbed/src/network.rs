@@ -1,11 +1,11 @@
-//! One network namespace per node; each link can be cut in either direction.
+//! A network with one namespace per node, in which each link can be cut in either direction.
 //!
-//! The whole task runs in a network and a mount namespace of its own. These namespaces and
-//! everything in them disappear with the last process inside, so nothing outside is ever changed.
+//! The whole task runs in its own network and mount namespaces. These namespaces and their contents
+//! disappear with the last process in them, so nothing outside is changed.
 //!
-//! A link is cut by means of an address that no interface has: each node has a static table of the
-//! others' hardware addresses, and a wrong entry drops its frames to a node silently, as on a real
-//! network. Only `veth` and `bridge` are needed from the kernel.
+//! To cut a link, the sender is given a hardware address that no interface has. Each node has a
+//! static table with the hardware addresses of its peers. A wrong entry makes the network drop the
+//! frames silently, as a real network would. The kernel only needs `veth` and `bridge`.
 
 use std::{
     io::{self, Write as _},
@@ -18,21 +18,22 @@ use crate::{
     process::{Places, Spec},
 };
 
-/// Environment variable of the process that runs in its own namespaces.
+/// Environment variable that is set in a process inside the namespaces.
 const INSIDE: &str = "QUORATE_XTASK_INSIDE";
-/// Network prefix. Node addresses start at 1; clients have the last address.
+/// Network prefix. The addresses of nodes start at 1. Clients use the last address.
 const NET: &str = "10.213.77";
 const CLIENTS: u32 = 254;
-/// A hardware address that no interface has.
+/// Hardware address that no interface has.
 const NO_NODE: &str = "02:00:00:00:ff:ff";
 
-/// Namespaces of nodes 1, 2, 3 …, connected by a bridge. Clients run outside of them.
+/// Namespaces of nodes 1, 2, 3 and so on, connected by a bridge. Clients run outside of these
+/// namespaces.
 #[derive(Debug)]
 pub struct Network {
     nodes: u32,
 }
 
-/// Returns why such networks cannot be created on this machine; `None` if they can.
+/// Returns the reason why the network cannot be created on this machine. `None` if it can.
 pub fn missing() -> Option<String> {
     let trial = "ip netns add x && ip link add br0 type bridge && \
                  ip link add v1 type veth peer name eth0 netns x";
@@ -40,18 +41,19 @@ pub fn missing() -> Option<String> {
     Some(format!("network namespaces cannot be made here: {why}"))
 }
 
-/// Returns whether this process runs in namespaces of its own.
+/// Returns whether this process runs inside the namespaces.
 pub fn is_inside() -> bool {
     namespace::is_inside(INSIDE)
 }
 
-/// Re-executes this process in namespaces of its own. Returns only if that fails.
+/// Re-executes this process in new namespaces. Returns only if that fails.
 pub fn enter() -> io::Error {
     namespace::enter(INSIDE)
 }
 
 impl Network {
-    /// Creates the network. The process must be inside namespaces, and may create only one network.
+    /// Creates the network. The process must be inside the namespaces, and may create only one
+    /// network.
     pub fn new(nodes: u32) -> io::Result<Self> {
         namespace::prepare()?;
         ip("link add br0 type bridge")?;
@@ -67,18 +69,19 @@ impl Network {
         Ok(network)
     }
 
-    /// Drops all frames from the first to the second node of each pair, until healed.
+    /// Drops all frames from the first to the second node of each pair, until [`Self::heal`] is
+    /// called.
     pub fn cut(&self, pairs: &[(u32, u32)]) -> io::Result<()> {
         self.send(|from, to| pairs.contains(&(from, to)).then(|| NO_NODE.to_owned()))
     }
 
-    /// Shuts down the interfaces of these nodes, so that neither peers nor clients reach them.
+    /// Shuts down the interfaces of some nodes, so that neither peers nor clients can reach them.
     pub fn take_down(&self, nodes: &[u32]) -> io::Result<()> {
         let down = |node| ip(&format!("-n n{node} link set eth0 down"));
         nodes.iter().try_for_each(down)
     }
 
-    /// Removes the interfaces of these nodes, with everything attached to them.
+    /// Removes the interfaces of some nodes, along with everything attached to the interfaces.
     pub fn unplug(&self, nodes: &[u32]) -> io::Result<()> {
         let remove = |node| ip(&format!("link del v{node}"));
         nodes.iter().try_for_each(remove)
@@ -92,16 +95,16 @@ impl Network {
             }
             batch(node, "link set eth0 up\n")?;
         }
-        // A restarted interface has lost its table of neighbours.
+        // An interface that was shut down has lost its table of neighbours.
         self.send(|_, to| Some(hardware(to)))
     }
 
-    /// Adds an interface to this process's namespace that is connected to the nodes' switch.
+    /// Adds an interface to this process's namespace, and connects it to the nodes' switch.
     pub fn join(&self, interface: &str) -> io::Result<()> {
         namespace::join("br0", interface)
     }
 
-    /// Sets the hardware address that each node uses for each other node; `None` leaves it
+    /// Sets the hardware address that each node uses for each other node. `None` leaves an entry
     /// unchanged.
     fn send(&self, place: impl Fn(u32, u32) -> Option<String>) -> io::Result<()> {
         for from in 1..=self.nodes {
@@ -118,14 +121,14 @@ impl Network {
         Ok(())
     }
 
-    /// Returns the addresses of a node in its namespace.
+    /// Returns the addresses of a node inside its namespace.
     pub fn places(node: u32) -> Places {
         let [client, peer, admin, stream] = PORTS;
         let at = |port| format!("{}:{port}", address(node));
         Places { client: at(client), peer: at(peer), admin: at(admin), stream: at(stream) }
     }
 
-    /// Returns the specs of the first nodes as one cluster, each in its own namespace.
+    /// Returns the specs of the first `nodes` nodes as one cluster, each in its own namespace.
     pub fn specs(
         &self,
         program: &Path,
@@ -145,7 +148,7 @@ impl Network {
     }
 }
 
-/// Applies all lines in one process, so that they take effect together.
+/// Passes all lines to one `ip` process, so that they take effect together.
 fn batch(node: u32, lines: &str) -> io::Result<()> {
     let mut child = Command::new("ip")
         .args(["-n", &format!("n{node}"), "-batch", "-"])
@@ -163,7 +166,7 @@ fn batch(node: u32, lines: &str) -> io::Result<()> {
     }
 }
 
-/// Creates a node's interface in its initial state.
+/// Creates the interface of a node in its initial state.
 fn plug(node: u32) -> io::Result<()> {
     ip(&format!(
         "link add v{node} type veth peer name eth0 address {} netns n{node}",

@@ -1,5 +1,5 @@
-//! The nodes of one cluster, with their data in one folder. The nodes and the folder are removed on
-//! drop, or when this process is interrupted ([`crate::interrupt`]).
+//! Nodes of one cluster, which store their data in a common folder. The nodes and the folder are
+//! removed on drop, and when this process is interrupted ([`crate::interrupt`]).
 
 use std::{
     collections::BTreeSet,
@@ -21,27 +21,28 @@ use crate::{
     run, wait,
 };
 
-/// Timeout for a cluster to serve, generous because the machine may be busy.
+/// Time within which a cluster must serve. It is long because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Longer than any partition in these tests and the recovery from it; worth a report.
+/// Time after which a node that does not serve is reported. It exceeds any partition in the tests
+/// and the recovery from it.
 const SLOW: Duration = Duration::from_secs(4);
-/// Timeout of a request to an admin address; a paused node does not respond.
+/// Timeout for a request to an admin address. A paused node does not respond.
 pub(crate) const QUESTION: Duration = Duration::from_millis(300);
 /// Timeout of the readiness probe, which performs a read.
 const READY_QUESTION: Duration = Duration::from_secs(5);
 
-/// Nodes and their folder.
+/// Running nodes of one cluster, with the folder of their data.
 #[derive(Debug)]
 pub struct Nodes {
     nodes: Vec<NodeProcess>,
     /// Ids of nodes that have left the cluster permanently.
     left: BTreeSet<u32>,
-    /// `None` once the folder belongs to the caller.
+    /// Folder with the data. `None` once the caller owns the folder.
     folder: Option<tempfile::TempDir>,
 }
 
 impl Nodes {
-    /// Creates a folder with this name prefix, and no nodes.
+    /// Creates a folder whose name has the given prefix. Starts no nodes.
     pub fn none(prefix: &str) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix(prefix).tempdir()?;
         let mut nodes = Self { nodes: Vec::new(), left: BTreeSet::new(), folder: Some(folder) };
@@ -74,7 +75,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// Starts more nodes and waits until all listen.
+    /// Starts more nodes and waits until all of them listen.
     pub fn start(&mut self, specs: Vec<Spec>) -> io::Result<()> {
         let first = self.nodes.len();
         for spec in specs {
@@ -83,9 +84,10 @@ impl Nodes {
         self.nodes[first..].iter_mut().try_for_each(NodeProcess::wait_ready)
     }
 
-    /// Starts one more node without waiting for it. Returns its expected id, the next one.
+    /// Starts one more node without waiting for it. Returns the id that the node should get, which
+    /// is the next one.
     pub fn spawn(&mut self, spec: Spec) -> io::Result<u32> {
-        // Keeps an interrupt from removing the folder while a node starts.
+        // Prevents an interrupt from removing the folder while a node starts.
         let leftovers = interrupt::hold();
         self.nodes.push(NodeProcess::spawn(spec)?);
         drop(leftovers);
@@ -93,7 +95,7 @@ impl Nodes {
         u32::try_from(self.nodes.len()).map_err(io::Error::other)
     }
 
-    /// Registers processes and folder for clean-up on an interrupt.
+    /// Registers the processes and the folder for cleanup on an interrupt.
     fn register(&mut self) {
         let running = self.nodes.iter_mut().filter_map(|node| {
             let ended = node.child.try_wait().is_ok_and(|status| status.is_some());
@@ -115,13 +117,13 @@ impl Nodes {
         &mut self.nodes
     }
 
-    /// Returns the node with this id.
+    /// Returns the node whose id is `id`, including one that has left.
     pub fn node(&mut self, id: u32) -> io::Result<&mut NodeProcess> {
         let node = self.nodes.get_mut(place(id));
         node.ok_or_else(|| io::Error::other(format!("there is no node {id}")))
     }
 
-    /// Returns the members of the cluster, sorted by id.
+    /// Returns the nodes that have not left, sorted by id.
     fn members(&self) -> impl Iterator<Item = (u32, &NodeProcess)> {
         let all = (1..).zip(&self.nodes);
         all.filter(|(id, _)| !self.left.contains(id))
@@ -137,37 +139,37 @@ impl Nodes {
         self.members().map(|(_, node)| node.id()).collect()
     }
 
-    /// Marks a stopped node as no longer a member; it is not waited for.
+    /// Marks a stopped node as having left the cluster. Later calls do not wait for it.
     pub fn leave(&mut self, id: u32) {
         self.left.insert(id);
     }
 
-    /// Returns a node's log.
+    /// Returns the contents of a node's log.
     pub fn log(&self, id: u32) -> String {
         let node = self.nodes.get(place(id));
         let read = node.map(|node| fs::read_to_string(&node.spec.stderr));
         read.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Returns the admin addresses, per node.
+    /// Returns the admin addresses of all members.
     pub fn admin_addresses(&self) -> Vec<String> {
         let admin = |(_, node): (u32, &NodeProcess)| node.ready.admin.clone();
         self.members().map(admin).collect()
     }
 
-    /// Returns the client addresses, per node.
+    /// Returns the client addresses of all members.
     pub fn client_addresses(&self) -> Vec<String> {
         let client = |(_, node): (u32, &NodeProcess)| node.ready.client.clone();
         self.members().map(client).collect()
     }
 
-    /// Returns the stream addresses, per node.
+    /// Returns the stream addresses of all members.
     pub fn stream_addresses(&self) -> Vec<String> {
         let stream = |(_, node): (u32, &NodeProcess)| node.ready.stream.clone();
         self.members().map(stream).collect()
     }
 
-    /// Returns the client ports, for programs that connect to ports on loopback.
+    /// Returns the client ports of all members, for programs that connect to ports on loopback.
     pub fn client_ports(&self) -> Vec<u16> {
         let port = |(_, node): (u32, &NodeProcess)| {
             let (_, port) = node.ready.client.rsplit_once(':')?;
@@ -176,7 +178,7 @@ impl Nodes {
         self.members().filter_map(port).collect()
     }
 
-    /// Sends SIGKILL to all of these nodes, then waits for them to end.
+    /// Sends SIGKILL to several nodes at once, then waits for them to end.
     pub fn kill(&mut self, ids: &[u32]) -> io::Result<()> {
         for id in ids {
             self.node(*id)?.signal(Signal::KILL)?;
@@ -188,7 +190,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Restarts nodes with the same flags and waits until they listen.
+    /// Restarts stopped nodes with the same flags, and waits until they listen.
     pub fn restart(&mut self, ids: &[u32]) -> io::Result<()> {
         for id in ids {
             self.respawn(*id)?;
@@ -199,7 +201,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Restarts a node with the same flags without waiting for it.
+    /// Restarts a stopped node with the same flags, without waiting for it.
     pub fn respawn(&mut self, id: u32) -> io::Result<()> {
         let leftovers = interrupt::hold();
         let node = self.node(id)?;
@@ -209,13 +211,13 @@ impl Nodes {
         Ok(())
     }
 
-    /// Kills all nodes; none can be restarted. The folder stays.
+    /// Kills all nodes and discards them, so that they cannot be restarted. The folder remains.
     pub fn end(&mut self) {
         self.nodes.clear();
         self.register();
     }
 
-    /// Pauses a node with SIGSTOP.
+    /// Pauses a node by SIGSTOP.
     pub fn pause(&mut self, id: u32) -> io::Result<()> {
         self.node(id)?.signal(Signal::STOP)
     }
@@ -225,7 +227,7 @@ impl Nodes {
         self.node(id)?.signal(Signal::CONT)
     }
 
-    /// Sends SIGTERM to all of these nodes; each must exit with status 0.
+    /// Sends SIGTERM to several nodes at once. Each of them must exit with status 0.
     pub fn terminate(&mut self, ids: &[u32]) -> io::Result<()> {
         for id in ids {
             self.node(*id)?.signal(Signal::TERM)?;
@@ -243,7 +245,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Returns an error if a node ended unexpectedly.
+    /// Returns an error if a node has ended unexpectedly.
     pub fn check_alive(&mut self) -> io::Result<()> {
         for id in self.ids() {
             let node = self.node(id)?;
@@ -256,7 +258,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Waits until every node reports that it is ready, with any service.
+    /// Waits until every node reports that it is ready. Works with every service.
     pub fn wait_until_all_ready(&self) -> io::Result<()> {
         for (id, node) in self.members() {
             wait::at_most(PATIENCE, &format!("node {id} to be ready"), || {
@@ -266,7 +268,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Waits until every node answers a linearizable read of its service.
+    /// Waits until every node answers a linearizable read.
     pub fn wait_until_all_serve(&mut self) -> io::Result<()> {
         for (id, address) in self.ids().into_iter().zip(self.client_addresses()) {
             let what = format!("node {id} to serve");
@@ -293,8 +295,8 @@ impl Nodes {
         self.nodes.first().is_some_and(flag)
     }
 
-    /// Waits until all nodes have the same contents at the same position. Returns position and
-    /// fingerprint.
+    /// Waits until all nodes have the same contents at the same position. Returns the position and
+    /// the fingerprint.
     pub fn wait_until_equal(&self) -> io::Result<String> {
         let addresses = self.client_addresses();
         let digest = match self.speak_etcd() {
@@ -311,13 +313,13 @@ impl Nodes {
             .map_err(|error| self.explained(&error))
     }
 
-    /// Returns a node's status, if it responds.
+    /// Returns the status of a node, if the node responds.
     pub fn view(&self, id: u32) -> Option<NodeView> {
         let node = self.nodes.get(place(id))?;
         view(&node.ready.admin)
     }
 
-    /// Returns a node's tuner status; null if it does not respond.
+    /// Returns the tuner status of a node. Null if the node does not respond.
     pub fn tuning(&self, id: u32) -> Value {
         let answer = || {
             let node = self.nodes.get(place(id))?;
@@ -327,7 +329,7 @@ impl Nodes {
         answer().unwrap_or(Value::Null)
     }
 
-    /// Waits until a majority of the nodes reports the same leader; returns its id.
+    /// Waits until a majority of the nodes report the same leader, and returns its id.
     pub fn leader(&self) -> io::Result<u32> {
         wait::at_most(PATIENCE, "a leader", || {
             let views = self.admin_addresses().into_iter();
@@ -340,7 +342,7 @@ impl Nodes {
         })
     }
 
-    /// Waits until all nodes report the same leader; returns its id.
+    /// Waits until all nodes report the same leader, and returns its id.
     pub fn agreed_leader(&self) -> io::Result<u32> {
         let admins = self.admin_addresses();
         wait::at_most(PATIENCE, "a leader that all nodes know", || {
@@ -350,14 +352,14 @@ impl Nodes {
         })
     }
 
-    /// Returns the ballot round of the agreed leader, which grows with each election.
+    /// Returns the round of the agreed leader's ballot. It grows with each election.
     pub fn round(&self) -> io::Result<u64> {
         let leader = self.agreed_leader()?;
         let view = wait::at_most(PATIENCE, "the leader's status", || self.view(leader))?;
         Ok(view.ballot.round)
     }
 
-    /// Returns a counter from a node's metrics; 0 if absent.
+    /// Returns the value of a counter in a node's metrics. 0 if the metrics do not contain it.
     pub fn metric(&self, id: u32, name: &str) -> io::Result<u64> {
         let node = self.nodes.get(place(id));
         let address = node.map_or("", |node| &node.ready.admin);
@@ -380,7 +382,7 @@ impl Nodes {
         io::Error::new(error.kind(), format!("{error}\n{}", self.views()))
     }
 
-    /// Returns one line per node with leader, progress and unreachable peers.
+    /// Returns one line per node with the leader, the progress and the unreachable peers.
     fn in_brief(&self) -> String {
         let brief = |(id, node): (u32, &NodeProcess)| {
             let Some(view) = view(&node.ready.admin) else {
@@ -401,7 +403,7 @@ impl Nodes {
         self.members().map(brief).collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the nodes' status documents, for an error message.
+    /// Returns the status documents of all nodes, for an error message.
     fn views(&self) -> String {
         let say = |at: &String| answer(at, "/status", QUESTION);
         let views = self.admin_addresses();
@@ -409,12 +411,12 @@ impl Nodes {
         views.collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the folder with the nodes' data, which is removed with this value.
+    /// Returns the folder with the nodes' data, which is removed when `self` is dropped.
     pub fn folder(&self) -> &Path {
         self.folder.as_ref().map_or(Path::new("."), tempfile::TempDir::path)
     }
 
-    /// Detaches the nodes and their folder, so that both outlive this process. Returns the folder.
+    /// Detaches the nodes and their folder, so that they outlive this process. Returns the folder.
     pub fn keep(&mut self) -> Option<PathBuf> {
         self.nodes.iter_mut().for_each(NodeProcess::keep);
         let folder = self.folder.take()?;
@@ -422,8 +424,8 @@ impl Nodes {
         Some(folder.keep())
     }
 
-    /// Kills the nodes and moves their logs and data to `place` for inspection, or leaves them if
-    /// it is on another file system. Returns their folder.
+    /// Kills the nodes and moves their logs and data to `place` for inspection. If `place` is on
+    /// another file system, leaves them where they are. Returns their folder.
     pub fn keep_for_inspection(mut self, place: &Path) -> PathBuf {
         self.end();
         let Some(folder) = self.folder.take() else {
@@ -441,7 +443,7 @@ impl Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         self.nodes.clear();
-        // Remove the folder first; then nothing is left to clean up.
+        // Remove the folder first. An interrupt then has nothing left to clean up.
         if let Some(folder) = self.folder.take() {
             let path = folder.path().to_owned();
             drop(folder);
@@ -451,12 +453,12 @@ impl Drop for Nodes {
 }
 
 impl NodeProcess {
-    /// Sends a signal.
+    /// Sends a signal to the process.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Waits until the process ends by itself.
+    /// Waits for the process to end by itself.
     pub fn wait_end(&mut self) -> io::Result<ExitStatus> {
         let what = format!("node {} to stop", self.ready.node);
         wait::at_most(PATIENCE, &what, || self.child.try_wait().transpose())?
@@ -473,14 +475,14 @@ fn serves(address: &str) -> bool {
     ask().is_ok_and(|reply| reply.number().is_some())
 }
 
-/// Returns position and fingerprint of the contents stored on this node.
+/// Returns the position and the fingerprint of the node's own state.
 fn digest(address: &str) -> Option<String> {
     let mut link = Link::connect(address).ok()?;
     link.ask(&["READONLY"]).ok()?;
     link.ask(&["QUORATE", "DIGEST"]).ok()?.text()
 }
 
-/// Sends `GET path`; returns the body of a response with status 200.
+/// Sends `GET path` and returns the body if the status is 200.
 pub fn answer(address: &str, path: &str, wait: Duration) -> Option<String> {
     let response = client::get(address, path, wait).ok()?;
     (response.status == 200).then_some(response.body)

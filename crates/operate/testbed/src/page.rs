@@ -1,20 +1,20 @@
-//! Commands of a documentation page: the lines of its `sh` blocks, in order.
+//! Commands of a documentation page. These are the lines of its `sh` blocks, in order.
 //!
-//! Comments that begin with `<!-- test` contain more lines, which only tests run.
+//! A comment that begins with `<!-- test` contains further lines, which only tests execute.
 
-/// One command of a page. A line that ends in a backslash is joined with the next.
+/// Command of a documentation page. A line that ends with a backslash continues on the next line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Number of its last line in the page.
+    /// Number of the command's last line in the page.
     pub line: usize,
-    /// Heading above the command; empty at the top of the page.
+    /// Heading above the command. Empty at the top of the page.
     pub heading: String,
     /// The command line.
     pub text: String,
 }
 
-/// Converts a step for the shell: removes the `run` prefix of tests, and makes an interactive
-/// screen quit at once.
+/// Converts a step for the shell. Removes the `run` prefix of tests, and makes an interactive
+/// program quit at once.
 #[must_use]
 pub fn typed(text: &str) -> String {
     match text.strip_prefix("run ") {
@@ -45,7 +45,7 @@ pub fn steps(page: &str) -> Vec<Step> {
             }
             None => {}
             Some(end) if text == end.trim_end() => ends_with = None,
-            // Output of a command, or contents of a file.
+            // The block contains the output of a command, or a file.
             Some("``` ") => {}
             Some(_) if text.is_empty() || text.starts_with('#') => {}
             Some(_) => {

@@ -1,8 +1,8 @@
-//! Simulated nodes of byte streams, in memory but with real sockets. They interpret requests
-//! literally, and inject faults where a test wants them.
+//! Simulated stream nodes, in memory but with real sockets. They follow the protocol literally and
+//! inject the faults that a test requests.
 //!
-//! All nodes share one table of streams. Offered bytes are decided at once, up to a position that a
-//! test may set. When a connection ends, a random part of its undecided bytes is still decided.
+//! All nodes share one table of streams. Offered bytes are decided at once, up to a position that
+//! the test may set. When a connection ends, a random part of its undecided bytes is still decided.
 
 mod connection;
 
@@ -22,29 +22,29 @@ use quorate_wire::streams::{Code, How, Keep};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// Cut the connection after this many bytes from the client, even within a frame.
+    /// Cut the connection after receiving this many bytes, even within a frame.
     CutIn(usize),
-    /// Cut the connection instead of sending this frame to the client; frame 0 is the welcome.
+    /// Cut the connection instead of sending the frame with this number. Frame 0 is the welcome.
     CutOut(usize),
-    /// Send nothing from this frame on, but keep the connection open.
+    /// Send no frame from this number on, but leave the connection open.
     Mute(usize),
-    /// Respond to the first request with this error.
+    /// Respond to the first request with an error.
     Refuse(Code),
-    /// End the piece on the cluster's side after this many offered bytes; later bytes are void.
+    /// End the piece after this many offered bytes. Bytes that arrive later have no effect.
     End(usize),
-    /// Like `End`, and give the stream to another writer.
+    /// Like `End`, but also let another writer take over the stream.
     Fence(usize),
-    /// Shift the position in `Opened` and the end in `Info` by this amount.
+    /// Shift the position in `Opened` and the end in `Info` by this number of bytes.
     Misplace(i64),
-    /// Lower the position in `Closed` by this amount.
+    /// Lower the position in `Closed` by this number of bytes.
     Shorten(u64),
-    /// Raise every acknowledged position by this amount.
+    /// Raise every acknowledged position by this number of bytes.
     Exaggerate(u64),
-    /// Raise the position of the second part of the response to a read by this amount.
+    /// Raise the position of the second part of a read response by this number of bytes.
     Skip(u64),
 }
 
-/// A simulated cluster.
+/// Simulated cluster with stream nodes.
 #[derive(Clone, Debug)]
 pub struct SimulatedCluster {
     shared: Arc<Shared>,
@@ -60,24 +60,23 @@ struct Shared {
 #[derive(Debug)]
 struct World {
     streams: BTreeMap<String, Stream>,
-    /// Last id assigned to a stream, piece or connection.
+    /// Id most recently assigned to a stream, a piece or a connection.
     last_id: u64,
     dice: Dice,
-    /// Faults of the next connections.
+    /// Faults to inject into the next connections, in order.
     faults: VecDeque<Fault>,
-    /// Bytes from this position on are not decided.
+    /// Position from which on offered bytes are not decided.
     held: u64,
     leader: Option<usize>,
-    /// Addresses of the nodes.
+    /// Addresses of the nodes, by index.
     addresses: Vec<String>,
-    /// Pieces that were ended by something other than their writer's connection, with their end
-    /// positions.
+    /// Pieces that ended while the connection of their writer was open, with their end positions.
     ended: BTreeMap<u64, u64>,
-    /// Marks nodes that are down.
+    /// True for each node that is down, by index.
     down: Vec<bool>,
-    /// Node of each connection accepted.
+    /// Index of the node that accepted each connection, in order.
     met: Vec<usize>,
-    /// Open connections: number, node, and a handle of the socket.
+    /// Open connections by id: the index of the node, and a handle of the socket.
     live: BTreeMap<u64, (usize, TcpStream)>,
 }
 
@@ -94,18 +93,18 @@ struct Stream {
     keep: Keep,
 }
 
-/// Bytes written by one connection, under one piece id.
+/// Bytes that one connection writes under one piece id.
 #[derive(Debug)]
 struct Piece {
     id: u64,
-    /// Node that accepted the piece.
+    /// Index of the node that accepted the piece.
     owner: usize,
-    /// Offered bytes that are not decided.
+    /// Bytes that were offered but not decided.
     offered: Vec<u8>,
 }
 
 impl SimulatedCluster {
-    /// Starts a cluster of this many nodes.
+    /// Starts a cluster of `nodes` nodes. `seed` determines the random choices.
     pub fn start(nodes: usize, seed: u64) -> io::Result<Self> {
         let world = World {
             streams: BTreeMap::new(),
@@ -126,7 +125,7 @@ impl SimulatedCluster {
             let listener = TcpListener::bind("127.0.0.1:0")?;
             addresses.push(listener.local_addr()?.to_string());
             let shared = Arc::clone(&shared);
-            // These threads end with the process.
+            // The threads end with the process.
             thread::spawn(move || {
                 for socket in listener.incoming().flatten() {
                     shared.accept(node, socket);
@@ -142,22 +141,22 @@ impl SimulatedCluster {
         &self.addresses
     }
 
-    /// Queues faults for the next connections, in order; connections after them have none.
+    /// Queues faults for the next connections, one for each. Connections after these have no fault.
     pub fn play(&self, faults: &[Fault]) {
         self.shared.lock().faults.extend(faults);
     }
 
-    /// Discards queued faults.
+    /// Discards the queued faults.
     pub fn sound(&self) {
         self.shared.lock().faults.clear();
     }
 
-    /// Makes the other nodes report this node as the leader.
+    /// Makes the other nodes report a node as the leader.
     pub fn lead(&self, node: usize) {
         self.shared.lock().leader = Some(node);
     }
 
-    /// Takes a node down and closes its connections, or brings it back up.
+    /// Takes a node down and closes its connections, or brings the node up again.
     pub fn set_down(&self, node: usize, down: bool) {
         let mut world = self.shared.lock();
         world.down[node] = down;
@@ -168,7 +167,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// Stops bytes from this position on from being decided; `u64::MAX` lifts the limit.
+    /// Stops bytes at and above `position` from being decided. `u64::MAX` lifts the limit.
     pub fn hold(&self, position: u64) {
         let mut world = self.shared.lock();
         world.held = position;
@@ -177,15 +176,15 @@ impl SimulatedCluster {
         self.shared.changed.notify_all();
     }
 
-    /// Makes all offered bytes of a stream decided when its piece ends, regardless of
-    /// [`Self::hold`].
+    /// Makes all offered bytes of a stream become decided when its piece ends, even above the limit
+    /// of [`Self::hold`].
     pub fn decide_at_end(&self, name: &str) {
         let mut world = self.shared.lock();
         let stream = world.streams.get_mut(name).expect("a stream of a test");
         stream.decide_at_end = true;
     }
 
-    /// Adds a stream that has no writer.
+    /// Adds a stream without a writer.
     pub fn put(&self, name: &str, bytes: &[u8], finished: bool) {
         let mut world = self.shared.lock();
         let id = world.id();
@@ -203,7 +202,7 @@ impl SimulatedCluster {
         world.streams.insert(name.to_owned(), stream);
     }
 
-    /// Appends to a stream that has no writer. Closes it permanently if `finish` is set.
+    /// Appends to a stream that has no writer. With `finish`, also closes the stream permanently.
     pub fn append(&self, name: &str, bytes: &[u8], finish: bool) {
         let mut world = self.shared.lock();
         let stream = world.streams.get_mut(name).expect("a stream of a test");
@@ -213,26 +212,27 @@ impl SimulatedCluster {
         self.shared.changed.notify_all();
     }
 
-    /// Trims a stream below this position.
+    /// Trims a stream to start at `before`.
     pub fn trim(&self, name: &str, before: u64) {
         let mut world = self.shared.lock();
         let stream = world.streams.get_mut(name).expect("a stream of a test");
         stream.start = before;
     }
 
-    /// Returns the decided bytes of a stream, and whether it is permanently closed.
+    /// Returns the decided bytes of a stream, and whether the stream is permanently closed.
     pub fn stream(&self, name: &str) -> Option<(Vec<u8>, bool)> {
         let world = self.shared.lock();
         let stream = world.streams.get(name)?;
         Some((stream.bytes.clone(), stream.finished))
     }
 
-    /// Returns the node of each connection accepted, in order.
+    /// Returns the index of the node that accepted each connection, in order.
     pub fn met(&self) -> Vec<usize> {
         self.shared.lock().met.clone()
     }
 
-    /// Waits until this many bytes of a stream are decided or offered. Returns false on timeout.
+    /// Waits until at least `bytes` bytes of a stream are decided or offered. Returns `false` on
+    /// timeout.
     pub fn wait_for(&self, name: &str, bytes: u64, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         let mut world = self.shared.lock();
@@ -258,7 +258,8 @@ impl SimulatedCluster {
 }
 
 impl Shared {
-    /// Ignores poisoning, so that a failed test is reported where it failed.
+    /// Locks the state. Ignores poisoning, so that a failure is reported by the thread in which it
+    /// occurred.
     fn lock(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -289,8 +290,8 @@ impl World {
         self.last_id
     }
 
-    /// Opens a stream by the rules of `quorate_stream`'s table. Returns the piece and the position
-    /// of its first byte.
+    /// Opens a stream by the rules of `quorate_stream`'s table. Returns the id of the piece and the
+    /// position of its first byte.
     fn open(
         &mut self,
         owner: usize,
@@ -329,7 +330,7 @@ impl World {
         Ok((id, stream.bytes.len() as u64))
     }
 
-    /// Ends the piece of a stream. A random part of its offered bytes is still decided.
+    /// Ends the current piece of a stream. A random part of its offered bytes is still decided.
     fn end_piece(&mut self, name: &str) {
         let Some(stream) = self.streams.get_mut(name) else {
             return;
@@ -346,7 +347,7 @@ impl World {
         }
     }
 
-    /// Ends the piece of a stream and has the writer's connection notified.
+    /// Ends the current piece of a stream and notifies the writer's connection.
     fn end_by_others(&mut self, name: &str) {
         let piece_of = |stream: &Stream| stream.piece.as_ref().map(|piece| piece.id);
         if let Some(piece) = self.streams.get(name).and_then(piece_of) {

@@ -1,6 +1,6 @@
-//! A node as a child process: spawned, waited for, and killed on every exit path.
+//! A node as a child process. It is killed on every exit path of its owner.
 //!
-//! Used by `quorate demo`, by the benches, and by tests with real processes.
+//! `quorate demo`, the benchmarks and the tests with real processes use it.
 
 use std::{
     collections::BTreeMap,
@@ -25,57 +25,57 @@ use rustix::{
 
 use crate::namespace;
 
-/// First port for nodes of a demo or a test, below the range of outgoing connections.
+/// First port for nodes of a demo or a test. It lies below the range that the kernel uses for
+/// outgoing connections.
 const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 22_000;
-/// Log lines shown in an error message.
+/// Number of log lines shown in an error message.
 const LAST_LINES: usize = 5;
-/// Timeout for a node to listen.
+/// Time within which a node must listen.
 const READY_WAIT: Duration = Duration::from_secs(30);
 
-/// Command line of a node.
+/// Command line and environment of a node.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The `quorate` binary.
+    /// Path of the `quorate` binary.
     pub program: PathBuf,
     /// Data folder of the node.
     pub data: PathBuf,
-    /// All other flags.
+    /// Flags other than the data folder.
     pub flags: Vec<String>,
     /// Additional environment variables.
     pub variables: Vec<(String, String)>,
     /// File that receives the node's log.
     pub stderr: PathBuf,
-    /// The node dies with the thread that started it.
+    /// The node is killed when the thread that started it ends.
     pub tied: bool,
 }
 
-/// Addresses of a node, parsed from its first output line.
+/// Addresses of a node, as listed in its first line of output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
-    /// Node id.
     pub node: u32,
     pub client: String,
     pub peer: String,
     pub admin: String,
-    /// Stream address; empty if the node serves no byte streams.
+    /// Stream address. Empty if the node serves no byte streams.
     pub stream: String,
-    /// Address at which each connection is a stream; empty if there is none.
+    /// Address at which each connection is one stream, without framing. Empty if the node has none.
     pub stream_raw: String,
 }
 
-/// A running node, killed on drop.
+/// Running node process, killed on drop.
 #[derive(Debug)]
 pub struct NodeProcess {
     pub child: Child,
     pub spec: Spec,
-    /// Addresses; empty before [`Self::wait_ready`].
+    /// Addresses of the node. Empty before [`Self::wait_ready`] returns.
     pub ready: Ready,
     kept: bool,
 }
 
 impl NodeProcess {
-    /// Starts the process; it may not listen yet.
+    /// Starts the process without waiting until it listens.
     pub fn spawn(spec: Spec) -> io::Result<Self> {
         let stderr = fs::File::options().create(true).append(true).open(&spec.stderr)?;
         let mut command = command(&spec.program);
@@ -108,7 +108,7 @@ impl NodeProcess {
             if reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
                 let _ = sender.send(line);
             }
-            // Further output must not fill the pipe.
+            // Read on, so that further output does not fill the pipe.
             let _ = io::copy(&mut reader, &mut io::sink());
         });
         let line = match lines.recv_timeout(READY_WAIT) {
@@ -132,11 +132,11 @@ impl NodeProcess {
         self.child.id()
     }
 
-    /// Returns the process ids of its running child processes.
+    /// Returns the process ids of the node's running child processes.
     pub fn children(&self) -> io::Result<Vec<u32>> {
         let mut children = Vec::new();
         for task in fs::read_dir(format!("/proc/{}/task", self.id()))? {
-            // The thread may have ended.
+            // The thread may have ended in the meantime.
             let list = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
             children.extend(list.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));
         }
@@ -148,7 +148,7 @@ impl NodeProcess {
         for child in self.children()? {
             let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
             match pid.map(|pid| kill_process(pid, Signal::KILL)) {
-                // The child ended by itself.
+                // The child has already ended by itself.
                 None | Some(Ok(()) | Err(Errno::SRCH)) => {}
                 Some(Err(error)) => return Err(error.into()),
             }
@@ -156,7 +156,7 @@ impl NodeProcess {
         Ok(())
     }
 
-    /// Returns the end of the node's log, or the assertion that failed if it aborted.
+    /// Returns the last lines of the node's log. If the node aborted, returns the failed assertion.
     pub fn last_words(&self) -> String {
         let mut text = String::new();
         let opened = fs::File::open(&self.spec.stderr);
@@ -174,26 +174,26 @@ impl NodeProcess {
         self.child.wait()
     }
 
-    /// Starts the node again with the same command line after it ended.
+    /// Restarts the node, which must have ended, with the same command line.
     pub fn restart(&mut self) -> io::Result<()> {
         let next = Self::spawn(self.spec.clone())?;
         *self = next;
         self.wait_ready()
     }
 
-    /// Returns whether the node outlives this process.
+    /// Returns whether the node will outlive this process.
     pub const fn is_kept(&self) -> bool {
         self.kept
     }
 
-    /// Makes the node outlive this process.
+    /// Lets the node outlive this process.
     pub fn keep(&mut self) {
         self.kept = true;
     }
 }
 
-/// Returns a command that runs this program without the caller's Quorate settings (except the log
-/// level) and without its service manager.
+/// Returns a command that runs `program`. The command inherits neither the caller's Quorate
+/// settings, except the log level, nor its service manager.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
@@ -234,10 +234,10 @@ fn parse_ready(line: &str) -> Option<Ready> {
     })
 }
 
-/// Returns a free port below 32768. The kernel does not use it for outgoing connections, which
-/// would block a node that restarts on its port.
+/// Returns a free port below 32768. The kernel does not use such a port for outgoing connections,
+/// which would prevent a node from restarting on it.
 pub fn free_port() -> io::Result<u16> {
-    /// Start of the search, different in processes that search at the same time.
+    /// Offset of the next search. Processes that search at the same time start at different ports.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(7919);
     for _ in 0..PORTS {
@@ -251,21 +251,17 @@ pub fn free_port() -> io::Result<u16> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, "no free port on 127.0.0.1"))
 }
 
-/// Addresses of one node.
+/// Addresses of one node for clients, peers, operators and stream clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// Client address.
     pub client: String,
-    /// Peer address.
     pub peer: String,
-    /// Admin address.
     pub admin: String,
-    /// Stream address.
     pub stream: String,
 }
 
 impl Places {
-    /// Returns addresses with free ports on loopback.
+    /// Returns loopback addresses with free ports.
     pub fn free() -> io::Result<Self> {
         let address = || Ok::<_, io::Error>(format!("127.0.0.1:{}", free_port()?));
         Ok(Self { client: address()?, peer: address()?, admin: address()?, stream: address()? })
@@ -273,7 +269,7 @@ impl Places {
 }
 
 impl Spec {
-    /// Returns the value of a flag.
+    /// Returns the value of a flag, if present.
     pub fn flag(&self, name: &str) -> Option<&str> {
         let mut flags = self.flags.iter().skip_while(|flag| *flag != name);
         flags.nth(1).map(String::as_str)
@@ -287,9 +283,9 @@ impl Spec {
         }
     }
 
-    /// Returns the specs of a cluster's members, node 1 first, with data and logs in the folder.
-    /// `flags` apply to all of them. The nodes die with the caller unless [`Self::tied`] is
-    /// cleared.
+    /// Returns the specs of a cluster's members, node 1 first. Data and logs are stored in
+    /// `folder`, and `flags` apply to all members. The nodes end with the caller unless
+    /// [`Self::tied`] is cleared.
     pub fn members(
         program: &Path,
         folder: &Path,
@@ -323,25 +319,25 @@ impl Spec {
         })
     }
 
-    /// Moves the spec into a node's namespace, by means of a script that is written to the folder.
+    /// Changes the spec to run in the namespace of a node. Writes a script for this to `folder`.
     pub fn in_namespace(mut self, node: u32, folder: &Path) -> io::Result<Self> {
         self.program = namespace::script(node, &self.program, folder)?;
         Ok(self)
     }
 }
 
-/// Returns the flag for a node that listens beyond loopback without TLS; only trusted peers exist
-/// in these networks.
+/// Returns the flag that permits listening beyond loopback without TLS, if the address needs it.
+/// The networks of these tests contain only trusted peers.
 pub(crate) fn trusting(peer: &str, flags: &[&str]) -> Option<&'static str> {
     let alone = peer.starts_with("127.") || peer.starts_with("[::1]");
     let proves = flags.iter().any(|flag| flag.starts_with("--tls"));
     (!alone && !proves).then_some("--insecure")
 }
 
-/// Returns the specs of a cluster on loopback, node 1 first. `flags` apply to all nodes. Addresses
-/// are fixed, so that a restarted node keeps its own.
+/// Returns the specs of a cluster on loopback, node 1 first. `flags` apply to all nodes. The
+/// addresses are fixed, so that a restarted node has the same address.
 pub fn cluster(program: &Path, folder: &Path, nodes: u32, flags: &[&str]) -> io::Result<Vec<Spec>> {
-    // Choose all ports before any is used, so that they are distinct.
+    // Choose all ports before any is used, so that they differ.
     let places: Vec<Places> = (0..nodes).map(|_| Places::free()).collect::<io::Result<_>>()?;
     Ok(Spec::members(program, folder, &places, flags).collect())
 }

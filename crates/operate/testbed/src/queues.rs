@@ -1,8 +1,9 @@
-//! Lists used as queues: clients push, move and take elements while nodes fail, and record a
+//! Queues made of lists. Clients push, move and take elements while nodes fail, and record a
 //! history.
 //!
-//! In the first queue elements are pushed and taken; in the second they are moved from one list to
-//! another before they are taken. No command is sent twice. [`judge`] checks the history.
+//! Elements of the first queue are pushed to and taken from the same list. Elements of the second
+//! queue are moved to another list before they are taken. No command is sent twice. [`judge`]
+//! checks the history.
 
 pub mod judge;
 
@@ -25,26 +26,28 @@ use crate::{
     wait,
 };
 
-/// For each queue, the list that elements are pushed to and the list that they are taken from.
+/// Lists of each queue: the one to which elements are pushed, and the one from which they are
+/// taken.
 pub const QUEUES: [[&str; 2]; 2] = [["queue", "queue"], ["queue:new", "queue:moved"]];
-/// Pause before reconnecting to a node that refuses connections.
+/// Pause before reconnecting to a node that refused the connection.
 const RETRY: Duration = Duration::from_millis(20);
 /// Longest pause of a client between two commands, in microseconds.
 const THINKING_US: u64 = 4000;
-/// Timeouts of blocking commands in seconds, shorter than the client's own timeout.
+/// Timeouts of blocking commands in seconds. They are shorter than the client's own timeout.
 const WAITS: [&str; 3] = ["0.05", "0.4", "1"];
 
-/// Role of a client.
+/// Kind of work that a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Push,
-    /// Moves elements from the first list of the second queue to its second list.
+    /// Moves elements of the second queue from its first list to its second list.
     Move,
-    /// Takes elements from this queue.
+    /// Takes elements from the queue with this index.
     Take(usize),
 }
 
-/// Roles of each node's clients. Takers outnumber pushers, so that they mostly wait.
+/// Work of the clients of each node. More clients take than push, so that taking clients usually
+/// wait.
 const WORKS: [Work; 6] =
     [Work::Push, Work::Take(0), Work::Take(0), Work::Move, Work::Take(1), Work::Take(1)];
 
@@ -64,7 +67,7 @@ impl Shared {
     }
 }
 
-/// Running clients of the queues.
+/// Running clients that use the queues.
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
@@ -72,7 +75,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts clients of every node.
+    /// Starts clients for every node. `seed` determines their random choices.
     pub fn start(addresses: Vec<String>, seed: u64) -> io::Result<Self> {
         let nodes = addresses.len();
         let shared = Arc::new(Shared {
@@ -106,13 +109,13 @@ impl Load {
         Ok(load)
     }
 
-    /// Returns the number of elements taken.
+    /// Returns the number of elements taken by all clients.
     pub fn taken(&self) -> u64 {
         self.shared.taken.load(Ordering::Relaxed)
     }
 
-    /// Stops pushing, waits until the queues are empty, and stops the clients. Returns their
-    /// history with the remaining contents.
+    /// Stops pushing, waits until the queues are empty, then stops the clients. Returns their
+    /// history, including the remaining contents.
     pub fn finish(mut self) -> io::Result<History> {
         self.shared.pushing.store(false, Ordering::SeqCst);
         let emptied = wait::at_most(PATIENCE, "all that was pushed to be taken", || {
@@ -130,12 +133,12 @@ impl Load {
         if let Some(what) = &*strange.unwrap_or_else(PoisonError::into_inner) {
             return Err(io::Error::other(what.clone()));
         }
-        // Unanswered pushes may still have taken effect.
+        // A push without a reply may still have taken effect.
         all.left = self.left()?;
         Ok(all)
     }
 
-    /// Returns the contents of each queue in one transaction, oldest first.
+    /// Reads the contents of all queues in one transaction, oldest element first.
     fn left(&self) -> io::Result<Vec<Vec<String>>> {
         let address = self.shared.addresses.first().map_or("", String::as_str);
         let mut link = Link::connect(address)?;
@@ -158,7 +161,7 @@ impl Load {
         let lists = lists.ok_or_else(strange)?;
         let queues = lists.chunks(2).zip(QUEUES);
         let one = |(pair, [new, old]): (&[Vec<String>], [&str; 2])| {
-            // A queue with a single list is read twice.
+            // The transaction reads a queue with a single list twice.
             let lists = if new == old { 1 } else { 2 };
             let rows = pair.iter().take(lists).flat_map(|list| list.iter().rev());
             rows.cloned().collect()
@@ -185,7 +188,7 @@ fn texts(reply: Reply) -> Option<Vec<String>> {
     }
 }
 
-/// A client of one node.
+/// Client that is connected to one node.
 #[derive(Debug)]
 struct Client {
     number: u64,
@@ -197,10 +200,10 @@ struct Client {
     shared: Arc<Shared>,
 }
 
-/// Outcome of a command.
+/// Outcome of a command, as far as the client knows.
 enum Outcome {
     Done(Reply),
-    /// Definitely not executed.
+    /// The command was not executed.
     Refused,
     Unknown,
 }
@@ -231,7 +234,7 @@ impl Client {
             Ok(Reply::Error(text)) => text,
             Ok(reply) => return Outcome::Done(reply),
             Err(_) => {
-                // A late reply must not be mistaken for that of a later command.
+                // A late reply must not be mistaken for the reply to a later command.
                 self.link = None;
                 return Outcome::Unknown;
             }
@@ -271,7 +274,7 @@ impl Client {
         let [from, to] = QUEUES[1];
         let wait = self.dice.pick(&WAITS);
         match self.ask(&["BLMOVE", from, to, "RIGHT", "LEFT", wait]) {
-            // Whether or not it was moved, the element is in one of the two lists.
+            // In any case the element is in one of the two lists.
             Outcome::Done(Reply::Bulk(_) | Reply::Nothing)
             | Outcome::Refused
             | Outcome::Unknown => {}

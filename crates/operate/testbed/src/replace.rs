@@ -1,5 +1,5 @@
-//! Replaces the nodes of a cluster as an operator does: joins a new node, lets it replace an old
-//! one, and stops the old one.
+//! Replaces the nodes of a cluster as an operator would. A new node joins and replaces an old one,
+//! which is then stopped.
 //!
 //! [`kill`] kills a process in the middle of a replacement.
 
@@ -23,27 +23,25 @@ use crate::{
 /// Log message of a new node that has caught up.
 const LEVEL: &str = "is caught up: it learns";
 
-/// A completed step of a replacement.
+/// Step of a replacement that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The new node runs with this id.
+    /// The new node is running under this id.
     Joined(u32),
-    /// The new node has caught up.
+    /// The new node with this id has caught up.
     Level(u32),
     /// The new node has replaced the old one.
     Replaced(Replaced),
-    /// The old node has stopped.
+    /// The old node with this id has stopped.
     Off(u32),
 }
 
-/// An old node and its replacement.
+/// Replacement of an old node by a new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// Replaced node.
     pub old: u32,
-    /// New node.
     pub new: u32,
-    /// Number of eras that the change took.
+    /// Number of eras that the replacement took.
     pub eras: usize,
 }
 
@@ -60,7 +58,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Returns the specs of nodes that join later through any member. Their addresses are chosen now,
+/// Returns the specs of nodes that join later, through any member. Their addresses are chosen now,
 /// so that clients can know them in advance.
 pub fn newcomers(
     nodes: &Nodes,
@@ -77,7 +75,7 @@ pub fn newcomers(
         .collect()
 }
 
-/// Returns the spec of one new node with these addresses.
+/// Returns the spec of one new node with the given addresses.
 pub fn newcomer(
     program: &Path,
     folder: &Path,
@@ -105,7 +103,7 @@ pub fn newcomer(
     }
 }
 
-/// Joins new nodes as learners, one by one, and waits until each has caught up.
+/// Joins new nodes as learners, one by one. Waits for each to catch up.
 pub fn learners(nodes: &mut Nodes, newcomers: Vec<Spec>) -> io::Result<()> {
     for spec in newcomers {
         let new = join(nodes, spec)?;
@@ -116,7 +114,7 @@ pub fn learners(nodes: &mut Nodes, newcomers: Vec<Spec>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the client addresses of a cluster, including those of new nodes.
+/// Returns the client addresses of all members and new nodes.
 pub fn client_addresses(nodes: &Nodes, newcomers: &[Spec]) -> Vec<String> {
     let later = newcomers.iter().filter_map(|spec| spec.flag("--client"));
     let mut addresses = nodes.client_addresses();
@@ -124,7 +122,8 @@ pub fn client_addresses(nodes: &Nodes, newcomers: &[Spec]) -> Vec<String> {
     addresses
 }
 
-/// Replaces every member by a new node, one by one, the leader last. Calls `told` after each step.
+/// Replaces every member by a new node, one by one. The leader is replaced last. Calls `told` after
+/// each step.
 pub fn all(
     nodes: &mut Nodes,
     program: &Path,
@@ -140,7 +139,7 @@ pub fn all(
     Ok(())
 }
 
-/// Replaces one node by a new node.
+/// Replaces one member by a new node.
 pub fn one(
     nodes: &mut Nodes,
     program: &Path,
@@ -163,14 +162,14 @@ pub fn one(
     Ok(())
 }
 
-/// Starts a new node, which should get the next id; returns that id.
+/// Starts a new node and returns its id, which should be the next one.
 fn join(nodes: &mut Nodes, mut spec: Spec) -> io::Result<u32> {
     let admins = admins(nodes);
     spec.flags.extend(["--join".to_owned(), admins]);
     nodes.spawn(spec)
 }
 
-/// Checks that the new node got the next id, since ids are never reused.
+/// Checks that the new node got the next id, since ids are not reused.
 fn check_id(nodes: &mut Nodes, new: u32) -> io::Result<()> {
     match nodes.node(new)?.ready.node {
         id if id == new => Ok(()),
@@ -191,7 +190,7 @@ fn wait_level(nodes: &mut Nodes, new: u32) -> io::Result<()> {
     })
 }
 
-/// Returns the command `quorate member replace`, which may use any node.
+/// Returns the command `quorate member replace`. It may contact any node.
 fn command(nodes: &Nodes, program: &Path, old: u32, new: u32) -> Command {
     let mut command = process::command(program);
     command
@@ -203,19 +202,18 @@ fn command(nodes: &Nodes, program: &Path, old: u32, new: u32) -> Command {
     command
 }
 
-/// Returns the admin addresses of all listening nodes.
+/// Returns the admin addresses of all listening nodes, separated by commas.
 fn admins(nodes: &Nodes) -> String {
     let mut admins = nodes.admin_addresses();
     admins.retain(|admin| !admin.is_empty());
     admins.join(",")
 }
 
-/// Output of `quorate member replace`; on failure only `error` is set.
+/// Output of `quorate member replace`. If the command fails, only `error` is set.
 #[derive(Debug, Deserialize)]
 struct Ended {
     #[serde(default)]
     result: String,
-    /// Planned steps.
     #[serde(default)]
     steps: Vec<serde_json::Value>,
     /// Eras that took effect during the command.
@@ -235,7 +233,8 @@ impl Ended {
         })
     }
 
-    /// Returns the number of eras if the plan was reached and the old node may be stopped.
+    /// Returns the number of eras. Returns an error unless the plan reached its goal and the old
+    /// node may be stopped.
     fn reached(&self) -> io::Result<usize> {
         let done = matches!(self.result.as_str(), "reached" | "nothing_to_do");
         match done && self.settled == Some(true) {
@@ -245,7 +244,7 @@ impl Ended {
     }
 }
 
-/// Returns the members known to the node with this admin address.
+/// Returns the members that the node at an admin address reports.
 fn members(admin: &str) -> Option<MembersView> {
     client::get(admin, "/members", QUESTION).ok()?.json().ok()
 }

@@ -1,4 +1,4 @@
-//! A RESP connection that never retries, so that callers see every reply and every missing one.
+//! RESP connection without retries. The caller sees every reply, and every missing reply.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read, Write as _},
@@ -10,32 +10,33 @@ use quorate_tls::stream::Stream;
 
 use crate::trust::secured;
 
-/// Timeout of connecting.
+/// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_millis(500);
-/// Timeout of a reply, longer than a node lets a command wait and longer than a pause.
+/// Timeout of a reply. It exceeds the time for which a node lets a command wait, and the duration
+/// of a pause.
 const SILENCE: Duration = Duration::from_millis(2500);
-/// Largest accepted reply.
+/// Maximum size of a reply in bytes.
 const REPLY_BYTES_MAX: usize = 16 << 20;
 
-/// A node's reply.
+/// RESP reply of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// `+OK` and the like.
+    /// Simple string such as `+OK`.
     Simple(String),
-    /// `:1`
+    /// Integer such as `:1`.
     Number(i64),
-    /// `$…`
+    /// Bulk string, `$…`.
     Bulk(String),
-    /// `$-1` or `*-1`
+    /// Null: `$-1` or `*-1`.
     Nothing,
-    /// `*…`
+    /// Array, `*…`.
     Array(Vec<Self>),
-    /// The first word indicates whether the command was executed.
+    /// Error. Its first word indicates whether the command was executed.
     Error(String),
 }
 
 impl Reply {
-    /// Returns the number, if the reply is one.
+    /// Returns the number if the reply is an integer.
     pub const fn number(&self) -> Option<i64> {
         match self {
             Self::Number(number) => Some(*number),
@@ -43,7 +44,7 @@ impl Reply {
         }
     }
 
-    /// Returns the text, if the reply is a string.
+    /// Returns the text if the reply is a string.
     pub fn text(self) -> Option<String> {
         match self {
             Self::Simple(text) | Self::Bulk(text) => Some(text),
@@ -52,7 +53,7 @@ impl Reply {
     }
 }
 
-/// Readable end of a connection, with or without TLS.
+/// Readable side of a connection, with or without TLS.
 #[derive(Debug)]
 struct Wire(Stream);
 
@@ -62,14 +63,14 @@ impl Read for Wire {
     }
 }
 
-/// An open connection.
+/// Open connection to a node.
 #[derive(Debug)]
 pub struct Link {
     stream: BufReader<Wire>,
 }
 
 impl Link {
-    /// Connects to `HOST:PORT`.
+    /// Connects to a node at `HOST:PORT`.
     pub fn connect(address: &str) -> io::Result<Self> {
         let place: SocketAddr = address.parse().map_err(io::Error::other)?;
         let socket = TcpStream::connect_timeout(&place, CONNECT)?;
@@ -80,7 +81,7 @@ impl Link {
         Ok(Self { stream: BufReader::new(Wire(stream)) })
     }
 
-    /// Sends all commands in one write.
+    /// Sends several commands in one write.
     pub fn send(&mut self, commands: &[&[&str]]) -> io::Result<()> {
         let mut bytes = Vec::new();
         for command in commands {
@@ -121,7 +122,7 @@ impl Link {
         let mut bounded = self.stream.by_ref().take(REPLY_BYTES_MAX as u64);
         bounded.read_line(&mut line)?;
         let text = line.strip_suffix("\r\n");
-        // An empty or incomplete line means that the connection is closed.
+        // A line that is empty or incomplete means that the connection was closed.
         text.map(str::to_owned).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
@@ -136,7 +137,7 @@ impl Link {
     }
 }
 
-/// Returns whether a RESP server responds at this address.
+/// Returns whether a RESP server responds at `address`.
 pub fn answers(address: &str) -> bool {
     let ask = || Link::connect(address)?.ask(&["PING"]);
     ask().is_ok_and(|reply| reply == Reply::Simple("PONG".to_owned()))

@@ -1,4 +1,4 @@
-//! Emulated segments of a local network: a switch, with a link of limited speed to each namespace.
+//! Emulates a segment of a local network: a switch, and a link of limited speed to each namespace.
 
 use std::{fmt, io, net::Ipv4Addr, process::Command, thread};
 
@@ -9,19 +9,19 @@ use crate::{
 
 const SWITCH: &str = "switch";
 const MEGABIT: u64 = 1_000_000;
-/// Queue capacity of a link, in bytes.
+/// Default capacity of a link's queue in bytes.
 const QUEUE_BYTES: u64 = 4 << 20;
-/// Name of the device that connects a node to its peers.
+/// Name of the interface that connects a node to its peers.
 pub const PEERS: &str = "peers";
 
-/// A segment: a switch with links of the same speed to all nodes.
+/// Network segment in which a switch has links of the same speed to all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lan {
     megabits: u64,
 }
 
 impl Lan {
-    /// Parses a speed, such as `100mbit` or `1gbit`.
+    /// Parses a speed such as `100mbit` or `1gbit`.
     pub fn named(text: &str) -> Option<Self> {
         let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
         let number: u64 = number.parse().ok()?;
@@ -33,7 +33,7 @@ impl Lan {
         (1..=100_000).contains(&megabits).then_some(Self { megabits })
     }
 
-    /// Returns the speed in the form used on the command line.
+    /// Formats the speed as on the command line.
     pub fn name(&self) -> String {
         match (self.megabits / 1000, self.megabits % 1000) {
             (gigabits, 0) => format!("{gigabits}gbit"),
@@ -41,26 +41,27 @@ impl Lan {
         }
     }
 
-    /// Returns the speed of each link in Mbit/s, in both directions.
+    /// Returns the speed of each link in Mbit/s, which is the same in both directions.
     pub const fn megabits(&self) -> u64 {
         self.megabits
     }
 
-    /// Returns a segment with this percentage of the speed.
+    /// Returns a segment with `percent` percent of this speed.
     fn share(self, percent: u64) -> Self {
         let megabits = (self.megabits * percent / 100).max(1);
         Self { megabits }
     }
 
-    /// Returns `tc`'s parameters of a link: rate, burst and queue limit.
+    /// Returns the parameters of `tc` for a link: rate, burst and queue limit.
     fn bucket(&self) -> String {
         self.bucket_of(QUEUE_BYTES)
     }
 
-    /// Returns `tc`'s parameters for a link with this queue capacity.
+    /// Returns the parameters of `tc` for a link with a given queue capacity.
     fn bucket_of(&self, queue_bytes: u64) -> String {
         let bits = self.megabits * MEGABIT;
-        // A millisecond, but at least one packet before segmentation by the device.
+        // The burst lasts a millisecond, but holds at least one packet before the device segments
+        // it.
         let burst = (bits / 8 / 1000).max(16 << 10);
         format!("rate {bits}bit burst {burst} limit {queue_bytes}")
     }
@@ -76,9 +77,9 @@ impl fmt::Display for Lan {
     }
 }
 
-/// Connects each of the namespaces 1, 2, 3 … with its address to a new switch that floods
-/// multicast. Returns whether the links preserve the order of packets, which only real root can
-/// arrange.
+/// Connects the namespaces 1, 2, 3 and so on to a new switch that floods multicast. `address` gives
+/// each one's address. Returns whether the links preserve the order of packets, which requires real
+/// root.
 pub fn set_up(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Result<bool> {
     let mut ordered = true;
     ip(&format!("link add {SWITCH} type bridge mcast_snooping 0"))?;
@@ -98,43 +99,42 @@ pub fn set_up(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Re
     Ok(ordered)
 }
 
-/// Adds an interface with a fast link to the switch, in the switch's namespace.
+/// Adds an interface in the switch's namespace, and connects it to the switch by a fast link.
 pub fn join(interface: &str) -> io::Result<()> {
     namespace::join(SWITCH, interface)
 }
 
-/// Limits a node's link in both directions to this percentage of its speed.
+/// Limits both directions of a node's link to a percentage of its speed.
 pub fn narrow(lan: Lan, node: u32, percent: u64) -> io::Result<()> {
     let tbf = format!("root tbf {}", lan.share(percent).bucket());
     tc(&format!("qdisc change dev p{node} {tbf}"))?;
     tc(&format!("-n n{node} qdisc change dev {PEERS} {tbf}"))
 }
 
-/// Sets whether the switch forwards multicast to a node, as snooping would decide; initially it
-/// does to all.
+/// Sets whether the switch forwards multicast to a node, as multicast snooping would decide. By
+/// default it forwards to all nodes.
 pub fn pass_groups(node: u32, passes: bool) -> io::Result<()> {
     let state = if passes { "on" } else { "off" };
     ip(&format!("link set dev p{node} type bridge_slave mcast_flood {state}"))
 }
 
-/// Sets the bytes that the switch queues for a node with a saturated link; further frames are
-/// dropped.
+/// Sets the capacity of the switch's queue for a node's link. The switch drops further frames.
 pub fn hold(lan: Lan, node: u32, queue_bytes: u64) -> io::Result<()> {
     let tbf = lan.bucket_of(queue_bytes);
     tc(&format!("qdisc change dev p{node} root tbf {tbf}"))
 }
 
-/// Removes the switch, links and namespaces, ignoring those that do not exist.
+/// Removes the switch, the links and the namespaces. Ignores those that do not exist.
 pub fn clear(nodes: u32) {
     for node in 1..=nodes {
-        // A namespace removes its end of the link later, but the name is needed now.
+        // A namespace removes its end of the link with a delay, but the name is needed now.
         let _ = ip(&format!("link del p{node}"));
         let _ = ip(&format!("netns del n{node}"));
     }
     let _ = ip(&format!("link del {SWITCH}"));
 }
 
-/// Parses a receiver's report, `BYTES NANOSECONDS …`, and returns bytes per second.
+/// Parses the report of a receiver, `BYTES NANOSECONDS …`. Returns the rate in bytes per second.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 pub fn rate(said: &str) -> Option<f64> {
     let mut words = said.split_whitespace();
@@ -149,11 +149,12 @@ fn inside_shell(node: u32) -> Command {
     command
 }
 
-/// Steers all packets of a device to the same CPU for each flow. Otherwise a shaped queue releases
-/// packets on different CPUs, by timer or by sender, and reorders them as no real link would.
+/// Makes the kernel process each flow of a device on a single CPU. Otherwise a shaped queue
+/// releases packets on different CPUs, from a timer or the sender, and reorders them unlike a real
+/// link.
 fn in_order(mut shell: Command, device: &str) -> io::Result<()> {
     let all = u64::MAX >> 64_u32.saturating_sub(cpus());
-    // A mount of sysfs shows the devices of the namespace in which it was mounted.
+    // A sysfs mount shows the devices of the namespace in which it was mounted.
     let set = format!(
         "unshare --mount sh -c 'mount -t sysfs sysfs /sys && \
          echo {all:x} > /sys/class/net/{device}/queues/rx-0/rps_cpus'"

@@ -1,16 +1,16 @@
-//! Contents of test streams: every byte follows from its writer and position, so that bytes found
-//! anywhere reveal their origin.
+//! Contents of test streams. Every byte is determined by its writer and position, so that any
+//! sequence of bytes reveals its origin.
 
 use quorate_core::dice::mix;
 
-/// Bytes per word.
+/// Number of bytes in a word.
 const WORD: u64 = 8;
-/// Bits of a word's index; the writer's number uses the bits above.
+/// Number of bits for the index of a word. The writer's number is stored in the higher bits.
 const INDEX_BITS: u32 = 48;
-/// Number of bytes that always suffices to recognise their origin.
+/// Number of bytes that is sufficient to recognise their origin.
 pub const TELLING: usize = 3 * WORD as usize;
 
-/// Fills a buffer with this writer's bytes from a position on.
+/// Fills a buffer with the bytes of a writer, starting at `position`.
 pub fn fill(writer: u16, position: u64, bytes: &mut [u8]) {
     let mut at = position;
     let mut rest = bytes;
@@ -25,14 +25,14 @@ pub fn fill(writer: u16, position: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Returns this writer's bytes from a position on.
+/// Returns `count` bytes of a writer, starting at `position`.
 pub fn bytes(writer: u16, position: u64, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     fill(writer, position, &mut bytes);
     bytes
 }
 
-/// Returns the index of the first byte that differs from this writer's.
+/// Returns the index of the first byte that differs from the bytes of a writer at `position`.
 pub fn first_other(writer: u16, position: u64, bytes: &[u8]) -> Option<usize> {
     let mut expected = [0; 1 << 10];
     for (number, part) in bytes.chunks(expected.len()).enumerate() {
@@ -47,8 +47,8 @@ pub fn first_other(writer: u16, position: u64, bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns the writer of these bytes and the position of the first, if there are enough to
-/// recognise.
+/// Returns the writer of a sequence of bytes and the position of the first one. `None` if there are
+/// too few bytes, or if they have no single origin.
 pub fn origin(bytes: &[u8]) -> Option<(u16, u64)> {
     let word = WORD as usize;
     (0..word).find_map(|lead| {
@@ -60,13 +60,13 @@ pub fn origin(bytes: &[u8]) -> Option<(u16, u64)> {
     })
 }
 
-/// Computes a word. [`mix`] is injective, so that no two words are equal.
+/// Returns the word at `index` among a writer's words. [`mix`] is injective, so all words differ.
 fn mixed(writer: u16, index: u64) -> u64 {
     let word = u64::from(writer) << INDEX_BITS | index & ((1 << INDEX_BITS) - 1);
     mix(word ^ SALT)
 }
 
-/// Inverts [`mixed`].
+/// Returns the writer and the index of a word. Inverse of [`mixed`].
 fn unmixed(word: u64) -> (u16, u64) {
     let mut z = word;
     z = (z ^ (z >> 31) ^ (z >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);

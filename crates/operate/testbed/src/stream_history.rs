@@ -1,57 +1,52 @@
-//! History of the clients of one byte stream, and a checker of it.
+//! History recorded by the clients of one byte stream, and a checker for it.
 //!
 //! Writers write the bytes of [`crate::stream_bytes`], so that read bytes reveal their writer and
-//! position. Clients note an action that may take effect (a write, a request of a reader) *before*
-//! it, and a notification *after* it. A sequence of notes that breaks a rule is therefore
-//! impossible on a correct cluster.
+//! position. Clients note an action that may take effect (a write, or a request of a reader)
+//! *before* they perform it, and a notification *after* they receive it. A sequence of notes that
+//! violates a rule is therefore impossible on a correct cluster.
 
 use std::{collections::BTreeMap, fmt};
 
 use crate::stream_bytes::{TELLING, bytes, first_other, origin};
 
-/// An action or observation of a client.
+/// Action or observation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// A writer opened the stream and may write from this position on.
+    /// A writer opened the stream and may write from a position on.
     Opened {
-        /// Writer.
         writer: u16,
-        /// Position of its first byte.
+        /// Position of the writer's first byte.
         position: u64,
     },
     /// A writer is about to write more bytes.
     Sends {
-        /// Writer.
         writer: u16,
         /// Number of bytes.
         count: u64,
     },
-    /// A writer was notified that all bytes below are durable.
+    /// A writer was notified that all bytes below a position are durable.
     Durable {
-        /// Writer.
         writer: u16,
-        /// End of the durable bytes.
+        /// Position after the durable bytes.
         position: u64,
     },
     /// A writer was notified that the stream is closed after its last byte.
     Closed {
-        /// Writer.
         writer: u16,
-        /// End of the stream.
+        /// Position after the last byte of the stream.
         position: u64,
-        /// The stream is closed permanently.
+        /// The stream was closed permanently.
         finished: bool,
     },
     /// A reader is about to send a read request.
     Asks {
-        /// Number of the reader; each reads once.
+        /// Number of the reader. Each reader sends only one request.
         reader: u32,
         /// Position of the first requested byte.
         position: u64,
     },
     /// A reader received bytes.
     Read {
-        /// Reader.
         reader: u32,
         /// Position of the first byte.
         position: u64,
@@ -59,28 +54,26 @@ pub enum Note {
     },
     /// A reader was notified that there are no more bytes.
     End {
-        /// Reader.
         reader: u32,
-        /// End of the bytes.
+        /// Position after the last byte.
         position: u64,
-        /// The stream is closed permanently.
+        /// The stream was closed permanently.
         finished: bool,
     },
 }
 
-/// Consecutive bytes of one origin, as read.
+/// Sequence of read bytes with a common origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Bytes of a known writer.
+    /// Consecutive bytes of one writer.
     Of {
-        /// Writer.
         writer: u16,
         /// Position of the first byte.
         position: u64,
         /// Number of bytes.
         count: u64,
     },
-    /// Bytes of no writer, or too few to recognise.
+    /// Bytes that no writer wrote, or too few bytes to recognise their origin.
     Raw(Vec<u8>),
 }
 
@@ -92,7 +85,7 @@ impl Part {
         }
     }
 
-    /// Splits bytes by writer and position. `like` is the expected origin, which is tried first.
+    /// Splits read bytes into parts by origin. `like` is the expected origin, which is tried first.
     pub fn all(like: (u16, u64), bytes: &[u8]) -> Vec<Self> {
         let (mut parts, mut like, mut rest): (Vec<Self>, _, _) = (Vec::new(), like, bytes);
         while !rest.is_empty() {
@@ -119,35 +112,35 @@ impl Part {
     }
 }
 
-/// Kind of a violation.
+/// Kind of a violated rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViolationKind {
-    /// Bytes are missing that were acknowledged or that precede existing ones.
+    /// Bytes are missing that were acknowledged, or that precede existing bytes.
     Lost,
-    /// Bytes occur twice.
+    /// Some bytes occur twice.
     Repeated,
     /// Later bytes precede earlier ones.
     Reordered,
-    /// Bytes are at a wrong position.
+    /// Some bytes are at a wrong position.
     Offset,
-    /// A position is lower than an earlier one.
+    /// A reported position is lower than an earlier one.
     Backwards,
-    /// A writer was acknowledged, or has bytes in the stream, past the position at which another
-    /// one took over.
+    /// A writer was acknowledged, or has bytes in the stream, above the position at which another
+    /// writer took over.
     AfterFence,
     /// Two writers received acknowledgements for the same position.
     TwoWriters,
-    /// Bytes exist or were acknowledged before they were written.
+    /// Bytes were read or acknowledged before they were written.
     Unwritten,
-    /// Something follows the permanent end, or the end has moved.
+    /// Bytes follow the permanent end of the stream, or the end has moved.
     AfterEnd,
 }
 
-/// A violation of the rules.
+/// Violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub wrong: ViolationKind,
-    /// Description with positions.
+    /// Description of the violation, with positions.
     pub text: String,
 }
 
@@ -157,7 +150,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the history of one stream and returns the violations.
+/// Checks the history of one stream. Returns all violations.
 pub fn judge(notes: &[Note]) -> Vec<Finding> {
     let mut judge = Judge::default();
     notes.iter().for_each(|note| judge.hear(note));
@@ -169,7 +162,7 @@ pub fn judge(notes: &[Note]) -> Vec<Finding> {
 #[derive(Debug)]
 struct Writer {
     opened: u64,
-    /// End of the bytes that the writer may have written.
+    /// Position after the bytes that the writer may have written.
     written: u64,
     durable: u64,
     /// Position at which another writer took over.
@@ -179,7 +172,7 @@ struct Writer {
 #[derive(Debug)]
 struct Reading {
     due: u64,
-    /// Acknowledged position when the reader sent its request.
+    /// Position up to which bytes were acknowledged when the reader sent its request.
     acknowledged: u64,
     got: Vec<(u64, Part)>,
 }
@@ -187,10 +180,10 @@ struct Reading {
 #[derive(Debug, Default)]
 struct Judge {
     writers: BTreeMap<u16, Writer>,
-    /// Writers, in the order in which they opened the stream.
+    /// Numbers of the writers, in the order in which they opened the stream.
     order: Vec<u16>,
     readings: BTreeMap<u32, Reading>,
-    /// Highest position acknowledged to any writer.
+    /// Highest position that was acknowledged to any writer.
     acknowledged: u64,
     finished: Option<u64>,
     findings: Vec<Finding>,
@@ -334,8 +327,8 @@ impl Judge {
         }
     }
 
-    /// Returns the end of the bytes that any writer may have written, including a writer without a
-    /// reply.
+    /// Returns the position after the bytes that any writer may have written, including a writer
+    /// that received no reply.
     fn written(&self) -> u64 {
         self.writers.values().map(|one| one.written).max().unwrap_or(0)
     }
@@ -354,9 +347,10 @@ impl Judge {
         }
     }
 
-    /// Returns the writer that owns the byte at a position, and the end of its bytes.
+    /// Returns the writer to which the byte at a position belongs, and the position after that
+    /// writer's bytes.
     fn owner(&self, position: u64) -> Option<(u16, u64)> {
-        // Of two writers that begin at the same position the earlier one wrote nothing.
+        // If two writers begin at the same position, the earlier one wrote nothing.
         let number =
             self.order.iter().rev().find(|number| self.writers[number].opened <= position)?;
         let writer = &self.writers[number];
@@ -450,7 +444,7 @@ impl Judge {
     }
 }
 
-/// Returns the offset of the first byte in which two ranges differ. At a change of writers some
+/// Returns the offset of the first byte at which two ranges differ. Where the writer changes, some
 /// bytes are equal by chance.
 fn other_than(writer: u16, position: u64, owner: u16, at: u64, count: u64) -> Option<u64> {
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(TELLING);
@@ -462,8 +456,8 @@ fn other_than(writer: u16, position: u64, owner: u16, at: u64, count: u64) -> Op
 mod tests {
     use super::*;
 
-    /// History of two writers, the second of which takes over at 1000 of 1200 bytes, and a reader
-    /// of the whole stream.
+    /// Returns the history of two writers and a reader of the whole stream. The second writer takes
+    /// over at position 1000, when the first one has written 1200 bytes.
     fn history(read: &[u8]) -> Vec<Note> {
         let mut notes = vec![
             opened(1, 0),
@@ -510,7 +504,7 @@ mod tests {
         judge(notes).iter().map(|found| found.wrong).collect()
     }
 
-    /// Returns the kinds of violations in a reader's bytes.
+    /// Returns the kinds of violations that the bytes of a reader cause.
     fn read_kinds(read: &[u8]) -> Vec<ViolationKind> {
         kinds(&history(read))
     }

@@ -1,8 +1,8 @@
 //! Clients of byte streams that record their observations while faults are injected into the nodes.
 //!
 //! A *lane* is one stream with its writers, a reader that follows it, and their history. Lanes
-//! differ: some writers prefer the leader, some know a single node, which then owns their bytes;
-//! one stream is trimmed while it grows; one is taken over repeatedly.
+//! differ. Some writers prefer the leader. Some know only a single node, which then owns their
+//! bytes. One stream is trimmed while it grows, and one is taken over repeatedly.
 
 use std::{
     fs::File,
@@ -28,19 +28,19 @@ use crate::{
     wait,
 };
 
-/// Size of an occasional large write.
+/// Size of an occasional large write in bytes.
 const BURST: u64 = 200 << 10;
-/// Pause between two writes, since nodes share their CPUs with the tests.
+/// Pause between two writes, because the nodes share their CPUs with the tests.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Interval between takeovers, in writes, and between trims.
+/// Range for the number of writes between two takeovers, or between two trims.
 const TAKEOVER: (u64, u64) = (50, 400);
 const TRIM: Duration = Duration::from_millis(200);
-/// Minimum number of bytes retained when trimming.
+/// Minimum number of bytes retained by a trim.
 const KEPT: u64 = 256 << 10;
-/// Bytes that must become durable to count as progress.
+/// Number of bytes that must become durable to count as progress.
 const GOING_ON: u64 = 32 << 10;
 
-/// Returns client options with timeouts longer than any fault, so that every error is a finding.
+/// Returns client options whose timeouts exceed any fault, so that every error is a finding.
 pub fn options() -> Options {
     Options {
         buffer: 512 << 10,
@@ -62,10 +62,9 @@ pub struct Load {
     stop: Arc<AtomicBool>,
 }
 
-/// One stream with its clients and history.
+/// One stream with its clients and their history.
 #[derive(Debug)]
 pub struct Lane {
-    /// Name of the stream.
     pub name: String,
     addresses: Vec<String>,
     part: u64,
@@ -77,20 +76,18 @@ pub struct Lane {
     stop: Arc<AtomicBool>,
 }
 
-/// Totals of all lanes.
+/// Totals over all lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// Number of streams.
     pub streams: u64,
-    /// Acknowledged bytes.
+    /// Number of acknowledged bytes.
     pub bytes: u64,
-    /// Takeovers of all streams.
     pub takeovers: u64,
-    /// Trimmed bytes.
+    /// Number of trimmed bytes.
     pub trimmed: u64,
 }
 
-/// Scenario of a lane's stream.
+/// Scenario of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Steady,
@@ -99,8 +96,8 @@ enum Kind {
 }
 
 impl Load {
-    /// Starts clients of these nodes, whose writes are usually at most `part` bytes. With `pinned`,
-    /// each node also has a lane whose writer knows only that node.
+    /// Starts clients of the nodes at `addresses`. Most writes are at most `part` bytes long. With
+    /// `pinned`, each node also gets a lane whose writer knows only that node.
     pub fn start(addresses: &[String], pinned: bool, part: u64, seed: u64) -> io::Result<Self> {
         let mut load = Self {
             lanes: Vec::new(),
@@ -182,7 +179,7 @@ impl Load {
         self.threads.push((name, thread::spawn(work)));
     }
 
-    /// Returns the error of a client that has ended early.
+    /// Returns an error if a client has ended prematurely.
     fn check(&mut self) -> io::Result<()> {
         let ended = self.threads.iter().position(|(_, one)| one.is_finished());
         let Some(at) = ended.filter(|_| !self.stop.load(Ordering::Relaxed)) else {
@@ -197,23 +194,23 @@ impl Load {
         Err(io::Error::other(format!("{name}: {why}")))
     }
 
-    /// Returns all lanes, which may outlive this load.
+    /// Returns all lanes. They may outlive the load.
     pub fn lanes(&self) -> Vec<Arc<Lane>> {
         self.lanes.clone()
     }
 
-    /// Returns the durable bytes of all streams.
+    /// Returns the number of durable bytes, summed over all streams.
     pub fn durable(&self) -> u64 {
         let durable = |lane: &Arc<Lane>| lane.durable.load(Ordering::Relaxed);
         self.lanes.iter().map(durable).sum()
     }
 
-    /// Waits until every stream has grown; the error names one that has not.
+    /// Waits until every stream has grown. An error names a stream that has not.
     pub fn wait_going_on(&mut self) -> io::Result<()> {
         self.wait_going_on_without(&[])
     }
 
-    /// Like [`Self::wait_going_on`], but ignores lanes whose writers know only nodes that are down.
+    /// Like [`Self::wait_going_on`], but ignores lanes whose writers know only nodes in `down`.
     pub fn wait_going_on_without(&mut self, down: &[String]) -> io::Result<()> {
         let lanes = self.lanes.clone();
         let goes_on = |lane: &Lane| !lane.addresses.iter().all(|address| down.contains(address));
@@ -231,7 +228,7 @@ impl Load {
         Ok(())
     }
 
-    /// Closes all streams permanently and waits until they are read completely.
+    /// Closes all streams permanently, and waits until readers have received everything.
     pub fn finish(mut self) -> io::Result<()> {
         self.check()?;
         self.stop.store(true, Ordering::Relaxed);
@@ -247,7 +244,7 @@ impl Load {
     }
 }
 
-/// Writes the history of each stream to a file in this folder, one note per line.
+/// Writes the history of each stream to a file in `folder`, one note per line.
 pub fn save(lanes: &[Arc<Lane>], folder: &Path) -> io::Result<()> {
     for lane in lanes {
         let mut file = BufWriter::new(File::create(folder.join(format!("{}.notes", lane.name)))?);
@@ -259,7 +256,7 @@ pub fn save(lanes: &[Arc<Lane>], folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads every stream from each of these nodes alone. Returns an error if nodes differ or a history
+/// Reads every stream from each node separately. Returns an error if nodes differ or a history
 /// violates the rules.
 pub fn compare(lanes: &[Arc<Lane>], addresses: &[String]) -> io::Result<Sum> {
     let mut sum = Sum::default();
@@ -359,8 +356,8 @@ impl Lane {
         }
     }
 
-    /// Starts one writer after another that takes over the stream. The former writer must learn
-    /// that it is fenced.
+    /// Repeatedly starts a writer that takes over the stream. Each previous writer must learn that
+    /// it is fenced.
     fn take_over_and_over(
         self: &Arc<Self>,
         dice: &mut Dice,
@@ -406,7 +403,7 @@ impl Lane {
         }
     }
 
-    /// Reads from the first byte on until the stream is closed permanently.
+    /// Reads the stream from its first byte on, until it is closed permanently.
     fn follow(&self, addresses: &[String]) -> Result<(), String> {
         let mut from = 0;
         loop {
@@ -420,7 +417,7 @@ impl Lane {
         }
     }
 
-    /// Reads the whole retained stream from this node alone. Returns a digest.
+    /// Reads all retained bytes of the stream from a single node, and returns a digest.
     fn read_all(&self, address: &String) -> Result<u64, Error> {
         let addresses = std::slice::from_ref(address);
         let info = Streams::new(addresses, options()).stat(&self.name)?;
@@ -456,7 +453,7 @@ impl Lane {
         Ok(hasher.finish())
     }
 
-    /// Trims the stream repeatedly.
+    /// Trims the stream repeatedly until the load ends.
     fn trim(&self, addresses: &[String]) -> Result<(), String> {
         let mut streams = Streams::new(addresses, options());
         while !self.is_over() {
@@ -475,8 +472,8 @@ impl Lane {
     }
 }
 
-/// Retries while no node is reachable: all may be down at the moment, and a new client gives up at
-/// once.
+/// Repeats a request while no node is reachable. All nodes may be down, and a new client gives up
+/// at once.
 fn retry_until_reachable<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let mut last = Error::Machine("it was not tried".to_owned());
     let done = wait::at_most(PATIENCE, "a node", || match ask() {

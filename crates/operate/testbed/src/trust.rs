@@ -1,4 +1,4 @@
-//! This process's client certificate, if any; the process connects to one cluster at a time.
+//! Client certificate of this process, if it has one. A process connects to one cluster at a time.
 
 use std::{io, net::TcpStream, path::Path, sync::OnceLock, time::Duration};
 
@@ -6,7 +6,7 @@ use quorate_tls::{ClientFiles, ClientTrust, stream::Stream};
 
 static TRUST: OnceLock<ClientTrust> = OnceLock::new();
 
-/// Makes all later connections to nodes use TLS with the certificate in this folder. May be called
+/// Makes all later connections to nodes use TLS with the certificate in `folder`. May be called
 /// once per process.
 pub fn use_certificate(folder: &Path) -> io::Result<()> {
     let files = ClientFiles::in_folder(folder);
@@ -15,12 +15,12 @@ pub fn use_certificate(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the certificate, for clients of the library.
+/// Returns the certificate for clients of the library, if there is one.
 pub(crate) fn certificate() -> Option<ClientTrust> {
     TRUST.get().cloned()
 }
 
-/// Wraps a connection to a node, in TLS if there is a certificate.
+/// Wraps a connection to a node in TLS if the process has a certificate.
 pub(crate) fn secured(socket: TcpStream, address: &str, wait: Duration) -> io::Result<Stream> {
     let session = TRUST.get().map(|trust| trust.session_at(address));
     let session = session.transpose().map_err(io::Error::other)?;

@@ -1,33 +1,33 @@
-//! Resource usage of processes and of the machine, from /proc.
+//! Resource usage of processes and of the machine, read from /proc.
 
 use std::{fs, path::Path};
 
-/// Returns the kernel's ticks per second of CPU time.
+/// Returns the number of ticks in which the kernel counts a second of CPU time.
 fn ticks_per_second() -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "100, usually")]
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     ticks.max(1.0)
 }
 
-/// Resource usage of processes since their start.
+/// Resources that one or more processes have used since they started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// CPU seconds in user mode.
+    /// CPU time in user mode, in seconds.
     pub user_s: f64,
-    /// CPU seconds in the kernel.
+    /// CPU time in the kernel, in seconds.
     pub system_s: f64,
-    /// Context switches of all threads, voluntary or not.
+    /// Number of voluntary and involuntary context switches over all threads.
     pub switches: u64,
 }
 
 impl Usage {
-    /// Returns the usage of one process; `None` if it has ended.
+    /// Returns the usage of one process. `None` if the process has ended.
     pub fn of_process(id: u32) -> Option<Self> {
         let folder = Path::new("/proc").join(id.to_string());
         let (user_s, system_s) = cpu_seconds(&fs::read_to_string(folder.join("stat")).ok()?)?;
         let mut switches = 0;
         for task in fs::read_dir(folder.join("task")).ok()? {
-            // The thread may have ended.
+            // The thread may have ended in the meantime.
             if let Ok(task) = task
                 && let Ok(status) = fs::read_to_string(task.path().join("status"))
             {
@@ -37,8 +37,8 @@ impl Usage {
         Some(Self { user_s, system_s, switches })
     }
 
-    /// Returns the CPU seconds of one process, in nanosecond precision where the kernel provides
-    /// it, else in ticks.
+    /// Returns the CPU time of one process in seconds. The resolution is a nanosecond if the kernel
+    /// provides it, else a tick.
     pub fn exact_cpu_s(id: u32) -> Option<f64> {
         let folder = Path::new("/proc").join(id.to_string()).join("task");
         let of = |task: &fs::DirEntry| {
@@ -57,7 +57,7 @@ impl Usage {
         sum.or_else(|| Some(Self::of_process(id)?.cpu_s()))
     }
 
-    /// Returns the total usage of these processes; those that have ended count as zero.
+    /// Returns the total usage of several processes. A process that has ended counts as zero.
     pub fn of_processes(ids: &[u32]) -> Self {
         let usages = ids.iter().filter_map(|id| Self::of_process(*id));
         usages.fold(Self::default(), Self::plus)
@@ -83,13 +83,13 @@ impl Usage {
         }
     }
 
-    /// Returns user and kernel time together.
+    /// Returns the CPU time in user mode and in the kernel, in seconds.
     pub fn cpu_s(self) -> f64 {
         self.user_s + self.system_s
     }
 }
 
-/// Parses fields 14 and 15 of `stat`; the process name in field 2 may contain anything.
+/// Parses fields 14 and 15 of `stat`. The process name in field 2 may contain any characters.
 fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
@@ -100,7 +100,7 @@ fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
     Some((seconds()?, seconds()?))
 }
 
-/// Parses the first field of `schedstat`, time on a CPU.
+/// Parses the first field of `schedstat`, which is the time spent on a CPU.
 fn nanoseconds(schedstat: &str) -> Option<u64> {
     schedstat.split_ascii_whitespace().next()?.parse().ok()
 }
@@ -110,17 +110,17 @@ fn context_switches(status: &str) -> u64 {
     lines.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
 }
 
-/// CPU seconds of the whole machine since its start, summed over all CPUs.
+/// CPU time of the whole machine since it started, in seconds over all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Machine {
-    /// Busy time, including time stolen by other virtual machines.
+    /// Busy time, including time taken by other virtual machines.
     pub busy_s: f64,
-    /// Busy and idle time.
+    /// Busy and idle time together.
     pub total_s: f64,
 }
 
 impl Machine {
-    /// Returns the current values; `None` without /proc.
+    /// Returns the current values. `None` if /proc is not available.
     pub fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }
@@ -129,7 +129,7 @@ impl Machine {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<f64> = line
             .split_ascii_whitespace()
-            // The later fields are already included in the first two.
+            // The first two fields already include the later ones.
             .take(8)
             .filter_map(|field| field.parse().ok())
             .collect();
@@ -141,8 +141,8 @@ impl Machine {
         })
     }
 
-    /// Returns the share of the machine, 0 to 1, that other processes used since `before`, given
-    /// that this measurement used `own_s`.
+    /// Returns the share of the machine, 0 to 1, that other processes used since `before`. `own_s`
+    /// is the CPU time that the caller's processes used.
     pub fn foreign_share(self, before: Self, own_s: f64) -> f64 {
         let total = self.total_s - before.total_s;
         let busy = self.busy_s - before.busy_s;

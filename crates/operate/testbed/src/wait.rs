@@ -8,8 +8,8 @@ use std::{
 /// Interval between two checks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Polls until the condition is met. On timeout the error names what was awaited
-/// ([`io::ErrorKind::TimedOut`]).
+/// Polls until the condition is met. After `patience`, returns an error of kind
+/// [`io::ErrorKind::TimedOut`] that names the condition.
 pub fn at_most<T>(
     patience: Duration,
     what: &str,

@@ -1,10 +1,10 @@
 //! Writers whose acknowledged writes are compared afterwards on every node.
 //!
-//! In every turn a writer writes a new key, which is never written again, and overwrites one of a
-//! few keys. So logs keep growing while the state stays small: sending a snapshot of an ever larger
-//! state would take so long that the log would be trimmed before it arrived. Some writers never
-//! retry, so that a write without a reply has an unknown outcome. Others use `quorate-client`,
-//! which retries until it has a reply; for these, any error is a failure.
+//! In every turn, a writer writes a key that is never written again, and overwrites one of a few
+//! keys. Logs therefore keep growing while the state remains small. A snapshot of an ever larger
+//! state would take so long to send that the log would be trimmed before it arrived. Some writers
+//! never retry, so a write without a reply has an unknown outcome. Others use `quorate-client`,
+//! which retries until it receives a reply. For these writers any error is a failure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,34 +25,35 @@ use crate::{
     resp::{Link, Reply},
 };
 
-/// Turns of a writer until the state is so large that sending a snapshot takes noticeable time.
+/// Number of turns in which a writer writes large values. After these, the state is large enough
+/// for sending a snapshot to take noticeable time.
 const GROWING_TURNS: u64 = 4096;
-/// Number of keys that each writer overwrites.
+/// Number of keys that each writer overwrites in turn.
 const PLACES: u64 = 4;
 
-/// Pace of a writer.
+/// Sizes and pauses of a writer's writes.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
-    /// Size of a value written once, in the first turns.
+    /// Size in bytes of a value that is written once, in the first turns.
     once: usize,
     once_later: usize,
-    /// Size of an overwritten value.
+    /// Size in bytes of a value that is overwritten.
     over: usize,
-    /// Pause between two turns, since nodes share their CPUs with the tests.
+    /// Pause between two turns, because the nodes share their CPUs with the tests.
     pause: Duration,
 }
 
 /// Pace at which logs are trimmed and sending a snapshot takes noticeable time.
 const BUSY: Pace =
     Pace { once: 4 << 10, once_later: 64, over: 64 << 10, pause: Duration::from_millis(4) };
-/// Pace that can be sustained for days.
+/// Pace that a cluster can sustain for days.
 const CALM: Pace =
     Pace { once: 256, once_later: 256, over: 4 << 10, pause: Duration::from_millis(10) };
 
-/// Time after which a retrying client leaves a node that does not respond.
+/// Time without a response after which a retrying client leaves a node.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
-/// Running writer threads.
+/// Running writers and the state that they share.
 #[derive(Debug)]
 pub struct Writers {
     threads: Vec<JoinHandle<Written>>,
@@ -60,12 +61,12 @@ pub struct Writers {
     acknowledged: Arc<AtomicU64>,
 }
 
-/// Known state of one key.
+/// Last known state of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Key {
-    /// Last acknowledged write.
+    /// Number of the last acknowledged write.
     acknowledged: Option<u64>,
-    /// Writes that may take effect at any time, or never.
+    /// Numbers of the writes that may take effect at any time, or never.
     unknown: BTreeSet<u64>,
 }
 
@@ -75,7 +76,7 @@ impl Key {
     }
 }
 
-/// All writes of a run.
+/// Outcome of all writes of a run.
 #[derive(Debug, Default)]
 pub struct Written {
     keys: BTreeMap<String, Key>,
@@ -84,33 +85,33 @@ pub struct Written {
 }
 
 impl Writers {
-    /// Starts one writer per address, which moves on to the next node when one does not respond.
+    /// Starts one writer per address. A writer moves on to the next node if its node does not
+    /// respond.
     pub fn start(addresses: &[String]) -> Self {
         Self::few(addresses.len(), addresses)
     }
 
-    /// Starts `count` writers, distributed over these addresses from the first on. They never
-    /// retry.
+    /// Starts `count` writers that never retry, distributed over the addresses from the first on.
     pub fn few(count: usize, addresses: &[String]) -> Self {
         Self::of(count, addresses, BUSY, |addresses| Once { link: None, addresses, next: 0 })
     }
 
-    /// Starts writers that retry. [`Self::end`] returns an error if one of them fails.
+    /// Starts `count` writers that retry. [`Self::end`] returns an error if one of them fails.
     pub fn repeating(count: usize, addresses: &[String]) -> Self {
         Self::of(count, addresses, BUSY, repeating)
     }
 
-    /// Starts one retrying writer per address, at a pace that can be sustained for days.
+    /// Starts one retrying writer per address, at a pace that a cluster can sustain for days.
     pub fn calm(addresses: &[String]) -> Self {
         Self::of(addresses.len(), addresses, CALM, repeating)
     }
 
-    /// Starts one slow writer per address over etcd's JSON gateway, without retries.
+    /// Starts one slow writer per address, which uses etcd's JSON gateway and does not retry.
     pub fn calm_etcd(addresses: &[String]) -> Self {
         Self::etcd(addresses, CALM)
     }
 
-    /// Starts one fast writer per address over etcd's JSON gateway, without retries.
+    /// Starts one fast writer per address, which uses etcd's JSON gateway and does not retry.
     pub fn busy_etcd(addresses: &[String]) -> Self {
         Self::etcd(addresses, BUSY)
     }
@@ -138,13 +139,13 @@ impl Writers {
         Self { threads: threads.collect(), stop, acknowledged }
     }
 
-    /// Returns the number of acknowledged writes.
+    /// Returns the number of acknowledged writes up to now.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
     /// Stops the writers and compares all acknowledged writes on every node. Returns the number of
-    /// keys.
+    /// keys compared.
     pub fn compare(self, nodes: &mut Nodes) -> io::Result<usize> {
         let written = self.end()?;
         nodes.wait_until_all_serve()?;
@@ -159,7 +160,7 @@ impl Writers {
         Ok(keys)
     }
 
-    /// Stops the writers and returns their writes.
+    /// Stops the writers and returns the outcome of their writes.
     pub fn end(mut self) -> io::Result<Written> {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = Written::default();
@@ -183,7 +184,8 @@ impl Drop for Writers {
 }
 
 impl Written {
-    /// Compares every key with this node's own state. Returns the number of keys.
+    /// Compares every key with the own state of the node at `address`. Returns the number of keys
+    /// compared.
     pub fn compare(&self, address: &str) -> io::Result<usize> {
         let mut link = Link::connect(address)?;
         link.ask(&["READONLY"])?;
@@ -194,7 +196,7 @@ impl Written {
         })
     }
 
-    /// Compares every key with the values that `read` returns.
+    /// Compares every key with the value that `read` returns for it.
     fn compare_with(
         &self,
         address: &str,
@@ -218,14 +220,14 @@ fn value(number: u64, bytes: usize) -> String {
     text
 }
 
-/// Returns the number of the write that produced a value, if the value is intact.
+/// Returns the number of the write that produced a value. Returns an error if the value is corrupt.
 fn number(name: &str, text: &str) -> io::Result<u64> {
     let number = text.split_once(':').and_then(|(head, _)| head.parse().ok());
     let whole = number.filter(|number| *text == value(*number, text.len()));
     whole.ok_or_else(|| io::Error::other(format!("{name} is of no write: {} bytes", text.len())))
 }
 
-/// Outcome of a write.
+/// Outcome of a write, as far as the client knows.
 enum Fate {
     Done,
     /// The write may take effect at any time, or never.
@@ -234,13 +236,13 @@ enum Fate {
     Strange(String),
 }
 
-/// Destination of writes.
+/// Destination of a writer's writes.
 trait Target {
     /// Writes a value. Returns `None` if no node is reachable and nothing was sent.
     fn set(&mut self, name: &str, value: &str) -> Option<Fate>;
 }
 
-/// Writes to one node after another without sending anything twice.
+/// Target that tries one node after another but sends nothing twice.
 struct Once {
     link: Option<Link>,
     addresses: Vec<String>,
@@ -277,7 +279,7 @@ impl Target for Client {
     }
 }
 
-/// Writes to one node after another over etcd's JSON gateway without sending anything twice.
+/// Target that uses etcd's JSON gateway. Tries one node after another but sends nothing twice.
 struct Etcd {
     addresses: Vec<String>,
     next: usize,

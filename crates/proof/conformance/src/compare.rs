@@ -4,17 +4,17 @@ use std::fmt::Write as _;
 
 use crate::{Device, Event, vectors::Sent};
 
-/// First difference between two devices.
+/// First difference between the expected answers and a device's answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Index of the event, from 0.
+    /// Index of the event, starting at 0.
     pub at: usize,
-    /// Event, expected answer and actual answer.
+    /// Description with the event, the expected answer and the actual one.
     pub what: String,
 }
 
-/// Runs a device over events and compares with the expected answers. Returns the first difference
-/// as an error.
+/// Runs a device on a sequence of events, and compares its answers with the expected ones. Returns
+/// the first difference as an error.
 pub fn run(
     device: &mut dyn Device,
     events: &[Event],
@@ -30,7 +30,7 @@ pub fn run(
     Ok(())
 }
 
-/// Formats the expected and the actual frames one below the other, and marks where they differ.
+/// Formats the expected and the actual frames one below the other, and marks the bytes that differ.
 pub fn describe(event: &Event, expected: &[Sent], found: &Result<Vec<Sent>, String>) -> String {
     let mut text = String::new();
     let mut line = |name: &str, port: &str, frame: &[u8]| {

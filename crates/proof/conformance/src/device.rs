@@ -1,4 +1,4 @@
-//! Devices that run in this process, among them the reference programs.
+//! Devices that run in this process, including the reference programs.
 
 use quorate_offload::{
     Acceptor, Cell, Cells, Coordinator, Counters, Host, Out, Port, Reason, State, Verdict,
@@ -11,9 +11,10 @@ use crate::{
     vectors::{Event, FRAME_BYTES_MAX, Sent},
 };
 
-/// A device under test.
+/// Device under test.
 pub trait Device {
-    /// Processes one event. Returns the frames sent, or a fault of its program.
+    /// Processes one event. Returns the frames that the device sends, or an error if its program
+    /// fails.
     fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String>;
 }
 
@@ -23,21 +24,22 @@ enum Running {
     Host(Box<Host<'static>>),
 }
 
-/// A reference program, by default with a ring of 64 cells.
+/// Device that runs the reference programs. Its ring has 64 cells by default.
 pub struct Reference {
     running: Running,
-    /// Buffers for frames sent, and for the internal messages of a host.
+    /// Buffers for the frames that the device sends, and for messages between the programs of a
+    /// host.
     buffers: [Vec<u8>; 3],
 }
 
 impl Reference {
-    /// Creates a device with the dimensions of the vectors.
+    /// Creates a device with the dimensions that the vectors use.
     pub fn new(program: Program) -> Self {
         Self::of(program, Size::VECTORS)
     }
 
-    /// Creates a device of this size that has not booted. Leaks its memory, since a process creates
-    /// only a few.
+    /// Creates a device with the given dimensions that has not booted. Leaks its memory, because a
+    /// process creates only a few devices.
     pub fn of(program: Program, size: Size) -> Self {
         let cells = || {
             Cells::new(
@@ -75,11 +77,11 @@ impl Reference {
         }
     }
 
-    /// Returns the state of one of its programs, for generating frames.
+    /// Returns the state of one program of the device, for generating frames.
     ///
     /// # Panics
     ///
-    /// If it does not run this program.
+    /// If the device does not run the program.
     pub fn state(&self, program: Program) -> State {
         let state = match program {
             Program::Acceptor => self.acceptor().map(Acceptor::state),
@@ -89,7 +91,7 @@ impl Reference {
         state.expect("a program of it")
     }
 
-    /// Returns the number of frames with this outcome, over all its programs.
+    /// Returns the number of frames whose outcome was `reason`, summed over the device's programs.
     pub fn counted(&self, reason: Reason) -> u64 {
         let acceptor = self.acceptor().map(Acceptor::counters);
         let counters = [acceptor, self.coordinator().map(Coordinator::counters)];
@@ -97,7 +99,8 @@ impl Reference {
         counters.iter().flatten().map(|all| all.of(reason)).sum()
     }
 
-    /// Returns the cell of a slot, from the coordinator if there is one.
+    /// Returns the ring cell that stores a slot. It belongs to the coordinator if the device has
+    /// one, else to the acceptor.
     pub fn held(&self, slot: u64) -> Option<Cell> {
         let held = match self.coordinator() {
             Some(coordinator) => coordinator.proposal(slot),

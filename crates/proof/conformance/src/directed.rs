@@ -1,4 +1,4 @@
-//! The directed set: named cases, each of which begins after a power loss.
+//! Directed set of vectors. It consists of named cases, each of which begins after a power loss.
 
 mod acceptor;
 mod coordinator;
@@ -20,14 +20,14 @@ use crate::{
     },
 };
 
-/// Name and events of a case.
+/// Name of a case, and its events.
 pub type Case = (&'static str, Vec<Event>);
 
 const BALLOT: u64 = 0x0001_0000_0002_0003;
 const FIRST: u64 = 100;
 const LAST: u64 = FIRST + CELLS as u64 - 1;
 
-/// Returns all cases of a program.
+/// Returns all directed cases for a program.
 pub fn cases(program: Program) -> Vec<Case> {
     let apart = |program| match program {
         Program::Acceptor => [acceptor::acceptor(), strangers::strangers(program)].concat(),
@@ -39,7 +39,7 @@ pub fn cases(program: Program) -> Vec<Case> {
     }
 }
 
-/// Returns the events of all cases, each preceded by a power loss.
+/// Returns the events of all directed cases, each preceded by a power loss.
 pub fn events(program: Program) -> Vec<Event> {
     let cases = cases(program).into_iter().map(|(_, events)| events);
     cases.flat_map(|events| [vec![Event::Power], events].concat()).collect()
@@ -65,7 +65,7 @@ const fn arm(counter: u64, ballot: u64, floor: u64) -> Header {
     header
 }
 
-/// Returns the call that starts a coordinator, with quorum 2 of 3 and without a limit.
+/// Returns the call that starts a coordinator, with a quorum of 2 of 3 members and no slot limit.
 const fn start(counter: u64, ballot: u64, first: u64) -> Header {
     let mut header = of_coordinator(call(Type::Arm, counter));
     header.ballot.0 = ballot;
@@ -83,7 +83,7 @@ const fn floor(counter: u64, slot: u64, limit: u64) -> Header {
     header
 }
 
-/// Returns the events that bring a device into operation.
+/// Returns the events that make a device operational.
 fn ready(program: Program) -> Vec<Event> {
     let arm = match program {
         Program::Acceptor => arm(1, BALLOT, FIRST),
@@ -101,7 +101,7 @@ fn vote(slot: u64, number: u64) -> Event {
     network(&phase2a(BALLOT, slot, number), number)
 }
 
-/// Returns a frame of other traffic that differs from ours only in its port.
+/// Returns a foreign frame that differs from ours only in its port.
 fn other(number: u64) -> Event {
     let mut bytes = frame(Form::Udp, &phase2a(BALLOT, FIRST, number + 10), &room(number + 10));
     bytes[36..38].copy_from_slice(&53_u16.to_be_bytes());
@@ -109,7 +109,7 @@ fn other(number: u64) -> Event {
     Event::Frame(Port::Network, bytes)
 }
 
-/// Returns frames from various source addresses, some of them not unicast.
+/// Returns frames with different source addresses, some of which are not unicast.
 fn stations(header: &Header) -> Vec<Event> {
     let from = |mac: u8, ip: u8| {
         let mut from = address(CLIENT);

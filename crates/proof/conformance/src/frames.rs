@@ -1,4 +1,4 @@
-//! The group used by all vectors, and builders for its frames.
+//! Group that all vectors use, and builders for its frames.
 
 use quorate_offload::{
     Address, Descriptor, Form, Header, PackedBallot, Port, Routes, Setup, Type,
@@ -8,53 +8,53 @@ use quorate_offload::{
 
 use crate::{Event, Program};
 
-/// Group id.
+/// Id of the group, contained in every frame.
 pub const GROUP: u32 = 0x0a0b_0c0d;
-/// Bytes of a room, the space for a value.
+/// Number of bytes in a room, which is the space for a value.
 pub const ROOM: usize = 32;
-/// Cells of a ring, few so that slots share them.
+/// Number of cells in a ring. It is small so that slots share cells.
 pub const CELLS: usize = 64;
 /// Dimensions of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Bytes of a room, a multiple of 8.
+    /// Number of bytes in a room, a multiple of 8.
     pub room: usize,
-    /// Cells of a ring, a power of two.
+    /// Number of cells in a ring, a power of two.
     pub cells: usize,
 }
 
-/// Boot number used by the owner.
+/// Boot number that the owner uses.
 pub const BOOT: u32 = 0x0000_b007;
 /// Station number of the device.
 pub const OWN: u8 = 1;
 /// Station number of the device's owner.
 pub const OWNER: u8 = 2;
-/// Route of votes and proposals.
+/// Route number for votes and proposals.
 pub const FIRST_ROUTE: u8 = 3;
-/// Route of decisions.
+/// Route number for decisions.
 pub const SECOND_ROUTE: u8 = 4;
-/// Sender of most frames.
+/// Station number of the sender of most frames.
 pub const CLIENT: u8 = 9;
-/// Multicast address that the devices listen to.
+/// Multicast address on which the devices listen.
 pub const HEARD: [u8; 6] = [3, 0, 0, 0, 0, 0x55];
 const PORT: u16 = 47_100;
 
-/// Returns the address of a station.
+/// Returns the address of the station whose number is `last`.
 pub const fn address(last: u8) -> Address {
     Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: PORT }
 }
 
-/// Returns a multicast address.
+/// Returns the multicast address whose last byte is `last`.
 const fn multicast(last: u8) -> Address {
     Address { mac: [3, 0, 0, 0, 0, last], ip: [239, 0, 0, last], port: PORT }
 }
 
-/// Returns routes with a single multicast address.
+/// Returns routes that consist of a single multicast address.
 pub fn route(last: u8) -> Routes {
     Routes::of(&[multicast(last)]).expect("one is not too many")
 }
 
-/// Routes of the frames that a program sends.
+/// Routes for the frames that a program sends.
 pub struct ProgramRoutes {
     /// Route of an acceptor's votes.
     pub votes: Routes,
@@ -75,23 +75,23 @@ impl ProgramRoutes {
     }
 }
 
-/// Returns the setup given in the table of `crates/devices/programs/p4/frame.p4`.
+/// Returns the setup that the table in `crates/devices/programs/p4/frame.p4` gives.
 pub const fn setup() -> Setup {
     Setup { group: GROUP, room: ROOM, own: address(OWN), heard: HEARD, owner: address(OWNER) }
 }
 
 impl Size {
-    /// Dimensions used by the vectors.
+    /// Dimensions that the vectors use.
     pub const VECTORS: Self = Self { room: ROOM, cells: CELLS };
 
-    /// Returns the setup of all targets, with this room.
+    /// Returns the setup of all targets, with the room of these dimensions.
     pub const fn setup(self) -> Setup {
         let mut setup = setup();
         setup.room = self.room;
         setup
     }
 
-    /// Returns the bytes of a value; different numbers have different bytes and sums.
+    /// Returns the bytes of value `number`. Values with different numbers differ in bytes and sums.
     pub fn room(self, number: u64) -> Vec<u8> {
         let mut room = vec![0; self.room];
         for (at, byte) in room.iter_mut().enumerate().take(self.length(number)) {
@@ -100,12 +100,12 @@ impl Size {
         room
     }
 
-    /// Returns the length of a value; all lengths occur.
+    /// Returns the length of value `number`. All possible lengths occur.
     fn length(self, number: u64) -> usize {
         usize::try_from(number % (self.room as u64 + 1)).expect("below the room")
     }
 
-    /// Returns the descriptor of that value.
+    /// Returns the descriptor of value `number`.
     pub fn value(self, number: u64) -> Descriptor {
         let length = self.length(number);
         Descriptor {
@@ -118,17 +118,17 @@ impl Size {
         }
     }
 
-    /// Returns a submit, a value without a slot.
+    /// Returns the header of a submit, which carries a value without a slot.
     pub fn submit(self, number: u64) -> Header {
         Header::submit(GROUP, self.value(number), 0)
     }
 
-    /// Returns a proposal.
+    /// Returns the header of a proposal.
     pub fn phase2a(self, ballot: u64, slot: u64, number: u64) -> Header {
         Header { kind: Type::Phase2a, slot, ballot: PackedBallot(ballot), ..self.submit(number) }
     }
 
-    /// Returns a vote.
+    /// Returns the header of a vote.
     pub fn phase2b(self, ballot: u64, slot: u64, number: u64, position: u8) -> Header {
         Header {
             kind: Type::Phase2b,
@@ -139,42 +139,42 @@ impl Size {
     }
 }
 
-/// Calls [`Size::room`] with the dimensions of the vectors.
+/// Returns the bytes of a value, with the dimensions of the vectors.
 pub fn room(number: u64) -> [u8; ROOM] {
     let room = Size::VECTORS.room(number);
     room.try_into().expect("as long as the room")
 }
 
-/// Returns a header with all fields zero except the type.
+/// Returns a header in which all fields except the type are zero.
 pub const fn plain(kind: Type) -> Header {
     let mut header = Header::submit(GROUP, Descriptor::NONE, 0);
     header.kind = kind;
     header
 }
 
-/// Calls [`Size::submit`] with the dimensions of the vectors.
+/// Returns the header of a submit, with the dimensions of the vectors.
 pub fn submit(number: u64) -> Header {
     Size::VECTORS.submit(number)
 }
 
-/// Calls [`Size::phase2a`] with the dimensions of the vectors.
+/// Returns the header of a proposal, with the dimensions of the vectors.
 pub fn phase2a(ballot: u64, slot: u64, number: u64) -> Header {
     Size::VECTORS.phase2a(ballot, slot, number)
 }
 
-/// Calls [`Size::phase2b`] with the dimensions of the vectors.
+/// Returns the header of a vote, with the dimensions of the vectors.
 pub fn phase2b(ballot: u64, slot: u64, number: u64, position: u8) -> Header {
     Size::VECTORS.phase2b(ballot, slot, number, position)
 }
 
-/// Returns a request about a slot.
+/// Returns the header of a request about a slot.
 pub const fn about(kind: Type, slot: u64) -> Header {
     let mut header = plain(kind);
     header.slot = slot;
     header
 }
 
-/// Returns a control call.
+/// Returns the header of a control call. `counter` is the number of the call.
 pub const fn call(kind: Type, counter: u64) -> Header {
     let mut header = plain(kind);
     header.boot = BOOT;
@@ -183,36 +183,37 @@ pub const fn call(kind: Type, counter: u64) -> Header {
     header
 }
 
-/// Addresses a header to the coordinator.
+/// Marks a header as a message for the coordinator.
 pub const fn of_coordinator(header: Header) -> Header {
     let mut header = header;
     header.flags |= COORDINATOR;
     header
 }
 
-/// Builds a frame sent by the client.
+/// Builds a frame with the client's address as its source.
 pub fn frame(form: Form, header: &Header, room: &[u8]) -> Vec<u8> {
     frame_from(&address(CLIENT), form, header, room)
 }
 
-/// Builds a frame sent from any address.
+/// Builds a frame with the source address `from`.
 pub fn frame_from(from: &Address, form: Form, header: &Header, room: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; 2000];
     let frame = form.write(&mut buffer, from, &address(OWN), header, room);
     frame.expect("a room of whole words").to_vec()
 }
 
-/// Returns a frame from the network.
+/// Returns the event of a frame that arrives from the network.
 pub fn network(header: &Header, number: u64) -> Event {
     Event::Frame(Port::Network, frame(Form::Udp, header, &room(number)))
 }
 
-/// Returns a frame from the owner.
+/// Returns the event of a frame that arrives from the owner.
 pub fn owner(header: &Header) -> Event {
     Event::Frame(Port::Owner, frame(Form::Udp, header, &room(0)))
 }
 
-/// Recomputes all checksums of a modified frame that are within its length.
+/// Recomputes the checksums of a modified frame, as far as the frame is long enough to contain
+/// them.
 pub fn seal(frame: &mut [u8]) {
     let is_udp = frame.len() > 42 && frame[12..14] == [8, 0];
     let at = if is_udp { 42 } else { 18 };

@@ -1,10 +1,10 @@
-//! A group of devices with minimal owners, on a network that loses, repeats and reorders frames.
-//! Checks that a chosen value stays chosen in any order of delivery.
+//! Simulates a group of devices with minimal owners, on a network that loses, repeats and reorders
+//! frames. Checks that a chosen value stays chosen in any order of delivery.
 //!
-//! There are three acceptors and two coordinators, each a reference program or a switch. The owners
-//! ([`Omitted`], `owner.rs`) implement Paxos in a few lines, not with the production core.
-//! Coordinators may lose their memory. Acceptors do not, since a volatile member that loses its
-//! votes becomes another member ([offload-9]).
+//! There are three acceptors and two coordinators. Each is a reference program or a switch. The
+//! owners ([`Omitted`], `owner.rs`) implement Paxos in a few lines, independently of the production
+//! core. Coordinators may lose their memory. Acceptors may not, because a volatile member that
+//! loses its votes becomes another member ([offload-9]).
 
 mod owner;
 
@@ -23,27 +23,27 @@ use crate::{
     p4::Switch,
 };
 
-/// Events of a run, enough for a dozen ballots or a few laps of a ring.
+/// Number of events in a run. It is enough for a dozen ballots, or for a few laps of a ring.
 pub const EVENTS: usize = 6_000;
 const MEMBERS: usize = 3;
 const QUORUM: usize = 2;
 const COORDINATORS: usize = 2;
-/// Maximum number of frames in flight; further ones are lost.
+/// Maximum number of frames in flight. Further frames are lost.
 const FLYING_MAX: usize = 200;
-/// Recorded control calls that may be repeated.
+/// Maximum number of control calls that are recorded so that they can be repeated.
 const LATE_MAX: usize = 40;
 
 type Slot = u64;
 type Ballot = u64;
 
-/// Destination of a frame.
+/// Receiver of a frame.
 #[derive(Clone, Copy, Debug)]
 enum Station {
     Acceptor(usize),
     Coordinator(usize),
 }
 
-/// A group under test. Errors are violated rules.
+/// Group under test. Every error that its methods return is a violated rule.
 pub struct Group {
     dice: Dice,
     /// Leaders change rarely, so that rings wrap around.
@@ -53,25 +53,26 @@ pub struct Group {
     proposers: Vec<Proposer>,
     lead: Lead,
     flying: Vec<(Station, Vec<u8>)>,
-    /// Node whose frames are lost or delayed.
+    /// Node whose frames the network loses or delays.
     cut: Option<usize>,
-    /// Earlier control calls.
+    /// Earlier control calls with their receivers, which may be repeated.
     late: Vec<(Station, Vec<u8>)>,
     submitted: u64,
-    /// All votes ever cast, by member.
+    /// All votes cast since the start: for each ballot and slot, the value that each member voted
+    /// for.
     cast: BTreeMap<(Ballot, Slot), BTreeMap<usize, u64>>,
     chosen: BTreeMap<Slot, u64>,
-    /// First slot for which no value is chosen.
+    /// Lowest slot for which no value is chosen.
     decided_to: Slot,
-    /// Decisions sent by devices.
+    /// Number of decisions that devices sent.
     pub decisions: u64,
-    /// Ballots begun.
+    /// Number of ballots that were started.
     pub ballots: u64,
 }
 
 impl Group {
-    /// Creates a group of devices, in the order of their positions, and begins the first ballot.
-    /// `omitted` is a rule that owners violate.
+    /// Creates a group from the given devices, whose order determines their positions, and begins
+    /// the first ballot. The owners violate the rule `omitted`, if any.
     pub fn new(
         seed: u64,
         acceptors: [Box<dyn Device>; MEMBERS],
@@ -101,7 +102,7 @@ impl Group {
         Ok(group)
     }
 
-    /// Creates a mixed group: two acceptors and one coordinator are switches with these programs,
+    /// Creates a mixed group. Two acceptors and one coordinator are switches that run `sources`,
     /// the other devices are references.
     pub fn mixed(seed: u64, sources: &Sources, omitted: Option<Omitted>) -> Result<Self, String> {
         let reference = |program| -> Box<dyn Device> { Box::new(Reference::new(program)) };
@@ -114,7 +115,7 @@ impl Group {
         Self::new(seed, acceptors, coordinators, omitted)
     }
 
-    /// Runs this many random events.
+    /// Simulates a number of random events.
     pub fn run(&mut self, events: usize) -> Result<(), String> {
         for _ in 0..events {
             let leaders = if self.calm && self.lead.is_leading() { 2 } else { 20 };
@@ -136,7 +137,8 @@ impl Group {
         Ok(())
     }
 
-    /// Changes the leadership.
+    /// Executes a random action: begins a ballot, stops the leader's coordinator, arms another
+    /// member, or makes a coordinator lose its memory.
     fn leaders(&mut self) -> Result<(), String> {
         match self.dice.below(10) {
             0..3 => self.begin_ballot(),
@@ -146,7 +148,7 @@ impl Group {
         }
     }
 
-    /// Returns the first slot for which no value is chosen.
+    /// Returns the lowest slot for which no value is chosen.
     pub fn decided_to(&self) -> u64 {
         self.decided_to
     }
@@ -157,7 +159,7 @@ impl Group {
         }
     }
 
-    /// Delivers, duplicates or drops a random frame in flight.
+    /// Delivers, duplicates or drops a random frame that is in flight.
     fn deliver(&mut self) -> Result<(), String> {
         if self.flying.is_empty() {
             return Ok(());
@@ -190,7 +192,7 @@ impl Group {
         }
     }
 
-    /// Processes an event at a device and routes the frames it sends.
+    /// Passes an event to a device, and routes the frames that the device sends.
     fn arrive(&mut self, at: Station, event: &Event) -> Result<(), String> {
         for (port, bytes) in self.device(at).step(event)? {
             let header = read(&bytes)?;
@@ -223,8 +225,8 @@ impl Group {
         Ok(())
     }
 
-    /// Records a vote by a device or its owner. A quorum of votes chooses a value, which must never
-    /// change.
+    /// Records a vote that a device or its owner cast. A quorum of votes chooses a value, which
+    /// must never change.
     fn note(
         &mut self,
         member: usize,
@@ -250,7 +252,7 @@ impl Group {
         Ok(())
     }
 
-    /// Submits a new or recent value, mostly to the leader.
+    /// Submits a new or a recent value, in most cases to the leader.
     fn submit(&mut self) -> Result<(), String> {
         let again = self.submitted > 0 && self.dice.chance(1, 2);
         let number = if again {
@@ -273,13 +275,13 @@ impl Group {
         self.arrive(Station::Coordinator(to), &Event::Frame(Port::Owner, bytes))
     }
 
-    /// Returns the leader in most cases, else any coordinator, since a former leader may not know
-    /// of its successor.
+    /// Returns the leader in most cases, else any coordinator. A former leader may not know of its
+    /// successor.
     fn mostly_the_leader(&mut self) -> usize {
         if self.dice.chance(3, 4) { self.lead.node } else { self.dice.index(COORDINATORS) }
     }
 
-    /// [offload-17] Repeats an earlier control call whose caller no longer waits for an answer.
+    /// [offload-17] Repeats an earlier control call whose caller no longer waits for the answer.
     fn late_call(&mut self) -> Result<(), String> {
         if self.late.is_empty() {
             return Ok(());
@@ -288,8 +290,8 @@ impl Group {
         self.arrive(to, &Event::Frame(Port::Owner, bytes))
     }
 
-    /// [offload-16] Sends frames of other traffic, some consecutively; devices must pass each one
-    /// on unchanged.
+    /// [offload-16] Sends foreign frames, some of them in immediate succession. Devices must
+    /// forward each one unchanged.
     fn strangers(&mut self) -> Result<(), String> {
         let mut bytes = frame(Form::Udp, &submit(1), &room(1));
         bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
@@ -311,7 +313,7 @@ fn read(bytes: &[u8]) -> Result<Header, String> {
     header.and_then(Header::read).ok_or_else(|| "a frame without a header".to_owned())
 }
 
-/// Checks that a frame contains the bytes of the value that it names.
+/// Checks that a frame contains the bytes of the value in its header.
 fn same_bytes(bytes: &[u8], header: &Header) -> Result<(), String> {
     let (slot, number) = (header.slot, header.value.counter);
     if bytes[Form::Udp.room_at()..] == room(number) {
@@ -321,11 +323,12 @@ fn same_bytes(bytes: &[u8], header: &Header) -> Result<(), String> {
     }
 }
 
-/// Readdresses a frame to a device, as a fabric does for any multicast address.
+/// Changes the destination of a frame to a device's address. The network fabric does so for
+/// multicast addresses.
 fn to_device(bytes: &[u8]) -> Vec<u8> {
     let header = read(bytes).expect("a device sent it");
     frame(Form::Udp, &header, &bytes[Form::Udp.room_at()..])
 }
 
-/// Slots above a floor for which a ring has cells.
+/// Number of slots above a floor for which a ring has cells.
 const WINDOW: u64 = CELLS as u64;

@@ -1,15 +1,15 @@
-//! Conformance tests for all devices: every target must answer a common set of frames exactly as
-//! the reference programs do.
+//! Conformance tests for devices. Every target must answer a common set of frames exactly as the
+//! reference programs do.
 //!
 //! A *target* is a process that maps a stream of frames to a stream of frames ([`vectors`]). Inputs
 //! are generated here ([`directed`], [`random`]), expected outputs come from the reference programs
-//! ([`device`]), and both are compared byte by byte ([`compare`]). [`mutant`] plants faults, each
-//! of which must be found.
+//! ([`device`]), and actual outputs are compared with them byte by byte ([`compare`]). [`mutant`]
+//! plants faults, each of which must be found.
 //!
-//! Equal answers do not prove that a chosen value stays chosen; [`group`] checks that for small
-//! groups under faults.
+//! Equal answers do not prove that a chosen value stays chosen. [`group`] checks that property for
+//! small groups under faults.
 //!
-//! `cargo xtask offload conformance` runs every available target, `cargo xtask mutants` plants the
+//! `cargo xtask offload conformance` runs every available target. `cargo xtask mutants` plants the
 //! faults.
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Faults planted one at a time, each of which must be found.
+//! Plants faults one at a time. The tests must find each of them.
 //!
-//! Faults in P4 programs, cores and kernel programs are found by the vectors. Faults in a reference
-//! program are found by the tests of its crate, because the vectors are generated from the
+//! The vectors find faults in P4 programs, cores and kernel programs. The tests of the reference's
+//! own crate find faults in a reference program, because the vectors are generated from the
 //! reference.
 
 use std::{
@@ -40,32 +40,32 @@ pub enum MutantTarget {
     Xdp,
 }
 
-/// A text replacement.
+/// Text replacement in one file.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Edit {
-    /// File name in the folder of the target.
+    /// Name of the file in the folder of the target.
     pub file: String,
-    /// Text to replace, which occurs exactly once.
+    /// Text to replace. It must occur exactly once.
     pub find: String,
-    /// Text that replaces it.
+    /// Replacement text.
     pub replace: String,
 }
 
-/// A planted fault.
+/// Planted fault, as described in a file.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Mutant {
-    /// Name of its file without the extension.
+    /// Name of the description's file, without its extension.
     #[serde(skip)]
     pub name: String,
-    /// Description of the fault.
+    /// Description of the fault, for people.
     pub about: String,
-    /// Rules that the fault violates.
+    /// Ids of the rules that the fault violates.
     pub rules: Vec<String>,
     /// Sources in which the fault is planted.
     pub target: MutantTarget,
-    /// Program to run, except for references.
+    /// Program to run. Absent for a fault in a reference program.
     pub program: Option<String>,
-    /// Uses the 512-bit core instead of the 64-bit one.
+    /// The fault is in the 512-bit core instead of the 64-bit one.
     #[serde(default)]
     pub wide: bool,
     /// Replacements that plant the fault.
@@ -73,19 +73,19 @@ pub struct Mutant {
     pub edits: Vec<Edit>,
 }
 
-/// Random frames that search for a fault.
+/// Number of random frames with which a fault is searched.
 const RANDOM: usize = 200_000;
 
 fn own() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the root of the workspace.
+/// Returns the root folder of the workspace.
 fn root() -> PathBuf {
     own().join("../../..")
 }
 
-/// Reads all mutants, sorted by name.
+/// Reads the descriptions of all faults, sorted by name.
 pub fn all() -> Result<Vec<Mutant>, String> {
     let mut mutants = Vec::new();
     let folder = own().join("mutants");
@@ -102,7 +102,8 @@ pub fn all() -> Result<Vec<Mutant>, String> {
 }
 
 impl Mutant {
-    /// Applies the edits and returns the changed files. Each `find` text must occur exactly once.
+    /// Applies the edits and returns the changed files. Fails unless each `find` text occurs
+    /// exactly once.
     fn change(
         &self,
         read: impl Fn(&str) -> Option<String>,
@@ -131,8 +132,8 @@ impl Mutant {
         Ok(texts)
     }
 
-    /// Plants the fault and searches for it. Returns where it was found, or `None`. With `check`,
-    /// only builds it.
+    /// Plants the fault and searches for it. Returns where the fault was found, or `None`. With
+    /// `check`, only builds the sources.
     pub fn judge(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
         match self.target {
             MutantTarget::P4 => self.judge_p4(check),
@@ -142,7 +143,7 @@ impl Mutant {
         }
     }
 
-    /// Returns the switch programs with the fault planted.
+    /// Returns the sources of the switch programs with the fault planted.
     pub fn sources(&self) -> Result<Sources, String> {
         let mut sources = sources().map_err(|error| error.to_string())?;
         for (file, text) in self.change(|file| sources.get(file).map(str::to_owned))? {
@@ -161,7 +162,7 @@ impl Mutant {
         find(program, || Switch::new(&sources, program))
     }
 
-    /// Tests a kernel program in a copy of its sources, which is reused by later mutants.
+    /// Tests a kernel program in a copy of its sources. Later mutants reuse the copy.
     fn judge_kernel(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
         let text = |error: io::Error| error.to_string();
         let program = self.program()?;
@@ -189,7 +190,7 @@ impl Mutant {
         program.ok_or_else(|| format!("{}: which program?", self.name))
     }
 
-    /// Tests a core in a copy of its sources, which is reused by later mutants.
+    /// Tests a core in a copy of its sources. Later mutants reuse the copy.
     fn judge_core(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
         let text = |error: io::Error| error.to_string();
         let copied = folder.join("sources");
@@ -225,7 +226,7 @@ impl Mutant {
         Ok(None)
     }
 
-    /// Tests the reference in a copy of its crate, which is reused by later mutants.
+    /// Tests the reference in a copy of its crate. Later mutants reuse the copy.
     fn judge_reference(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
         workshop(folder).map_err(|error| error.to_string())?;
         let sources = root().join("crates/devices/offload/src");
@@ -254,8 +255,8 @@ impl Mutant {
     }
 }
 
-/// Returns where a device first differs from the reference: in the directed set, or in the random
-/// set on a new device.
+/// Searches the directed set for a difference between a device and the reference, then the random
+/// set on a new device. Returns where the first difference is.
 fn find<D: crate::Device>(
     program: Program,
     device: impl Fn() -> Result<D, String>,
@@ -274,7 +275,7 @@ fn find<D: crate::Device>(
 
 const COPIED: [&str; 3] = ["devices/offload", "protocol/core", "protocol/wire"];
 
-/// Copies the crate and its dependencies. Does not touch files that are equal.
+/// Copies the crate and its dependencies. Does not write files whose contents are equal.
 fn workshop(folder: &Path) -> io::Result<()> {
     let manifest = fs::read_to_string(root().join("Cargo.toml"))?;
     let members = COPIED.map(|name| format!("\"crates/{name}\"")).join(", ");
@@ -310,9 +311,9 @@ fn put(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     fs::write(path, bytes)
 }
 
-/// Runs the tests with cargo; returns whether they passed, and the output.
+/// Runs cargo with the arguments `words`. Returns whether it succeeded, and its output.
 fn cargo(folder: &Path, words: &[&str]) -> Result<(bool, String), String> {
-    // Use the compiler next to this cargo, even if a dependency's folder names another.
+    // Use the compiler next to this cargo, even if the folder of a dependency selects another one.
     let cargo = Path::new(env!("CARGO"));
     let output = Command::new(cargo)
         .args([

@@ -1,4 +1,4 @@
-//! The switch programs, run by the interpreter.
+//! Runs the switch programs on the interpreter.
 
 use std::{io, path::Path};
 
@@ -6,22 +6,22 @@ use quorate_device::p4::{self, Sources};
 
 use crate::{Device, Event, Program, frames::Size, vectors::Sent};
 
-/// Reads the committed programs; mutants are planted in them.
+/// Reads the committed switch programs, in which mutants are planted.
 pub fn sources() -> io::Result<Sources> {
     Sources::folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/programs/p4"))
 }
 
-/// A switch as a device under test.
+/// Interpreted switch as a device under test.
 pub struct Switch(p4::Switch);
 
 impl Switch {
-    /// Creates a switch with the dimensions of the vectors.
+    /// Creates a switch with the dimensions that the vectors use.
     pub fn new(sources: &Sources, program: Program) -> Result<Self, String> {
         Self::of(sources, program, Size::VECTORS)
     }
 
-    /// Creates a switch with registers set to zero. A fault of the program is reported with file,
-    /// line and column.
+    /// Creates a switch whose registers are zero. An error in the program is reported with its
+    /// file, line and column.
     pub fn of(sources: &Sources, program: Program, size: Size) -> Result<Self, String> {
         p4::Switch::new(sources, program.name(), size.cells, size.room).map(Self)
     }

@@ -1,23 +1,23 @@
 //! Programs that a device under test can run.
 
-/// A program, or both at one interface.
+/// A program, or both programs together at one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// Acceptor, which votes.
+    /// Program that votes.
     Acceptor,
-    /// Coordinator, which proposes and counts votes.
+    /// Program that proposes values and counts votes.
     Coordinator,
-    /// Both programs at one interface.
+    /// Both programs together at one interface.
     Host,
 }
 
 impl Program {
-    /// All programs.
+    /// All programs, including the combination.
     pub const ALL: [Self; 3] = [Self::Acceptor, Self::Coordinator, Self::Host];
-    /// The individual programs.
+    /// The two individual programs.
     pub const APART: [Self; 2] = [Self::Acceptor, Self::Coordinator];
 
-    /// Returns the name used in commands and files.
+    /// Returns the name that commands and files use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acceptor => "acceptor",
@@ -26,7 +26,7 @@ impl Program {
         }
     }
 
-    /// Returns the program with this name.
+    /// Returns the program called `name`, if there is one.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|program| program.name() == name)
     }

@@ -1,5 +1,5 @@
-//! Random frames from a seed, most of them valid and close to the state of the device, so that they
-//! have an effect.
+//! Generates random frames from a seed. Most frames are valid and refer to the current state of the
+//! device, so that they have an effect.
 
 use quorate_core::dice::Dice;
 use quorate_offload::{Descriptor, Form, Header, PackedBallot, Port, Reason, Type};
@@ -11,29 +11,30 @@ use crate::{
     vectors::Sent,
 };
 
-/// Generator of events that tracks the state of a reference device.
+/// Generator of random events. It tracks the state of a reference device.
 pub struct Maker {
     program: Program,
     size: Size,
-    /// Program that the next frame is for; on a host it alternates at random.
+    /// Program to which the next frame is addressed. On a host, it is chosen at random for each
+    /// frame.
     turn: Program,
     dice: Dice,
     reference: Reference,
     counter: u64,
     owner_boot: u32,
-    /// Calls that were refused as old.
+    /// Number of calls that the device refused as old.
     orders: u64,
-    /// Remaining frames in a run of other traffic.
+    /// Number of foreign frames that remain in the current run of them.
     others: u64,
 }
 
 impl Maker {
-    /// Creates a generator with the dimensions of the vectors.
+    /// Creates a generator with the dimensions that the vectors use.
     pub fn new(program: Program, seed: u64) -> Self {
         Self::of(program, Size::VECTORS, seed)
     }
 
-    /// Creates a generator. Program, size and seed determine its events.
+    /// Creates a generator. The program, the size and the seed determine all of its events.
     pub fn of(program: Program, size: Size, seed: u64) -> Self {
         Self {
             program,
@@ -48,12 +49,12 @@ impl Maker {
         }
     }
 
-    /// Returns the next event and the expected frames.
+    /// Returns the next event, and the frames that the device must send in response.
     pub fn make(&mut self) -> (Event, Vec<Sent>) {
         let event = self.event();
         let sent = self.reference.step(&event).expect("the reference has no faults");
-        // A corrupted call number that is too high would make the device refuse all calls until a
-        // power loss; a new owner boot avoids that.
+        // A corrupted call number may be so high that the device refuses all calls until a power
+        // loss. A new boot number of the owner ends that.
         let orders = self.reference.counted(Reason::Order);
         if orders != self.orders && self.dice.chance(1, 3) {
             self.owner_boot += 1;
@@ -100,7 +101,7 @@ impl Maker {
         Event::Frame(port, bytes)
     }
 
-    /// Corrupts a frame, and in most cases corrects the checksums again.
+    /// Corrupts a frame. In most cases, corrects its checksums afterwards.
     fn spoil(&mut self, bytes: &mut Vec<u8>) {
         let at = self.dice.index(bytes.len());
         match self.dice.below(10) {
@@ -117,7 +118,7 @@ impl Maker {
         }
     }
 
-    /// Returns a slot, in most cases near the device's floor or next slot.
+    /// Returns a slot. In most cases it is near the device's floor or its next slot.
     fn slot(&mut self) -> u64 {
         let state = self.reference.state(self.turn);
         let cells = self.size.cells as u64;
@@ -146,7 +147,7 @@ impl Maker {
     fn header(&mut self) -> (Port, Header) {
         let network = if self.dice.chance(1, 30) { Port::Owner } else { Port::Network };
         let armed = self.reference.state(self.turn).ballot != PackedBallot::NONE;
-        // A device that is not armed is soon armed.
+        // A device that is not armed should be armed soon.
         if self.dice.chance(if armed { 1 } else { 10 }, 16) {
             return self.control();
         }
@@ -177,8 +178,8 @@ impl Maker {
         (network, header)
     }
 
-    /// Returns a slot and a value for a host: often a slot that its own coordinator assigned, and
-    /// mostly one of a few values.
+    /// Returns the slot and the value of a frame for a host. The slot is often one that the host's
+    /// coordinator has assigned. The value is usually one of a few, so that votes match.
     fn meet(&mut self, slot: u64, number: u64) -> (u64, u64) {
         let state = self.reference.state(Program::Coordinator);
         let given_out = state.next - state.floor.min(state.next);
@@ -191,8 +192,8 @@ impl Maker {
         (slot, if other { number } else { of % 8 })
     }
 
-    /// Mostly aligns the ballots and slots of a host's two programs; otherwise each would refuse
-    /// the other's messages.
+    /// In most cases, aligns the ballots and slots of a host's two programs. Otherwise each program
+    /// would refuse the messages of the other.
     fn join(&mut self, header: &mut Header) {
         let other = match self.turn {
             Program::Coordinator => Program::Acceptor,
@@ -268,12 +269,13 @@ impl Maker {
     }
 }
 
-/// Returns `count` events and the expected frames.
+/// Returns `count` events with the expected frames, for a device with the dimensions of the
+/// vectors.
 pub fn events(program: Program, seed: u64, count: usize) -> (Vec<Event>, Vec<Vec<Sent>>) {
     events_of(program, Size::VECTORS, seed, count)
 }
 
-/// Returns `count` events and the expected frames for a device of this size.
+/// Returns `count` events with the expected frames, for a device with the given dimensions.
 pub fn events_of(
     program: Program,
     size: Size,

@@ -1,4 +1,4 @@
-//! FPGA cores, compiled to programs by Verilator.
+//! FPGA cores, compiled to simulators by Verilator.
 
 use std::{
     env, fs,
@@ -12,20 +12,20 @@ use crate::{
     vectors::{Sent, read_answer, write_event},
 };
 
-/// Tools for compiling a core.
+/// Tools that are needed to compile a core.
 const TOOLS: [&str; 3] = ["verilator", "make", "g++"];
 
 /// Width of a core's bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bus {
-    /// 64 bits: a UDP frame with 32 bytes of value takes 17 words.
+    /// 64 bits. A UDP frame with a value of 32 bytes takes 17 words.
     Narrow,
-    /// 512 bits: the same frame takes three words.
+    /// 512 bits. A UDP frame with a value of 32 bytes takes three words.
     Wide,
 }
 
 impl Bus {
-    /// Both widths.
+    /// All bus widths.
     pub const ALL: [Self; 2] = [Self::Narrow, Self::Wide];
 
     /// Returns the width in bits.
@@ -36,17 +36,17 @@ impl Bus {
         }
     }
 
-    /// Returns the name of the target.
+    /// Returns the name of the target with this bus.
     pub fn target(self) -> String {
         format!("rtl-{}", self.bits())
     }
 
-    /// Returns the name of the core's module.
+    /// Returns the module name of a program's core.
     pub fn core(self, program: Program) -> String {
         format!("{}{}", program.name(), self.bits())
     }
 
-    /// Returns the files of the core, in the order of their dependencies.
+    /// Returns the source files of a program's core, in the order of their dependencies.
     pub fn files(self, program: Program) -> Vec<String> {
         let bits = self.bits();
         let names: &[&str] = match self {
@@ -60,25 +60,26 @@ impl Bus {
     }
 }
 
-/// Returns the folder of the committed cores.
+/// Returns the folder that contains the committed cores.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/programs/rtl")
 }
 
-/// Returns a tool that is missing on this machine, if there is one.
+/// Returns the name of a tool that is not installed, if there is one.
 pub fn missing() -> Option<&'static str> {
     let path = env::var_os("PATH").unwrap_or_default();
     let is_there = |tool: &str| env::split_paths(&path).any(|folder| folder.join(tool).is_file());
     TOOLS.into_iter().find(|tool| !is_there(tool))
 }
 
-/// Returns the path of a built simulator. It does not depend on the bus, so that a node finds it.
+/// Returns the path of a built simulator in `folder`. The name does not depend on the bus, so that
+/// a node can find the simulator.
 pub fn simulator(folder: &Path, program: Program) -> PathBuf {
     let name = program.name();
     folder.join(name).join(format!("V{name}"))
 }
 
-/// Builds a simulator from sources; warnings are errors.
+/// Builds a simulator from sources. Warnings are errors.
 pub fn build(
     sources: &Path,
     folder: &Path,
@@ -96,7 +97,7 @@ pub fn build(
     let output = Command::new("verilator")
         .args(["--cc", "--exe", "--build", "-O3", "-Wall", "--Mdir"])
         .arg(&made)
-        // Some parts of words are unused, and some constants are used by the other program only.
+        // Some parts of words are unused, and some constants are used only by the other program.
         .args(["-Wno-UNUSEDSIGNAL", "-Wno-UNUSEDPARAM"])
         .args(["--top-module", &core, "--prefix", &format!("V{name}")])
         .args([format!("-GROOM={}", size.room), format!("-GCELLS={}", size.cells)])
@@ -112,7 +113,7 @@ pub fn build(
     Ok(simulator(folder, program))
 }
 
-/// A simulator that is given one event at a time, as a node runs it.
+/// Running simulator that processes one event at a time, as for a node.
 pub struct Core {
     child: Child,
     to: ChildStdin,
@@ -120,7 +121,7 @@ pub struct Core {
 }
 
 impl Core {
-    /// Starts the simulator, which runs until it is dropped.
+    /// Starts the simulator. It runs until the returned value is dropped.
     pub fn start(simulator: &Path) -> Result<Self, String> {
         let mut child = Command::new(simulator)
             .stdin(Stdio::piped())
@@ -143,13 +144,14 @@ impl Device for Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs a simulator over events without pauses between frames; `None` if it aborts.
+/// Runs a simulator on events without pauses between the frames. Returns `None` if the simulator
+/// aborts.
 pub fn run(simulator: &Path, events: &[Event]) -> Result<Option<Vec<Vec<Sent>>>, String> {
     let text = |error: std::io::Error| error.to_string();
     let input = simulator.with_extension("in");

@@ -1,4 +1,4 @@
-//! Targets as processes, their input files, and the outcome of each run.
+//! Runs targets as processes on files of vectors, and determines the outcome.
 
 use std::{
     fs::{self, File},
@@ -16,12 +16,12 @@ use crate::{
     vectors::{read_answer, read_event, write_answer, write_event},
 };
 
-/// A set of frames.
+/// Set of frames that targets are tested with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Named cases.
+    /// The named cases of [`crate::directed`].
     Directed,
-    /// Seeded random frames, on a ring of 64 cells.
+    /// Random frames for a ring of 64 cells.
     Random {
         /// Seed that determines the frames.
         seed: u64,
@@ -31,7 +31,7 @@ pub enum Set {
 }
 
 impl Set {
-    /// Returns the name for the table.
+    /// Returns the name shown in the results table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Directed => "directed",
@@ -50,39 +50,40 @@ impl Set {
     }
 }
 
-/// A device under test, as a process that maps a stream of frames to a stream of frames.
+/// Device under test: a process that maps a stream of frames to a stream of frames.
 pub struct Target {
-    /// Name for the table.
+    /// Name shown in the results table.
     pub name: String,
-    /// Command to which the program's name is appended, or the reason why the target cannot run.
+    /// Command that runs the target, or the reason why the target cannot run. The name of the
+    /// program is appended to the command.
     pub command: Result<Vec<String>, String>,
     /// Programs that the target implements.
     pub programs: &'static [Program],
 }
 
-/// Outcome of one target, program and set.
+/// Outcome of running a set on one program of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All answers are equal byte for byte.
+    /// All answers are equal, byte for byte.
     Pass,
-    /// Answers differ or are missing; includes the position.
+    /// Some answers differ or are missing. Contains the position of the first one.
     Fail(String),
-    /// Not run; never counts as passed.
+    /// The set was not run, which does not count as passed. Contains the reason.
     Skipped(String),
 }
 
-/// Input and expected output of one program and set, as files.
+/// Files with the input and the expected output of one program for one set.
 pub struct Vectors {
     pub program: Program,
     pub set: Set,
-    /// Number of events.
+    /// Number of events in the input.
     pub count: usize,
     input: PathBuf,
     expected: PathBuf,
 }
 
 impl Vectors {
-    /// Creates the files, using a reference program.
+    /// Writes the files. A reference program provides the expected output.
     pub fn make(folder: &Path, program: Program, set: Set) -> io::Result<Self> {
         let name = format!("{}-{}", program.name(), set.name());
         let input = folder.join(format!("{name}.in"));
@@ -102,8 +103,8 @@ impl Vectors {
         Ok(Self { program, set, count, input, expected })
     }
 
-    /// Runs a target over the input and compares its output. Returns the outcome and the seconds it
-    /// took.
+    /// Runs a target on the input and compares its output. Returns the outcome and the run time in
+    /// seconds.
     pub fn run(&self, target: &Target, folder: &Path) -> io::Result<(Outcome, f64)> {
         let words = match &target.command {
             Ok(words) => words,
@@ -122,14 +123,15 @@ impl Vectors {
             .stdout(Stdio::from(File::create(&output)?))
             .status();
         let seconds = begun.elapsed().as_secs_f64();
-        // Compare even after an early end, since a difference before it is more informative.
+        // Compare the output even if the target ended early, because an earlier difference is more
+        // informative.
         let compared = self.compare(&output)?;
         let outcome = match (status, compared) {
             (Err(error), _) => Outcome::Fail(format!("{}: {error}", words.join(" "))),
             (Ok(_), Err(Difference { at, what })) => Outcome::Fail(format!("event {at}\n{what}")),
             (Ok(status), Ok(())) if !status.success() => Outcome::Fail(status.to_string()),
             (Ok(_), Ok(())) => {
-                // A million frames take a hundred megabytes.
+                // The output for a million frames takes a hundred megabytes.
                 fs::remove_file(&output)?;
                 Outcome::Pass
             }
@@ -162,8 +164,8 @@ impl Vectors {
     }
 }
 
-/// Serves a device of this process as a target: reads events and writes answers until the end of
-/// input.
+/// Serves a device in this process as a target. Reads events and writes answers until the end of
+/// the input.
 pub fn serve(device: &mut dyn Device, from: impl io::Read, to: impl io::Write) -> io::Result<()> {
     let (mut from, mut to) = (BufReader::new(from), BufWriter::new(to));
     while let Some(event) = read_event(&mut from)? {

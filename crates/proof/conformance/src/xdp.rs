@@ -1,4 +1,4 @@
-//! Kernel programs, loaded into the running kernel and invoked directly.
+//! Kernel programs, which are loaded into the running kernel and invoked directly.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,12 @@ use crate::{
     vectors::Sent,
 };
 
-/// Returns the folder of the committed programs.
+/// Returns the folder that contains the committed kernel programs.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/programs/xdp/bpf")
 }
 
-/// Returns the settings of all targets.
+/// Returns the settings of a program, which are the same for all targets.
 pub fn settings(program: Program) -> Settings {
     let ways = ProgramRoutes::of(program);
     let settings = Settings::of(setup(), &ways.votes, &ways.proposals, &ways.decisions);
@@ -27,12 +27,12 @@ pub fn settings(program: Program) -> Settings {
     }
 }
 
-/// Returns why programs cannot be loaded on this machine; `None` if they can.
+/// Returns the reason why programs cannot be loaded on this machine. `None` if they can.
 pub fn missing() -> Option<String> {
     let loaded = quorate_device::xdp::Device::load(Role::Acceptor, &settings(Program::Acceptor));
     match loaded {
         Ok(_) => None,
-        // Any error but missing permission is a fault of ours, not of the machine.
+        // Any error other than a missing permission is a bug in our code.
         Err(failed) => failed.is_forbidden().then(|| failed.to_string()),
     }
 }
@@ -45,17 +45,17 @@ const fn role(program: Program) -> Role {
     }
 }
 
-/// A device in the kernel, and the hook at which it receives frames from the network.
+/// Device in the kernel, with the hook at which it receives frames from the network.
 pub struct Kernel {
     program: Program,
     hook: Entry,
-    /// Object file that replaces the committed programs.
+    /// Object file that is loaded instead of the committed programs.
     object: Option<Vec<u8>>,
     device: quorate_device::xdp::Device,
 }
 
 impl Kernel {
-    /// Loads the programs; `object` contains a planted fault.
+    /// Loads the programs. `object` is an object file with a planted fault, if any.
     pub fn new(program: Program, hook: Entry, object: Option<Vec<u8>>) -> Result<Self, String> {
         let device = load(program, object.as_deref()).map_err(|failed| failed.to_string())?;
         Ok(Self { program, hook, object, device })
@@ -74,12 +74,12 @@ fn load(program: Program, object: Option<&[u8]>) -> Result<quorate_device::xdp::
 }
 
 const ETHERNET: usize = 14;
-/// Length of an Ethernet and an IPv4 header.
+/// Total length of an Ethernet header and an IPv4 header, in bytes.
 const IPV4: usize = 34;
 
-/// Pads a frame that the kernel would not accept for a test run: it needs an Ethernet header; tc
-/// also needs one more byte, and a complete IPv4 header if the EtherType says so. A shorter frame
-/// is replaced by another one that is too short.
+/// Pads a frame that the kernel would not accept for a test run. The kernel requires an Ethernet
+/// header. tc also requires one more byte, and a complete IPv4 header if the EtherType announces
+/// one. The program sees the padded frame as too short, like the original.
 fn whole_enough(frame: &[u8], hook: Entry) -> Vec<u8> {
     let mut frame = frame.to_vec();
     if frame.len() < ETHERNET {
@@ -101,7 +101,7 @@ impl Device for Kernel {
     fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
         let text = |failed: Failed| failed.to_string();
         let Event::Frame(port, frame) = event else {
-            // A power loss removes programs and maps.
+            // A power loss removes the programs and maps.
             self.device = load(self.program, self.object.as_deref()).map_err(text)?;
             return Ok(Vec::new());
         };

@@ -29,7 +29,7 @@ use quorate_cli::{
     signals,
 };
 
-/// Environment variable that turns skipped steps into failures.
+/// Environment variable that makes skipped steps count as failures.
 const NO_SKIPS: &str = "QUORATE_NO_SKIPS";
 
 /// A benchmark.
@@ -54,9 +54,9 @@ pub(crate) enum BenchCommand {
     Part(part::PartCommand),
 }
 
-/// Runs the command.
+/// Runs `quorate bench`.
 pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
-    // Each client uses a connection.
+    // Each client needs one descriptor for its connection.
     quorate::raise_descriptor_limit();
     quorate_bench::environment::built_from(quorate_cli::COMMIT);
     match command {
@@ -101,7 +101,8 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
     }
 }
 
-/// Enters the emulated network if one is requested, measures, and publishes the results.
+/// Enters the emulated network if one is requested, runs the measurement, and publishes its
+/// results.
 fn measure(
     network: Option<Emulated>,
     files: &FileArgs,

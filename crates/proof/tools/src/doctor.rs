@@ -1,4 +1,4 @@
-//! `quorate doctor`: checks what this machine can achieve and suggests remedies.
+//! `quorate doctor`: checks what this machine can achieve, and suggests remedies.
 
 mod shown;
 
@@ -25,7 +25,7 @@ use quorate_cli::{
     output::{Exit, Output, Problem, print},
 };
 
-/// Multicast group tested by default.
+/// Multicast group that is tested by default.
 const GROUP: &str = "239.81.84.69:7460";
 
 /// Flags.
@@ -89,13 +89,13 @@ fn interface_argument(text: &str) -> Result<String, String> {
 }
 
 impl DoctorArgs {
-    /// Returns whether a cluster is examined as well.
+    /// Returns whether the arguments request an examination of a cluster.
     fn asks_nodes(&self) -> bool {
         !self.admin.is_empty()
     }
 }
 
-/// Runs the command; `tls` is a folder of certificates to examine as well.
+/// Runs `quorate doctor`. `tls` is the folder of the certificates to examine, if any.
 pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Result<Exit, Problem> {
     if let Some(to) = &args.bundle {
         bundle::is_free(to).map_err(|error| not_made(to, &error))?;
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Resu
                 false => Exit::Failed,
             })
         }
-        // Monitoring reads one line and must report a cluster that does not respond.
+        // A monitoring system reads a single line, even if the cluster does not respond.
         Err(problem) if args.check => {
             let state = match problem.exit {
                 Exit::Unreachable => State::Failing,
@@ -129,7 +129,7 @@ pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Resu
     }
 }
 
-/// Returns the exit code of a monitoring state. Other commands use the same numbers with other
+/// Returns the exit code for a monitoring state. Other commands use the same numbers with other
 /// meanings.
 fn told_exit(state: State) -> Exit {
     let code = monitoring::code(state);

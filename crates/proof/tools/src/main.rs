@@ -1,5 +1,6 @@
-//! The `quorate-tools` binary: the commands that need the load generator, the simulator or the
-//! doctor's probes. `quorate` runs it for these commands, so the help texts speak of `quorate`.
+//! The `quorate-tools` binary, with the commands that need the load generator, the simulator or the
+//! doctor's probes. `quorate` runs this binary for these commands, so the help texts call the
+//! program `quorate`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -51,12 +52,12 @@ fn main() -> ExitCode {
         Err(error) => return quorate_cli::usage(&error).into(),
     };
     let output = cli.global.output();
-    // The `--json` flag of `bench` may name a file.
+    // For `bench`, the value of `--json` may also be a file name.
     let checked = match cli.command {
         Command::Bench(_) => Ok(()),
         _ => cli.global.check_json(),
     };
-    // The doctor itself reports bad certificates.
+    // The doctor reports bad certificates itself.
     let proves = !matches!(cli.command, Command::Doctor(_));
     let outcome = checked
         .and_then(|()| cli.global.begin(proves))
@@ -76,7 +77,7 @@ fn run(command: Command, global: &Global, output: Output) -> Result<Exit, Proble
     }
 }
 
-/// Returns the command line of both programs as users see it, as one.
+/// Returns the combined command line of both programs, as users see it.
 fn whole() -> clap::Command {
     let own = Cli::command();
     own.get_subcommands().fold(quorate_cli::command(), |whole, command| {

@@ -1,5 +1,5 @@
-//! `quorate completions` and `quorate man`: generates completion scripts and manual pages from the
-//! program's own help.
+//! `quorate completions` and `quorate man`: generate completion scripts and manual pages from the
+//! help texts.
 
 use std::{fs, path::PathBuf};
 
@@ -32,14 +32,14 @@ pub(crate) struct ManArgs {
     to: Option<PathBuf>,
 }
 
-/// Completion script of a shell.
+/// Completion script for a shell.
 #[derive(Debug, Serialize)]
 struct Completions {
     shell: String,
     script: String,
 }
 
-/// The first manual page, or the files written.
+/// Result of `quorate man`: the first manual page, or the paths of the written files.
 #[derive(Debug, Serialize)]
 struct Pages {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ struct Pages {
     files: Vec<PathBuf>,
 }
 
-/// Runs `quorate completions`; `command` is the whole program.
+/// Runs `quorate completions`. `command` describes the whole program.
 pub(crate) fn completions(
     args: &CompletionsArgs,
     mut command: Command,
@@ -64,10 +64,10 @@ pub(crate) fn completions(
     Ok(Exit::Done)
 }
 
-/// Runs `quorate man`; `command` is the whole program.
+/// Runs `quorate man`. `command` describes the whole program.
 pub(crate) fn man(args: &ManArgs, command: Command, output: Output) -> Result<Exit, Problem> {
     let mut command = command.disable_help_subcommand(true);
-    // This sets the full names of the subcommands.
+    // `build` sets the full names of the subcommands.
     command.build();
     let mut pages = Vec::new();
     collect(&command, &mut pages);
@@ -94,7 +94,8 @@ pub(crate) fn man(args: &ManArgs, command: Command, output: Output) -> Result<Ex
     Ok(Exit::Done)
 }
 
-/// Renders the pages of a command and of all its visible subcommands, with their names.
+/// Renders the manual pages of a command and of all its visible subcommands. Each page is added
+/// with its name.
 fn collect(command: &Command, pages: &mut Vec<(String, String)>) {
     let name = command.get_display_name();
     let name = name.unwrap_or_else(|| command.get_name()).to_owned();

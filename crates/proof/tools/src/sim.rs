@@ -1,4 +1,4 @@
-//! `quorate sim`: simulates a whole cluster with faults in one thread.
+//! `quorate sim`: simulates a whole cluster under faults in a single thread.
 
 mod replay;
 
@@ -23,7 +23,7 @@ pub(crate) struct SimArgs {
     page: Option<PathBuf>,
 }
 
-/// Result of a simulation.
+/// Result of `quorate sim`.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     seed: u64,
@@ -33,7 +33,7 @@ struct Outcome {
     replay: String,
 }
 
-/// Runs the command.
+/// Runs `quorate sim`.
 pub(crate) fn run(args: &SimArgs, output: Output) -> Result<Exit, Problem> {
     if let Some(file) = &args.page {
         return replay::write(file, args.seed, output);

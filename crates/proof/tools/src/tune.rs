@@ -1,4 +1,4 @@
-//! `quorate tune`: shows how a cluster batches its commands, and why.
+//! `quorate tune`: shows how a cluster batches its commands, with the reasons.
 
 mod page;
 
@@ -58,19 +58,19 @@ pub(crate) struct TuneArgs {
     html: Option<PathBuf>,
 }
 
-/// Result of the command.
+/// Result of `quorate tune`.
 #[derive(Clone, Debug, Serialize)]
 struct Document {
     node: u32,
     #[serde(flatten)]
     tuning: TuningView,
-    /// Chosen paths for frames to several nodes and for votes, with reasons.
+    /// Choices for the paths of frames to several nodes and of votes, with the reasons.
     choices: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sweep: Option<SweepView>,
 }
 
-/// Runs the command.
+/// Runs `quorate tune`.
 pub(crate) fn run(args: &TuneArgs, output: Output) -> Result<Exit, Problem> {
     let cluster = query_cluster(&args.admin)?;
     let node = node(&cluster, args.node)?;
@@ -119,8 +119,8 @@ fn view_of(cluster: &ClusterView, node: u32) -> Result<&NodeView, Problem> {
     })
 }
 
-/// Returns the admin address of a node. If the node does not know its own, returns the given
-/// address that reached it.
+/// Returns the admin address of a node. If the node does not report its address, returns the given
+/// address at which it responded.
 fn admin_address(cluster: &ClusterView, node: u32, given: &[String]) -> Result<String, Problem> {
     let view = view_of(cluster, node)?;
     let own = view.members.iter().find(|member| member.node == node);
@@ -147,7 +147,7 @@ impl TuneArgs {
     }
 }
 
-/// Asks for confirmation if clients are connected, since a sweep slows them down.
+/// Asks for confirmation if clients are connected, because a sweep slows them down.
 fn consent(clients: u64, seconds: u64, yes: bool) -> Result<(), Problem> {
     let what =
         format!("{clients} clients are connected; a sweep loads the cluster for about {seconds} s");
@@ -197,7 +197,7 @@ fn human(document: &Document) -> String {
     text
 }
 
-/// Formats a grid with a row per batch size and a column per window.
+/// Formats a grid with one row per batch size and one column per window.
 fn grid(points: &[PointView], shown: impl Fn(&PointView) -> String) -> String {
     if points.is_empty() {
         return "not enough measurements yet: put some load on the cluster\n".to_owned();
@@ -218,7 +218,7 @@ fn grid(points: &[PointView], shown: impl Fn(&PointView) -> String) -> String {
     table(&rows)
 }
 
-/// Returns all batch sizes and windows of a grid, sorted.
+/// Returns the batch sizes and the windows that occur in a grid, sorted.
 fn axes(points: &[PointView]) -> (Vec<usize>, Vec<usize>) {
     let mut batches: Vec<_> = points.iter().map(|point| point.batch_bytes).collect();
     let mut windows: Vec<_> = points.iter().map(|point| point.window).collect();

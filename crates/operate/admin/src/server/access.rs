@@ -1,8 +1,8 @@
-//! Authentication and authorisation of a request, before any page of the admin address is served.
+//! Authenticates and authorises every request to the admin address before it is served.
 //!
-//! The caller is identified by certificate, or by name and password (HTTP Basic, which browsers
-//! support). Roles come from the users' table in the log. Actions are audited whether they are done
-//! or refused ([`super::audit`]).
+//! Callers prove their identity by a certificate, or by a name and a password (HTTP Basic, which
+//! browsers support). Roles come from the users' table in the log. Actions are audited, including
+//! those that are refused ([`super::audit`]).
 
 use std::{
     net::SocketAddr,
@@ -29,31 +29,31 @@ use tokio::{
 
 use super::{Admin, BODY_BYTES_MAX, Phase, UNKNOWN_USERS, failure::Failure};
 
-/// Maximum number of concurrent password checks; further requests are refused as busy.
+/// Maximum number of concurrent password checks. Further requests are refused as busy.
 const CHECKED_MAX: usize = 2;
 
-/// Longest wait of an action for the users' table, which is polled every `PAUSE`.
+/// Longest time that an action waits for the users' table. The table is polled every `PAUSE`.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The other end of a connection.
+/// Peer of a connection, as far as the connection identifies it.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    /// Identity proved by the TLS handshake.
+    /// Identity that the TLS handshake proved.
     pub(super) who: Who,
     pub(super) from: SocketAddr,
 }
 
-/// Identity and role behind one request.
+/// Identity and role of the caller of one request.
 #[derive(Clone, Debug)]
 pub(super) struct Requester {
     pub(super) name: String,
-    /// `certificate`, `password` or `nothing`.
+    /// Proof of identity: `certificate`, `password` or `nothing`.
     pub(super) by: &'static str,
     pub(super) role: Option<Role>,
 }
 
-/// Permits for checking passwords.
+/// Permits that limit concurrent password checks.
 #[derive(Clone, Debug)]
 pub(super) struct Checks(Arc<Semaphore>);
 
@@ -63,31 +63,31 @@ impl Default for Checks {
     }
 }
 
-/// Returns the lowest role that may send this request; `None` if no authentication is needed.
+/// Returns the lowest role that may send a request. `None` if the request needs no authentication.
 fn needs(method: &Method, path: &str) -> Option<Role> {
     match (method.as_str(), path) {
-        // Process supervisors poll these paths without credentials; the response reveals little.
+        // Process supervisors poll these paths without credentials. The responses reveal little.
         ("GET" | "HEAD", "/health" | "/ready") => None,
         ("GET" | "HEAD", "/users" | "/audit") => Some(Role::Admin),
         // A backup contains all data.
         ("GET" | "HEAD", "/backup") => Some(Role::Operator),
         ("GET" | "HEAD", _) => Some(Role::Reader),
-        // Some of these requests need a higher role; their handlers call [`check`].
+        // Some of these requests require a higher role, which their handlers check with [`check`].
         (_, "/transfer" | "/snapshot" | "/scrub" | "/tuning" | "/act" | "/members") => {
             Some(Role::Operator)
         }
         (_, path) if path.starts_with("/doctor/") => Some(Role::Operator),
-        // Joining, users, and any path added later.
+        // Joining, users, and any path that is added later.
         _ => Some(Role::Admin),
     }
 }
 
-/// Returns whether a request is audited.
+/// Returns whether a request is an action, which is audited.
 fn is_action(needs: Option<Role>, method: &Method, path: &str) -> bool {
     (needs >= Some(Role::Operator) && !method.is_safe()) || path == "/backup"
 }
 
-/// Checks for a role beyond the one that the path needs.
+/// Checks for a role that a handler requires in addition to the role for the path.
 pub(super) fn check(asker: &Requester, needs: Role) -> Result<(), Failure> {
     match asker.role {
         Some(role) if role >= needs => Ok(()),
@@ -95,7 +95,7 @@ pub(super) fn check(asker: &Requester, needs: Role) -> Result<(), Failure> {
     }
 }
 
-/// Authenticates and authorises a request, serves or refuses it, and audits actions.
+/// Authenticates and authorises a request, then serves or refuses it. Actions are audited.
 pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let needs = needs(&method, &path);
@@ -134,7 +134,7 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
     response
 }
 
-/// Reads the body of an action for the audit log; an error if it is too large.
+/// Reads the body of an action for the audit log. Returns an error if the body is too large.
 async fn take_body(request: Request, action: bool) -> Result<(Request, Bytes), Failure> {
     if !action {
         return Ok((request, Bytes::new()));
@@ -154,7 +154,7 @@ async fn take_body(request: Request, action: bool) -> Result<(Request, Bytes), F
 fn refuse(asker: &Requester, needs: Role) -> Response {
     let mut response = forbidden(asker, needs).into_response();
     if asker.role.is_none() {
-        // Makes a browser prompt for name and password.
+        // Makes a browser prompt for a name and a password.
         *response.status_mut() = StatusCode::UNAUTHORIZED;
         let basic = HeaderValue::from_static("Basic realm=\"quorate\", charset=\"UTF-8\"");
         response.headers_mut().insert(WWW_AUTHENTICATE, basic);
@@ -176,7 +176,7 @@ fn forbidden(asker: &Requester, needs: Role) -> Failure {
     Failure::new(StatusCode::FORBIDDEN, code, &what, hint)
 }
 
-/// Identifies the caller by password or else by certificate, and looks up the role.
+/// Identifies the caller by password or else by certificate, and looks up the caller's role.
 async fn identify(
     admin: &Admin,
     caller: Option<&Caller>,
@@ -194,13 +194,13 @@ async fn identify(
         return Ok(certified(Some(Role::Admin)));
     }
     if matches!(&*admin.lock(), Phase::Starting(_)) {
-        // A starting node has nothing to change; every page only reports the start.
+        // A starting node has no state to change. All pages only report the progress of the start.
         return Ok(certified(Some(Role::Admin)));
     }
     let users = match known_users(admin, needs).await? {
         Some(users) => users,
-        // [access-4] Every authenticated caller may read, or it would be impossible to help a node
-        // without a leader.
+        // [access-4] Every authenticated caller may read. Otherwise operators could not examine a
+        // node without a leader.
         None if needs == Role::Reader => return Ok(certified(Some(Role::Reader))),
         None => return Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
     };
@@ -221,14 +221,14 @@ async fn identify(
     let fits = known && fits.unwrap_or(false);
     Ok(Requester {
         role: user.filter(|_| fits).map(|user| user.role),
-        // An unknown name may be a password typed into the wrong field.
+        // An unknown name may be a password that was typed into the wrong field.
         name: if known { name } else { "-".to_owned() },
         by: "password",
     })
 }
 
-/// Returns the users' table if the node knows it. A request that changes something waits for the
-/// table, as it would for a leader.
+/// Returns the users' table if the node has it. A request that changes state waits for the table,
+/// just as it would wait for a leader.
 async fn known_users(admin: &Admin, needs: Role) -> Result<Option<Users>, Failure> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -241,7 +241,7 @@ async fn known_users(admin: &Admin, needs: Role) -> Result<Option<Users>, Failur
     }
 }
 
-/// Returns name and password of the Basic authorization header, if there is one.
+/// Parses the name and the password of the Basic authorization header, if there is one.
 fn login(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, text) = value.split_once(' ')?;

@@ -1,8 +1,8 @@
-//! Audit log of operators' actions and refused attempts: one JSON line each in a file of the node's
-//! folder.
+//! Audit log of operators' actions and refused attempts. Each record is one line of JSON in a file
+//! in the node's folder.
 //!
-//! The size is bounded: a full file replaces the previous one. Refused attempts are recorded at
-//! most once a second, so that repeated attempts cannot push out real actions.
+//! The size is bounded, since a full file replaces the previous one. At most one refused attempt is
+//! recorded per second, so that repeated attempts cannot displace the records of actions.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -19,14 +19,14 @@ use tokio::task::spawn_blocking;
 use super::{Admin, access::Requester, failure::Failure};
 use crate::users::AuditRecord;
 
-/// Names of the current and the previous file.
+/// Name of the current file.
 const NAME: &str = "audit.jsonl";
 const BEFORE: &str = "audit.1.jsonl";
-/// Size at which the file is rotated.
+/// Size in bytes at which a new file is started.
 const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Minimum interval between two records of refused attempts.
+/// Minimum time between two records of refused attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Bytes read from the end of each file when showing the log.
+/// Number of bytes read from the end of each file when the log is requested.
 const SHOWN_BYTES: u64 = 1 << 20;
 const SHOWN_MAX: usize = 500;
 
@@ -36,15 +36,15 @@ pub(super) struct Audit(Arc<Mutex<Book>>);
 
 #[derive(Debug, Default)]
 struct Book {
-    /// `None` until the node has a folder.
+    /// Folder of the files. `None` until the node has one.
     folder: Option<PathBuf>,
-    /// Time of the last recorded refusal.
+    /// Time of the last refusal that was recorded.
     refused: Option<Instant>,
     untold: u64,
 }
 
 impl Audit {
-    /// Sets the folder of the files.
+    /// Sets the folder in which the files are stored.
     pub(super) fn keep_in(&self, folder: &Path) {
         self.book().folder = Some(folder.to_owned());
     }
@@ -53,8 +53,8 @@ impl Audit {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a request and its outcome. A write error is only logged, so that a full disk does
-    /// not stop operators from acting.
+    /// Records a request and its outcome. A write error is only logged, since a full disk must not
+    /// prevent operators from acting.
     #[expect(clippy::too_many_arguments, reason = "a record has that many parts")]
     pub(super) async fn write(
         &self,
@@ -124,7 +124,7 @@ impl Book {
         file.sync_data()
     }
 
-    /// Returns the last records, oldest first. Skips lines that are truncated or not valid records.
+    /// Returns the most recent records, oldest first. Skips lines that are truncated or invalid.
     fn read(&self) -> io::Result<Vec<AuditRecord>> {
         let Some(folder) = &self.folder else {
             return Ok(Vec::new());
@@ -153,7 +153,7 @@ fn tail(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns a body for the log with passwords removed.
+/// Formats a request body for the log, without passwords.
 fn without_secrets(body: &[u8]) -> String {
     if body.is_empty() {
         return String::new();
@@ -163,7 +163,7 @@ fn without_secrets(body: &[u8]) -> String {
             hide(&mut json);
             json.to_string()
         }
-        // An unparsed body may contain anything.
+        // A body that is not JSON may contain anything, including a password.
         Err(_) => format!("{} bytes that are no JSON", body.len()),
     }
 }
@@ -186,7 +186,7 @@ fn hide(json: &mut Value) {
 
 /// Handles `GET /audit`.
 pub(super) async fn audit(State(admin): State<Admin>) -> Result<Json<Vec<AuditRecord>>, Failure> {
-    // A starting node cannot check yet who may read the log.
+    // While the node is starting, it cannot check whether the caller may read the log.
     admin.ask(|_, _| ()).await?;
     let audit = admin.audit().clone();
     let read = spawn_blocking(move || audit.book().read()).await;
@@ -221,7 +221,7 @@ mod tests {
         let book = Book { folder: Some(folder.path().to_owned()), ..Book::default() };
         assert_eq!(book.read().unwrap(), []);
         book.append(&record(1)).unwrap();
-        // A crash can leave a truncated line or garbage.
+        // A crash can leave a truncated line or garbage at the end.
         let path = folder.path().join(NAME);
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"at_ms\":\n\xff\n").unwrap();

@@ -1,11 +1,12 @@
-//! `GET /backup`: streams the node's own snapshot as one file, with `streams` including the bytes
-//! of byte streams.
+//! `GET /backup`: streams the node's own snapshot as one file. With `streams`, the file includes
+//! the bytes of byte streams.
 //!
-//! A separate thread reads the files; the reactor only selects them and keeps them from being
+//! A separate thread reads the files. The reactor only selects them and keeps them from being
 //! deleted. Bytes of streams are requested from the reactor chunk by chunk, because only the store
-//! knows their location and other nodes may have to replace damaged ones. The hold on them is taken
-//! before the snapshot, so that everything the snapshot refers to is available. The client sets the
-//! pace: a few chunks are buffered, and the backup is aborted if it reads none for a minute.
+//! knows their location and other nodes may have to replace damaged bytes. The hold on the streams
+//! is taken before the snapshot, so that everything the snapshot refers to is available. The client
+//! sets the pace: a few chunks are buffered, and the backup is aborted if the client reads none for
+//! a minute.
 
 use std::{
     io,
@@ -38,11 +39,12 @@ use super::{
     pieces::{ChunkedBody, LongResponse},
 };
 
-/// Chunks buffered for the client: a megabyte.
+/// Maximum number of chunks buffered for the client, a megabyte in total.
 const PIECES_MAX: usize = 4;
 /// The backup is aborted if the client reads nothing for this long.
 const STALL: Duration = Duration::from_secs(60);
-/// Longest wait for bytes of streams that this node lacks; the client receives nothing meanwhile.
+/// Longest time to wait for stream bytes that this node lacks. The client receives no data during
+/// the wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -60,7 +62,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
     }
     let snapshot = admin.ask(move |handle, _| handle.snapshot(at)).await?;
     if let Err(SnapshotError::Unanswered(Unanswered::TimedOut)) = snapshot {
-        // The client's retry uses this hold and its snapshot.
+        // The client's retry takes this hold, and the snapshot that it covers.
         *admin.held() = hold;
         return Err(Failure::snapshot(SnapshotError::Unanswered(Unanswered::TimedOut)));
     }
@@ -78,7 +80,8 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
         let to = Reader { sender };
         if let Err(error) = send(backup, streams, &to) {
             tracing::warn!(%error, "backup failed");
-            // Breaking the connection reports the error to the client, which may have disconnected.
+            // Breaking off the connection reports the error to the client, which may have
+            // disconnected already.
             let _ = to.piece(Err(error));
         }
         drop(taken);
@@ -89,7 +92,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
     Ok(response)
 }
 
-/// Returns the hold of an earlier attempt that timed out, or a new one.
+/// Returns the hold of an earlier attempt that timed out, else a new hold.
 async fn hold(admin: &Admin) -> Result<StreamHold, Failure> {
     let earlier = admin.held().take();
     let held = admin.ask(|handle, _| handle.hold_streams(earlier)).await?;
@@ -104,16 +107,16 @@ async fn hold(admin: &Admin) -> Result<StreamHold, Failure> {
     })
 }
 
-/// A requested backup.
+/// Parameters of a requested backup.
 #[derive(Debug, PartialEq, Eq)]
 struct BackupRequest {
-    /// Minimum slot of the snapshot.
+    /// Slot that the snapshot must cover at least.
     at: Option<Slot>,
-    /// Include the bytes of streams.
+    /// The bytes of streams are included.
     streams: bool,
 }
 
-/// Parses the query: `at=SLOT` and `streams`, both optional.
+/// Parses the query parameters `at=SLOT` and `streams`, which are both optional.
 fn wanted(uri: &Uri) -> Result<BackupRequest, Failure> {
     let mut wanted = BackupRequest { at: None, streams: false };
     let parts = uri.query().unwrap_or_default().split('&');
@@ -165,14 +168,14 @@ fn send_all(mut encoded: Encoded<'_, PartFiles>, to: &Reader) -> io::Result<usiz
     }
 }
 
-/// Interval at which the hold is renewed; it expires after 120 s.
+/// Interval at which the hold is renewed. It would expire after 120 s.
 const STAY: Duration = Duration::from_secs(20);
 
-/// Bytes of streams, read through the reactor under a hold.
+/// Reads the bytes of streams through the reactor, under a hold that keeps them from being deleted.
 struct HeldStreams {
     handle: Handle,
     hold: StreamHold,
-    /// Time of the last renewal.
+    /// Time at which the hold was last renewed.
     stayed: Instant,
 }
 
@@ -183,7 +186,7 @@ impl StreamBytes for HeldStreams {
         }
         match self.handle.hold_streams(Some(self.hold.clone())) {
             Ok(Ok(hold)) if hold.id == self.hold.id => self.stayed = Instant::now(),
-            // The node is busy; the next chunk retries the renewal.
+            // The node is busy. The renewal is retried before the next chunk.
             Err(Unanswered::TimedOut | Unanswered::Busy) => {}
             _ => return Err(io::Error::other("the bytes of streams are held no more")),
         }
@@ -230,7 +233,7 @@ fn unreadable(why: Unreadable) -> io::Error {
     }
 }
 
-/// Sends chunks to the client.
+/// Sends the chunks of the response body, and fails if the client stops reading.
 struct Reader {
     sender: Sender<io::Result<Bytes>>,
 }

@@ -1,9 +1,9 @@
-//! Protection against other sites: a page in a browser may read a node's state, but only the node's
-//! own pages may change it.
+//! Protection against pages of other sites. A page in a browser may read a node's state, but only
+//! the node's own pages may change it.
 //!
-//! A page of another site can send requests to this machine. With DNS rebinding they even look like
-//! requests of the node's own page. Browsers state the origin of every request that changes
-//! something; programs do not, and are let through.
+//! A page of another site can make the browser send requests to this machine. With DNS rebinding,
+//! such requests even appear to come from the node's own page. Browsers add the origin to every
+//! request that changes state. Other programs do not, and their requests are accepted.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ use axum::{
     response::Response,
 };
 
-/// Header in which newer browsers report the relation between page and address.
+/// Header in which newer browsers report how the page's site relates to the address.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Security headers: no framing, no caching, no referrer.
@@ -29,7 +29,7 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (HeaderName::from_static("referrer-policy"), "no-referrer"),
 ];
 
-/// Adds the security headers and this content security policy to a response.
+/// Adds the security headers and a content security policy to a response.
 pub(super) fn confine(response: &mut Response, policy: &'static str) {
     for (name, value) in HEADERS.into_iter().chain([(CONTENT_SECURITY_POLICY, policy)]) {
         let value = HeaderValue::from_static(value);
@@ -37,7 +37,7 @@ pub(super) fn confine(response: &mut Response, policy: &'static str) {
     }
 }
 
-/// Returns whether a page of another site sent this state-changing request.
+/// Returns whether a page of another site sent a request that changes state.
 pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return false;
@@ -47,28 +47,28 @@ pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
         let schemes = ["http://", "https://"];
         let mut pages = schemes.iter().filter_map(|scheme| origin.strip_prefix(scheme));
         let page = pages.next().unwrap_or("");
-        // An IP address cannot be rebound as a name can.
+        // An IP address cannot be rebound, unlike a name.
         text(HOST) != Some(page) || !is_address(page)
     });
     is_foreign_site(headers) || foreign_page
 }
 
-/// Returns whether the browser reports a page of another site. Such a page could not read the
-/// response, but would occupy a connection.
+/// Returns whether the browser reports that a page of another site sent the request. Such a page
+/// could not read the response, but would occupy a connection.
 pub(super) fn is_foreign_site(headers: &HeaderMap) -> bool {
     let site = headers.get(SITE).map(|value| value.to_str().unwrap_or(""));
     site.is_some_and(|site| !["same-origin", "none"].contains(&site))
 }
 
-/// Returns whether a page served by this address sent the request. The host must be an address, and
-/// a change must name its origin.
+/// Returns whether a page that this address served sent the request. The host must be an address. A
+/// request that changes state must also contain its origin.
 pub(super) fn is_own(method: &Method, headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let is_said = method.is_safe() || text(ORIGIN).is_some();
     text(HOST).is_some_and(is_address) && is_said && !is_foreign(method, headers)
 }
 
-/// Returns whether this is `ADDRESS[:PORT]` or `localhost`.
+/// Returns whether the authority has the form `ADDRESS[:PORT]` or is `localhost`.
 fn is_address(authority: &str) -> bool {
     let host = match authority.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map_or("", |(host, _)| host),

@@ -1,7 +1,8 @@
-//! Connections of the admin address, bounded in number, idle time and lifetime.
+//! Connections of the admin address, limited in number, idle time and lifetime.
 //!
-//! Idle connections cannot exhaust the limit: at the limit, a new connection replaces the oldest
-//! one without a request in flight, or else the oldest. So a health check always gets a connection.
+//! Idle connections cannot exhaust the limit. When it is reached, a new connection replaces the
+//! oldest one without a request in flight, else the oldest one. A health check therefore always
+//! gets a connection.
 
 use std::{
     collections::BTreeMap,
@@ -29,17 +30,16 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// Pause in accepting when file descriptors run out.
+/// Pause before the next connection is accepted when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Limits on connections.
+/// Limits on the connections of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Maximum number of open connections.
     pub(super) connections_max: usize,
-    /// Timeout for the head of each request.
+    /// Time limit for receiving the head of a request.
     pub(super) head_wait: Duration,
-    /// Longest lifetime of a connection.
+    /// Longest time that a connection may remain open.
     pub(super) lifetime: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Default for Limits {
     }
 }
 
-/// Serves until the process ends.
+/// Accepts and serves connections until the process ends.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -78,7 +78,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Serves one connection. A TLS handshake has the same timeout as the head of a request.
+/// Serves one connection. A TLS handshake has the same time limit as the head of a request.
 async fn receive(
     stream: TcpStream,
     from: SocketAddr,
@@ -128,11 +128,11 @@ async fn serve_one(
         .header_read_timeout(limits.head_wait)
         .serve_connection(TokioIo::new(stream), service);
     let mut served = pin!(served);
-    // An error on a connection concerns only its client.
+    // An error on a connection affects only the client of that connection.
     while timeout(limits.lifetime, served.as_mut()).await.is_err() && place.lasts() {}
 }
 
-/// Open connections; the oldest has the lowest id.
+/// Open connections. The oldest one has the lowest id.
 #[derive(Clone, Debug, Default)]
 struct ConnectionTable(Arc<Mutex<Table>>);
 
@@ -144,15 +144,15 @@ struct Table {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// Requests in flight.
+    /// Number of requests in flight.
     busy: usize,
-    /// Long response in flight, with a lifetime of its own.
+    /// Long response in flight, which exempts the connection from the lifetime limit.
     lasting: Option<LongResponse>,
     task: Option<AbortHandle>,
 }
 
 impl Taken {
-    /// Returns whether a long response is in flight.
+    /// Returns whether the connection is sending a long response.
     fn lasts(&self) -> bool {
         let lasting = self.lasting.as_ref();
         lasting.is_some_and(|lasting| lasting.0.strong_count() > 0)
@@ -160,7 +160,7 @@ impl Taken {
 }
 
 impl Table {
-    /// Returns the connection to close when the limit is reached.
+    /// Returns the id of the connection to close when the limit is reached.
     fn least_missed(&self) -> Option<u64> {
         let mut all = self.taken.iter();
         let idle = all.find(|(_, taken)| taken.busy == 0 && !taken.lasts());
@@ -173,7 +173,7 @@ impl ConnectionTable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a slot for a new connection, closing others if the limit is reached.
+    /// Adds a new connection. Closes other connections if the limit is reached.
     fn take(&self, connections_max: usize) -> Place {
         let mut table = self.table();
         while table.taken.len() >= connections_max
@@ -191,7 +191,7 @@ impl ConnectionTable {
         Place { id, places: self.clone() }
     }
 
-    /// Sets the task that serves this connection, unless it has ended already.
+    /// Sets the task that serves a connection, unless the connection has already ended.
     fn started(&self, id: u64, task: AbortHandle) {
         if let Some(taken) = self.table().taken.get_mut(&id) {
             taken.task = Some(task);
@@ -199,7 +199,7 @@ impl ConnectionTable {
     }
 }
 
-/// Slot of an open connection, released on drop.
+/// Entry of an open connection in the table, removed on drop.
 #[derive(Debug)]
 struct Place {
     id: u64,
@@ -233,7 +233,7 @@ struct Busy {
 }
 
 impl Busy {
-    /// Records that a response begins, and whether it is a long one.
+    /// Records that a response begins. `lasting` is set for a long response.
     fn answered(&self, lasting: Option<&LongResponse>) {
         if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
             taken.lasting = lasting.cloned();
@@ -249,7 +249,7 @@ impl Drop for Busy {
     }
 }
 
-/// Moves a bound listener to the runtime.
+/// Registers a bound listener with the async runtime.
 pub(super) fn adopt(listener: std::net::TcpListener) -> io::Result<TcpListener> {
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener)

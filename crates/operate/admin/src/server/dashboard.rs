@@ -1,10 +1,11 @@
-//! The dashboard at the admin address: `GET /`, its data at `/events`, and the requests of its
-//! buttons at `/act`.
+//! The dashboard at the admin address: the page at `GET /`, its data at `/events`, and the requests
+//! of its buttons at `/act`.
 //!
-//! It consists of this crate's [`files`]: no build step, no other origin. This node gathers data
-//! from all nodes once a second, shared by all open pages, and only while a page is open:
-//! [`audience`] counts the pages, [`gather`] queries the nodes. Buttons send the same requests as
-//! programs, to this node or through it to another one ([`act`]); refusals are shown.
+//! The page consists of this crate's [`files`]. It needs no build step and loads nothing from other
+//! origins. This node gathers data from all nodes once a second, for all open pages together, and
+//! only while a page is open. [`audience`] counts the pages, and [`gather`] queries the nodes.
+//! Buttons send the same requests as programs, to this node or through it to another one ([`act`]).
+//! The page shows refusals.
 
 mod act;
 mod audience;
@@ -34,13 +35,13 @@ pub(super) use audience::Audience;
 pub(super) use files::COLOURS;
 pub(super) use gather::ASKED_MAX;
 
-/// Content security policy: only the page's own files, no inline scripts or styles.
+/// Content security policy that permits only the page's own files, and no inline scripts or styles.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// Keeps proxies from buffering the event stream.
+/// Header that keeps proxies from buffering the event stream.
 const UNBUFFERED: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
 
-/// Returns the routes of the page, in addition to those for programs.
+/// Returns the routes of the dashboard.
 pub(super) fn routes() -> Router<Admin> {
     let mut router = Router::new().route("/events", get(events)).route("/act", post(act::act));
     for file in files::ALL {
@@ -54,8 +55,8 @@ pub(super) fn routes() -> Router<Admin> {
     router
 }
 
-/// Streams a document every second until the page disconnects or its time is over; the page then
-/// reconnects.
+/// Streams a document every second until the page disconnects or has been connected for its maximum
+/// time. The page then reconnects.
 async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Response, Failure> {
     if browser::is_foreign_site(&headers) {
         return Err(Failure::foreign_page());
@@ -102,7 +103,7 @@ mod tests {
         (admin, address)
     }
 
-    /// Opens the event stream; returns the response head and the rest of the stream.
+    /// Opens the event stream. Returns the head of the response and the rest of the stream.
     fn watch(address: &str) -> (String, BufReader<TcpStream>) {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(WAIT)).unwrap();

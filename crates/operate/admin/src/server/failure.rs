@@ -16,7 +16,7 @@ use crate::{
     view::{ProgressView, STILL_TAKING},
 };
 
-/// An error response.
+/// Error response: a status code and the JSON error document.
 #[derive(Debug)]
 pub(super) struct Failure {
     status: StatusCode,
@@ -50,7 +50,7 @@ impl Failure {
         )
     }
 
-    /// Adds the progress of the activity that keeps the node from answering.
+    /// Adds the progress of the activity that prevents the node from answering.
     pub(super) fn progress(mut self, progress: Option<ProgressView>) -> Self {
         self.progress = progress.map(Box::new);
         self
@@ -61,12 +61,12 @@ impl Failure {
         &self.message
     }
 
-    /// Returns the node's progress, if known.
+    /// Returns the progress that was added, if any.
     pub(super) fn how_far(&self) -> Option<&ProgressView> {
         self.progress.as_deref()
     }
 
-    /// Adds the node's id, for a node that cannot report a status yet.
+    /// Adds the node's id. Used by a node that cannot report a status yet.
     pub(super) fn of(mut self, node: Option<NodeId>) -> Self {
         self.node = node.map(|node| node.0);
         self
@@ -99,7 +99,7 @@ impl Failure {
         }
     }
 
-    /// Creates the error for valid JSON with invalid contents.
+    /// Creates the error for a body that is valid JSON but has invalid contents.
     pub(super) fn request(why: &str) -> Self {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         Self::new(status, "bad_request", why, "docs/operate.md shows the body")
@@ -174,7 +174,7 @@ impl From<JsonRejection> for Failure {
     }
 }
 
-/// Extractor of a JSON body that rejects with a single clear error.
+/// Extractor for a JSON body. It rejects every invalid body with the same kind of error.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {

@@ -1,5 +1,5 @@
-//! Traffic history of the last minutes, sampled once a second even without watchers, for operators
-//! who arrive after an incident.
+//! Traffic history of the last minutes. Traffic is sampled once a second even if no page is open,
+//! because operators often arrive after an incident.
 
 use std::{
     collections::VecDeque,
@@ -21,10 +21,10 @@ use crate::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Total time to collect the histories of all other nodes.
+/// Time limit for collecting the histories of all other nodes.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// Samples of the last minutes, oldest first.
+/// Traffic samples of the last minutes, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History(Arc<Mutex<VecDeque<SampleView>>>);
 
@@ -42,7 +42,7 @@ impl History {
     }
 }
 
-/// Samples the node's traffic every second while the server runs.
+/// Takes a traffic sample every second until the server ends.
 pub(super) async fn remember(admin: Admin) {
     let mut ticks = interval(SECOND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -72,7 +72,7 @@ fn in_ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns this node's history.
+/// Returns the history of this node.
 pub(super) async fn own(State(admin): State<Admin>) -> Json<HistoryView> {
     Json(view(&admin))
 }
@@ -84,7 +84,7 @@ fn view(admin: &Admin) -> HistoryView {
     }
 }
 
-/// Returns the histories of this node and of all other nodes that respond.
+/// Returns the histories of this node and of all other nodes that respond in time.
 pub(super) async fn all(
     State(admin): State<Admin>,
     headers: HeaderMap,
@@ -109,12 +109,12 @@ pub(super) async fn all(
     Ok(Json(histories))
 }
 
-/// Requests the histories one by one on this thread, since a page does so only once.
+/// Requests the histories one after another on this thread. A page requests them only once.
 fn ask(others: &[(u32, String)]) -> Vec<HistoryView> {
     let until = Instant::now() + WAIT;
     let mut heard = Vec::new();
     for (at, (node, address)) in others.iter().enumerate() {
-        // Divides the remaining time, so that an unresponsive node does not use it all.
+        // Divide the remaining time, so that one unresponsive node does not use all of it.
         let left = until.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(others.len() - at).unwrap_or(u32::MAX);
         let Ok(response) = client::get(address, "/history", share) else {

@@ -1,5 +1,5 @@
-//! `POST /join`: dials the joining node back, has the group assign it an id, and returns the
-//! cluster's description.
+//! `POST /join`: dials the joining node, has the group assign an id to it, and returns the
+//! description of the cluster.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,7 +16,7 @@ use quorate_tls::Trust;
 use super::failure::Failure;
 use crate::joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, Place, UNREACHABLE_PEER};
 
-/// Assigns an id to the folder; a retry gets the same id ([join-2]).
+/// Assigns an id to the data folder. A retry gets the same id ([join-2]).
 pub(super) fn join(
     handle: &Handle,
     request: &JoinRequest,
@@ -49,7 +49,7 @@ pub(super) fn join(
     Ok(join_answer(&charter, node, learns))
 }
 
-/// Returns the id reserved for this peer address, if there is one. The caller has dialled the
+/// Returns the id reserved for a peer address, if there is one. The caller must have dialled the
 /// address.
 fn reserved(handle: &Handle, peer: &str) -> Result<Option<NodeId>, Failure> {
     let members = handle.members().map_err(Failure::unanswered)?;
@@ -70,9 +70,10 @@ fn parse_request(request: &JoinRequest) -> Result<(u64, As), Failure> {
     Ok((nonce, role))
 }
 
-/// Makes sure that the group has a peer address of this node at which others can dial it. A single
-/// node may listen at another address than at its founding. With several nodes the address is up to
-/// the operators, unless it is unspecified or loopback.
+/// Ensures that the group has a peer address of this node at which other nodes can dial it. The
+/// only node of a cluster may listen at a different address than when the cluster was founded, so
+/// its address is updated. With several nodes, operators choose the address, unless it is
+/// unspecified or loopback.
 fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Result<(), Failure> {
     let Some(via) = via.filter(|via| !via.is_unspecified()) else {
         return Ok(());
@@ -87,7 +88,7 @@ fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Re
     } else {
         known.clone()
     };
-    // A host name was chosen by an operator; leave it.
+    // An operator chose a host name, so do not replace it.
     let Some(listens) = address.and_then(|text| text.parse().ok()) else {
         return Ok(());
     };
@@ -99,7 +100,8 @@ fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Re
     Ok(())
 }
 
-/// Returns the address at which a peer can dial this node, given that it was reached at `via`.
+/// Returns the address at which a peer can dial this node. `via` is the address at which the
+/// joining node reached it.
 fn reached(own: NodeId, listens: SocketAddr, via: IpAddr) -> Result<SocketAddr, Failure> {
     match listens.ip() {
         ip if ip.is_unspecified() => Ok(SocketAddr::new(via, listens.port())),

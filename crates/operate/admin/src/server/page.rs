@@ -1,8 +1,8 @@
-//! Serves a web page of a local tool: one document, its state as JSON, and the requests of its
+//! Serves the web page of a local tool: one document, its state as JSON, and the requests of its
 //! buttons.
 //!
-//! Only the page itself may send requests: a page of another site, or one that uses DNS rebinding,
-//! can neither read nor change anything. Requests are bounded as at the admin address.
+//! Only the page itself may send requests. A page of another site can neither read nor change
+//! anything, even with DNS rebinding. Requests are limited in the same way as at the admin address.
 
 use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
@@ -22,35 +22,35 @@ use super::{
     failure::{Body, Failure},
 };
 
-/// Lifetime of a connection. The page polls several times a second on one connection and reconnects
-/// without notice.
+/// Longest time that a connection may remain open. The page polls several times a second on one
+/// connection, and reconnects without interruption.
 const LIFETIME: Duration = Duration::from_secs(3600);
-/// Content security policy: no content from elsewhere, no framing, no form submission.
+/// Content security policy that forbids content from elsewhere, framing and forms.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Contents and actions of a page.
+/// Contents of a page, and the actions of its buttons.
 pub trait Board: Send + Sync + 'static {
-    /// State shown by the page.
+    /// State that the page shows.
     type Shown: Serialize + Send;
-    /// Request of a button; other bodies are rejected before the board sees them.
+    /// Request sent by a button. A body of any other form is rejected without calling the board.
     type Ask: DeserializeOwned + Send + 'static;
-    /// Outcome of a button's request.
+    /// Result of a button's request.
     type Outcome: Serialize + Send + 'static;
 
-    /// Returns the current state without blocking.
+    /// Returns the current state. Must not block.
     fn show(&self) -> Self::Shown;
 
-    /// Executes a button's request or refuses it. May block: it runs on its own thread.
+    /// Executes or refuses a button's request. May block, because every request runs on its own
+    /// thread.
     fn ask(&self, ask: Self::Ask) -> Result<Self::Outcome, Refused>;
 }
 
-/// Refusal of a button's request.
+/// Reason why a button's request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Machine-readable code: lower-case words joined by `_`.
     pub code: &'static str,
-    /// Human-readable message.
     pub message: String,
 }
 
@@ -61,8 +61,8 @@ impl From<Refused> for Failure {
     }
 }
 
-/// Serves until the process ends: the page at `/`, colours at `/colours.css`, state at `/state`,
-/// and button requests at `/ask`. Returns the server's thread.
+/// Serves the page until the process ends, and returns the server's thread. The page is at `/`, the
+/// colours at `/colours.css`, the state at `/state`, and the buttons send their requests to `/ask`.
 pub fn serve<B: Board>(
     listener: TcpListener,
     html: &'static str,
@@ -192,7 +192,7 @@ mod tests {
         text
     }
 
-    /// Presses a button as a browser would; returns the response.
+    /// Presses a button as a browser would, and returns the response.
     fn press(address: SocketAddr, body: &str) -> String {
         let headers = format!(
             "Host: {address}\r\nOrigin: http://{address}\r\nSec-Fetch-Site: same-origin\r\n\

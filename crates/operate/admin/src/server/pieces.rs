@@ -11,19 +11,19 @@ use axum::body::{Bytes, HttpBody};
 use hyper::body::Frame;
 use tokio::sync::mpsc::Receiver;
 
-/// Response extension that marks a long response: its connection is exempt from the lifetime limit
-/// while the body exists.
+/// Response extension that marks a long response. The lifetime limit does not apply to its
+/// connection while the body exists.
 #[derive(Clone, Debug)]
 pub(super) struct LongResponse(pub(super) Weak<()>);
 
-/// Body that ends when all senders are dropped.
+/// Body that ends when all senders of its chunks have been dropped.
 pub(super) struct ChunkedBody {
     pieces: Receiver<io::Result<Bytes>>,
     _lasts: Option<Arc<()>>,
 }
 
 impl ChunkedBody {
-    /// Creates a body; `lasts` is kept alive as long as the body.
+    /// Creates a body. `lasts` is kept alive until the body is dropped.
     pub(super) const fn new(pieces: Receiver<io::Result<Bytes>>, lasts: Option<Arc<()>>) -> Self {
         Self { pieces, _lasts: lasts }
     }

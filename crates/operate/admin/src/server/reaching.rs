@@ -1,8 +1,8 @@
 //! `POST /doctor/multicast…`: sends and counts numbered datagrams for `quorate doctor`.
 //!
-//! A node runs one listener at a time, on its own thread that ends by itself; senders run on a
-//! blocking thread. The reactor is only queried for the node's peer address. The counts have a
-//! fixed size ([`quorate_packets::socket::reach`]).
+//! A node runs at most one listener, on a separate thread that ends after its time limit. Senders
+//! run on a blocking thread. The reactor is needed only to look up the node's peer address. The
+//! counts have a fixed size ([`quorate_packets::socket::reach`]).
 
 use std::{
     fs,
@@ -33,13 +33,13 @@ use crate::reaching::{
 };
 
 const _: () = assert!(COUNT_MAX == reach::COUNT_MAX);
-/// IPv4 routing table of the kernel.
+/// File with the kernel's IPv4 routing table.
 const ROUTES: &str = "/proc/net/route";
-/// Hint about naming an interface.
+/// Hint that asks for an explicit interface.
 const INTERFACE: &str =
     "name one with \"interface\" (quorate doctor --interface); `ip link` lists them";
 
-/// The current listener, and whether a sender is active.
+/// Current listener, and whether a sender is active.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MulticastListeners {
     current: Arc<Mutex<Option<Current>>>,
@@ -47,7 +47,7 @@ pub(super) struct MulticastListeners {
     sends: Turn,
 }
 
-/// An active listener, until its counts are taken or a new listener replaces it.
+/// Active listener. It ends when its counts are taken or a new listener replaces it.
 #[derive(Debug)]
 struct Current {
     token: u64,
@@ -60,7 +60,7 @@ impl MulticastListeners {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the group and starts counting. Returns the interface.
+    /// Joins the group and starts counting datagrams. Returns the interface that was used.
     fn listen(&self, wish: &MulticastParameters, time: Duration) -> Result<String, Failure> {
         let turn = self.listens.take();
         let turn = turn.ok_or_else(|| busy("the node is already listening to a group"))?;
@@ -72,7 +72,7 @@ impl MulticastListeners {
         let thread = thread::Builder::new().name("doctor".to_owned());
         let thread = thread.spawn(move || {
             let left = || until.saturating_duration_since(Instant::now());
-            // The node survives a panic of this thread.
+            // The node must survive a panic on this thread.
             SERVES.set(true);
             let listened = listener.listen(left, &ends);
             drop(turn);
@@ -87,7 +87,7 @@ impl MulticastListeners {
         Ok(interface)
     }
 
-    /// Stops the listener with this token and returns its counts; they can be taken once.
+    /// Stops the listener with this token and returns its counts, which can be taken only once.
     fn heard(&self, token: u64) -> Result<HeardView, Failure> {
         let taken = self.current().take_if(|current| current.token == token);
         let Current { end, thread, .. } = taken.ok_or_else(|| {
@@ -138,7 +138,7 @@ fn failed(why: Failed) -> Failure {
     Failure::new(status, "no_multicast", &why.to_string(), hint)
 }
 
-/// Validated parameters common to both requests.
+/// Validated parameters of a listen or send request.
 struct MulticastParameters {
     group: SocketAddrV4,
     interface: String,
@@ -191,7 +191,7 @@ async fn peer_interface(admin: &Admin) -> Result<String, Failure> {
     })
 }
 
-/// Runs blocking work without blocking other requests.
+/// Runs blocking work on a separate thread, so that other requests do not wait for it.
 async fn on_another_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<Json<T>, Failure> {
@@ -200,7 +200,7 @@ async fn on_another_thread<T: Send + 'static>(
     done.map(Json)
 }
 
-/// Starts to count multicast packets. Requires the JSON content type for the same reason as
+/// Starts a listener that counts datagrams. Requires the JSON content type for the same reason as
 /// `transfer`.
 pub(super) async fn listen(
     State(admin): State<Admin>,
@@ -223,8 +223,7 @@ pub(super) async fn listen(
     .await
 }
 
-/// Sends numbered multicast packets. Requires the JSON content type for the same reason as
-/// `transfer`.
+/// Sends numbered datagrams. Requires the JSON content type for the same reason as `transfer`.
 pub(super) async fn send(
     State(admin): State<Admin>,
     Body(request): Body<SendRequest>,
@@ -238,8 +237,8 @@ pub(super) async fn send(
     on_another_thread(move || ears.send(&wish, request.sender, request.count)).await
 }
 
-/// Reports the packets counted since `listen`. Requires the JSON content type for the same reason
-/// as `transfer`.
+/// Returns the number of datagrams received since `listen`. Requires the JSON content type for the
+/// same reason as `transfer`.
 pub(super) async fn heard(
     State(admin): State<Admin>,
     Body(request): Body<HeardRequest>,
@@ -268,7 +267,7 @@ mod tests {
         admin.address().to_string()
     }
 
-    /// Sends a request; returns the status code and the JSON document.
+    /// Sends a request and returns the status code and the JSON document.
     fn post(address: &str, path: &str, body: &Value) -> (u16, Value) {
         let path = format!("/doctor/multicast{path}");
         let response = client::post(address, &path, &body.to_string(), WAIT).unwrap();

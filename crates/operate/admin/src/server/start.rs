@@ -1,4 +1,4 @@
-//! Activity and progress of a node that is starting.
+//! Progress of a node that is starting.
 
 use std::time::Instant;
 
@@ -8,12 +8,12 @@ use quorate_log::ReadProgress;
 use super::failure::Failure;
 use crate::view::{ProgressView, STARTING};
 
-/// A start in progress.
+/// Current activity and progress of a starting node.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
-    /// Current activity.
+    /// Description of the current activity.
     doing: String,
-    /// Progress in reading the log, and when reading began.
+    /// Progress of reading the log, and the time at which reading began.
     reading: Option<(ReadProgress, Instant)>,
 }
 
@@ -32,7 +32,7 @@ impl Start {
         Some(ProgressView::of_log(reading, began.elapsed()))
     }
 
-    /// Returns the error response to every request until the node runs.
+    /// Returns the error with which every request is answered until the node runs.
     pub(super) fn failure(&self, node: Option<NodeId>) -> Failure {
         let progress = self.progress();
         let message = match &progress {

@@ -1,23 +1,23 @@
-//! Exclusive turn for an activity that must not run twice at the same time.
+//! Ensures that an activity does not run twice at the same time.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
 
-/// A turn that at most one task has at a time.
+/// Lock that a task holds while it performs the activity.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn(Arc<AtomicBool>);
 
 impl Turn {
-    /// Takes the turn; `None` if it is taken.
+    /// Acquires the lock. Returns `None` if another task holds it.
     pub(super) fn take(&self) -> Option<Taken> {
         let before = self.0.swap(true, Ordering::AcqRel);
         (!before).then(|| Taken(Arc::clone(&self.0)))
     }
 }
 
-/// Guard that holds the turn until it is dropped.
+/// Guard that releases the lock on drop.
 #[derive(Debug)]
 pub(super) struct Taken(Arc<AtomicBool>);
 

@@ -1,4 +1,4 @@
-//! Shows and changes users and roles.
+//! Handlers that show and change the users and their roles.
 
 use axum::{Json, extract::State, http::StatusCode};
 use quorate_replica::{group::asking::Ask, status::Peer};
@@ -17,7 +17,7 @@ pub(super) async fn show(State(admin): State<Admin>) -> Result<Json<UsersView>, 
     }
 }
 
-/// Changes the users. Requires the JSON content type for the same reason as `transfer`.
+/// Changes the users' table. Requires the JSON content type for the same reason as `transfer`.
 pub(super) async fn change(
     State(admin): State<Admin>,
     Body(request): Body<UsersRequest>,
@@ -52,8 +52,8 @@ pub(super) async fn change(
     changed.await?.map(Json)
 }
 
-/// [access-2] Refuses the first user while a node is disconnected: that node would go by its empty
-/// table, which lets every client in, until it has caught up. A starting node uses no table
+/// [access-2] Refuses to create the first user while a node is disconnected. Until it caught up,
+/// that node would use its empty table, which admits every client. A starting node uses no table
 /// ([access-4]), and an auxiliary serves no clients.
 fn check_all_connected(peers: &[Peer]) -> Result<(), Failure> {
     let away = |peer: &&Peer| !peer.connected && !peer.auxiliary;

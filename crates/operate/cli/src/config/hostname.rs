@@ -1,15 +1,15 @@
-//! Node ids derived from host names: one set of flags for all nodes of a StatefulSet, whose pods
-//! are named `NAME-0`, `NAME-1` and so on.
+//! Derives node ids from host names, so that all nodes of a StatefulSet can be started with the
+//! same flags. Its pods are named `NAME-0`, `NAME-1` and so on.
 
 use quorate_core::node_id::NodeId;
 
 use super::{layers::Layers, parse_node};
 use crate::output::Problem;
 
-/// Value of `--node` that derives the id from the host name.
+/// Value of `--node` that requests an id derived from the host name.
 const FROM_HOSTNAME: &str = "from-hostname";
 
-/// Resolves `--node`, deriving the id from the host name if requested.
+/// Resolves `--node`, and derives the id from the host name if requested.
 pub(super) fn node(layers: &Layers<'_>) -> Result<Option<NodeId>, Problem> {
     let what = "a node id (1, 2, …) or from-hostname";
     let given = layers.optional("node", what, |text| match text {
@@ -26,8 +26,8 @@ pub(super) fn node(layers: &Layers<'_>) -> Result<Option<NodeId>, Problem> {
     }
 }
 
-/// Returns the id for a host name: `quorate-0` is node 1, since ordinals start at 0 and ids at 1.
-/// Ignores the domain.
+/// Returns the node id for a host name, ignoring the domain. `quorate-0` is node 1, because
+/// ordinals start at 0 and ids at 1.
 fn of_name(name: &str) -> Result<NodeId, Problem> {
     let host = name.split('.').next().unwrap_or_default();
     let ordinal = host.rsplit_once('-').map_or("", |(_, ordinal)| ordinal);

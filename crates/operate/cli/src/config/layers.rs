@@ -1,4 +1,5 @@
-//! Layers of settings: flag, then environment, then file, then default.
+//! Layers of settings. A flag takes precedence over the environment, the environment over the file,
+//! and the file over the default.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +16,7 @@ use crate::{
     values::{Number, must_be},
 };
 
-/// Source of a value, named in error messages.
+/// Layer that a value comes from, as named in error messages.
 #[derive(Clone, Debug)]
 enum Source {
     Flag,
@@ -25,7 +26,7 @@ enum Source {
 }
 
 impl Source {
-    /// Returns the layer's distance from the user; a smaller one takes precedence.
+    /// Returns the rank of the layer, counted from the user. A lower rank takes precedence.
     const fn distance(&self) -> u8 {
         match self {
             Self::Flag => 0,
@@ -36,7 +37,7 @@ impl Source {
     }
 }
 
-/// A value with the name of its setting and its source.
+/// A value with the name of its setting and the layer that it comes from.
 struct Given {
     name: &'static str,
     text: String,
@@ -74,7 +75,7 @@ impl Given {
     }
 }
 
-/// All layers above the defaults.
+/// All layers except the defaults.
 pub(super) struct Layers<'a> {
     flags: &'a StartArgs,
     environment: &'a dyn Fn(&str) -> Option<String>,
@@ -83,7 +84,7 @@ pub(super) struct Layers<'a> {
 }
 
 impl<'a> Layers<'a> {
-    /// Reads the layers, including the configuration file if one is named.
+    /// Reads all layers, including the configuration file if one is given.
     pub(super) fn read(
         flags: &'a StartArgs,
         environment: &'a dyn Fn(&str) -> Option<String>,
@@ -111,7 +112,7 @@ impl<'a> Layers<'a> {
         Some(given(setting.default.text()?, Source::Default))
     }
 
-    /// Returns the text of a setting, or its default; `None` if it has neither.
+    /// Returns the value of a setting, else its default. `None` if it has neither.
     pub(super) fn text(&self, name: &'static str) -> Option<String> {
         self.find(name).map(|given| given.text)
     }
@@ -138,14 +139,14 @@ impl<'a> Layers<'a> {
         self.find(name).ok_or_else(missing)?.parse(what, parse)
     }
 
-    /// Returns the host of `--listen` with this port, if given.
+    /// Returns the host of `--listen` combined with `port`, if `--listen` was given.
     pub(super) fn listened(&self, port: u16) -> Result<Option<String>, Problem> {
         let host = self.optional(LISTEN, "a name or an address without a port", parse_host)?;
         Ok(host.map(|host| format!("{host}:{port}")))
     }
 
-    /// Returns an optional address. `--listen` with this port takes precedence if it comes from a
-    /// layer closer to the user.
+    /// Returns an optional address. The host of `--listen` combined with `port` overrides the
+    /// setting if `--listen` comes from a layer of higher precedence.
     pub(super) fn optional_at(
         &self,
         name: &'static str,
@@ -160,7 +161,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Returns an address that has a default.
+    /// Returns the value of an address setting that has a default.
     pub(super) fn required_at(
         &self,
         name: &'static str,
@@ -172,7 +173,7 @@ impl<'a> Layers<'a> {
         Ok(found.expect("its setting has a default"))
     }
 
-    /// Returns a number that has a default.
+    /// Returns the value of a numeric setting that has a default.
     pub(super) fn number<T: TryFrom<u64>>(
         &self,
         name: &'static str,
@@ -182,7 +183,7 @@ impl<'a> Layers<'a> {
         given.number(limits)
     }
 
-    /// Returns an optional number.
+    /// Returns the value of a numeric setting without a default.
     pub(super) fn optional_number<T: TryFrom<u64>>(
         &self,
         name: &'static str,
@@ -221,7 +222,7 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
     table.into_iter().map(entry).collect()
 }
 
-/// Returns the readable name of a TOML value's type.
+/// Returns a name for the type of a TOML value, for error messages.
 const fn kind(value: &toml::Value) -> &'static str {
     match value {
         toml::Value::Boolean(_) => "true or false",
@@ -232,7 +233,8 @@ const fn kind(value: &toml::Value) -> &'static str {
     }
 }
 
-/// Returns the text that was probably meant, else a placeholder.
+/// Guesses the text that the user meant by a value of the wrong type. Falls back to the placeholder
+/// of the setting.
 fn as_text(key: &str, value: &toml::Value) -> String {
     let meant = match value {
         toml::Value::Boolean(true) => Some("on".to_owned()),

@@ -1,4 +1,4 @@
-//! Table of a node's settings, and the flags of `quorate start` made from it.
+//! Table of a node's settings, from which the flags of `quorate start` are generated.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use quorate_replica::defaults;
 use super::DEFAULT_CLIENT;
 use crate::addresses::DEFAULT_ADMIN;
 
-/// A setting: `--name`, `QUORATE_NAME`, and the key `name` of the file.
+/// Setting with the flag `--name`, the variable `QUORATE_NAME` and the key `name` of the file.
 pub(super) struct Setting {
     pub(super) name: &'static str,
     pub(super) value: &'static str,
@@ -16,19 +16,19 @@ pub(super) struct Setting {
     pub(super) default: Preset,
 }
 
-/// Default of a setting.
+/// Default value of a setting, in the type that the code uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Preset {
-    /// No default, or one described in the help text.
+    /// No default, or a default that only the help text describes.
     Unset,
     Text(&'static str),
     Number(u64),
-    /// A range, written `MIN-MAX`.
+    /// Default range, written `MIN-MAX`.
     Range((u64, u64)),
 }
 
 impl Preset {
-    /// Returns the default as text in the form of a flag's value.
+    /// Formats the default the way a user would write it as a flag's value.
     pub(super) fn text(self) -> Option<String> {
         match self {
             Self::Unset => None,
@@ -49,21 +49,21 @@ const fn setting(
 }
 
 pub(super) const CONFIG: &str = "config";
-/// Hidden from the help: only used by `quorate bench`.
+/// Not shown in the help. Only `quorate bench` uses it.
 pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
-/// Hidden from the help: records trace points for the bench.
+/// Not shown in the help. Records trace points for the benchmark.
 pub(super) const HOPS: &str = "hops";
-/// Hidden from the help: drops datagrams deliberately.
+/// Not shown in the help. Drops datagrams deliberately.
 pub(super) const PLANE_LOSS: &str = "plane-loss";
 pub(super) const PLANE_BUFFER: &str = "plane-buffer";
-/// Sets all four addresses.
+/// Host from which all four addresses of the node are derived.
 pub(super) const LISTEN: &str = "listen";
-/// May be given without a value.
+/// Switch that may be given without a value.
 const THRIFTY: &str = "thrifty";
-/// May be given without a value.
+/// Switch that may be given without a value.
 const INSECURE: &str = "insecure";
 const PLANE_TRUSTED: &str = "plane-trusted";
-/// Hidden from the help: small segments are for tests that need many of them.
+/// Not shown in the help. Small segments are for tests that need many of them.
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
@@ -415,7 +415,7 @@ pub(super) const SETTINGS: [Setting; 65] = [
     setting(CONFIG, "FILE", "TOML file with settings; its keys are the long flags", Preset::Unset),
 ];
 
-/// Flags of `quorate start` as given.
+/// Values of the flags given to `quorate start`, by setting name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StartArgs(pub(super) BTreeMap<&'static str, String>);
 
@@ -460,7 +460,7 @@ impl FromArgMatches for StartArgs {
     }
 }
 
-/// Returns the environment variable of a setting.
+/// Returns the name of a setting's environment variable.
 pub(super) fn variable(name: &str) -> String {
     format!("QUORATE_{}", name.to_uppercase().replace('-', "_"))
 }

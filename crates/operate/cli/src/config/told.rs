@@ -1,6 +1,6 @@
-//! Start settings that a node reports to other nodes: those that all nodes should share. Addresses,
-//! folders, files and secrets are excluded; for settings that protect secrets only their presence
-//! is reported.
+//! Start settings that a node reports to other nodes, so that differences can be found. Only
+//! settings that all nodes should share are reported. Addresses, folders, files and secrets are
+//! excluded. For settings that protect secrets, only their presence is reported.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::{
     settings::{CONFIG, LISTEN, LOG_SEGMENT, SETTINGS},
 };
 
-/// Settings that differ between nodes, or that only take effect at the first start and are recorded
-/// in the log.
+/// Settings that are not reported. They differ between nodes, or take effect only at the first
+/// start and are recorded in the log.
 const OWN: [&str; 23] = [
     "data",
     "node",
@@ -36,10 +36,10 @@ const OWN: [&str; 23] = [
     CONFIG,
     LOG_SEGMENT,
 ];
-/// Settings of which only the presence is reported.
+/// Settings that are reported only as given or not given.
 const GIVEN: [&str; 6] = ["tls", "tls-cert", "tls-key", "tls-ca", "tls-client-ca", "plane-key"];
 
-/// Returns the settings to report, resolved through all layers.
+/// Returns the values to report, resolved through all layers.
 pub(super) fn reported_settings(layers: &Layers<'_>) -> BTreeMap<String, String> {
     let shared = SETTINGS.iter().filter(|one| !OWN.contains(&one.name));
     let told = shared.filter_map(|setting| {
@@ -48,7 +48,7 @@ pub(super) fn reported_settings(layers: &Layers<'_>) -> BTreeMap<String, String>
             _ if GIVEN.contains(&setting.name) => "given",
             "true" => "on",
             "false" => "off",
-            // The rest is a command or a folder.
+            // The part after the colon is a command or a folder.
             text if setting.name == "device" => text.split(':').next().unwrap_or_default(),
             text => text,
         };

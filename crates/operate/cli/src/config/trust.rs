@@ -8,7 +8,7 @@ use quorate::{Files, Protection, Trust};
 use super::layers::Layers;
 use crate::{output::Problem, values::switch};
 
-/// Requested protection; no file has been read.
+/// Protection that the settings request. Its files have not been read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trusting {
     Loopback,
@@ -17,7 +17,7 @@ pub(crate) enum Trusting {
 }
 
 impl Trusting {
-    /// Loads the certificates.
+    /// Reads the certificate files and returns the resulting protection.
     pub(crate) fn load(&self) -> Result<Protection, Problem> {
         match self {
             Self::Loopback => Ok(Protection::Loopback),

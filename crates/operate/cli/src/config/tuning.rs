@@ -1,4 +1,4 @@
-//! Resolves the settings of batch size and window.
+//! Resolves the settings of the batch size and the window.
 
 use quorate_replica::{
     limits::OPEN_BATCHES_MAX,
@@ -17,7 +17,7 @@ const BATCH: Number = Number::between(64, 16 << 20, Unit::Bytes);
 const WINDOW: Number = Number::between(1, OPEN_BATCHES_MAX as u64, Unit::Count);
 const GOAL: &str = "a time between 1us and 1h, such as 5ms";
 
-/// Resolves the settings through the layers.
+/// Resolves the tuning settings through all layers.
 pub(super) fn resolve(layers: &Layers<'_>) -> Result<Tuning, Problem> {
     let mut tuning = Tuning::new(1);
     tuning.bounds.batch_bytes_max = layers.number("batch-max", BATCH)?;

@@ -10,16 +10,16 @@ use quorate_client::{Client, Error, Options, Reply};
 
 use super::load::Written;
 
-/// Keys per request.
+/// Number of keys read per request.
 const KEYS: usize = 500;
-/// Interval of polling a node that is catching up.
+/// Interval between polls of a node that is catching up.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Acknowledged writes that a node lacks, as pairs of writer and number.
+/// Acknowledged writes that a node lacks, as pairs of writer and command number.
 pub(crate) type Lost = BTreeSet<(usize, u64)>;
 
-/// Returns the acknowledged writes that one node lacks. `stale` reads the node's own state without
-/// asking the leader.
+/// Returns the acknowledged writes that the node at `address` lacks. With `stale`, reads the node's
+/// own state without asking the leader.
 pub(crate) fn missing(address: &str, written: &[Written], stale: bool) -> Result<Lost, Error> {
     let options = Options { stale_reads: stale, ..Options::default() };
     let mut client = Client::new(&[address], options);
@@ -43,7 +43,7 @@ pub(crate) fn missing(address: &str, written: &[Written], stale: bool) -> Result
     Ok(lost)
 }
 
-/// Returns the fingerprint common to all nodes; `None` if they do not agree in time.
+/// Returns the fingerprint common to all nodes. `None` if the nodes do not agree in time.
 pub(crate) fn common_digest(
     addresses: &[String],
     patience: Duration,
@@ -63,7 +63,7 @@ pub(crate) fn common_digest(
     }
 }
 
-/// Returns applied position and fingerprint of one node's own state.
+/// Returns the applied position and the fingerprint of the node's own state.
 fn digest(address: &str) -> Result<String, Error> {
     let options = Options { stale_reads: true, ..Options::default() };
     let reply = Client::new(&[address], options).ask(&[b"QUORATE", b"DIGEST"])?;

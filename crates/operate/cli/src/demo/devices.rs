@@ -34,37 +34,38 @@ use board::{Act, Board, Kind, Phase};
 use load::Load;
 use parts::{BOX, Part, Parts};
 
-/// The page, self-contained in one file.
+/// The web page, which needs no other files.
 const HTML: &str = include_str!("devices/page.html");
-/// Maximum number of unfinished actions requested by buttons.
+/// Maximum number of queued actions from the page's buttons.
 const ACTS_MAX: usize = 8;
-/// Longest wait at the end for a viewer to see the result.
+/// Longest time that the demo waits at its end for a viewer to see the result.
 const LAST_LOOK: Duration = Duration::from_millis(1500);
-/// Timeout of a request to hand over leadership.
+/// Timeout for a request to hand over leadership.
 const TRANSFER: Duration = Duration::from_secs(3);
 
-/// The user has interrupted the demo.
+/// The user has interrupted the demo with a signal.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// State of the demo before its nodes start.
+/// State of the demo after it has entered its namespaces and before its nodes start.
 #[derive(Debug)]
 struct Entered {
     listener: TcpListener,
-    /// Reason why nodes have no networks of their own and no programs in the kernel.
+    /// Reason why the nodes have no networks of their own and no programs in the kernel.
     why_not: Option<String>,
 }
 
-/// Result of the demo.
+/// Result of `quorate demo --devices`.
 #[derive(Debug, Serialize)]
 struct Outcome {
     acknowledged: u64,
-    /// Writes with an unknown outcome.
+    /// Number of writes with an unknown outcome.
     doubtful: u64,
-    /// Reads that were compared with acknowledged writes.
+    /// Number of reads that were compared with acknowledged writes.
     checked: u64,
     lost: u64,
     failures: u64,
-    /// Longest time from a failure to the acknowledgement of a write sent after it.
+    /// Longest time from a failure to the acknowledgement of a write sent after the failure, in
+    /// milliseconds.
     longest_pause_ms: Option<u64>,
     leader: u32,
     digest: Option<String>,
@@ -91,11 +92,11 @@ impl Outcome {
     }
 }
 
-/// Runs the command.
+/// Runs `quorate demo --devices`.
 pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     let mut entered = enter(args)?;
     let first = || INTERRUPTED.store(true, Ordering::SeqCst);
-    // A second signal ends the demo at once, and cleans up as well.
+    // A second signal ends the demo at once, but still cleans up.
     signals::on_first_then_end(first, interrupt::clean_up)?;
     let mut demo = Demo::new(args)?;
     let make = |own_networks| Parts::new(&demo.program, demo.nodes.folder(), own_networks);
@@ -103,7 +104,7 @@ pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     if let Err(error) = &made
         && args.plane.is_none()
     {
-        // Even root inside a namespace may lack permissions; use loopback then.
+        // Even root may lack permissions inside a namespace. Use loopback in that case.
         let why = error.to_string();
         entered.why_not = Some(why.lines().next().unwrap_or_default().to_owned());
         made = make(false);
@@ -117,8 +118,8 @@ pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     demo.judge(shown)
 }
 
-/// Opens the page's listener, and re-executes this process in new namespaces where possible. The
-/// listener stays outside, where browsers are.
+/// Opens the page's listener, then re-executes this process in new namespaces where possible. The
+/// listener stays in the original namespace, where browsers can reach it.
 fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
     if network::is_inside() {
         let listener = io::stdin().as_fd().try_clone_to_owned();
@@ -134,7 +135,7 @@ fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
         Some(Plane::Kernel) | None => network::missing(),
     };
     let Some(why) = why_not else {
-        // Pass the listener as standard input, which is not needed otherwise.
+        // Pass the listener as standard input, which the new process does not use.
         rustix::stdio::dup2_stdin(&listener)
             .map_err(|error| Problem::io("keep the page's socket", &error.into()))?;
         return Err(Problem::io("run in its own namespaces", &network::enter()));
@@ -146,7 +147,7 @@ fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
 }
 
 impl Demo {
-    /// Runs the demo until the time is over or the user interrupts.
+    /// Runs the demo until its time has elapsed or the user interrupts it.
     fn show(
         &mut self,
         args: &DemoArgs,
@@ -189,7 +190,8 @@ impl Demo {
         outcome
     }
 
-    /// Asks the leader to hand leadership to another node. Returns the reason if it did not.
+    /// Asks the leader to hand leadership to another node. Returns the reason if the leader
+    /// refuses.
     fn hand_over(&self, leader: u32, to: u32) -> Result<(), String> {
         if leader == to {
             return Ok(());
@@ -219,7 +221,7 @@ impl Demo {
     }
 }
 
-/// A running demo.
+/// A demo in progress, with its nodes running and its clients connected.
 struct Play<'a> {
     demo: &'a mut Demo,
     parts: Parts,
@@ -229,7 +231,7 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// Executes the buttons' actions until the deadline or an interrupt.
+    /// Executes the actions requested by the buttons until the deadline or an interrupt.
     fn until(&mut self, until: Option<Instant>, asked: &Receiver<Act>) -> Result<(), Problem> {
         loop {
             let over = until.is_some_and(|until| Instant::now() >= until);
@@ -271,7 +273,7 @@ impl Play<'_> {
         }
     }
 
-    /// Executes an action and returns its kind; `None` if there is nothing to do.
+    /// Executes an action and returns the kind of its event. `None` if there is nothing to do.
     fn carry_out(&mut self, act: Act) -> Result<Option<Kind>, String> {
         let (parts, nodes) = (&mut self.parts, &mut self.demo.nodes);
         let seen = &self.load.seen;
@@ -301,7 +303,7 @@ impl Play<'_> {
         }
     }
 
-    /// Reports nodes that ended unexpectedly, with their last log lines.
+    /// Reports every node whose process ended unexpectedly, with its last log lines.
     fn look_for_ends(&mut self) -> Result<(), Problem> {
         for (node, works) in parts::ALL.into_iter().zip(self.parts.works()) {
             let Ok(process) = self.demo.nodes.node(node) else {
@@ -368,7 +370,7 @@ impl Play<'_> {
     }
 }
 
-/// Returns the descriptions of an action in progress and of the finished action.
+/// Returns two descriptions of an action: one while it runs and one for when it has finished.
 fn words(act: Act) -> (String, String) {
     match act {
         Act::Fail(Part::Node, node) => {

@@ -1,4 +1,4 @@
-//! Writers of `--service etcd` and the check of their writes, over gRPC like any etcd client.
+//! Writers of `--service etcd`, and the check of their writes. Both use gRPC like any etcd client.
 
 #[cfg(feature = "etcd")]
 pub(super) use with::{check, common_hash, missing, write};
@@ -22,9 +22,9 @@ mod with {
         output::{Exit, Problem},
     };
 
-    /// Keys per request.
+    /// Number of keys read per request.
     const KEYS: usize = 500;
-    /// Interval of polling a node that is catching up.
+    /// Interval between polls of a node that is catching up.
     const PAUSE: Duration = Duration::from_millis(20);
 
     /// Checks that this binary supports etcd.
@@ -32,7 +32,7 @@ mod with {
         Ok(())
     }
 
-    /// Puts keys, several in flight, until stopped.
+    /// Puts keys with several requests in flight, until stopped.
     pub(in crate::demo) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
         let mut done = Written { writer, ..Written::default() };
         let mut client = match Client::new(addresses, DEADLINE) {
@@ -70,7 +70,8 @@ mod with {
         Client::new(std::slice::from_ref(address), DEADLINE).map_err(unanswered)
     }
 
-    /// Returns the acknowledged writes that one node lacks. `stale` reads the node's own state.
+    /// Returns the acknowledged writes that the node at `address` lacks. With `stale`, reads the
+    /// node's own state.
     pub(in crate::demo) fn missing(
         address: &String,
         written: &[Written],
@@ -94,7 +95,7 @@ mod with {
         Ok(lost)
     }
 
-    /// Returns the hash common to all nodes at one revision; `None` if they differ.
+    /// Returns the hash common to all nodes at one revision. `None` if the hashes differ.
     pub(in crate::demo) fn common_hash(
         addresses: &[String],
         patience: Duration,

@@ -1,5 +1,5 @@
-//! The demo with phase 2 in the kernel: each node has a network namespace, which is removed with
-//! the demo in any case.
+//! The demo with phase 2 in the kernel. Each node has its own network namespace, which is removed
+//! even if the demo fails.
 
 use std::{io, path::Path};
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::output::{Exit, Problem};
 
-/// Flags of the nodes; only the demo uses this network.
+/// Flags of the nodes. The plane can be trusted because only the demo uses its network.
 const FLAGS: [&str; 3] = ["--plane", "kernel", "--plane-trusted"];
 
 /// Work done by devices.
@@ -20,11 +20,11 @@ const FLAGS: [&str; 3] = ["--plane", "kernel", "--plane-trusted"];
 pub(super) struct Devices {
     /// Description of the leader's device.
     pub(super) name: String,
-    /// Slots in which devices voted: the highest count of any node's device.
+    /// Number of slots in which devices voted: the highest count among the nodes' devices.
     pub(super) votes: u64,
 }
 
-/// Re-executes the process in new namespaces; returns if it is inside them.
+/// Re-executes the process in new namespaces. Returns only inside them, or on an error.
 pub(super) fn enter() -> Result<(), Problem> {
     if network::is_inside() {
         return Ok(());
@@ -35,13 +35,13 @@ pub(super) fn enter() -> Result<(), Problem> {
     }
 }
 
-/// Returns the error that namespaces cannot be used on this machine.
+/// Returns the error for a machine on which namespaces cannot be used.
 pub(super) fn no_network(why: &str) -> Problem {
     Problem::new(Exit::Failed, "no_network", why)
         .hint("it needs root, and the program ip; without them: quorate demo")
 }
 
-/// Creates the network and returns the specs of the nodes.
+/// Creates the virtual network and returns the specs of the nodes in it.
 pub(super) fn cluster(program: &Path, folder: &Path, nodes: u32) -> io::Result<Vec<Spec>> {
     Network::new(nodes)?.specs(program, folder, nodes, &FLAGS)
 }
@@ -51,13 +51,13 @@ fn all(cluster: &ClusterView) -> impl Iterator<Item = (bool, &DeviceView)> {
     views.filter_map(|view| Some((cluster.leader == Some(view.node), view.device.as_ref()?)))
 }
 
-/// Returns the leader's device once it assigns slots.
+/// Returns the description of the leader's device, once that device assigns slots.
 pub(super) fn device(cluster: &ClusterView) -> Option<String> {
     let (_, device) = all(cluster).find(|(leads, _)| *leads)?;
     device.gives_from.map(|_| device.name.clone())
 }
 
-/// Returns the devices' work, once the leader's device is known.
+/// Returns the work done by the devices, once the leader's device is known.
 pub(super) fn devices(cluster: &ClusterView) -> Option<Devices> {
     let (_, leaders) = all(cluster).find(|(leads, _)| *leads)?;
     Some(Devices {

@@ -11,38 +11,37 @@ use std::{
 
 use quorate_client::{Client, Error, Options};
 
-/// Commands that each writer keeps in flight.
+/// Number of commands that each writer keeps in flight.
 pub(super) const OPEN: usize = 8;
-/// Deadline of a write, longer than any failover.
+/// Deadline of a write. It is longer than any failover.
 pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Result of one writer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
-    /// Number of the writer.
     pub(crate) writer: usize,
-    /// Commands sent.
+    /// Number of commands sent.
     pub(crate) written: u64,
     /// Numbers of the acknowledged commands.
     pub(crate) acknowledged: Vec<u64>,
-    /// Last error, if any.
+    /// Last error that the writer received, if any.
     pub(crate) error: Option<String>,
 }
 
 impl Written {
-    /// Returns key and value of a writer's command with this number.
+    /// Returns the key and the value of a writer's command.
     pub(crate) fn pair(writer: usize, number: u64) -> (String, String) {
         (format!("demo:{writer}:{number}"), format!("value {number} of writer {writer}"))
     }
 }
 
-/// Running writers.
+/// Running writers of the demo.
 pub(crate) struct Load {
     shared: Arc<Shared>,
     writers: Vec<JoinHandle<Written>>,
 }
 
-/// A writer's loop, which runs until stopped.
+/// Main loop of a writer. It returns once the demo stops.
 pub(crate) type Write = fn(usize, &[String], &Shared) -> Written;
 
 /// State shared by all writers.
@@ -50,11 +49,12 @@ pub(crate) struct Shared {
     stop: AtomicBool,
     acknowledged: AtomicU64,
     started: Instant,
-    /// Start of the kill, in microseconds since the start.
+    /// Time at which the kill began, in microseconds since the start.
     killed_us: AtomicU64,
-    /// Time after which the leader was certainly dead, in microseconds since the start; 0 before.
+    /// Time at which the leader was certainly dead, in microseconds since the start. 0 until then.
     gone_us: AtomicU64,
-    /// First acknowledgement of a command sent after `gone_us`, in microseconds since the start.
+    /// Time of the first acknowledgement of a command sent after `gone_us`, in microseconds since
+    /// the start.
     first_us: AtomicU64,
 }
 
@@ -80,8 +80,8 @@ impl Load {
         self.shared.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Runs `kill`, which must return once the leader is dead. Commands sent before that may still
-    /// be acknowledged by the old leader, so they do not count for the failover.
+    /// Runs `kill`, which must return once the leader is dead. The old leader may still acknowledge
+    /// commands sent before that, so they do not count for the failover time.
     pub(crate) fn kill<T>(&self, kill: impl FnOnce() -> T) -> T {
         self.shared.killed_us.store(self.shared.now_us(), Ordering::SeqCst);
         let result = kill();
@@ -110,7 +110,7 @@ impl Shared {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Returns the microseconds since the start.
+    /// Returns the time since the start, in microseconds.
     pub(super) fn now_us(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX).max(1)
     }
@@ -154,7 +154,7 @@ pub(crate) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Wri
                 done.acknowledged.push(number);
                 shared.acknowledge(sent_us);
             }
-            // Sent but not acknowledged, so nothing was promised.
+            // The command was sent but not acknowledged, so losing it breaks no promise.
             Err(
                 error @ (Error::Unknown(_) | Error::NotExecuted(_) | Error::SessionLost { .. }),
             ) => {

@@ -16,22 +16,23 @@ use super::{
 };
 use crate::output::{Problem, progress};
 
-/// Window in which throughput is measured; several windows are drawn as one bar.
+/// Length of a window in which throughput is measured. Each bar covers several windows.
 const WINDOW: Duration = Duration::from_millis(100);
 const DRAWN: usize = 5;
-/// Length of the longest bar, in characters.
+/// Length of the longest bar in characters.
 const BAR: u64 = 40;
 
-/// Result of the demo.
+/// Result of `quorate demo --replace`.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     written: u64,
     acknowledged: u64,
-    /// Writes for which a client received an error.
+    /// Number of writes that failed with an error.
     errors: u64,
     lost: u64,
     replaced: Vec<Exchanged>,
-    /// Acknowledged writes per second in the slowest window; `median` is that of the median window.
+    /// Acknowledged writes per second in the slowest window. `median` gives the same figure for the
+    /// median window.
     slowest: u64,
     median: u64,
     leader: u32,
@@ -40,7 +41,7 @@ pub(super) struct Outcome {
     folder: Option<PathBuf>,
 }
 
-/// A replaced node, its successor, and the eras that this took.
+/// A replacement of one node by another, and the number of eras it took.
 #[derive(Debug, Serialize)]
 struct Exchanged {
     old: u32,
@@ -49,7 +50,7 @@ struct Exchanged {
 }
 
 impl Outcome {
-    /// Returns the number of writes that were lost or whose outcome is unknown.
+    /// Returns the number of writes that were lost or have an unknown outcome.
     pub(super) const fn missing(&self) -> u64 {
         self.lost + self.errors
     }
@@ -132,7 +133,7 @@ fn say(started: Instant, text: &str) {
     progress(&format!("{seconds:5.1} s  {text}"));
 }
 
-/// Draws the throughput until stopped. Returns the rates of all windows.
+/// Draws the throughput until stopped. Returns the rate of every window.
 fn draw(load: &Load, started: Instant, stop: &AtomicBool) -> Vec<u64> {
     let mut windows = Vec::new();
     let (mut before, mut from) = (load.acknowledged(), Instant::now());

@@ -1,5 +1,5 @@
-//! `quorate demo --stream`: puts a file into a byte stream while the leader is killed and
-//! restarted, and compares the stream with the file byte for byte on every node.
+//! `quorate demo --stream`: writes a file to a byte stream while the leader is killed and
+//! restarted. Afterwards compares the stream on every node with the file, byte for byte.
 
 use std::{
     fs::File,
@@ -26,21 +26,22 @@ use crate::{output::Problem, stream::problem};
 
 /// Name of the stream.
 const NAME: &str = "demo";
-/// Size of the generated file.
+/// Size of the generated file in bytes.
 const FILE_BYTES: u64 = 64 << 20;
-/// Maximum number of bytes read at a time.
+/// Maximum size of one read, in bytes.
 const PIECE: usize = 256 << 10;
-/// Maximum number of bytes sent but not durable, so that the leader is killed near the
-/// middle of the file.
+/// Maximum number of bytes that are sent but not durable. It ensures that the leader is killed near
+/// the middle of the file.
 const BUFFER: usize = 8 << 20;
 
-/// Result of the demo.
+/// Result of `quorate demo --stream`.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     bytes: u64,
     seconds: f64,
     killed: u32,
-    /// Time from the kill to the first byte that became durable through another node.
+    /// Time from the kill until the first byte became durable through another node, in
+    /// milliseconds.
     failover_ms: Option<u64>,
     reconnects: u64,
     leader: u32,
@@ -49,13 +50,13 @@ pub(super) struct Outcome {
     folder: Option<PathBuf>,
 }
 
-/// State of the stream on one node.
+/// Result of comparing the stream on one node with the file.
 #[derive(Debug, Serialize)]
 struct Compared {
     node: u32,
-    /// Leading bytes that equal those of the file.
+    /// Length of the common prefix of the stream and the file, in bytes.
     equal: u64,
-    /// Bytes missing, different or in excess.
+    /// Number of bytes that are missing, different or surplus.
     lost: u64,
 }
 
@@ -143,7 +144,7 @@ impl Demo {
         nodes.map(|node| node.ready.stream.clone()).collect()
     }
 
-    /// Generates a file of random bytes.
+    /// Generates a file of random bytes and returns its path.
     fn make_file(&self) -> Result<PathBuf, Problem> {
         let path = self.nodes.folder().join("file");
         let made = || -> io::Result<()> {
@@ -188,7 +189,7 @@ fn open(path: &Path) -> Result<(BufReader<File>, u64), Problem> {
     opened.map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))
 }
 
-/// Copies up to `most` of the next bytes of the file.
+/// Copies the next bytes of the file to the stream, at most `most`.
 fn copy(file: &mut BufReader<File>, writer: &mut StreamWriter, most: u64) -> Result<(), Problem> {
     let copied = io::copy(&mut file.take(most), writer);
     copied.map(drop).map_err(|error| match Error::of(&error) {
@@ -197,7 +198,7 @@ fn copy(file: &mut BufReader<File>, writer: &mut StreamWriter, most: u64) -> Res
     })
 }
 
-/// Returns the number of bytes equal from the first on, and the length of the stream.
+/// Returns the length of the common prefix and the length of the stream, in bytes.
 fn compare(stream: &mut StreamReader, file: &mut BufReader<File>) -> io::Result<(u64, u64)> {
     let (mut equal, mut same, mut had) = (0, true, 0);
     loop {
@@ -222,8 +223,8 @@ fn compare(stream: &mut StreamReader, file: &mut BufReader<File>) -> io::Result<
     }
 }
 
-/// Returns when a byte first became durable on a connection opened after the first `connections`.
-/// Acknowledgements of the dead leader may still arrive on the old one.
+/// Returns the time at which a byte first became durable on a connection opened after the first
+/// `connections`. The dead leader's acknowledgements may still arrive on an older connection.
 fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option<Instant> {
     let mut known = None;
     loop {
@@ -242,7 +243,7 @@ fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option
     }
 }
 
-/// Draws the progress until dropped.
+/// Thread that draws the progress until dropped.
 struct Drawing {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,

@@ -15,23 +15,24 @@ use serde::Serialize;
 use super::group::{Group, Responses, refused};
 use crate::output::{self, Exit, Problem};
 
-/// Timeout of a transfer request, longer than the node's own.
+/// Timeout for a transfer request. It exceeds the node's own timeout, so that the node reports the
+/// error.
 const TRANSFER_WAIT: Duration = Duration::from_secs(15);
-/// Timeout of moving leadership.
+/// Time within which another node must become the leader.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Interval of polling the cluster.
+/// Interval between polls of the cluster.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Result: the node does not lead, or would not.
+/// Result of `quorate member drain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Drained {
-    /// Drained node.
+    /// Node that was drained.
     node: u32,
-    /// Current leader.
+    /// Leader after the command.
     leader: Option<u32>,
-    /// Previous priority, if it had to be lowered.
+    /// Priority before the command, if it had to be lowered.
     priority_was: Option<u32>,
-    /// True if nothing was changed.
+    /// The command changed nothing.
     dry_run: bool,
 }
 
@@ -52,7 +53,7 @@ impl fmt::Display for Drained {
     }
 }
 
-/// Moves leadership away from `node`.
+/// Moves leadership away from `node` and keeps it away. With `dry_run`, changes nothing.
 pub(super) fn drain(group: &mut Group, node: u32, dry_run: bool) -> Result<Drained, Problem> {
     let seen = group.poll_all()?;
     let priority_was = too_high(seen.newest(), node)?;
@@ -73,7 +74,7 @@ pub(super) fn drain(group: &mut Group, node: u32, dry_run: bool) -> Result<Drain
     Ok(Drained { node, leader: Some(leader), priority_was, dry_run })
 }
 
-/// Returns the node's priority if leadership would return to it because of that.
+/// Returns the node's priority if it is so high that leadership would return to the node.
 fn too_high(view: &MembersView, node: u32) -> Result<Option<u32>, Problem> {
     let listed = view.listed(node).ok_or_else(|| {
         let what = format!("there is no node {node}");
@@ -85,7 +86,7 @@ fn too_high(view: &MembersView, node: u32) -> Result<Option<u32>, Problem> {
     Ok(above.then_some(listed.priority))
 }
 
-/// Waits until another node leads, and returns it.
+/// Moves leadership away from `node`, and returns the new leader.
 fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
     let until = Instant::now() + PATIENCE;
     let mut problem =

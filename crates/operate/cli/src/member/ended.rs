@@ -1,4 +1,4 @@
-//! Result of a plan, with the eras that took effect meanwhile.
+//! Result of a membership plan, with the eras that took effect during the command.
 
 use quorate_admin::{
     look::NoResponse,
@@ -8,34 +8,34 @@ use serde::Serialize;
 
 use super::group::Group;
 
-/// Result of a plan, or its current state.
+/// Result of a membership plan, or its state if it has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Ended {
-    /// `reached`, `nothing_to_do` or `planned`.
+    /// Outcome: `reached`, `nothing_to_do` or `planned`.
     pub(super) result: &'static str,
-    /// Plan number.
+    /// Number of the plan, if there is one.
     pub(super) plan: Option<u64>,
-    /// The steps of the plan.
+    /// Steps of the plan, in order.
     pub(super) steps: Vec<StepView>,
     /// Eras that took effect during the command.
     pub(super) eras: Vec<EraView>,
-    /// Current era.
+    /// Era at the end of the command.
     pub(super) era: u64,
-    /// [era-9] The removed node may be switched off; null if no node leaves, or the command did not
-    /// wait for it.
+    /// [era-9] The removed node may be switched off. Null if no node is removed, or if the command
+    /// did not wait.
     pub(super) settled: Option<bool>,
 }
 
-/// A configuration that took effect.
+/// A configuration that took effect during the command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct EraView {
     pub(super) era: u64,
-    /// Vote weights; null if the configuration was not observed.
+    /// Vote weights. Null if no poll observed the configuration.
     pub(super) weights: Option<Vec<WeightView>>,
 }
 
 impl Ended {
-    /// Creates the result of a request that needs no change.
+    /// Creates the result of a request that requires no change.
     pub(super) fn nothing_to_do(group: &mut Group) -> Result<Self, NoResponse> {
         let era = group.poll_leader()?.newest().era;
         Ok(Self {
@@ -48,7 +48,7 @@ impl Ended {
         })
     }
 
-    /// Creates the result of a plan that continues in the background, or of a dry run.
+    /// Creates the result of a plan that has not ended, or of a dry run.
     pub(super) fn underway(plan: Option<u64>, steps: Vec<StepView>, era: u64) -> Self {
         Self { result: "planned", plan, steps, eras: Vec::new(), era, settled: None }
     }

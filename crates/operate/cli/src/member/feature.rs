@@ -27,20 +27,20 @@ pub(crate) struct FeatureArgs {
     dry_run: bool,
 }
 
-/// Output of the command.
+/// Result of `quorate member feature`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Shown {
-    /// This command raised the level.
+    /// This command raised the level in use.
     raised: bool,
     /// Node that reported the levels.
     node: u32,
     #[serde(flatten)]
     level: LevelView,
-    /// The previous release can be installed again.
+    /// The previous release can still be installed again.
     downgrade: bool,
 }
 
-/// Runs the command.
+/// Runs `quorate member feature`.
 pub(super) fn run(args: &FeatureArgs, output: Output) -> Result<Exit, Problem> {
     let mut raised = false;
     if args.raise {
@@ -56,8 +56,8 @@ pub(super) fn run(args: &FeatureArgs, output: Output) -> Result<Exit, Problem> {
 }
 
 impl Shown {
-    /// Creates the output from the leader's view, which includes what blocks the next level, else
-    /// from the node that has applied most.
+    /// Creates the output from the leader's view, which includes the reasons that block the next
+    /// level. Without a leader, uses the view of the node that has applied most.
     fn of(cluster: &ClusterView, raised: bool) -> Result<Self, Problem> {
         let views = || cluster.nodes.iter().filter_map(Answer::view);
         let leader = views().find(|view| Some(view.node) == cluster.leader);

@@ -1,5 +1,5 @@
-//! Follows a plan from acceptance to its end, and reports each era as it takes effect, under any
-//! leader.
+//! Follows a membership plan until it ends, across changes of leadership, and reports each era as
+//! it takes effect.
 
 use std::{
     thread,
@@ -18,32 +18,32 @@ use quorate_admin::{
     progress::{Progress, ProgressReport},
 };
 
-/// Interval of polling the cluster.
+/// Interval between polls of the cluster.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time without a response from any node after which the command gives up; the plan continues.
+/// The command gives up if no node responds for this long. The plan continues.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Observer of one plan.
+/// Observer of one membership plan.
 #[derive(Debug)]
 pub(super) struct Follower {
     plan: u64,
     steps: Vec<StepView>,
-    /// Era in which the plan was made.
+    /// Era in which the plan was created.
     from: u64,
     eras: Vec<EraView>,
-    /// Progress line about the condition that the plan waits for.
+    /// Progress line about the condition that the plan is waiting for.
     waits: Option<Progress>,
     output: Output,
 }
 
-/// State of a plan.
+/// State of the observed plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not seen yet, or in progress.
+    /// The plan has not been seen yet, or is in progress.
     Open,
     Reached,
     Cancelled,
-    /// Superseded by a later plan.
+    /// A later plan has superseded this one.
     Passed,
 }
 
@@ -52,7 +52,7 @@ impl Follower {
         Self { plan, steps, from, eras: Vec::new(), waits: None, output }
     }
 
-    /// Follows the plan to its end. `request` is the request that made it.
+    /// Follows the plan until it ends. `request` is the request that created the plan.
     pub(super) fn follow(
         &mut self,
         group: &mut Group,
@@ -74,7 +74,7 @@ impl Follower {
         }
     }
 
-    /// Prints new eras and the current wait.
+    /// Prints the new eras, and the condition that the plan is waiting for.
     fn tell(&mut self, view: &MembersView) {
         for era in self.new_eras(view) {
             if !self.output.json {
@@ -93,7 +93,7 @@ impl Follower {
         }
     }
 
-    /// Returns the eras since the last poll. Those that were not observed are assumed to be as
+    /// Returns the eras since the last poll. Eras that were not observed are assumed to be as
     /// planned if the latest one is.
     fn new_eras(&self, view: &MembersView) -> Vec<EraView> {
         let told = self.eras.last().map_or(self.from, |era| era.era);
@@ -131,7 +131,8 @@ impl Follower {
             .hint("'quorate member list' shows the current members")
     }
 
-    /// Handles a later plan: a dry run of the request shows whether this plan reached its goal.
+    /// Determines the result after a later plan has superseded this one. A dry run of `request`
+    /// shows whether the plan's goal was reached.
     fn passed(&mut self, group: &mut Group, request: &MembersRequest) -> Result<Ended, Problem> {
         let again = MembersRequest { dry_run: true, ..request.clone() };
         if matches!(group.ask(&again), Ok(MembersOutcome::NothingToDo)) {
@@ -155,8 +156,8 @@ fn state(view: &MembersView, plan: u64) -> State {
     }
 }
 
-/// [era-9] Waits until the removed node may be switched off. A later plan also settles what earlier
-/// ones changed.
+/// [era-9] Waits until the removed node may be switched off. A later plan also settles the changes
+/// of earlier plans.
 pub(super) fn settle(
     group: &mut Group,
     plan: Option<u64>,
@@ -185,7 +186,7 @@ pub(super) fn settle(
     }
 }
 
-/// Tolerates nodes that do not respond for a limited time.
+/// Tolerates for a limited time that no node responds.
 #[derive(Debug)]
 struct Patience {
     heard: Instant,
@@ -196,7 +197,8 @@ impl Patience {
         Self { heard: Instant::now() }
     }
 
-    /// Handles the result of a poll; `None` if no node responds at the moment.
+    /// Handles the result of a poll. Returns `None` if no node responds at the moment, and an error
+    /// once the time limit is exceeded.
     fn take(&mut self, seen: Result<Responses, NoResponse>) -> Result<Option<Responses>, Problem> {
         match seen {
             Ok(seen) => {

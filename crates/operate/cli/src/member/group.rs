@@ -1,5 +1,5 @@
-//! Connects operators' commands to the cluster: chooses the node that receives a request, and
-//! another one if it fails.
+//! Sends operators' requests to the cluster. Chooses the node that receives a request, and another
+//! one if that node fails.
 
 use std::{
     collections::BTreeSet,
@@ -20,17 +20,18 @@ use crate::{
     output::{Exit, Problem},
 };
 
-/// Timeout of a request for the members.
+/// Timeout for a request for the member list.
 const LOOK_WAIT: Duration = Duration::from_secs(3);
-/// Timeout of a change request, longer than a node's own.
+/// Timeout for a change request. It exceeds the node's own timeout, so that the node reports the
+/// error.
 const ASK_WAIT: Duration = Duration::from_secs(15);
-/// Time to retry while leaders change or nodes restart.
+/// Time for which a request is retried while leaders change or nodes restart.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Pause between attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Lag in slots at which a leader's view of the members counts as outdated.
+/// A leader that lags by more than this many slots has an outdated view of the members.
 const FAR_SLOTS: u64 = 4096;
-/// Maximum number of nodes queried; bounds the requests that a malicious members list can cause.
+/// Maximum number of nodes queried. It limits the requests that a malicious member list can cause.
 const PLACES_MAX: usize = 64;
 
 /// Nodes to send requests to.
@@ -44,27 +45,27 @@ pub(crate) struct Where {
 /// Known addresses of a cluster's nodes.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Admin addresses, the given ones first.
+    /// Known admin addresses. Those given by the user come first.
     places: Vec<String>,
-    /// Cluster that responded first; nodes of other clusters are ignored.
+    /// Id of the cluster that responded first. Responses from other clusters are ignored.
     cluster: Option<String>,
-    /// Leader's address at the last poll.
+    /// Admin address of the leader at the last poll.
     led_at: Option<String>,
 }
 
-/// Responses of the nodes, at least one.
+/// Responses of at least one node, with the admin addresses.
 #[derive(Debug)]
 pub(super) struct Responses(Vec<(String, MembersView)>);
 
 impl Responses {
-    /// Returns the leader named by the highest ballot.
+    /// Returns the leader in the highest ballot that any node reports.
     pub(super) fn leader(&self) -> Option<u32> {
         let claims = self.0.iter().filter_map(|(_, view)| Some((view.ballot, view.leader?)));
         claims.max().map(|(_, leader)| leader)
     }
 
-    /// Returns the leader's view, or that of the node that has applied most if the leader did not
-    /// respond or lags far behind.
+    /// Returns the leader's view. If the leader did not respond or lags far behind, returns the
+    /// view of the node that has applied most.
     pub(super) fn newest(&self) -> &MembersView {
         let leader = self.leader();
         let views = || self.0.iter().map(|(_, view)| view);
@@ -75,7 +76,7 @@ impl Responses {
             .unwrap_or(most)
     }
 
-    /// Returns the admin address of this node, if known.
+    /// Returns the admin address of a node, if known.
     pub(super) fn admin_of(&self, node: u32) -> Option<String> {
         let own = self.0.iter().find(|(_, view)| view.node == node);
         let told = || {
@@ -85,7 +86,7 @@ impl Responses {
         own.map(|(place, _)| place.clone()).or_else(told)
     }
 
-    /// Returns the admin addresses listed by the nodes.
+    /// Returns the admin addresses that the responses list.
     fn admins(&self) -> impl Iterator<Item = &String> {
         let listed = self.0.iter().flat_map(|(_, view)| &view.nodes);
         listed.filter_map(|listed| listed.admin.as_ref())
@@ -93,7 +94,7 @@ impl Responses {
 }
 
 impl Group {
-    /// Creates a group from the given admin addresses.
+    /// Creates a group from the admin addresses given by the user.
     pub(super) fn new(given: &[String]) -> Self {
         let mut seen = BTreeSet::new();
         let places = given.iter().filter(|place| seen.insert(*place));
@@ -105,7 +106,7 @@ impl Group {
         self.places.clone()
     }
 
-    /// Queries all known nodes, and those that they list.
+    /// Queries all known nodes, and those that their responses list.
     pub(super) fn poll_all(&mut self) -> Result<Responses, NoResponse> {
         let asked = self.places.len();
         let (mut seen, mut silent) = self.ask_all(0);
@@ -122,7 +123,8 @@ impl Group {
         Ok(seen)
     }
 
-    /// Queries just the leader if it is unchanged, else all nodes; for repeated calls.
+    /// Queries only the leader if it has not changed, else all nodes. Cheap enough for repeated
+    /// calls.
     pub(super) fn poll_leader(&mut self) -> Result<Responses, NoResponse> {
         let leader = self.led_at.clone();
         let view = leader.and_then(|place| Some((place.clone(), view(&place).ok()?)));
@@ -134,7 +136,8 @@ impl Group {
         }
     }
 
-    /// Queries the nodes from this index on in parallel. Adds the addresses that they list.
+    /// Queries the addresses from index `from` on in parallel. Adds the addresses that the
+    /// responses list.
     fn ask_all(&mut self, from: usize) -> (Vec<(String, MembersView)>, Vec<String>) {
         let answers: Vec<Result<MembersView, String>> = thread::scope(|scope| {
             let places = self.places[from..].iter();
@@ -164,8 +167,8 @@ impl Group {
         *self.cluster.get_or_insert_with(|| view.cluster.clone()) == view.cluster
     }
 
-    /// Sends a request to the leader, or to any node if any can handle it. Retries when leaders
-    /// change or the outcome is unknown, which is harmless.
+    /// Sends a request to the leader, or to any node if every node can handle it. Retries when the
+    /// leader changes or the outcome is unknown, because a repeated request has no further effect.
     pub(super) fn ask(&mut self, request: &MembersRequest) -> Result<MembersOutcome, Problem> {
         let body = serde_json::to_string(request).expect("plain data");
         let until = Instant::now() + PATIENCE;
@@ -194,7 +197,7 @@ impl Group {
                 return Err(problem);
             }
             thread::sleep(PAUSE);
-            // If no node responds now, try those of the last poll again.
+            // If no node responds now, reuse the addresses of the last poll.
             if let Ok(now) = self.poll_all() {
                 seen = now;
             }
@@ -202,8 +205,8 @@ impl Group {
     }
 }
 
-/// Returns the addresses to query: the leader's, and those of the other nodes if the request needs
-/// no plan.
+/// Returns the admin addresses to try. Starts with the leader's, followed by those of the other
+/// nodes if the request needs no plan.
 fn candidates(seen: &Responses, request: &MembersRequest) -> Vec<String> {
     let leader = seen.leader();
     let first = leader.and_then(|leader| seen.admin_of(leader));
@@ -230,7 +233,7 @@ fn no_leader() -> Problem {
         .hint("'quorate status' shows which nodes are missing")
 }
 
-/// Returns whether the same request may succeed later or on another node.
+/// Returns whether the error is temporary: the same request may succeed later or on another node.
 fn is_passing(code: &str) -> bool {
     const PASSING: [&str; 11] = [
         "not_leader",
@@ -248,7 +251,7 @@ fn is_passing(code: &str) -> bool {
     PASSING.contains(&code)
 }
 
-/// Converts a node's refusal, keeping its code.
+/// Converts a node's refusal to a problem with the same code.
 pub(super) fn refused(status: u16, refusal: &Refusal) -> Problem {
     const CODES: [&str; 30] = [
         "already_votes",
@@ -351,7 +354,7 @@ pub(super) mod tests {
         assert_eq!(without.admin_of(4), None);
     }
 
-    /// Plans need the leader; any node handles other requests.
+    /// Requests that need a plan are sent to the leader. Any node handles other requests.
     #[test]
     fn the_leader_is_asked_first_and_others_only_for_what_they_take() {
         let seen = seen(&[view(1, Some(2), 7, 90), view(3, Some(2), 7, 90)]);

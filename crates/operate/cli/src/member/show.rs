@@ -1,11 +1,11 @@
-//! Formats members and plans for people.
+//! Formats members and membership plans for people.
 
 use quorate_admin::members::{ListedView, MembersView, StepView, WeightView};
 
 use super::ended::{Ended, EraView};
 use crate::output::table;
 
-/// Message if the requested state already holds.
+/// Message for a request whose target state already exists.
 pub(super) const NOTHING_TO_DO: &str = "nothing to do";
 
 /// Formats all members as a table, with the changes in progress below it.
@@ -63,7 +63,7 @@ fn row(listed: &ListedView, leader: Option<u32>) -> Vec<String> {
     ]
 }
 
-/// Formats the steps of a plan, with the weights after each.
+/// Formats the steps of a plan, each with the resulting weights.
 pub(super) fn steps(steps: &[StepView]) -> String {
     let head = ["step", "change", "weights"].map(str::to_owned).to_vec();
     let row = |(at, step): (usize, &StepView)| {
@@ -73,7 +73,8 @@ pub(super) fn steps(steps: &[StepView]) -> String {
     table(&rows)
 }
 
-/// Formats weights, such as `1:1 2:1 3'1:2`, where node 3 is in its second incarnation.
+/// Formats vote weights, such as `1:1 2:1 3'1:2`. In this example, node 3 is in its second
+/// incarnation.
 pub(super) fn weights(weights: &[WeightView]) -> String {
     let one = |view: &WeightView| {
         let incarnation = match view.incarnation {
@@ -93,7 +94,7 @@ pub(super) fn era(view: &EraView) -> String {
     }
 }
 
-/// Formats a plan that the command does not wait for.
+/// Formats the message about a plan that the command does not wait for.
 pub(super) fn underway(plan: Option<u64>) -> String {
     match plan {
         Some(plan) => {
@@ -103,7 +104,7 @@ pub(super) fn underway(plan: Option<u64>) -> String {
     }
 }
 
-/// Formats the final message of a command.
+/// Formats the command's final message. `leaves` is the removed node.
 pub(super) fn ended(ended: &Ended, leaves: Option<u32>) -> String {
     let mut text = format!("era {}", ended.era);
     if let (Some(true), Some(node)) = (ended.settled, leaves) {

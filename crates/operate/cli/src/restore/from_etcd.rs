@@ -1,5 +1,5 @@
-//! `quorate restore --from-etcd`: creates a new cluster with one node from an etcd snapshot, or
-//! describes the snapshot.
+//! `quorate restore --from-etcd`: creates a new cluster with one node from an etcd snapshot.
+//! Without `--data`, only describes the snapshot.
 
 use std::{
     fs::File,
@@ -20,40 +20,40 @@ use crate::{
     password,
 };
 
-/// Contents of a snapshot: the fields of `etcdutl snapshot status` and some more.
+/// Description of a snapshot: the fields of `etcdutl snapshot status` and some more.
 #[derive(Clone, Debug, Serialize)]
 struct Status {
     /// CRC-32C of all buckets, in hexadecimal.
     hash: String,
     revision: i64,
-    /// Number of entries in all buckets.
+    /// Number of entries over all buckets.
     total_key: u64,
-    /// Size of all pages in bytes.
+    /// Total size of the pages in bytes.
     total_size: u64,
-    /// etcd version; empty for versions before 3.6.
+    /// etcd version. Empty for versions before 3.6.
     version: String,
-    /// Revision below which the history was compacted; -1 if it never was.
+    /// Revision below which the history was compacted. -1 if it was never compacted.
     compacted: i64,
     leases: usize,
     users: usize,
     roles: usize,
-    /// Clients must authenticate.
+    /// Clients have to authenticate.
     auth_enabled: bool,
-    /// The data is followed by a matching SHA-256; false if there is none.
+    /// The file ends with a SHA-256 checksum that matches the data.
     checksum: bool,
 }
 
-/// Result: the new cluster.
+/// Result of `quorate restore --from-etcd`: the new cluster.
 #[derive(Clone, Debug, Serialize)]
 struct Restored {
     cluster: String,
-    /// Id of the new cluster's only node.
+    /// Id of the only node.
     node: u32,
     #[serde(flatten)]
     status: Status,
 }
 
-/// Items of the service in the form of a backup.
+/// Converts the items of the service to the form that a backup contains.
 struct Adapter<'c>(Items<'c>);
 
 impl Source for Adapter<'_> {
@@ -66,7 +66,7 @@ impl Source for Adapter<'_> {
     }
 }
 
-/// Runs the command.
+/// Runs `quorate restore --from-etcd`.
 pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exit, Problem> {
     let unusable = |bad: &Bad| unusable(path, bad);
     let open = File::open(path).and_then(OnDisk::new);
@@ -100,8 +100,8 @@ pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exi
     Ok(Exit::Done)
 }
 
-/// Returns the hash of root's new password. If authentication is enabled, at least one user must be
-/// able to log in.
+/// Returns the hash of root's new password, if one is given. If authentication is enabled, at least
+/// one user must be able to log in.
 fn root_hash(args: &RestoreArgs, contents: &Contents<'_>) -> Result<Option<String>, Problem> {
     match &args.root_password_file {
         Some(file) => {

@@ -1,5 +1,5 @@
-//! Picture drawn by `quorate status --watch`: members, their progress, throughput, and changes in
-//! progress.
+//! Text picture of the cluster for `quorate status --watch`: members, their progress, throughput,
+//! and changes in progress.
 
 use quorate_admin::{
     members::PlanInProgressView,
@@ -12,18 +12,18 @@ use super::{
     rates::{Rates, decided},
 };
 
-/// Width of a bar, in characters.
+/// Width of a progress bar in characters.
 const BAR: usize = 24;
-/// Indentation of a node's details, in characters.
+/// Indentation of a node's details in characters.
 const INDENT: usize = 8;
 
-/// Content of the picture.
+/// Data that the picture shows.
 pub(super) struct Picture<'a> {
     pub(super) cluster: &'a ClusterView,
     pub(super) rates: &'a Rates,
     /// Remaining steps of the plan in progress, if known.
     pub(super) steps: Option<&'a PlanInProgressView>,
-    /// Use colours, on terminals only.
+    /// Colours are used. Only terminals support them.
     pub(super) colours: bool,
 }
 
@@ -120,7 +120,7 @@ impl Picture<'_> {
             () => (&*view.role, "●", Colour::Good),
         };
         let mut row = Row::new(name, role, mark, colour);
-        // A bypassed auxiliary has no data, and should have none.
+        // A bypassed auxiliary is not expected to have data.
         if has_all(view) {
             row.bar = Some(self.level(view));
             row.cells[2] = view.applied.to_string();
@@ -141,7 +141,7 @@ impl Picture<'_> {
         row
     }
 
-    /// Formats the traffic to a node, and its storage.
+    /// Formats the payload rate to a node, and the node's storage.
     fn flows(&self, view: &NodeView) -> String {
         let mut said = Vec::new();
         let applied = self.rates.applied.get(&view.node);
@@ -171,15 +171,15 @@ impl Picture<'_> {
         leader.members.iter().find(|member| member.node == node)
     }
 
-    /// Draws the position of a node within the leader's log: full is caught up, empty needs a
-    /// snapshot.
+    /// Draws a node's position within the leader's log. A full bar means caught up, an empty bar
+    /// means that the node needs a snapshot.
     fn level(&self, view: &NodeView) -> String {
         let mut views = self.cluster.nodes.iter().filter_map(Answer::view);
         let leader = views.find(|view| Some(view.node) == self.cluster.leader);
         let from = leader.unwrap_or(view).log_start;
         let to = decided(self.cluster);
         match to.checked_sub(from) {
-            // The log is empty, so a node that has applied as much is caught up.
+            // The log is empty, so a node that has applied everything is caught up.
             None | Some(0) if view.applied >= to => bar(1, 1),
             None | Some(0) => bar(0, 1),
             Some(all) => bar(view.applied.saturating_sub(from).min(all), all),
@@ -216,11 +216,11 @@ fn has_all(view: &NodeView) -> bool {
     view.role != "auxiliary" && !view.removed
 }
 
-/// A line about a node, with details below it.
+/// Line about a node, with the details below it.
 struct Row {
     mark: &'static str,
     colour: Colour,
-    /// Name, role, position and lag.
+    /// Columns: name, role, position and lag.
     cells: [String; 4],
     bar: Option<String>,
     rest: String,
@@ -240,8 +240,8 @@ impl Row {
     }
 }
 
-/// Draws a bar with a resolution of an eighth of a character. It looks full only if it is, and
-/// empty only at zero.
+/// Draws a bar with a resolution of an eighth of a character. It is drawn full only at 100 %, and
+/// empty only at 0.
 fn bar(at: u64, of: u64) -> String {
     const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let cells = BAR as u128 * 8;

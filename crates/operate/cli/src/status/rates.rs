@@ -1,4 +1,4 @@
-//! Rates of a watched cluster: changes between two polls.
+//! Rates of a watched cluster, computed from the difference between two polls.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,22 +7,22 @@ use std::{
 
 use quorate_admin::view::{Answer, ClusterView};
 
-/// Number of polls remembered.
+/// Number of polls for which throughput is remembered.
 const LOOKS: usize = 40;
 
-/// Rates between the last two polls, and earlier throughput.
+/// Rates between the last two polls, and the throughput at earlier polls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rates {
     last: Option<Counters>,
-    /// Slots decided per second, oldest first; 0 where unknown.
+    /// Slots decided per second at each poll, oldest first. 0 if unknown.
     pub(super) decided: VecDeque<u64>,
-    /// Slots applied per second, for each node with a known rate.
+    /// Slots applied per second by each node whose rate is known.
     pub(super) applied: BTreeMap<u32, u64>,
     /// Payload bytes per second that the leader sends to each node.
     pub(super) sent: BTreeMap<u32, u64>,
 }
 
-/// Counters that only grow while the same processes report them.
+/// Counters of the nodes' processes. A process never decreases them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counters {
     leader: Option<u32>,
@@ -46,18 +46,18 @@ impl Counters {
     }
 }
 
-/// Returns the decided slot, as far as any node knows.
+/// Returns the highest decided slot that any node knows.
 pub(super) fn decided(cluster: &ClusterView) -> u64 {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     views.map(|view| view.decided).max().unwrap_or(0)
 }
 
 impl Rates {
-    /// Updates the rates with a poll made `after` the last one.
+    /// Updates the rates with a poll made `after` the previous one.
     pub(super) fn look(&mut self, cluster: &ClusterView, after: Duration) {
         let now = Counters::of(cluster);
         let ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-        // A counter that went down belongs to another process.
+        // A decreased counter belongs to a restarted process.
         let rate = |from: u64, to: u64| to.checked_sub(from)?.saturating_mul(1000).checked_div(ms);
         let rates = |from: &BTreeMap<u32, u64>, to: &BTreeMap<u32, u64>| {
             let rate = |(node, to): (&u32, &u64)| Some((*node, rate(*from.get(node)?, *to)?));

@@ -15,15 +15,15 @@ use serde_json::Value as Json;
 
 use crate::output::{Exit, Problem};
 
-/// Interval of polling.
+/// Interval between polls.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Timeout of a readiness check.
 const WAIT: Duration = Duration::from_secs(3);
-/// HTTP status of `/ready` when a node serves.
+/// HTTP status of `/ready` on a node that serves.
 const READY: u16 = 200;
 
-/// Waits until all nodes serve and returns their status. After `at_most`, returns an error that
-/// names what is missing.
+/// Waits until all nodes serve, and returns their status. After `at_most`, returns an error that
+/// lists what is still missing.
 pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, Problem> {
     crate::signals::exit_when_interrupted()?;
     let until = Instant::now() + at_most;
@@ -31,7 +31,7 @@ pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, P
     loop {
         let missing = match query_cluster(admin) {
             Ok(cluster) => match cluster.nodes.iter().find_map(missing) {
-                // Poll again: the earlier status is from before all nodes served.
+                // Poll again, because some statuses are older than the readiness of all nodes.
                 None => return Ok(query_cluster(admin)?),
                 Some(missing) => missing,
             },
@@ -48,7 +48,7 @@ pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, P
     }
 }
 
-/// Returns why a node does not serve yet; `None` if it does.
+/// Returns the reason why a node does not serve yet. `None` if it serves.
 fn missing(answer: &Answer) -> Option<String> {
     match answer {
         Answer::Unreachable { error, .. } => Some(error.clone()),
@@ -61,12 +61,13 @@ fn missing(answer: &Answer) -> Option<String> {
 }
 
 fn unready(view: &NodeView) -> Option<String> {
-    // An auxiliary serves no commands, only votes.
+    // An auxiliary votes but serves no commands.
     if view.role == "auxiliary" {
         return view.leader.is_none().then(|| "it knows no leader".to_owned());
     }
     let own = view.members.iter().find(|member| member.node == view.node);
-    // A node without a known admin address counts as ready, since it responded and knows a leader.
+    // Without a known admin address, a node counts as ready because it responded and knows a
+    // leader.
     let Some(admin) = own.and_then(|member| member.admin.as_ref()) else {
         return view.leader.is_none().then(|| "it knows no leader".to_owned());
     };

@@ -1,5 +1,5 @@
-//! `quorate status --watch`: polls the cluster repeatedly, and redraws the picture in place on a
-//! terminal.
+//! `quorate status --watch`: polls the cluster repeatedly. On a terminal, redraws the picture in
+//! place.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -16,12 +16,12 @@ use quorate_admin::{
 use super::{picture::Picture, plan_of, rates::Rates};
 use crate::output::{self, Exit, Output, Problem};
 
-/// Interval of polling.
+/// Interval between polls.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Timeout of a request for the remaining steps of a plan.
+/// Timeout for a request for the remaining steps of a plan.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Repeats until interrupted or until the reader closes the output.
+/// Polls and prints until the user interrupts or the reader closes the output.
 pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
     crate::signals::exit_when_interrupted()?;
     let terminal = io::stdout().is_terminal();
@@ -61,7 +61,7 @@ pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// Returns the remaining steps of the plan in progress, as the leader reports them.
+/// Returns the remaining steps of the plan in progress, as reported by the leader.
 fn steps(cluster: &ClusterView) -> Option<PlanInProgressView> {
     plan_of(cluster)?;
     let mut views = cluster.nodes.iter().filter_map(Answer::view);
@@ -72,13 +72,15 @@ fn steps(cluster: &ClusterView) -> Option<PlanInProgressView> {
     response.json::<MembersView>().ok()?.plan
 }
 
-/// Formats the case that no node responds, which may be temporary; watching continues.
+/// Formats the message that no node responds. The condition may be temporary, so watching
+/// continues.
 fn no_answer(reasons: &[String]) -> String {
     format!("no node answers\n\n{}", reasons.join("\n"))
 }
 
-/// Formats the next picture. On a terminal it replaces the previous one line by line without
-/// flickering, and lines that are too long are cut. Elsewhere pictures follow each other.
+/// Formats a picture for output. On a terminal, it replaces the previous picture line by line,
+/// which avoids flicker, and lines that are too long are cut. Elsewhere, the pictures follow one
+/// another.
 fn framed(drawn: &str, terminal: bool, first: bool) -> String {
     match (terminal, first) {
         (true, _) => {

@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::{Place, problem};
 use crate::output::{Exit, Output, Problem, progress, reader_goes_within};
 
-/// Duration of one wait for the reader to close the output.
+/// Time for which one call waits for the reader to close the output. The thread repeats the call.
 const LOOK: Duration = Duration::from_secs(3600);
 
 /// Flags.
@@ -37,7 +37,7 @@ pub(crate) struct CatArgs {
     place: Place,
 }
 
-/// Result: bytes printed.
+/// Result of `quorate stream cat`: the number of bytes printed, and the position after them.
 #[derive(Serialize)]
 struct Given<'a> {
     name: &'a str,
@@ -46,8 +46,8 @@ struct Given<'a> {
     state: &'static str,
 }
 
-/// Runs the command. Standard output is reserved for the stream, so with `--json` the document or
-/// the error goes to standard error.
+/// Runs `quorate stream cat`. Standard output is reserved for the stream's bytes, so `--json`
+/// prints the result or the error to standard error.
 pub(super) fn run(args: &CatArgs, output: Output) -> Result<Exit, Problem> {
     match (give(args), output.json) {
         (Ok(None), _) | (Ok(Some(_)), false) => Ok(Exit::Done),
@@ -63,7 +63,7 @@ pub(super) fn run(args: &CatArgs, output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// Prints the stream. Returns `None` if the reader has closed the output, which is not an error.
+/// Prints the stream. Returns `None` if the reader closed the output, which is not an error.
 fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
     let CatArgs { name, from, .. } = args;
     let to = args.to.unwrap_or(u64::MAX);
@@ -76,7 +76,7 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
         reader = reader.follow();
         end_with_reader().map_err(|error| Problem::io("start a thread", &error))?;
     }
-    // Bypass the line buffering of standard output.
+    // Avoid the line buffering of standard output.
     let out = io::stdout().as_fd().try_clone_to_owned();
     let mut out = File::from(out.map_err(|error| Problem::io("standard output", &error))?);
     loop {
@@ -111,8 +111,8 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
     }))
 }
 
-/// Starts a thread that ends the process once the reader closes the output. While waiting for bytes
-/// that may never arrive, no write would detect that.
+/// Starts a thread that ends the process once the reader closes the output. Without the thread, the
+/// process would not notice while it waits for bytes that may never arrive.
 fn end_with_reader() -> io::Result<()> {
     let watch = || {
         while !reader_goes_within(LOOK) {}

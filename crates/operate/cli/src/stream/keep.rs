@@ -1,16 +1,16 @@
-//! Parses and formats the retention of a stream.
+//! Parses and formats the retention limits of a stream.
 
 use quorate_admin::units;
 use quorate_client::stream::{Error, Keep, Streams};
 
 use crate::values::must_be;
 
-/// A limit on bytes or age; `None` means no limit.
+/// Limit on bytes or age. `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound(Option<u64>);
 
 const SECOND_MS: u64 = 1000;
-/// Units of an age, largest first.
+/// Units for an age, largest first, with their length in milliseconds.
 const UNITS: [(&str, u64); 5] = [
     ("d", 24 * 3600 * SECOND_MS),
     ("h", 3600 * SECOND_MS),
@@ -42,7 +42,7 @@ pub(super) fn parse_age(text: &str) -> Result<Bound, String> {
         .ok_or_else(|| must_be("an age such as 7d, 12h, 30m, 90s or 500ms, or forever", text))
 }
 
-/// Formats an age in the largest unit that divides it.
+/// Formats an age in the largest unit that divides it evenly.
 fn age(ms: u64) -> String {
     let whole = |(_, unit): &&(&str, u64)| ms.is_multiple_of(*unit);
     let found = UNITS.iter().find(whole);
@@ -50,7 +50,7 @@ fn age(ms: u64) -> String {
     format!("{}{name}", ms / unit)
 }
 
-/// Formats both limits in short form.
+/// Formats both retention limits in a short form.
 pub(super) fn shown(keep: Keep) -> String {
     match (keep.bytes.map(units::bytes), keep.age_ms.map(age)) {
         (None, None) => "all".to_owned(),
@@ -60,8 +60,8 @@ pub(super) fn shown(keep: Keep) -> String {
     }
 }
 
-/// Sets the given limits and leaves the others unchanged. Returns the retention and the stream's
-/// start.
+/// Sets the given limits and leaves the other limit unchanged. Returns the resulting retention and
+/// the start of the stream.
 pub(super) fn set(
     streams: &mut Streams,
     name: &str,

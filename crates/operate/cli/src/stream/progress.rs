@@ -14,32 +14,33 @@ use quorate_admin::{
 };
 use quorate_client::stream::Watch;
 
-/// Interval between reports.
+/// Interval between two progress reports.
 const EVERY: Duration = Duration::from_millis(200);
 /// Time span over which the rate is averaged.
 const SPAN: Duration = Duration::from_secs(3);
 
-/// Progress reporter with its own thread, which stops on drop.
+/// Progress reporter with a thread of its own, which stops on drop.
 #[derive(Debug)]
 pub(super) struct Progress {
     end: Option<Sender<()>>,
     telling: Option<JoinHandle<()>>,
 }
 
-/// Progress at one moment.
+/// Progress of the writer at one point in time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// First position written by this writer.
+    /// First position that this writer wrote.
     first: u64,
     durable: u64,
     written: u64,
-    /// Final position, if known.
+    /// Position after the last byte, if the length of the input is known.
     end: Option<u64>,
     bytes_per_second: u64,
 }
 
 impl Progress {
-    /// Starts reporting. `end` is the position after the last byte that will be written, if known.
+    /// Starts reporting. `end` is the position after the last byte of the input, if its length is
+    /// known.
     pub(super) fn start(watch: Watch, end: Option<u64>) -> io::Result<Self> {
         let (sender, ended) = channel::<()>();
         let tell = move || {
@@ -67,7 +68,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(telling) = self.telling.take() {
-            // An error of this thread does not matter.
+            // A panic of the reporting thread does no harm.
             let _ = telling.join();
         }
     }

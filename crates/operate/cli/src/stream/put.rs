@@ -31,7 +31,7 @@ use crate::{
     signals,
 };
 
-/// Maximum number of bytes read at a time.
+/// Maximum size of one read, in bytes.
 const PIECE: usize = 256 << 10;
 /// Bounds of `--buffer`.
 const BUFFER: Number = Number::between(1, 1 << 40, Unit::Bytes);
@@ -74,13 +74,13 @@ pub(crate) struct PutArgs {
     place: Place,
 }
 
-/// Result of the command.
+/// Result of `quorate stream put`.
 #[derive(Debug, Serialize)]
 struct Report {
     name: String,
-    /// Bytes written by this command.
+    /// Number of bytes that this command wrote.
     bytes: u64,
-    /// Position below which the whole stream is durable.
+    /// Position below which every byte of the stream is durable.
     position: u64,
     reconnects: u64,
     seconds: f64,
@@ -101,14 +101,14 @@ impl Report {
     }
 }
 
-/// State of a running command, read by the signal handler.
+/// State of a running command. The signal handler reads it.
 #[derive(Debug, Default)]
 struct RunningPut {
     name: String,
     watch: Option<Watch>,
 }
 
-/// Runs the command.
+/// Runs `quorate stream put`.
 pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     let began = Instant::now();
     let mut source = Source::open(&args.file)?;
@@ -121,7 +121,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
         None => made_name()?,
     };
     if args.name.is_none() {
-        // The user needs this name to resume.
+        // The user needs the name to resume.
         progress(&format!("stream {name}"));
     }
     let underway = Arc::new(Mutex::new(RunningPut { name: name.clone(), watch: None }));
@@ -167,7 +167,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     }
     let first = writer.first_position();
     if let Some(info) = &found {
-        // Bytes sent by the previous writer may have been decided since then.
+        // Bytes from the previous writer may have been decided in the meantime.
         compare(&args.place.stream, info, same..first, &mut source)?;
         source.seek(first)?;
     }
@@ -199,7 +199,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-/// Returns the stream to resume, if it exists.
+/// Returns the state of the stream to resume, if the stream exists.
 fn found(args: &PutArgs, name: &str) -> Result<Option<Info>, Error> {
     match args.place.streams().stat(name) {
         Ok(info) => Ok(Some(info)),
@@ -216,7 +216,7 @@ fn made_name() -> Result<String, Problem> {
 }
 
 impl RunningPut {
-    /// Reports to an interrupted user which position is durable, and how to resume.
+    /// Reports to a user who interrupted the command which position is durable, and how to resume.
     fn tell(&self, output: Output) {
         let name = &self.name;
         let what = match &self.watch {
@@ -231,7 +231,7 @@ impl RunningPut {
     }
 }
 
-/// Reason why copying ended early.
+/// Reason why copying ended before the end of the input.
 #[derive(Debug)]
 enum Broken {
     Input(io::Error),
@@ -249,7 +249,7 @@ impl Broken {
     }
 }
 
-/// Copies the source to the stream. Reads only as much as fits into the buffer.
+/// Copies the source to the stream. Reads no more than the writer's buffer can hold.
 fn copy(source: &mut dyn Read, writer: &mut StreamWriter, pace: &mut Pace) -> Result<(), Broken> {
     let mut piece = vec![0; PIECE];
     loop {

@@ -26,17 +26,17 @@ pub(crate) struct RetainArgs {
     place: Place,
 }
 
-/// Result of the command.
+/// Result of `quorate stream retain`.
 #[derive(Serialize)]
 struct Retained<'a> {
     name: &'a str,
     keep_bytes: Option<u64>,
     keep_ms: Option<u64>,
-    /// New start of the stream; the surplus is deleted shortly afterwards.
+    /// First retained position. Bytes below it are deleted shortly afterwards.
     start: u64,
 }
 
-/// Runs the command.
+/// Runs `quorate stream retain`.
 pub(super) fn run(args: &RetainArgs, output: Output) -> Result<Exit, Problem> {
     let name = &args.name;
     let set = keep::set(&mut args.place.streams(), name, args.bytes, args.age);

@@ -5,13 +5,13 @@ use serde::Serialize;
 use super::{OneStream, problem};
 use crate::output::{Exit, Output, Problem};
 
-/// Result of the command.
+/// Result of `quorate stream rm`.
 #[derive(Serialize)]
 struct Removed<'a> {
     name: &'a str,
 }
 
-/// Runs the command.
+/// Runs `quorate stream rm`.
 pub(super) fn run(args: &OneStream, output: Output) -> Result<Exit, Problem> {
     let name = &args.name;
     let removed = args.place.streams().remove(name);

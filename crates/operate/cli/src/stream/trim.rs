@@ -18,15 +18,15 @@ pub(crate) struct TrimArgs {
     place: Place,
 }
 
-/// Result of the command.
+/// Result of `quorate stream trim`.
 #[derive(Serialize)]
 struct Trimmed<'a> {
     name: &'a str,
-    /// New start of the stream.
+    /// First position that is still retained.
     start: u64,
 }
 
-/// Runs the command.
+/// Runs `quorate stream trim`.
 pub(super) fn run(args: &TrimArgs, output: Output) -> Result<Exit, Problem> {
     let name = &args.name;
     let trimmed = args.place.streams().trim(name, args.before);

@@ -1,4 +1,4 @@
-//! State of the screen, and how keys change it.
+//! State of the screen, and the actions that keys trigger.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::{
     history::{History, state},
 };
 
-/// Views of the screen.
+/// Views that the screen can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
     Overview,
@@ -41,7 +41,7 @@ impl View {
     }
 }
 
-/// Sort order of nodes.
+/// Order in which nodes are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     Node,
@@ -72,7 +72,7 @@ pub(super) enum Action {
     Show(View),
     NextView,
     LastView,
-    /// Move down by this number of lines; up if negative.
+    /// Move down by a number of lines. A negative number moves up.
     Move(isize),
     First,
     Last,
@@ -80,7 +80,7 @@ pub(super) enum Action {
     Pause,
     Sort,
     Help,
-    /// Close the help, or quit.
+    /// Close the help if it is open, else quit.
     Back,
     Quit,
     Interrupt,
@@ -88,7 +88,7 @@ pub(super) enum Action {
     Redraw,
 }
 
-/// Action left to the program after a key.
+/// Action that the caller must carry out after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     GoOn,
@@ -98,28 +98,28 @@ pub(super) enum Then {
     Redraw,
 }
 
-/// The cluster and its recorded history.
+/// Status of the cluster, with its recorded history.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     pub(super) cluster: Cluster,
     pub(super) history: History,
 }
 
-/// State of the screen.
+/// State of the screen, which keys and status updates change.
 #[derive(Clone, Debug)]
 pub(super) struct App {
     live: Watched,
-    /// Contents shown while paused, and the time of the pause.
+    /// Contents at the time of the pause, and that time. `None` if the screen is not paused.
     paused: Option<(Instant, Watched)>,
     pub(super) every: Duration,
     pub(super) view: View,
     pub(super) sort: Sort,
     pub(super) is_help: bool,
-    /// Selected node.
+    /// Selected node, if any.
     pub(super) selected: Option<u32>,
-    /// Number of lines scrolled past the top.
+    /// Number of lines by which the view is scrolled down.
     pub(super) scrolled: usize,
-    /// Maximum scroll offset in lines; known after drawing.
+    /// Maximum value of `scrolled`. The last drawing determines it.
     pub(super) scroll_max: usize,
 }
 
@@ -142,12 +142,12 @@ impl App {
         self.live.cluster.take(news, at);
     }
 
-    /// Records the current state in the history; called at each interval.
+    /// Records the current state in the history. Must be called at each polling interval.
     pub(super) fn look(&mut self, at: Instant) {
         self.live.history.look(&self.live.cluster.read(at));
     }
 
-    /// Returns the contents to show, and their time.
+    /// Returns the contents to show, and the time to which they refer.
     pub(super) fn shown(&self, at: Instant) -> (&Watched, Instant) {
         match &self.paused {
             Some((since, watched)) => (watched, *since),
@@ -159,7 +159,7 @@ impl App {
         self.paused.as_ref().map(|(since, _)| *since)
     }
 
-    /// Returns the nodes in the chosen sort order.
+    /// Returns the node ids in the selected sort order.
     pub(super) fn order(&self, now: &Now<'_>, history: &History) -> Vec<u32> {
         let mut nodes: Vec<_> = now.nodes.iter().collect();
         let rate = |node: u32| history.rates.get(&node).map_or(-1.0, |rate| rate.commands);
@@ -173,7 +173,7 @@ impl App {
                 "catching up" => 3,
                 _ => 4,
             }),
-            // Nodes whose lag is unknown are listed first.
+            // Nodes with an unknown lag are listed first.
             Sort::Behind => nodes.sort_by_key(|node| {
                 let leads = Some(node.node) == now.leader;
                 std::cmp::Reverse(match now.lag(node.node) {
@@ -191,13 +191,14 @@ impl App {
         nodes.iter().map(|node| node.node).collect()
     }
 
-    /// Returns the selected node; the first one if none is selected or the selected one has gone.
+    /// Returns the selected node. Returns the first one if none is selected, or if the selected
+    /// node is no longer listed.
     pub(super) fn selected(&self, order: &[u32]) -> Option<u32> {
         let is_there = |node: &u32| order.contains(node);
         self.selected.filter(is_there).or_else(|| order.first().copied())
     }
 
-    /// Applies a key's action to the screen. Returns what remains to be done.
+    /// Applies a key's action to the screen. Returns the action left to the caller.
     pub(super) fn wish(&mut self, wish: Action, at: Instant) -> Then {
         match wish {
             Action::Quit => return Then::Quit,
@@ -232,7 +233,7 @@ impl App {
         (self.view, self.is_help, self.scrolled) = (view, false, 0);
     }
 
-    /// Returns whether up and down select a node rather than scroll.
+    /// Returns whether the up and down keys select a node instead of scrolling.
     fn selects(&self) -> bool {
         !self.is_help && matches!(self.view, View::Overview | View::Members)
     }

@@ -1,4 +1,5 @@
-//! Status received from a cluster, summarized: the leader, the members, and the age of each status.
+//! Summary of the status received from a cluster: the leader, the members, and the age of each
+//! node's status.
 
 use std::{
     collections::BTreeMap,
@@ -16,34 +17,34 @@ use super::{
     text::{clean, cleaned},
 };
 
-/// State received from one node.
+/// Responses received from one node.
 #[derive(Clone, Debug, Default)]
 struct NodeState {
-    /// Last status, and when it was received.
+    /// Last status, and the time at which it was received.
     said: Option<(Instant, Box<NodeView>)>,
-    /// Reason why the last request got no status.
+    /// Reason why the last request returned no status.
     trouble: Option<String>,
-    /// The node responds but is still starting.
+    /// The node responds but has not finished starting.
     is_starting: bool,
     progress: Option<ProgressView>,
 }
 
-/// State received from all nodes. All texts are sanitized and all sizes are bounded.
+/// Responses received from all nodes. All texts are sanitized, and all sizes are bounded.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     nodes: BTreeMap<u32, NodeState>,
-    /// Addresses at which no known node responds, with the reasons.
+    /// Addresses at which no known node responds, each with the reason.
     strangers: BTreeMap<String, String>,
     tuning: Option<(u32, Box<TuningView>)>,
-    /// Age at which a status counts as stale.
+    /// Age above which a status counts as stale.
     stale_after: Duration,
 }
 
-/// A node's state.
+/// State of a node at one point in time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node<'a> {
     pub(super) node: u32,
-    /// Last status.
+    /// Last status of the node, even if stale.
     pub(super) view: Option<&'a NodeView>,
     /// Age of the last status.
     pub(super) age: Option<Duration>,
@@ -54,32 +55,32 @@ pub(super) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Returns the last status, unless it is stale.
+    /// Returns the node's last status, unless it is stale.
     pub(super) fn fresh(&self) -> Option<&'a NodeView> {
         self.view.filter(|_| !self.is_stale)
     }
 }
 
-/// State of the cluster at one moment.
+/// State of the cluster at one point in time.
 #[derive(Clone, Debug)]
 pub(super) struct Now<'a> {
     pub(super) at: Instant,
-    /// Nodes, sorted by id.
+    /// All known nodes, sorted by id.
     pub(super) nodes: Vec<Node<'a>>,
-    /// Leader in the highest ballot reported.
+    /// Leader in the highest ballot that any node reports.
     pub(super) leader: Option<u32>,
     /// Status of the leader, if it is fresh.
     pub(super) leading: Option<&'a NodeView>,
-    /// Status of the best-informed node.
+    /// Status of the node with the most reliable view of the cluster.
     pub(super) teller: Option<&'a NodeView>,
     pub(super) members: &'a [MemberView],
     pub(super) tuning: Option<&'a TuningView>,
-    /// Addresses at which no known node responds, with the reasons.
+    /// Addresses at which no known node responds, each with the reason.
     pub(super) strangers: &'a BTreeMap<String, String>,
 }
 
 impl Cluster {
-    /// Creates an empty cluster whose nodes are polled at this interval.
+    /// Creates an empty state. `every` is the polling interval.
     pub(super) fn new(every: Duration) -> Self {
         Self {
             nodes: BTreeMap::new(),
@@ -89,7 +90,7 @@ impl Cluster {
         }
     }
 
-    /// Records news received at this moment.
+    /// Records a response received at `at`.
     pub(super) fn take(&mut self, news: News, at: Instant) {
         let (address, answer) = match news {
             News::Tuning(node, view) => {
@@ -124,7 +125,8 @@ impl Cluster {
         }
     }
 
-    /// Makes room for a new node at the limit, by removing the node that was silent for longest.
+    /// If the limit on nodes is reached, removes the node that has not responded for longest. Does
+    /// nothing if `for_node` is already recorded.
     fn make_room(&mut self, for_node: u32) {
         if self.nodes.contains_key(&for_node) || self.nodes.len() < NODES_MAX {
             return;
@@ -136,12 +138,12 @@ impl Cluster {
         }
     }
 
-    /// Summarizes the state as of this moment.
+    /// Summarizes the state at time `at`.
     pub(super) fn read(&self, at: Instant) -> Now<'_> {
         let mut nodes: BTreeMap<u32, Node<'_>> =
             self.nodes.iter().map(|(node, heard)| (*node, self.node(*node, heard, at))).collect();
         let fresh = || nodes.values().filter_map(Node::fresh);
-        // A deposed leader may still consider itself the leader.
+        // A deposed leader may still report itself as the leader.
         let claims = fresh().filter_map(|view| Some((view.ballot, view.leader?)));
         let leader = claims.max().map(|(_, leader)| leader);
         let leading = fresh().find(|view| Some(view.node) == leader);
@@ -152,7 +154,7 @@ impl Cluster {
         };
         let teller = leading.or(known).or_else(last);
         let members = teller.map_or(&[][..], |view| &view.members);
-        // A silent node that has left is not shown.
+        // A node that has left the cluster is not shown once it stops responding.
         let is_member = |node: &u32| members.iter().any(|member| member.node == *node);
         if !members.is_empty() {
             nodes.retain(|id, node| !node.is_stale || node.is_starting || is_member(id));
@@ -205,24 +207,24 @@ impl<'a> Now<'a> {
         self.nodes.iter().find(|node| node.node == id)
     }
 
-    /// Returns a member as the best-informed node sees it.
+    /// Returns a member as seen by the node with the most reliable view.
     pub(super) fn member(&self, id: u32) -> Option<&'a MemberView> {
         self.members.iter().find(|member| member.node == id)
     }
 
-    /// Returns a node's lag in slots, as its leader reports it.
+    /// Returns a node's lag in slots, as reported by its leader.
     pub(super) fn lag(&self, id: u32) -> Option<u64> {
         let mut members = self.leading?.members.iter();
         members.find(|member| member.node == id)?.lag
     }
 
-    /// Returns whether no node responds.
+    /// Returns whether no node responds at present.
     pub(super) fn is_silent(&self) -> bool {
         let is_there = |node: &Node<'_>| !node.is_stale || node.is_starting;
         !self.nodes.iter().any(is_there)
     }
 
-    /// Returns the time since the last status of any node.
+    /// Returns the time since the latest status of any node.
     pub(super) fn silent_for(&self) -> Option<Duration> {
         self.nodes.iter().filter_map(|node| node.age).min()
     }

@@ -1,4 +1,4 @@
-//! Sample status of nodes for the tests of `quorate top`.
+//! Sample statuses for the tests of `quorate top`.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use serde_json::json;
 
 use super::{cluster::Cluster, gather::News};
 
-/// Returns traffic of commands that were all answered in the latency class that ends at `under_us`
-/// microseconds.
+/// Returns traffic in which all commands were answered within the latency class that ends at
+/// `under_us` microseconds.
 pub(super) fn answered(commands: u64, under_us: u64) -> TrafficView {
     TrafficView {
         applied: 0,
@@ -26,7 +26,7 @@ pub(super) fn answered(commands: u64, under_us: u64) -> TrafficView {
     }
 }
 
-/// Returns the status of a node in a healthy cluster of three voters led by node 1.
+/// Returns the status of a node in a healthy cluster of three voters. Node 1 is the leader.
 pub(super) fn view(node: u32) -> NodeView {
     let ballot = BallotView { era: 0, round: 3, node: 1 };
     NodeView {
@@ -123,7 +123,7 @@ pub(super) fn tuning() -> TuningView {
     .unwrap()
 }
 
-/// Returns a cluster polled at this moment; `change` may modify or remove a node's status.
+/// Returns a cluster polled at time `at`. `change` may modify or remove a node's status.
 pub(super) fn cluster(at: Instant, change: impl Fn(NodeView) -> Option<NodeView>) -> Cluster {
     let mut cluster = Cluster::new(Duration::from_secs(1));
     hear(&mut cluster, at, change);

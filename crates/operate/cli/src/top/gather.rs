@@ -1,4 +1,5 @@
-//! Polls the nodes in separate threads, so that a slow node delays neither keys nor other nodes.
+//! Polls each node in a separate thread, so that a slow node delays neither the keys nor other
+//! nodes.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -10,14 +11,14 @@ use quorate_admin::{client, look::query_node, tuning::TuningView, view::Answer};
 
 use super::places::{Place, Places};
 
-/// Timeout of a request to a node.
+/// Timeout for a request to a node.
 pub(super) const WAIT: Duration = Duration::from_millis(2500);
 
-/// Result of a request.
+/// Result of a request to a node.
 pub(super) enum News {
-    /// Response from this address.
+    /// Response to a status request, with the node's address.
     Answer(String, Answer),
-    /// Tuner status of this leader.
+    /// Tuner status, with the id of the leader that sent it.
     Tuning(u32, Box<TuningView>),
 }
 
@@ -26,7 +27,7 @@ enum GatherEvent {
     Tuning(Option<(u32, Box<TuningView>)>),
 }
 
-/// Polls all nodes now and at this interval, until the receiver is dropped.
+/// Polls all nodes at once and then at every interval, until the receiver is dropped.
 pub(super) fn start(given: &[String], every: Duration) -> std::io::Result<Receiver<News>> {
     let (news, listens) = channel();
     let places = Places::new(given);
@@ -71,7 +72,7 @@ fn ask_all(places: Vec<Place>, heard: &Sender<GatherEvent>) {
         let tell = heard.clone();
         let asking = thread::Builder::new().name("ask".to_owned()).spawn(move || {
             let answer = query_node(node, &address, WAIT);
-            // The receiver may have been dropped.
+            // Sending fails if the receiver has been dropped.
             let _ = tell.send(GatherEvent::Answer(address, answer));
         });
         if let Err(error) = asking {
@@ -82,7 +83,7 @@ fn ask_all(places: Vec<Place>, heard: &Sender<GatherEvent>) {
     }
 }
 
-/// Requests the leader's tuner status; returns whether a response will arrive.
+/// Requests the tuner status of the leader. Returns whether a response will arrive.
 fn ask_tuning(leader: u32, address: String, heard: Sender<GatherEvent>) -> bool {
     let asking = thread::Builder::new().name("ask".to_owned()).spawn(move || {
         let said = client::get(&address, "/tuning", WAIT).ok();

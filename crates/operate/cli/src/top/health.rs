@@ -1,11 +1,12 @@
-//! Health of the cluster: whether it has a quorum, how many failures it tolerates, and what to do.
-//! The web page at the admin address uses the same rules and words (`health.js`).
+//! Health of the cluster: whether it has a quorum, how many failures it tolerates, and what the
+//! operator should do. The web page at the admin address uses the same rules and texts
+//! (`health.js`).
 
 use quorate_admin::{units::span, view::MemberView};
 
 use super::cluster::{Node, Now};
 
-/// Severity of a state.
+/// Severity of a state, mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
     Good,
@@ -26,14 +27,14 @@ pub(super) struct Banner {
 pub(super) enum Level {
     Unknown,
     Lost,
-    /// Some voters are down, and one more failure would lose the quorum.
+    /// Some voters are down. One more failure would lose the quorum.
     Edge,
-    /// All voters are up, but they tolerate no failure.
+    /// All voters are up, but there are too few to tolerate a failure.
     Small,
     Spare,
 }
 
-/// Voters, and which of them are up.
+/// Voters of the cluster, divided into those that are up and those that are down.
 #[derive(Clone, Debug)]
 pub(super) struct Standing<'a> {
     pub(super) voters: Vec<&'a MemberView>,
@@ -44,7 +45,8 @@ pub(super) struct Standing<'a> {
     pub(super) level: Level,
 }
 
-/// Returns the weights that an election and a write need under a quorum rule.
+/// Returns the weights that an election and a write need under the quorum rule. `all` is the total
+/// weight.
 fn rule(text: &str, all: u64) -> (u64, u64) {
     let flexible = text.strip_prefix("flexible:");
     let parts = flexible.and_then(|parts| parts.split_once(','));
@@ -57,8 +59,8 @@ fn weigh(members: &[&MemberView]) -> u64 {
     members.iter().map(|member| u64::from(member.weight)).sum()
 }
 
-/// Returns which voters are up: those connected to the leader or, without a leader, those that
-/// respond.
+/// Returns which voters are up. These are the voters connected to the leader or, without a leader,
+/// those that respond.
 pub(super) fn standing<'a>(now: &Now<'a>) -> Standing<'a> {
     let lives = |member: &MemberView| {
         let node = now.node(member.node);
@@ -100,7 +102,7 @@ fn named(members: &[&MemberView]) -> String {
     }
 }
 
-/// Returns the banners to show, most severe first.
+/// Returns the banners to show, the most severe one first.
 pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
     if now.is_silent() {
         return vec![silent(now)];
@@ -190,7 +192,7 @@ fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
     Some(Banner { is, title, what })
 }
 
-/// Returns the cluster's health in one or two words.
+/// Returns a summary of the cluster's health in one or two words.
 pub(super) fn pill(now: &Now<'_>) -> (Severity, &'static str) {
     if now.is_silent() {
         return match now.nodes.is_empty() && now.strangers.is_empty() {
@@ -214,7 +216,7 @@ mod tests {
 
     use super::{super::fixtures::cluster, *};
 
-    /// Checks the banners for a modified cluster.
+    /// Modifies a healthy cluster and checks the resulting banners.
     fn check(
         change: impl Fn(NodeView) -> Option<NodeView>,
         expected: (Severity, &'static str),
@@ -229,7 +231,7 @@ mod tests {
         all
     }
 
-    /// Makes nodes unresponsive and disconnected.
+    /// Makes the given nodes unresponsive and disconnected.
     fn without(gone: &'static [u32]) -> impl Fn(NodeView) -> Option<NodeView> {
         move |mut view| {
             for member in &mut view.members {

@@ -1,4 +1,4 @@
-//! History of a cluster while it was watched: throughput and latency, rates of each node, and
+//! History of a cluster since the program started: throughput, latency, rates of each node, and
 //! events.
 
 use std::{
@@ -13,25 +13,26 @@ use super::{
     health::{Level, standing},
 };
 
-/// Maximum number of samples.
+/// Maximum number of samples retained.
 pub(super) const SAMPLES_MAX: usize = 600;
-/// Maximum number of events.
+/// Maximum number of events retained.
 pub(super) const EVENTS_MAX: usize = 200;
-/// Minimum time between two status reports for a rate.
+/// Minimum time between the two statuses from which a rate is computed.
 const NEAR: Duration = Duration::from_millis(200);
 
-/// Sample of one poll.
+/// Traffic of the cluster between two polls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     /// Commands per second, if known.
     pub(super) commands: Option<f64>,
-    /// Median and 99th percentile of the latency, if commands were answered.
+    /// Median and 99th percentile of the latency in microseconds. `None` if no command was
+    /// answered.
     pub(super) latency_us: Option<(f64, f64)>,
     /// The leader differs from that of the previous poll.
     pub(super) changed: bool,
 }
 
-/// Something that happened to the cluster.
+/// A change in the cluster, as listed for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) at: Instant,
@@ -39,38 +40,38 @@ pub(super) struct Event {
     pub(super) what: String,
 }
 
-/// Samples, events and rates.
+/// Recorded samples and events, and the latest rates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     /// Samples, oldest first.
     pub(super) samples: VecDeque<Sample>,
     /// Events, oldest first.
     pub(super) events: VecDeque<Event>,
-    /// Rates of each node.
+    /// Latest rates of each node.
     pub(super) rates: BTreeMap<u32, Rates>,
     before: BTreeMap<u32, Counters>,
     seen: Option<Seen>,
 }
 
-/// Rates of one node, per second.
+/// Rates of one node, each per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
-    /// Commands executed.
+    /// Executed commands.
     pub(super) commands: f64,
-    /// Payload bytes that the leader sends to it; unknown for the leader itself.
+    /// Payload bytes that the leader sends to the node. `None` for the leader itself.
     pub(super) sent_bytes: Option<f64>,
 }
 
-/// Counters that only grow while the same process reports them.
+/// Counters of a node's process. A process never decreases them.
 #[derive(Clone, Debug)]
 struct Counters {
     at: Instant,
     traffic: TrafficView,
-    /// Leader, and the payload bytes that it has sent to this node.
+    /// The leader, and the number of payload bytes that it has sent to the node.
     sent: Option<(u32, u64)>,
 }
 
-/// State whose changes are events.
+/// Part of the state whose changes are recorded as events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     leader: Option<u32>,
@@ -86,7 +87,7 @@ struct SeenNode {
     error: Option<String>,
 }
 
-/// Returns the state in a word or two, as shown to the user.
+/// Returns a node's state in one or two words, as shown to the user.
 pub(super) fn state(node: &Node<'_>) -> &'static str {
     match node.fresh() {
         None if node.is_starting => "starting",
@@ -100,7 +101,7 @@ pub(super) fn state(node: &Node<'_>) -> &'static str {
 }
 
 impl History {
-    /// Records a poll: a sample, and events for all changes.
+    /// Records the result of a poll: a sample, and an event for each change.
     pub(super) fn look(&mut self, now: &Now<'_>) {
         self.sample(now);
         self.watch(now);
@@ -122,7 +123,7 @@ impl History {
             };
             let passed = counters.at.saturating_duration_since(before.at);
             if passed < NEAR {
-                // A late response counts at the next poll.
+                // A late response is counted at the next poll.
                 next.insert(node.node, before.clone());
                 rates.extend(self.rates.get(&node.node).map(|rate| (node.node, *rate)));
                 continue;
@@ -217,7 +218,7 @@ impl History {
     }
 }
 
-/// Increase between two polls.
+/// Increase of the counters between two polls.
 struct Since {
     traffic: TrafficView,
     sent: Option<u64>,
@@ -234,7 +235,8 @@ impl Counters {
         Self { at, traffic: view.traffic.clone(), sent }
     }
 
-    /// Returns the increase; `None` if a counter went down, because the process restarted.
+    /// Returns the increase since `before`. `None` if a counter decreased, because the process was
+    /// restarted.
     fn since(&self, before: &Self) -> Option<Since> {
         let sent = self.sent.zip(before.sent);
         let sent = sent.filter(|((by, _), (then, _))| by == then);
@@ -259,7 +261,7 @@ impl Seen {
         });
         Self {
             leader: now.leader,
-            // Without any response, nothing is known about the quorum.
+            // If no node responds, the state of the quorum is unknown.
             level: match now.is_silent() {
                 true => Level::Unknown,
                 false => standing(now).level,
@@ -282,7 +284,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Test harness that polls at given times with given responses.
+    /// Test harness that polls at given times and receives given responses.
     struct Watched {
         began: Instant,
         cluster: Cluster,

@@ -1,13 +1,13 @@
-//! Maps keys to actions.
+//! Maps terminal events to actions.
 
 use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::app::{Action, View};
 
-/// Lines per page, independent of the screen's height.
+/// Number of lines that a page key moves. It does not depend on the screen's height.
 const PAGE: isize = 10;
 
-/// Returns the action that an event requests, if any.
+/// Returns the action that a terminal event triggers, if any.
 pub(super) fn wish(event: &Event) -> Option<Action> {
     let key = match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => key,

@@ -1,4 +1,4 @@
-//! Addresses to poll: those given by the user, and those of the members that the nodes list.
+//! Addresses to poll: those that the user gave, and those that nodes list for the members.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use quorate_admin::{
     view::{Answer, BallotView, NodeView},
 };
 
-/// An address to poll.
+/// Address to poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) address: String,
-    /// Node that responds at the address, if known.
+    /// Node that is expected at the address, if known.
     pub(super) node: Option<u32>,
-    /// Given by the user; otherwise a node listed it.
+    /// The user gave the address. Otherwise a node listed it.
     is_given: bool,
-    /// A request is in flight.
+    /// A request to the address is in flight.
     is_asked: bool,
-    /// Has never been polled.
+    /// The address has never been polled.
     is_new: bool,
 }
 
@@ -26,20 +26,20 @@ impl Place {
         Self { address: address.to_owned(), node, is_given, is_asked: false, is_new: true }
     }
 
-    /// Returns the node that must respond at the address; `None` for an address given by the user,
-    /// where it may be any.
+    /// Returns the only node whose response is accepted from the address. `None` for an address
+    /// that the user gave, which may belong to any node.
     pub(super) fn expected(&self) -> Option<u32> {
         self.node.filter(|_| !self.is_given)
     }
 }
 
-/// All known addresses.
+/// All known addresses to poll.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     all: Vec<Place>,
     /// Era of the configuration that listed the addresses.
     era: u64,
-    /// Leader in the highest ballot reported.
+    /// Leader in the highest ballot that any node reports.
     leader: Option<(BallotView, u32)>,
 }
 
@@ -54,8 +54,8 @@ impl Places {
         }
     }
 
-    /// Returns all addresses without a request in flight, or only those never polled, and marks
-    /// them as in flight.
+    /// Returns the addresses that have no request in flight, or only the ones that were never
+    /// polled. Marks them as in flight.
     pub(super) fn take_due(&mut self, new_only: bool) -> Vec<Place> {
         let mut asked = Vec::new();
         for place in &mut self.all {
@@ -67,7 +67,8 @@ impl Places {
         asked
     }
 
-    /// Records a response from this address. Adds the id of the node known to be there.
+    /// Records a response from an address. Adds the id of the expected node if the response lacks
+    /// an id.
     pub(super) fn heard(&mut self, address: &str, mut answer: Answer) -> Answer {
         let place = self.all.iter_mut().find(|place| place.address == address);
         if let Some(place) = place {
@@ -96,7 +97,7 @@ impl Places {
         let members = &view.members[..view.members.len().min(NODES_MAX)];
         let given: BTreeSet<u32> =
             self.all.iter().filter(|place| place.is_given).filter_map(|place| place.node).collect();
-        // Drop listed addresses of nodes that the user gave, that are no longer members, or that
+        // Remove listed addresses of nodes that the user gave, that are no longer members, or that
         // have moved.
         let is_named = |place: &Place| {
             members.iter().any(|member| {
@@ -117,7 +118,7 @@ impl Places {
         }
     }
 
-    /// Returns the leader and its address.
+    /// Returns the leader and its address, if known.
     pub(super) fn leader(&self) -> Option<(u32, &str)> {
         let (_, leader) = self.leader?;
         let place = self.all.iter().find(|place| place.node == Some(leader))?;

@@ -1,4 +1,4 @@
-//! Draws the screen: banners at the top, then the current view, then the keys.
+//! Draws the screen: banners at the top, the current view, and the keys at the bottom.
 
 mod elections;
 mod help;
@@ -29,7 +29,7 @@ use super::{
     text::{cut, width, wrapped},
 };
 
-/// Size and style of the area to draw in.
+/// Size and style of the area in which a view is drawn.
 #[derive(Clone, Copy, Debug)]
 struct Canvas {
     cells: usize,
@@ -43,7 +43,7 @@ impl Canvas {
     }
 }
 
-/// Draws everything; returns by how many lines the view can be scrolled.
+/// Draws the whole screen. Returns the maximum scroll offset of the view in lines.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &App, at: Instant, paint: Paint) -> usize {
     let area = frame.area();
     let (cells, high) = (usize::from(area.width), usize::from(area.height));
@@ -67,7 +67,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App, at: Instant, paint: Paint) 
     let skipped = app.scrolled.min(scroll_max);
     let below = scroll_max - skipped;
     let mut shown: Vec<_> = body.into_iter().skip(skipped).take(room).collect();
-    // Once the end is visible, there is no sign of further lines.
+    // The marker for further lines disappears when the end is visible.
     if below > 0
         && let Some(last) = shown.last_mut()
     {
@@ -90,7 +90,7 @@ fn put(frame: &mut Frame<'_>, lines: Vec<Line<'static>>, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// Shortens a line that is too wide and marks that it was cut.
+/// Shortens a line that is too wide, and marks the cut with an ellipsis.
 fn fitted(mut line: Line<'static>, cells: usize) -> Line<'static> {
     if line.width() <= cells {
         return line;
@@ -104,7 +104,7 @@ fn fitted(mut line: Line<'static>, cells: usize) -> Line<'static> {
             kept.push(span);
             continue;
         }
-        // The sign is added even if this part fits, because another one follows.
+        // The ellipsis is added even if this span fits, because another span follows.
         let text = cut(&format!("{}…", span.content), room);
         kept.push(Span::styled(text, span.style));
         break;
@@ -113,7 +113,7 @@ fn fitted(mut line: Line<'static>, cells: usize) -> Line<'static> {
     line
 }
 
-/// Formats the cluster in one line, most important first.
+/// Formats the state of the cluster in one line, with the most important part first.
 fn header(app: &App, now: &Now<'_>, at: Instant, canvas: Canvas) -> Line<'static> {
     let (is, words) = pill(now);
     let mut said = Vec::new();
@@ -169,7 +169,7 @@ fn tabs(app: &App, canvas: Canvas) -> Line<'static> {
     line
 }
 
-/// Formats the banners within a limited number of lines.
+/// Formats the banners in a limited number of lines.
 fn banner_lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     let most = (canvas.high / 4).max(2);
     let mut lines = Vec::new();
@@ -185,7 +185,7 @@ fn banner_lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     if lines.len() > most {
         lines.truncate(most);
         if let Some(last) = lines.last_mut() {
-            // Make room for the sign that more follows.
+            // Leave space for the ellipsis.
             let text = last.to_string();
             let style = last.style;
             let text = cut(&text, canvas.cells.saturating_sub(2));

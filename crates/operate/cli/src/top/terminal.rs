@@ -1,4 +1,4 @@
-//! Takes over the terminal, and restores it in all cases: at the end, on an error, a panic or a
+//! Takes over the terminal and reliably restores it: at the end, after an error, a panic or a
 //! signal, and while the program is suspended.
 
 use std::{
@@ -24,33 +24,33 @@ use ratatui::{
 };
 use rustix::process::{Signal, getpid, kill_process};
 
-/// This program has taken over the terminal.
+/// This program has taken over the terminal and not restored it yet.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Alternate screen in raw mode.
+/// Terminal with the alternate screen, in raw mode.
 pub(super) struct Screen {
     pub(super) terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
 impl Screen {
-    /// Takes over the terminal.
+    /// Switches the terminal to raw mode and the alternate screen.
     pub(super) fn take() -> io::Result<Self> {
         give_back_at_a_panic();
         enter()?;
-        // From here on the terminal is restored in any case.
+        // The terminal has been taken over, so an error must restore it.
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout()));
         let terminal = terminal.inspect_err(|_| give_back())?;
         Ok(Self { terminal })
     }
 
-    /// Clears the screen, so that the next drawing is complete.
+    /// Clears the screen, so that the next drawing repaints all of it.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         execute!(io::stdout(), Clear(ClearType::All))?;
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         Ok(())
     }
 
-    /// Suspends the program and returns the terminal to the shell until it is resumed.
+    /// Restores the terminal and suspends the program until the shell resumes it.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         give_back();
         kill_process(getpid(), Signal::TSTP)?;
@@ -58,7 +58,7 @@ impl Screen {
         self.forget()
     }
 
-    /// Returns whether a panic elsewhere restored the terminal.
+    /// Returns whether a panic in another thread restored the terminal.
     pub(super) fn is_lost(&self) -> bool {
         !TAKEN.load(Ordering::SeqCst)
     }
@@ -77,17 +77,18 @@ fn enter() -> io::Result<()> {
     entered.inspect_err(|_| give_back())
 }
 
-/// Restores the terminal; only the first call has an effect.
+/// Restores the terminal. Only the first call has an effect.
 pub(super) fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
-        // Ignore errors, which could not be reported, and try each step.
+        // Ignore errors, since they could not be reported, and attempt every step.
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
         let _ = io::stdout().flush();
         let _ = disable_raw_mode();
     }
 }
 
-/// Restores the terminal before a panic's message is printed, so that it can be read.
+/// Installs a panic hook that restores the terminal before the panic message is printed, so that
+/// the message is readable.
 fn give_back_at_a_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

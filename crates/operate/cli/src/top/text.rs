@@ -1,15 +1,16 @@
-//! Sanitizes texts from nodes, and fits them into the available width.
+//! Sanitizes texts that nodes sent, and fits texts into the available width.
 
 use ratatui::text::Span;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// Maximum length of a text in characters; legitimate texts are shorter.
+/// Maximum length of a text in characters. Legitimate texts are shorter.
 const CHARS_MAX: usize = 600;
-/// Maximum length of a list.
+/// Maximum number of entries in a list.
 const LIST_MAX: usize = 256;
 
-/// Returns a document without control characters and of bounded size.
+/// Returns a copy of a document with control characters removed and its size bounded. `None` if it
+/// cannot be converted.
 pub(super) fn cleaned<T: Serialize + DeserializeOwned>(document: &T) -> Option<T> {
     let mut value = serde_json::to_value(document).ok()?;
     clean_all(&mut value);
@@ -28,8 +29,8 @@ fn clean_all(value: &mut Value) {
     }
 }
 
-/// Replaces white space by spaces and control characters by replacement characters, and removes
-/// characters without width, which could reverse text or pile up in a cell.
+/// Replaces white space with spaces and control characters with replacement characters. Removes
+/// zero-width characters, which could reverse text or pile up in a cell.
 pub(super) fn clean(text: &str) -> String {
     let shown = |c: char| match c {
         c if c.is_whitespace() => Some(' '),
@@ -43,12 +44,12 @@ pub(super) fn clean(text: &str) -> String {
     clean
 }
 
-/// Returns the width of a text in cells.
+/// Returns the display width of a text in cells.
 pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// Shortens a text that is too wide and marks that it was cut.
+/// Shortens a text that is too wide, and marks the cut with an ellipsis.
 pub(super) fn cut(text: &str, cells: usize) -> String {
     if width(text) <= cells {
         return text.to_owned();
@@ -67,7 +68,7 @@ pub(super) fn cut(text: &str, cells: usize) -> String {
     kept
 }
 
-/// Pads or cuts a text to exactly this width, aligned left or right.
+/// Pads or cuts a text to a width of exactly `cells`, aligned left or right.
 pub(super) fn padded(text: &str, cells: usize, at_right: bool) -> String {
     let text = cut(text, cells);
     let rest = " ".repeat(cells - width(&text).min(cells));
@@ -77,7 +78,7 @@ pub(super) fn padded(text: &str, cells: usize, at_right: bool) -> String {
     }
 }
 
-/// Wraps a text at this width, between words where possible.
+/// Wraps a text to the given width, between words where possible.
 pub(super) fn wrapped(text: &str, cells: usize) -> Vec<String> {
     let cells = cells.max(1);
     let mut lines = vec![String::new()];
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(cut("abc", 3), "abc");
         assert_eq!(cut("abcd", 3), "ab…");
         assert_eq!((cut("abcd", 1), cut("abcd", 0)), ("…".into(), "".into()));
-        // A wide character does not fit into the single cell before the sign.
+        // A wide character does not fit into the single cell left of the ellipsis.
         assert_eq!(cut("漢字漢", 4), "漢…");
         for cells in 0..8 {
             assert!(width(&cut("漢a字b漢", cells)) <= cells);

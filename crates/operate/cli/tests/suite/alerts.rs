@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::common::{Cluster, http, quorate_json, wait_for};
 use saphyr::{LoadableYamlNode as _, Yaml};
 
-/// Labels that Prometheus itself adds.
+/// Labels that Prometheus adds by itself.
 const GIVEN: [&str; 2] = ["instance", "job"];
-/// Words allowed in an expression besides metrics.
+/// Words, other than metrics, that an expression may contain.
 const WORDS: [&str; 11] = [
     "and",
     "by",
@@ -23,10 +23,10 @@ const WORDS: [&str; 11] = [
     "unless",
 ];
 
-/// Exported metrics with their labels and the values seen.
+/// Exported metrics with their labels and the observed values of each label.
 type Exported = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// Adds a node's response at `/metrics`.
+/// Adds the metrics in a node's response to `/metrics`.
 fn take(exported: &mut Exported, text: &str) {
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (series, value) = line.rsplit_once(' ').unwrap();
@@ -53,11 +53,11 @@ fn matchers_of(text: &str) -> Vec<(String, String)> {
 /// Parts of a PromQL expression.
 #[derive(Default)]
 struct Parts {
-    /// Metrics with the matchers in their braces.
+    /// Metrics, each with the label matchers in its braces.
     metrics: Vec<(String, Vec<(String, String)>)>,
     /// Labels in parentheses after `by` and `on`.
     labels: Vec<String>,
-    /// The result keeps only the labels given with `by`.
+    /// The result has only the labels given by `by`.
     aggregated: bool,
 }
 
@@ -165,7 +165,7 @@ fn check_rule(rule: &Yaml<'_>, exported: &Exported) {
     }
 }
 
-/// Returns the names in the table of metrics with their labels: `a`, `b{c}`.
+/// Returns the metrics in the table with their labels, such as `a` or `b{c}`.
 fn in_table(page: &str) -> Vec<(String, Option<String>)> {
     let (_, table) = page.split_once("\n## Metrics\n").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();
@@ -179,7 +179,7 @@ fn in_table(page: &str) -> Vec<(String, Option<String>)> {
     names.map(name).collect()
 }
 
-/// Returns the metrics of all nodes of a cluster that has exercised every feature.
+/// Returns the metrics exported by all nodes of a cluster that has used every feature.
 fn exported() -> Exported {
     let cluster = Cluster::start(3, &[]);
     let leader = cluster.leader();

@@ -1,5 +1,5 @@
-//! Backups with real processes: taken under load, restored as a new cluster that other nodes join,
-//! and refused when anything is wrong.
+//! Backups with real processes. They are taken under load, restored as a new cluster that other
+//! nodes join, and refused if anything is damaged.
 
 use std::{
     fs,
@@ -32,7 +32,7 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(text.to_owned())
 }
 
-/// Returns the spec of a node in this folder with fixed ports.
+/// Returns the spec of a node in `data`, with fixed ports.
 fn spec(data: &Path, peer: &str, flags: &[&str]) -> Spec {
     let spec = with(single(data, flags), "--peer", peer);
     let admin = format!("127.0.0.1:{}", free_port());
@@ -80,8 +80,8 @@ fn set(link: &mut Link, key: &str, value: &str) {
     assert_eq!(link.ask(&["SET", key, value]).unwrap(), ok());
 }
 
-/// [restore-1] Every write acknowledged before the backup began is in the new cluster, which
-/// rejects nodes and clients of the old one.
+/// [restore-1] The new cluster has every write that was acknowledged before the backup began. It
+/// rejects nodes and clients of the old cluster.
 fn restored_from(store: &str) {
     let mut cluster = Cluster::start(3, &["--store", store]);
     let folder = TempDir::new().unwrap();
@@ -157,7 +157,7 @@ fn restored_from(store: &str) {
     let counted = fresh.ask(&["QUORATE", "SEQ", "1", "INCR", "counted"]);
     assert_eq!(counted.unwrap(), Reply::Number(2));
 
-    // Another node joins and gets all data; then each node serves it alone.
+    // Another node joins and receives all data. Afterwards, each node serves the data alone.
     let peer = format!("127.0.0.1:{}", free_port());
     let joins = ["--join", &node.ready.admin];
     let second = start(spec(&folder.path().join("second"), &peer, &joins));
@@ -172,7 +172,7 @@ fn restored_from(store: &str) {
     assert_eq!(other.ask(&["GET", "after"]).unwrap(), bulk("1"));
     assert_eq!(other.ask(&["GET", "key-7"]).unwrap(), bulk("vvvvvvv"));
 
-    // The old nodes continue to dial.
+    // The old nodes still dial that address.
     wait_for("an old node to be refused", || {
         let log = fs::read_to_string(&node.spec.stderr).unwrap_or_default()
             + &cluster.nodes.log(2)
@@ -257,7 +257,8 @@ fn damaged_backups_and_used_folders_are_refused() {
     assert_eq!(code, 2, "{said}");
     assert!(!data.exists());
 
-    // After an interrupted attempt no node starts in the folder, and another attempt begins again.
+    // After an interrupted attempt, no node starts in the folder, and the next attempt starts from
+    // the beginning.
     let cut = folder.path().join("cut");
     for name in ["log", "snapshot"] {
         fs::create_dir_all(cut.join(name)).unwrap();
@@ -293,15 +294,16 @@ fn damaged_backups_and_used_folders_are_refused() {
     assert!(piped.stdout == good, "the same state is the same file");
 }
 
-/// A slow reader delays no other request and receives the snapshot that it started with, because
-/// its files are kept.
+/// A slow reader delays no other request. It receives the snapshot with which it started, because
+/// the snapshot's files are retained.
 #[test]
 fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
     let cluster = Cluster::start(1, &["--store", "memory"]);
     let admin = cluster.nodes.admin_addresses().remove(0);
     let mut link = Link::connect(&cluster.clients()[0]).unwrap();
     let large = "y".repeat(1 << 20);
-    // More than one file; the first one stays readable through its descriptor even after removal.
+    // More than one file. The first one can be read through its descriptor even after it is
+    // removed.
     for number in 0..80 {
         set(&mut link, &format!("key-{number}"), &large);
     }
@@ -334,7 +336,7 @@ fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
     let checked = check(&all[..], &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
     assert!(checked.summary.bytes > 80 << 20);
 
-    // Then the old files are removed, and the next backup is served.
+    // After the reader has finished, the old files are removed, and the next backup is served.
     let data = cluster.nodes.all()[0].spec.data.join("snapshot");
     wait_for("unneeded files to go", || (fs::read_dir(&data).unwrap().count() == 2).then_some(()));
     wait_for("the next turn", || {
@@ -376,7 +378,7 @@ fn recovered_from(store: &str) {
     assert_eq!(said["error"]["code"], "folder_in_use", "{said}");
     cluster.kill_all_at_once();
 
-    // These commands change nothing.
+    // Commands without the required confirmation change nothing.
     let (code, said) = recover(&data, &["--yes", &id]);
     assert_eq!(code, 2, "{said}");
     for flags in [&["--unsafe", "--yes", "0"][..], &["--unsafe"]] {

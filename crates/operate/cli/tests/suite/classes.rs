@@ -32,7 +32,7 @@ fn took(link: &mut Link, words: &[&str]) -> (Reply, Duration) {
     (reply, began.elapsed())
 }
 
-/// Returns whether a new cluster recovered from this folder has the key.
+/// Returns whether a new cluster, recovered from the folder `data`, has the key.
 fn recovers(data: &Path, cluster: &str, key: &str) -> bool {
     let peer = format!("127.0.0.1:{}", free_port());
     let flags = ["--unsafe", "--yes", cluster, "--peer", &peer, "--json"];
@@ -47,8 +47,8 @@ fn recovers(data: &Path, cluster: &str, key: &str) -> bool {
     link.ask(&["GET", key]).unwrap() == Reply::Bulk("1".to_owned())
 }
 
-/// Only clients that request durability wait for disks, and a write reported as durable survives
-/// killing all nodes at once.
+/// Only clients that request durability wait for disks. A write that was reported as durable
+/// survives if all nodes are killed at once.
 #[test]
 fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     let flush = FLUSH.as_millis().to_string();
@@ -99,7 +99,8 @@ fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     assert!(found >= 2, "in {found} folders");
 }
 
-/// Sends a command to the log service. Returns the status and slot of its reply, and the latency.
+/// Sends a command to the log service. Returns the status and the slot in the reply, and the
+/// latency.
 fn append(stream: &mut TcpStream, command: &[u8]) -> (u8, u64, Duration) {
     let began = Instant::now();
     let mut frame = Vec::new();

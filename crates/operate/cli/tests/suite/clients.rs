@@ -1,5 +1,5 @@
-//! Malicious or careless clients of a real node: its memory stays bounded, and other clients are
-//! not affected.
+//! Malicious or careless clients of a real node. The node's memory stays bounded, and other clients
+//! are not affected.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ fn metric(node: &NodeProcess, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
 
-/// Returns the peak memory of the process in bytes.
+/// Returns the peak memory use of a node's process in bytes.
 fn peak(node: &NodeProcess) -> usize {
     let text = fs::read_to_string(format!("/proc/{}/status", node.id())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -54,7 +54,8 @@ fn push(stream: &mut TcpStream, bytes: &[u8]) {
 }
 
 /// 40 clients request 32 MiB each and read nothing. The largest consumer is disconnected and
-/// logged, all together use no more memory than the flag allows, and other clients continue.
+/// logged. All of them together use no more memory than the flag allows, and other clients
+/// continue.
 #[test]
 fn clients_that_do_not_read_cost_no_more_than_their_memory() {
     let (_folder, node) = serve(&["--client-memory", "134217728"]);
@@ -67,7 +68,7 @@ fn clients_that_do_not_read_cost_no_more_than_their_memory() {
         let mut stream = TcpStream::connect(&node.ready.client).unwrap();
         let mut script = b"GET large\r\n".repeat(32);
         if n % 2 == 0 {
-            // With a write among them, the reads are answered on another path.
+            // If the pipeline contains a write, the reads take another path.
             script.splice(0..0, *b"SET small 1\r\n");
             script.extend_from_slice(b"SET small 2\r\n");
         }
@@ -80,7 +81,7 @@ fn clients_that_do_not_read_cost_no_more_than_their_memory() {
     wait_for("some are closed", || (shed() >= 10).then_some(()));
     assert_eq!(good.run(&[b"GET", b"large"]).unwrap(), Reply::Bulk(value));
     assert!(metric(&node, "quorate_client_held_bytes") < 128 * MIB as u64);
-    // One reply and the allocator's overhead may exceed the limit a little.
+    // The limit may be exceeded by one reply and the allocator's overhead.
     let grown = peak(&node) - before;
     assert!(grown < 220 * MIB, "{} MiB", grown / MIB);
     let log = fs::read_to_string(&node.spec.stderr).unwrap();
@@ -111,7 +112,7 @@ fn clients_that_do_not_finish_cost_no_more_than_their_memory() {
     wait_for("some are closed", || (shed() >= 20).then_some(()));
     let grown = peak(&node) - before;
     assert!(grown < 220 * MIB, "{} MiB", grown / MIB);
-    // The last client is not the largest consumer, so its transaction is still there.
+    // The last client is not the largest consumer, so its transaction still exists.
     let last = hoarders.last_mut().unwrap();
     push(last, b"EXEC\r\n");
     let expected = b"+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n";

@@ -42,8 +42,8 @@ fn a_cluster_of_one_keeps_its_data() {
     assert_eq!(client(&node).run(&[b"INCR", b"x"]), Ok(Reply::Integer(3)));
 }
 
-/// A command is sent without a Redis client, with replies as lines and as JSON, and a single clear
-/// error.
+/// A command can be sent without a Redis client. Replies are printed as lines or as JSON, and an
+/// error is reported once.
 #[test]
 fn a_command_for_the_service_is_sent_from_the_command_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -85,7 +85,7 @@ fn status_waits_until_all_nodes_serve() {
     let message = json["error"]["message"].as_str().unwrap();
     let begins = "not all nodes serve after 1 s: no node answers at 127.0.0.1:1";
     assert!(message.starts_with(begins), "{message}");
-    // The node listens, but its founder does not exist, so it waits.
+    // The node listens and waits, because its founder does not exist.
     let list = format!("1=127.0.0.1:1,2=127.0.0.1:{}", free_port());
     let lonely = single(&folder.path().join("m"), &["--node", "2", "--cluster", &list]);
     let mut lonely = NodeProcess::spawn(lonely).unwrap();
@@ -175,7 +175,7 @@ fn bad_usage_exits_with_2() {
     assert!(message.starts_with("QUORATE_LOG=loud: "), "{json}");
 }
 
-/// Help is shown for all ways of requesting it.
+/// Help is shown for every way in which it can be requested.
 #[test]
 fn help_helps() {
     let plain = quorate(&["start", "--help"]).stdout;
@@ -241,7 +241,7 @@ fn status_finds_the_cluster_from_one_node_and_transfer_moves_the_lead() {
     let gone = nodes.iter().find(|node| node["node"] == dead).unwrap();
     assert_eq!(gone.as_object().unwrap().len(), 2, "{gone}");
     assert!(gone["error"].is_string(), "{gone}");
-    // The silent node is identified by its address as well.
+    // The silent node can be identified by its address as well.
     let all = cluster.nodes.admin_addresses().join(",");
     let (_, json) = quorate_json(&["status", "--admin", &all, "--json"]);
     let nodes = json["nodes"].as_array().unwrap();
@@ -311,8 +311,8 @@ fn a_node_alone_of_three_is_alive_but_not_ready() {
     assert!(error.is_err(), "{error:?}");
 }
 
-/// Later members wait for the founder. They print their first line before that, or a script could
-/// not start the founder.
+/// Members wait for the founder. They print their first line before that, because a script could
+/// not start the founder otherwise.
 #[test]
 fn a_joining_node_listens_before_the_founder_runs() {
     let folder = tempfile::tempdir().unwrap();
@@ -329,7 +329,7 @@ fn a_joining_node_listens_before_the_founder_runs() {
     assert_eq!(http(&second.ready.admin, "/health").unwrap().0, 200);
     let (code, body) = http(&second.ready.admin, "/status").unwrap();
     assert_eq!(code, 503, "{body}");
-    // The status of the cluster includes the starting node and the reason why it waits.
+    // The status of the cluster includes the starting node and the reason for its wait.
     let (code, json) = quorate_json(&["status", "--admin", &second.ready.admin, "--json"]);
     assert_eq!((code, &json["nodes"][0]["node"]), (0, &Json::from(2)), "{json}");
     let why = json["nodes"][0]["error"].as_str().unwrap();
@@ -343,7 +343,7 @@ fn a_joining_node_listens_before_the_founder_runs() {
     assert_eq!(client(&second).ask(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
 }
 
-/// The stored membership takes precedence; a different list only causes a warning.
+/// The stored membership takes precedence. A different list of nodes only causes a warning.
 #[test]
 fn a_differing_list_is_ignored_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();

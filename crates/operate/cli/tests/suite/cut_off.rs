@@ -1,8 +1,8 @@
-//! `quorate restore` and `quorate recover`, killed at any moment: no node uses the partial folder,
+//! `quorate restore` and `quorate recover`, killed at any moment. No node uses the partial folder,
 //! and the same command completes the work.
 //!
-//! The commands run in slices and are inspected while stopped between two slices, so that every
-//! intermediate state of the folder can be observed on any machine.
+//! The commands run in time slices and are inspected while they are stopped between two slices.
+//! Every intermediate state of the folder can thus be observed on any machine.
 
 use std::{
     fs,
@@ -20,13 +20,13 @@ use rustix::process::{Pid, WaitOptions, kill_process, waitpid};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-/// Size of a value; with the number of values, writing them takes many slices.
+/// Size of a value in bytes. Writing all values takes many slices.
 const VALUE: usize = 256 << 10;
 const VALUES: usize = 24;
 /// Running time of a process between two inspections.
 const SLICE: Duration = Duration::from_micros(200);
 
-/// Name of an intermediate state, and its test on the folder.
+/// Name of an intermediate state, and the function that recognises it in the folder.
 type Moment<'a> = (&'a str, &'a dyn Fn(&Path) -> bool);
 
 fn text(path: &Path) -> &str {
@@ -47,7 +47,7 @@ fn fill(address: &str) {
     }
 }
 
-/// Starts the node of a folder and checks that it has all values. Returns its cluster.
+/// Starts the node of a folder and checks that it has all values. Returns the id of its cluster.
 fn serves(data: &Path, peer: &str) -> String {
     let spec = with(single(data, &[]), "--peer", peer);
     let mut node = NodeProcess::spawn(spec).unwrap();
@@ -65,8 +65,8 @@ fn serves(data: &Path, peer: &str) -> String {
     status["cluster"].as_str().unwrap().to_owned()
 }
 
-/// Runs the command in slices until the folder is in the given state, and kills it then. Returns
-/// false if it ended before.
+/// Runs the command in slices until the folder is in the given state, then kills the command.
+/// Returns `false` if the command ended before.
 fn killed_when(arguments: &[&str], mut shows: impl FnMut() -> bool) -> bool {
     let mut command = Command::new(program());
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -87,7 +87,7 @@ fn killed_when(arguments: &[&str], mut shows: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Waits until the process has stopped. Returns false if it ended instead.
+/// Waits until the process has stopped. Returns `false` if the process ended instead.
 fn stands_still(child: &mut Child) -> bool {
     let status = waitpid(Some(Pid::from_child(child)), WaitOptions::UNTRACED).unwrap();
     let (_, status) = status.unwrap();
@@ -109,8 +109,7 @@ fn bytes_in(folder: &Path) -> u64 {
         .sum()
 }
 
-/// [restore-1] Wherever the restore is interrupted, the folder belongs to no node until it is
-/// complete.
+/// [restore-1] No node uses the folder until the restore is complete, whenever it is interrupted.
 #[test]
 fn a_restore_that_was_killed_is_refused_and_begun_again() {
     let folder = TempDir::new().unwrap();
@@ -146,7 +145,7 @@ fn a_restore_that_was_killed_is_refused_and_begun_again() {
             said
         };
         if data.join("identity").exists() {
-            // It is a node's folder, which no restore may overwrite.
+            // The folder belongs to a node, so no restore may overwrite it.
             assert_eq!(again(1)["error"]["code"], "node_exists", "killed at {name}");
         } else if data.join("restoring").exists() {
             let (code, said) = refused(&with(single(&data, &[]), "--peer", &peer));
@@ -162,8 +161,7 @@ fn a_restore_that_was_killed_is_refused_and_begun_again() {
     assert!(cut_off >= 5 && refusals >= 4, "{cut_off} were killed, {refusals} refused");
 }
 
-/// [era-10] Before the switch the node is unchanged; during the switch the folder belongs to no
-/// node.
+/// [era-10] Before the switch, the node is unchanged. During the switch, no node uses the folder.
 #[test]
 fn a_recovery_that_was_killed_leaves_the_old_node_or_is_ended() {
     let mut cluster = Cluster::start(2, &["--store", "memory"]);
@@ -220,7 +218,7 @@ fn a_recovery_that_was_killed_leaves_the_old_node_or_is_ended() {
     );
 }
 
-/// Returns the cluster reported by the node of this folder, which need not serve.
+/// Returns the id of the cluster that the node of a folder reports. The node need not serve.
 fn cluster_of(data: &Path, peer: &str) -> String {
     let spec = with(single(data, &[]), "--peer", peer);
     let mut node = NodeProcess::spawn(spec).unwrap();
@@ -232,7 +230,7 @@ fn cluster_of(data: &Path, peer: &str) -> String {
     status["cluster"].as_str().unwrap().to_owned()
 }
 
-/// Copies a file and keeps its holes.
+/// Copies a file, including its holes.
 fn copy(from: &Path, to: &Path) {
     let mut command = Command::new("cp");
     command.args(["-r", "--sparse=always"]).args([from, to]);

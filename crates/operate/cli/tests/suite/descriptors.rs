@@ -14,14 +14,14 @@ use crate::common::{
 use quorate_client::Reply;
 
 const LIMIT: usize = 256;
-/// Descriptors that must remain free for occasional use by the store.
+/// Number of descriptors that must remain free for occasional use by the store.
 const SPARE: usize = 64;
-/// Size of a value. A record fills most of a 64 KiB segment, so that there are more segments than
-/// descriptors.
+/// Size of a value in bytes. A record fills most of a 64 KiB segment, so that there are more
+/// segments than descriptors.
 const VALUE_BYTES: usize = 40 << 10;
 const WRITES: usize = LIMIT + 50;
 
-/// Returns a script that runs the binary with this limit of descriptors.
+/// Returns a script that runs the binary with limits on descriptors.
 fn limited(folder: &Path, limits: &str) -> PathBuf {
     let wrapper = folder.join("limited");
     let program = crate::common::program();
@@ -78,10 +78,11 @@ impl Raw {
     }
 }
 
-/// More connections than a node accepts at any port, but within the kernel's backlog.
+/// Number of connections that exceeds what a node accepts at any port, but fits into the kernel's
+/// backlog.
 const CROWD: usize = 150;
 
-/// Takes as many client, admin and peer connections as possible and keeps them open.
+/// Opens as many client, admin and peer connections as possible, and returns them open.
 fn crowd(node: &NodeProcess) -> Vec<TcpStream> {
     let addresses = [&node.ready.client, &node.ready.admin, &node.ready.peer];
     let crowd = addresses
@@ -122,7 +123,7 @@ fn a_log_of_more_segments_than_descriptors_with_a_crowd_at_all_ports() {
     }
 }
 
-/// A follower that was down is served from segments that are not open.
+/// A follower that was down receives records from segments that are not open.
 #[test]
 fn a_follower_catches_up_from_a_log_of_more_segments_than_descriptors() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +147,8 @@ fn a_follower_catches_up_from_a_log_of_more_segments_than_descriptors() {
     }
 }
 
-/// The soft limit is raised, since it exists only for programs that cannot handle high descriptors.
+/// A node raises its soft limit, which exists only for programs that cannot handle high
+/// descriptors.
 #[test]
 fn the_soft_limit_is_raised_to_the_hard_one() {
     let folder = tempfile::tempdir().unwrap();

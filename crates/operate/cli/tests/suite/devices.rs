@@ -13,7 +13,7 @@ use quorate_testbed::{
 };
 use serde_json::Value as Json;
 
-/// Reports a skipped test; with `QUORATE_NO_SKIPS=true` it fails instead.
+/// Reports a skipped test. With `QUORATE_NO_SKIPS=true` the test fails instead.
 fn skip(why: &str) {
     let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "devices in the kernel are not tested: {why}");
@@ -21,8 +21,8 @@ fn skip(why: &str) {
 }
 
 /// [offload-8], [offload-12] A leader is killed with SIGKILL while its device continues to vote,
-/// and returns to that device. Nothing acknowledged is lost, and the demo leaves nothing on the
-/// machine.
+/// and uses that device again after its return. Nothing acknowledged is lost, and the demo leaves
+/// nothing behind on the machine.
 #[test]
 fn the_demo_in_the_kernel_loses_nothing() {
     let words = ["demo", "--plane", "kernel", "--seconds", "4", "--json"];
@@ -60,8 +60,8 @@ fn a_learner_submits_and_learns_by_frames() {
     };
     let mut client = Client::new(&[learner.ready.client.clone()], patient());
     let mut written = 0_u64;
-    // Wait until it has received frames from the leader's device and the device has received frames
-    // from it.
+    // Wait until the learner has received frames from the leader's device, and the device has
+    // received frames from the learner.
     let device = wait_for("a command that went by frames, and decisions by them", || {
         for _ in 0..20 {
             client.run(&[b"INCR", b"key"]).unwrap();
@@ -91,7 +91,7 @@ fn the_demo_with_a_page_loses_nothing() {
     assert!(json["devices"][2].is_null(), "{json}");
 }
 
-/// Returns a node's report about its device.
+/// Returns the report of a node about its device.
 fn device_of(cluster: &Cluster, id: u32) -> Option<Json> {
     Some(cluster.status(id)?["device"].clone()).filter(|device| !device.is_null())
 }
@@ -105,8 +105,9 @@ fn process_of(cluster: &mut Cluster, id: u32, program: &str) -> Option<u32> {
     })
 }
 
-/// [offload-9], [offload-12] Switch programs assign slots and vote for nodes. When one is killed
-/// and loses its memory, nothing acknowledged is lost, and it is used again after its restart.
+/// [offload-9], [offload-12] Switch programs assign slots and vote for nodes. When one of them is
+/// killed and loses its memory, nothing acknowledged is lost. The program is used again after its
+/// restart.
 #[test]
 fn boxes_give_out_slots_and_may_lose_their_memory() {
     let mut cluster = Cluster::start(3, &["--device", "p4"]);
@@ -139,8 +140,8 @@ fn boxes_give_out_slots_and_may_lose_their_memory() {
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
-/// An external device process ends with its node, however that ends, and even while the process is
-/// stopped.
+/// An external device process ends with its node, however the node ends, and even while the process
+/// is stopped.
 #[test]
 fn a_box_ends_with_its_node() {
     let mut cluster = Cluster::start(1, &["--device", "p4"]);
@@ -190,7 +191,7 @@ fn groups_are_mixed() {
             (given()? >= before + 10).then_some(())
         });
     }
-    // Each voted for slots that the other assigned.
+    // Each of the two voted for slots that the other assigned.
     for id in [1, 2] {
         let device = device_of(&cluster, id).unwrap();
         assert_eq!(device["kind"], ["", "p4", "udp"][id as usize]);

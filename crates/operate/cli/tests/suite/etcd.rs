@@ -1,5 +1,5 @@
-//! Nodes with `--service etcd`: they print who may connect, and the service cannot be changed
-//! later.
+//! Nodes with `--service etcd`. They print which clients may connect, and their service cannot be
+//! changed later.
 
 use std::path::Path;
 
@@ -44,8 +44,7 @@ fn ask(address: &str, path: &str, body: &str) -> Json {
     serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body))
 }
 
-/// Keys survive with their history, even where only one node has them, and the next start needs no
-/// flags.
+/// Keys and their history survive even on a single node, and the next start needs no flags.
 #[test]
 fn keys_on_disk_are_there_after_a_kill() {
     let mut cluster = Cluster::start(1, &["--service", "etcd", "--store", "lsm"]);

@@ -11,7 +11,7 @@ use std::{
 use crate::common::{Cluster, Signal, patient, signal, wait_end, wait_for, wait_long_for};
 use quorate_client::{Client, Reply};
 
-/// Background writers of unique keys.
+/// Writers of unique keys that run in the background.
 struct Load {
     stop: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,
@@ -19,7 +19,7 @@ struct Load {
 }
 
 impl Load {
-    /// Starts one writer per node, which switches to another node when its own is down.
+    /// Starts one writer per node, which switches to another node when its node is down.
     fn start(cluster: &Cluster) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicU64::new(0));
@@ -39,7 +39,7 @@ impl Load {
         });
     }
 
-    /// Stops the writers and returns the acknowledged keys; each value equals its key.
+    /// Stops the writers and returns the acknowledged keys. Each value equals its key.
     fn finish(self) -> Vec<String> {
         self.stop.store(true, Ordering::SeqCst);
         self.writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
@@ -53,7 +53,7 @@ fn write(name: u32, mut client: Client, stop: &AtomicBool, count: &AtomicU64) ->
             break;
         }
         let key = format!("k:{name}:{number}");
-        // A write without an acknowledgement promises nothing, and is not checked.
+        // A write without an acknowledgement is not checked, because nothing was promised.
         if client.run(&[b"SET", key.as_bytes(), key.as_bytes()]).is_ok() {
             acknowledged.push(key);
             count.fetch_add(1, Ordering::SeqCst);
@@ -62,7 +62,8 @@ fn write(name: u32, mut client: Client, stop: &AtomicBool, count: &AtomicU64) ->
     acknowledged
 }
 
-/// Checks that each acknowledged write is on each node, by linearizable reads and in its own state.
+/// Checks that each node has every acknowledged write, both by linearizable reads and in its own
+/// state.
 fn check_all_there(cluster: &Cluster, keys: &[String]) {
     assert!(!keys.is_empty(), "nothing was acknowledged");
     cluster.wait_until_equal();
@@ -80,7 +81,7 @@ fn check_all_there(cluster: &Cluster, keys: &[String]) {
     }
 }
 
-/// Kills the leader and restarts it; writers continue in both cases.
+/// Kills the leader and restarts it. Writers continue in both cases.
 fn kill_the_leader_and_start_it_again(cluster: &mut Cluster, load: &Load) {
     let leader = cluster.leader();
     cluster.node(leader).kill().unwrap();
@@ -101,15 +102,15 @@ fn a_leader_killed_under_load_loses_nothing_acknowledged() {
     check_all_there(&cluster, &keys);
 }
 
-/// Members of a ring are killed while the protocol uses datagrams, by multicast or the next best
-/// plane that the machine supports. [ring-7] Votes take another route each time a member of the
-/// current ring is gone.
+/// Members of a ring are killed while the protocol uses datagrams, by multicast or the best plane
+/// that the machine supports. [ring-7] Votes take another route each time a member of the current
+/// ring is gone.
 #[test]
 fn members_of_a_ring_killed_lose_nothing_acknowledged() {
     let flags = ["--store", "memory", "--plane", "multicast", "--votes", "ring"];
     let mut cluster = Cluster::start(5, &flags);
-    // On a busy machine a ring may break at once, and the next one is delayed by up to a minute. So
-    // the test requires that one was set up, not that one exists at any moment.
+    // On a busy machine, a ring may break at once, and the next one is delayed by up to a minute.
+    // The test therefore requires that a ring was set up, not that one exists at a given moment.
     wait_long_for("a ring", || {
         let laid = |node| cluster.nodes.metric(node, "quorate_rings_laid_total").ok();
         (1..=5).any(|node| laid(node) > Some(0)).then_some(())
@@ -146,8 +147,8 @@ fn a_leader_killed_on_planes_of_packets_loses_nothing_acknowledged() {
     }
 }
 
-/// [offload-9], [offload-12] With phase 2 in threads next to the nodes, a leader is killed with its
-/// device; the other nodes fence their devices and continue.
+/// [offload-9], [offload-12] Phase 2 runs in threads next to the nodes. A leader is killed with its
+/// device. The other nodes fence their devices and continue.
 #[test]
 fn a_leader_killed_with_its_device_loses_nothing_acknowledged() {
     let mut cluster = Cluster::start(3, &["--store", "memory", "--device", "udp"]);
@@ -161,7 +162,7 @@ fn a_leader_killed_with_its_device_loses_nothing_acknowledged() {
         let device = cluster.nodes.view(node).and_then(|view| view.device);
         device.map_or(0, |device| device.given)
     };
-    // The time depends on the machine, and the load continues meanwhile.
+    // The time depends on the machine, and the load continues during the wait.
     wait_long_for("a device that has assigned 50 slots", || {
         (given(cluster.leader()) > 50).then_some(())
     });
@@ -267,7 +268,8 @@ fn a_node_told_to_stop_hands_over_and_ends_with_0() {
     check_all_there(&cluster, &keys);
 }
 
-/// [volatile-1] A killed node may have lost votes, so it returns as a learner and reports that.
+/// [volatile-1] A killed node may have lost votes, so it returns as a learner and reports the
+/// reason.
 #[test]
 fn a_volatile_node_killed_comes_back_without_a_vote() {
     let mut cluster = Cluster::start(3, &["--durability", "volatile", "--store", "memory"]);
@@ -310,7 +312,7 @@ fn a_volatile_node_stopped_cleanly_keeps_its_vote() {
     }
 }
 
-/// The quorum that could readmit the others is gone, so no node may appear to serve.
+/// The quorum that could readmit the other nodes is gone, so no node may appear to serve.
 #[test]
 fn a_volatile_cluster_whose_quorum_died_at_once_stops_and_says_so() {
     let mut cluster = Cluster::start(3, &["--durability", "volatile", "--store", "memory"]);
@@ -367,7 +369,7 @@ fn a_node_without_its_log_does_not_help_to_forget() {
         for id in [1, 3] {
             let node = cluster.node(id).ready.client.clone();
             let mut client = Client::new(&[node], quick.clone());
-            // If this is executed later, it will find the key.
+            // If the command is executed later, it will find the key.
             let other = client.run(&[b"SET", b"k", b"other", b"NX"]);
             assert!(other.is_err(), "node {id}: {other:?}");
         }
@@ -408,7 +410,7 @@ fn a_log_older_than_its_store_is_found_out() {
     cluster.node(1).restart().unwrap();
     let new = cluster.client_from(1).run(&[b"SET", b"new", b"kept"]);
     assert_eq!(new, ok);
-    // Node 1 itself must have applied this, or else its store is no newer than the copy.
+    // Node 1 itself must have applied the write. Otherwise its store is no newer than the copy.
     let applied = cluster.client_of(1).ask(&[b"GET", b"new"]);
     assert_eq!(applied, Ok(Reply::Bulk(b"kept".to_vec())));
     cluster.wait_until_equal();

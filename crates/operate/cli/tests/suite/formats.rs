@@ -19,11 +19,11 @@ use quorate_testbed::resp::{Link, Reply};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-/// Keys in each folder; one of them was deleted.
+/// Number of keys in each folder. One of them was deleted.
 const KEYS: usize = 30;
 const DELETED: usize = 3;
 
-/// Shortest run of zeros that is omitted.
+/// Minimum length of a run of zeros that a fixture omits.
 const ZEROS: usize = 32;
 
 fn fixture(name: &str) -> PathBuf {
@@ -46,7 +46,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the nonzero ranges, separated by long runs of zeros.
+/// Returns the ranges that are not zero. They are separated by long runs of zeros.
 fn extents(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let mut extents: Vec<std::ops::Range<usize>> = Vec::new();
     let used = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
@@ -59,7 +59,7 @@ fn extents(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     extents
 }
 
-/// Data of a fixture besides its files.
+/// Contents of a fixture other than its files.
 struct Said {
     session: String,
     records: u64,
@@ -110,7 +110,7 @@ fn unpack(from: &Path, data: &Path) -> Said {
     said
 }
 
-/// Returns the text of one of its files.
+/// Returns the text of one file of a fixture.
 fn text_in(name: &str, file: &str) -> String {
     let folder = TempDir::new().unwrap();
     unpack(&fixture(name), folder.path());
@@ -141,7 +141,7 @@ fn has_everything(link: &mut Link) {
     assert_eq!(link.ask(&["GET", "counter"]).unwrap(), bulk("3"));
 }
 
-/// Starts the node in the folder, uses it further, and returns its view of the members.
+/// Starts the node in the folder, uses the node further, and returns its view of the members.
 fn goes_on(name: &str, node_id: u32) -> (Json, TempDir) {
     let folder = TempDir::new().unwrap();
     let data = folder.path().join("n");
@@ -155,7 +155,7 @@ fn goes_on(name: &str, node_id: u32) -> (Json, TempDir) {
     assert_eq!(node.ready.node, node_id);
     let mut link = Link::connect(&node.ready.client).unwrap();
     has_everything(&mut link);
-    // Its sessions are intact, so an executed command is not executed again.
+    // The cluster's sessions are intact, so an executed command is not executed again.
     let resumed = link.ask(&["QUORATE", "SESSION", &session]).unwrap();
     assert_eq!(resumed, Reply::Simple("OK".to_owned()));
     let again = ["QUORATE", "SEQ", "1", "INCR", "counter"];
@@ -208,7 +208,7 @@ fn a_folder_of_a_node_that_joined_goes_on() {
     }
 }
 
-/// Writes the folder of node 2, which joined and is the only node now.
+/// Writes the folder of node 2, which joined the cluster and is now its only node.
 fn write_today(name: &str, store: &str) {
     let folder = TempDir::new().unwrap();
     let lease = ["--reads", "lease", "--log-ready", "0"];
@@ -221,7 +221,7 @@ fn write_today(name: &str, store: &str) {
         let (code, list) = quorate_json(&["member", "list", "--json", "--admin", &admin]);
         (code == 0 && list["nodes"][1]["weight"] == 1 && list["plan"].is_null()).then_some(())
     });
-    // A quorum is two of two, so the node must have granted leases, or will.
+    // A quorum is two of two, so the node must have granted a lease or will grant one.
     wait_for("a lease that it granted", || {
         let identity = fs::read_to_string(data.join("identity")).unwrap();
         identity.contains("\nleased ").then_some(())

@@ -26,7 +26,7 @@ fn a_founder_without_its_disk_does_not_found_beside_its_cluster() {
     let aside = spec.data.with_extension("aside");
     fs::rename(&spec.data, &aside).unwrap();
 
-    // One of the other nodes suffices to detect it.
+    // A single other node suffices to detect the loss.
     for gone in [None, Some(2)] {
         if let Some(gone) = gone {
             cluster.node(gone).kill().unwrap();
@@ -46,15 +46,15 @@ fn a_founder_without_its_disk_does_not_found_beside_its_cluster() {
     assert_eq!(survivor, Reply::Bulk(b"1".to_vec()));
     assert!(said(cluster.node(3), "starts with an empty folder"));
 
-    // With its folder it is a member again.
+    // With its folder, the founder is a member again.
     fs::rename(&aside, &spec.data).unwrap();
     cluster.node(1).restart().unwrap();
     cluster.wait_until_all_serve();
     cluster.wait_until_equal();
 }
 
-/// Founders that could not contact each other form two clusters. Neither harms the other, and all
-/// nodes report the conflict.
+/// Founders that cannot contact each other form two clusters. Neither cluster harms the other, and
+/// all nodes report the conflict.
 #[test]
 fn two_clusters_at_one_list_of_addresses_say_so() {
     let mut cluster = Cluster::start(3, &["--client-timeout-ms", "300"]);

@@ -1,7 +1,8 @@
-//! A node on a full file system waits, reports it, loses nothing, and continues by itself.
+//! A node on a full file system waits, reports the reason, loses nothing, and continues without
+//! help.
 //!
-//! The file system is a small one in memory, in a mount namespace of its own. Without namespaces
-//! the tests are skipped with a message.
+//! The file system is a small one in memory, in a separate mount namespace. Without namespaces, the
+//! tests are skipped with a message.
 
 use std::{
     fs::{self, File, Permissions},
@@ -36,14 +37,14 @@ use rustix::fs::{FallocateFlags, fallocate};
 /// Size of a value, which cannot be compressed.
 const VALUE: usize = 200_000;
 
-/// A small file system that exists as long as a process holds it.
+/// Small file system that exists as long as a process uses it.
 struct Disk {
     folder: tempfile::TempDir,
     holder: Child,
 }
 
 impl Disk {
-    /// Creates the file system. Prints a message and returns `None` where it cannot.
+    /// Creates the file system. Prints a message and returns `None` if that is impossible.
     fn make(mib: usize) -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("quorate-test-").tempdir().unwrap();
         let inside = folder.path().join("disk");
@@ -94,7 +95,7 @@ impl Disk {
         let mut spec = single(&data, &["--log-ready", "0", "--client-timeout-ms", "1000"]);
         spec.program = self.program();
         spec.stderr = self.folder.path().join("node.log");
-        // It must return to the address that stream writers know.
+        // The node must return to the address that stream writers know.
         let at = spec.flags.iter().position(|flag| flag == "--stream");
         spec.flags[at.unwrap() + 1] = format!("127.0.0.1:{}", process::free_port().unwrap());
         let mut node = NodeProcess::spawn(spec).unwrap();
@@ -154,7 +155,7 @@ impl Writer {
         Self { client: client(node), number: 0, acknowledged: Vec::new() }
     }
 
-    /// Writes the next value; returns whether it was acknowledged.
+    /// Writes the next value. Returns whether it was acknowledged.
     fn write(&mut self) -> bool {
         self.number += 1;
         let key = self.number.to_string();
@@ -184,7 +185,7 @@ fn client(node: &NodeProcess) -> Client {
     Client::new(std::slice::from_ref(&node.ready.client), options)
 }
 
-/// Returns bytes that are unique to this number.
+/// Returns bytes that no other number has.
 fn value(number: u64) -> Vec<u8> {
     bytes(0, number * VALUE as u64, VALUE)
 }
@@ -231,7 +232,7 @@ fn a_full_disk_stops_a_node_until_there_is_room() {
     assert!(!disk.log().contains("panicked"));
 }
 
-/// The disk may become full at any moment, also while the storage engine is writing.
+/// The disk may become full at any moment, even while the storage engine is writing.
 #[test]
 fn a_disk_that_fills_up_again_and_again_loses_nothing() {
     let Some(disk) = Disk::make(1500) else { return };
@@ -266,8 +267,8 @@ fn a_disk_that_fills_up_again_and_again_loses_nothing() {
     assert!(!disk.log().contains("panicked"));
 }
 
-/// One node of three has a full disk. The others continue without it, it reports the reason, and in
-/// the end everything acknowledged is on its disk.
+/// One node of three has a full disk. The others continue without it, and it reports the reason. In
+/// the end, everything acknowledged is on its disk.
 #[test]
 fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     let Some(disk) = Disk::make(1200) else { return };
@@ -305,7 +306,7 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     assert_eq!(failed.status.code(), Some(1), "{said}");
     assert!(said.contains("room") || said.contains("space"), "{said}");
     assert!(disk.log().contains("snapshot: "), "its log says so");
-    // Its log becomes full as well when it needs another segment.
+    // The node's log becomes full as well when it needs another segment.
     wait_for("the reason", || {
         disk.fill();
         let (code, body) = http(&admin, "/ready")?;
@@ -324,7 +325,7 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     for address in nodes.client_addresses() {
         assert!(written.compare(&address).unwrap() > 50);
     }
-    // The data is on its disk as well.
+    // The data is on the disk of that node as well.
     nodes.kill(&[3]).unwrap();
     nodes.restart(&[3]).unwrap();
     nodes.wait_until_all_serve().unwrap();
@@ -333,8 +334,9 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     assert!(!disk.log().contains("panicked"));
 }
 
-/// The leader of three has a full disk. The other nodes have space and are a quorum, so another
-/// node leads and writes continue. The store shares the disk, as it does for users.
+/// The leader of three nodes has a full disk. The other nodes have space and form a quorum, so
+/// another node leads and writes continue. The store is on the same disk as the log, as it is for
+/// users.
 #[test]
 fn a_leader_on_a_full_disk_hands_over() {
     for (store, durability) in [("lsm", "durable"), ("memory", "durable"), ("memory", "volatile")] {
@@ -365,7 +367,7 @@ fn a_leader_on_a_full_disk_hands_over() {
             disk.fill();
             disk.log().contains("handed leadership to node").then_some(())
         });
-        // Longer than any election and any client timeout.
+        // The pause is longer than any election and any client timeout.
         thread::sleep(Duration::from_secs(5));
         assert_ne!(nodes.agreed_leader().unwrap(), 1);
         let (code, body) = http(&admin, "/ready").unwrap();
@@ -376,7 +378,7 @@ fn a_leader_on_a_full_disk_hands_over() {
         enough.store(true, Ordering::Relaxed);
         let (longest, written) = writing.join().unwrap();
         eprintln!("{store}, {durability}: {longest:?} at most without a write, {written} written");
-        // On an otherwise idle machine it is a tenth of that.
+        // On an otherwise idle machine, the gap is a tenth of that.
         assert!(longest < Duration::from_secs(3), "{longest:?} without a write");
 
         disk.empty();
@@ -407,13 +409,13 @@ fn longest_gap(address: &str, enough: &AtomicBool) -> (Duration, u32) {
             longest = longest.max(last.elapsed());
             (last, number) = (Instant::now(), number + 1);
         }
-        // Ten megabytes per second.
+        // This is a rate of ten megabytes per second.
         thread::sleep(Duration::from_millis(20));
     }
     (longest.max(last.elapsed()), number)
 }
 
-/// Stream writers only see a delay, even if the node is killed meanwhile.
+/// Stream writers observe only a delay, even if the node is killed during it.
 #[test]
 fn a_stream_waits_for_room_and_goes_on() {
     let Some(disk) = Disk::make(1500) else { return };

@@ -1,5 +1,5 @@
-//! `quorate start --join`: three commands form a cluster of three, whichever process is killed
-//! meanwhile.
+//! `quorate start --join`: three commands form a cluster of three nodes, even if any of the
+//! processes is killed in the meantime.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use quorate_client::{Client, Reply};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-/// Returns the spec of a node in this folder with fixed ports.
+/// Returns the spec of a node in the folder `name`, with fixed ports.
 fn spec(folder: &Path, name: &str, flags: &[&str]) -> Spec {
     let mut spec = single(&folder.join(name), flags);
     for flag in ["--client", "--peer", "--admin", "--stream"] {
@@ -56,7 +56,7 @@ fn status(node: &NodeProcess) -> Option<Json> {
     (code == 200).then(|| serde_json::from_str(&body).unwrap())
 }
 
-/// Returns the weights of all members as this node knows them.
+/// Returns the weights of all members, as known to a node.
 fn weights(node: &NodeProcess) -> Option<Vec<(u64, u64)>> {
     let members = status(node)?["members"].as_array()?.clone();
     let weight = |member: &Json| Some((member["node"].as_u64()?, member["weight"].as_u64()?));
@@ -76,7 +76,7 @@ fn post(admin: &str, path: &str, body: &Json) -> Response {
     client::post(admin, path, &body.to_string(), PATIENCE).unwrap()
 }
 
-/// Returns the ids in the address book; no other id was ever assigned.
+/// Returns the ids in the address book. No other id was ever assigned.
 fn ids_in_book(spec: &Spec) -> Vec<String> {
     let text = fs::read_to_string(spec.data.join("peers")).unwrap_or_default();
     let peers = text.lines().filter_map(|line| line.strip_prefix("peer "));
@@ -84,8 +84,8 @@ fn ids_in_book(spec: &Spec) -> Vec<String> {
     peers.map(id).collect()
 }
 
-/// Without a list of addresses or ids, the first node founds the cluster, and the others name its
-/// --admin address.
+/// Without a list of addresses or ids, the first node founds the cluster. The others name the
+/// founder's --admin address.
 #[test]
 fn three_commands_make_a_cluster_of_three() {
     let folder = TempDir::new().unwrap();
@@ -105,13 +105,14 @@ fn three_commands_make_a_cluster_of_three() {
         wait_said(&three.spec, step);
     }
 
-    // The founder is one of three, so the others continue without it.
+    // The founder is one of three voters, so the others continue without it.
     one.kill().unwrap();
     let mut others = client(&[&two, &three]);
     assert_eq!(others.ask(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
     others.run(&[b"SET", b"x", b"2"]).unwrap();
 
-    // The same commands are repeated, and then the folder alone, which contains the identity.
+    // The same commands are repeated. Afterwards the folder alone suffices, because it contains the
+    // identity.
     one.restart().unwrap();
     two.kill().unwrap();
     two.restart().unwrap();
@@ -129,10 +130,10 @@ fn three_commands_make_a_cluster_of_three() {
     assert_eq!(three.ready.node, 3);
 }
 
-/// A proxy of an admin address that can change requests and drop responses.
+/// Proxy for an admin address. It can change requests and drop responses.
 struct Way {
     address: String,
-    /// While set, responses are dropped.
+    /// Responses are dropped while this is set.
     loses: Arc<AtomicBool>,
     lost: Arc<AtomicBool>,
 }
@@ -168,8 +169,8 @@ impl Way {
     }
 }
 
-/// Reads head and body of a request; `None` for a connection without one. The server should close
-/// it after its response.
+/// Reads the head and the body of a request. `None` for a connection without a request. The server
+/// should close the connection after its response.
 fn read_request(stream: &mut TcpStream) -> Option<String> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut text = String::new();
@@ -199,7 +200,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     let joiner = spec(folder.path(), "n2", &["--join", &admin]);
     let begin = || NodeProcess::spawn(joiner.clone()).unwrap();
 
-    // No node can be contacted, so it waits and reports that.
+    // No node can be contacted, so the joining node waits and reports that.
     let mut two = begin();
     wait_said(&joiner, "waiting for an id");
     assert!(!joiner.data.join("identity").exists());
@@ -211,7 +212,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
         database.run(&[b"SET", key.as_bytes(), &[b'x'; 1000]]).unwrap();
     }
 
-    // It gets an id but never receives it.
+    // The cluster assigns an id, but the node does not receive it.
     let way = Way::to(&admin, |request| request);
     way.loses.store(true, Ordering::SeqCst);
     let astray = with(joiner.clone(), "--join", &way.address);
@@ -221,7 +222,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     assert!(!joiner.data.join("identity").exists());
     wait_for("the id", || (ids_in_book(&one.spec) == ["1", "2"]).then_some(()));
 
-    // Kill it at each of these log lines.
+    // Kill the node at each of these log lines.
     for step in ["got id 2", "peer connected", "node started", "caught up"] {
         fs::write(&joiner.stderr, "").unwrap();
         let mut two = begin();
@@ -237,7 +238,8 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     assert_eq!(two.ready.node, 2);
     wait_weights(&two, &[(1, 1), (2, 1)]);
     assert_eq!(ids_in_book(&one.spec), ["1", "2"]);
-    // A joined folder starts with its id even if `--join` names an address where no node responds.
+    // A folder that has joined starts with its id even if no node responds at the address in
+    // `--join`.
     two.kill().unwrap();
     two.spec = astray;
     two.restart().unwrap();
@@ -264,7 +266,7 @@ fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
     assert!(text.contains(&reason), "{text}");
     assert!(text.contains("hint: start it with a --peer address"), "{text}");
 
-    // It is not enough that another process listens there.
+    // It does not suffice that another process listens at the address.
     let elsewhere = json!({"nonce": "77", "peer": one.ready.peer, "as": "voter"});
     let refused = post(&one.ready.admin, "/join", &elsewhere);
     assert_eq!(refused.status, 409);
@@ -279,7 +281,7 @@ fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
     assert_eq!(weights(&one).unwrap(), [(1, 1)]);
     assert!(!one.spec.data.join("peers").exists(), "no id was given out");
 
-    // With the same folder and a reachable address it is admitted.
+    // With the same folder and a reachable address, the node is admitted.
     joiner = with(joiner, "--join", &one.ready.admin);
     let two = start(joiner);
     wait_weights(&two, &[(1, 1), (2, 1)]);
@@ -353,7 +355,7 @@ fn a_cluster_outlives_its_founder() {
     wait_weights(&four, &[(2, 1), (3, 1), (4, 1)]);
     let identity = fs::read_to_string(four.spec.data.join("identity")).unwrap();
     assert!(identity.contains("member 1 ") && !identity.contains("member 2 "), "{identity}");
-    // It finds the other nodes again by itself, even if it has to replay its log.
+    // The node finds the other nodes again by itself, even if it has to replay its log.
     for store in ["kept", "lost"] {
         four.kill().unwrap();
         if store == "lost" {

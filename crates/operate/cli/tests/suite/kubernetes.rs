@@ -1,5 +1,5 @@
-//! packaging/kubernetes/quorate.yaml agrees with the binary: every flag is valid, and ports and
-//! names match.
+//! Checks that packaging/kubernetes/quorate.yaml matches the binary: every flag is valid, and the
+//! ports and names agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ fn list<'a>(value: &'a Yaml<'_>) -> Vec<&'a Yaml<'a>> {
     value.as_sequence().unwrap().iter().collect()
 }
 
-/// Returns the pod of the set and its only container.
+/// Returns the pod of a stateful set and the pod's only container.
 fn pod(set: &Yaml<'static>) -> (Yaml<'static>, Yaml<'static>) {
     let pod = set["spec"]["template"]["spec"].clone();
     let containers = list(&pod["containers"]).len();

@@ -1,4 +1,4 @@
-//! `--reads lease` with real processes: a leader that is stopped for longer than its lease, in the
+//! `--reads lease` with real processes. A leader that is stopped for longer than its lease, in the
 //! middle of its work, answers no later read with outdated data ([read-6]).
 
 use std::{
@@ -17,34 +17,34 @@ use crate::common::{Cluster, PATIENCE, wait_for};
 const FLAGS: [&str; 4] = ["--reads", "lease", "--election-ms", "300-600"];
 /// Number of times that a leader is paused.
 const ROUNDS: u64 = 12;
-/// Connections that constantly send reads, so that the leader is always paused while processing
-/// some.
+/// Number of connections that constantly send reads, so that the leader is always paused while
+/// processing some.
 const READERS: usize = 4;
-/// Reads in flight per connection. The same number is added while the leader is paused and waits in
-/// its sockets.
+/// Number of reads in flight per connection. The same number is added while the leader is paused,
+/// and waits in its sockets.
 const OUTSTANDING: usize = 64;
 const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n";
 
 /// State shared by the connections of a round.
 #[derive(Default)]
 struct Round {
-    /// Last acknowledged value; a read sent now must return it or a newer one.
+    /// Last acknowledged value. A read sent now must return this value or a newer one.
     floor: AtomicU64,
     outstanding: AtomicUsize,
     stop: AtomicBool,
     answered: AtomicU64,
-    /// Reads sent after the write made during the pause.
+    /// Number of reads sent after the write that was made during the pause.
     behind: AtomicUsize,
-    /// Connections that received the value written during the pause, an error, or the end of the
-    /// connection.
+    /// Number of connections that received the value written during the pause, an error, or the end
+    /// of the connection.
     settled: AtomicUsize,
-    /// Settled connections that received the value.
+    /// Number of settled connections that received the value.
     fresh: AtomicUsize,
     wrong: Mutex<Option<String>>,
 }
 
 impl Round {
-    /// Sends reads and records for each the oldest value that it may return.
+    /// Sends reads. Records the oldest value that each read may return.
     fn send(&self, mut stream: TcpStream, floors: &Mutex<VecDeque<u64>>, newest: u64) {
         while !self.stop.load(SeqCst) {
             if floors.lock().unwrap().len() >= self.outstanding.load(SeqCst) {
@@ -60,7 +60,8 @@ impl Round {
         }
     }
 
-    /// Receives the replies until one of a read sent after the write made during the pause.
+    /// Receives replies until one belongs to a read that was sent after the write made during the
+    /// pause.
     fn receive(
         &self,
         stream: TcpStream,
@@ -104,7 +105,7 @@ impl Round {
     }
 }
 
-/// Reads a reply: the number, or `None` for an error.
+/// Reads a reply. Returns its number, or `None` for an error.
 fn reply(replies: &mut impl io::BufRead) -> io::Result<Option<u64>> {
     let mut line = || -> io::Result<String> {
         let mut line = String::new();
@@ -130,8 +131,8 @@ fn set(cluster: &Cluster, from: u32, value: u64) {
     client.run(&[b"SET", b"x", value.as_bytes()]).unwrap();
 }
 
-/// Pauses the leader. Returns how many connections received the value written meanwhile; `None` if
-/// the leadership moved before.
+/// Pauses the leader. Returns the number of connections that received the value written during the
+/// pause, or `None` if leadership moved before.
 fn pause(cluster: &mut Cluster, value: u64) -> Option<usize> {
     let leader = cluster.leader();
     let address = cluster.clients()[leader as usize - 1].clone();
@@ -145,19 +146,19 @@ fn pause(cluster: &mut Cluster, value: u64) -> Option<usize> {
             scope.spawn(|| round.read_on(&address, value + 1));
         }
         wait_for("reads", || (round.answered.load(SeqCst) > 1000).then_some(()));
-        // The pause counts only if reads used the lease; on a busy machine the leadership may have
+        // The pause counts only if reads used the lease. On a busy machine, leadership may have
         // moved.
         if leased(cluster, leader) == before {
             round.stop.store(true, SeqCst);
             return;
         }
         cluster.nodes.pause(leader).unwrap();
-        // Another node leads and accepts a write, so the lease has expired. The client only knows
+        // Another node leads and accepts a write, so the lease has expired. The client knows only
         // the other nodes.
         set(cluster, 1 + leader % 3, value + 1);
         round.floor.store(value + 1, SeqCst);
         round.outstanding.store(2 * OUTSTANDING, SeqCst);
-        // All reads are in its sockets before it resumes.
+        // All reads are in the leader's sockets before it resumes.
         wait_for("reads in its sockets", || {
             (round.behind.load(SeqCst) >= READERS * OUTSTANDING).then_some(())
         });

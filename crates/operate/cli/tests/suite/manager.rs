@@ -27,7 +27,7 @@ use rustix::{
 /// Watchdog timeout that the manager sets for the node.
 const WATCHDOG_USEC: &str = "300000";
 
-/// A service manager as a node sees it.
+/// Service manager, from the node's point of view.
 struct Manager {
     socket: UnixDatagram,
     place: String,
@@ -60,7 +60,7 @@ impl Manager {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// Receives messages until a line matches; returns all lines up to it.
+    /// Receives messages until a line matches. Returns all lines up to that one.
     fn hear_until(&self, is_it: impl Fn(&str) -> bool) -> Vec<String> {
         let mut heard: Vec<String> = Vec::new();
         let begin = Instant::now();
@@ -74,7 +74,7 @@ impl Manager {
         heard
     }
 
-    /// Returns the messages received but not read yet.
+    /// Returns the messages that have arrived but were not read.
     fn heard(&self) -> Vec<String> {
         self.socket.set_nonblocking(true).unwrap();
         let mut heard = Vec::new();
@@ -90,7 +90,7 @@ impl Manager {
     }
 }
 
-/// A node started by the manager, killed on drop.
+/// Node that the manager has started. It is killed on drop.
 struct Managed {
     node: Child,
     admin: String,
@@ -164,8 +164,8 @@ fn a_node_says_when_it_is_ready_what_it_is_and_that_it_stops() {
     assert_eq!(after.len(), 2, "{after:#?}");
 }
 
-/// A node that waits for the founder of its cluster is ready and alive, however long that takes, so
-/// the manager neither keeps waiting nor restarts it.
+/// A node that waits for the founder of its cluster counts as ready and alive for as long as it
+/// waits. The manager therefore neither continues waiting nor restarts the node.
 #[test]
 fn a_node_that_waits_for_another_is_ready_and_turns() {
     let folder = tempfile::tempdir().unwrap();
@@ -176,7 +176,7 @@ fn a_node_that_waits_for_another_is_ready_and_turns() {
     let mut node = Managed::start(&manager, folder.path(), &flags, log(folder.path()));
     let heard = manager.hear_until(|line| line == "READY=1");
     assert!(node.ready_line().starts_with("ready node=2 "), "{heard:#?}");
-    // A separate thread prints the ready line, so the two may arrive in either order.
+    // A separate thread prints the ready line, so the two lines may arrive in either order.
     let waits = |line: &str| line.starts_with("STATUS=waiting for the founder");
     if !heard.iter().any(|line| waits(line)) {
         manager.hear_until(waits);
@@ -187,7 +187,7 @@ fn a_node_that_waits_for_another_is_ready_and_turns() {
     assert!(node.terminate().success());
 }
 
-/// A full standard error stops nothing: the reactor continues and the manager is notified.
+/// A full standard error blocks neither the reactor nor the notifications to the manager.
 #[test]
 fn a_full_standard_error_does_not_stop_the_reactor() {
     let folder = tempfile::tempdir().unwrap();
@@ -209,7 +209,8 @@ fn a_full_standard_error_does_not_stop_the_reactor() {
     assert_eq!(code, 200);
 }
 
-/// Fills the pipe. Uses another open file description, so that the node's remains blocking.
+/// Fills the pipe through another open file description, so that the node's description remains
+/// blocking.
 fn fill(pipe: &PipeReader) {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
     let mut writer = OpenOptions::new()
@@ -222,7 +223,7 @@ fn fill(pipe: &PipeReader) {
     }
 }
 
-/// A missing socket is reported, and the node runs.
+/// A missing socket is reported, and the node runs without a manager.
 #[test]
 fn a_manager_that_is_gone_keeps_no_node_from_running() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `quorate member` with real processes: each command, and what it refuses.
+//! `quorate member` with real processes: every command, and the requests that each refuses.
 
 use std::{fs, path::Path, thread};
 
@@ -9,7 +9,7 @@ use crate::common::{
 use quorate_admin::client;
 use serde_json::{Value as Json, json};
 
-/// Runs a command with these admin addresses; returns its exit code and its document.
+/// Runs a command with the given admin addresses. Returns its exit code and document.
 fn member(admin: &str, line: &str) -> (i32, Json) {
     let words: Vec<&str> = ["member"].into_iter().chain(line.split(' ')).collect();
     quorate_json(&[&words[..], &["--json", "--admin", admin]].concat())
@@ -26,7 +26,7 @@ fn refused(admin: &str, line: &str, exit: i32, code: &str) {
     assert_eq!((ended, &json["error"]["code"]), (exit, &json!(code)), "{line}: {json}");
 }
 
-/// Returns id and weight of every member with a vote.
+/// Returns the id and the weight of every member that has a vote.
 fn weights(list: &Json) -> Vec<(u64, u64)> {
     let nodes = list["nodes"].as_array().unwrap().iter();
     let weight = |node: &Json| (node["node"].as_u64().unwrap(), node["weight"].as_u64().unwrap());
@@ -161,7 +161,7 @@ fn of_two_operators_one_wins_and_the_other_is_told() {
     let won = ends.iter().filter(|(code, _)| *code == 0).count();
     assert!(won >= 1, "{ends:?}");
     for (code, json) in ends {
-        // Both may succeed if one request arrived after the other's plan had ended.
+        // Both may succeed if one request arrives after the plan of the other has ended.
         let told = code == 0 || json["error"]["code"] == "under_way";
         assert!(told, "{json}");
     }
@@ -170,8 +170,8 @@ fn of_two_operators_one_wins_and_the_other_is_told() {
     assert_eq!(heavy, won, "{list}");
 }
 
-/// A plan that needs an absent node waits, names the reason, and can be cancelled; a command that
-/// follows it reports that.
+/// A plan that needs an absent node waits, names the reason, and can be cancelled. A command that
+/// follows the plan reports the cancellation.
 #[test]
 fn a_plan_that_waits_is_cancelled() {
     let mut cluster = Cluster::start(3, &[]);
@@ -185,8 +185,8 @@ fn a_plan_that_waits_is_cancelled() {
         .map(|node| cluster.nodes.admin_addresses()[node as usize - 1].clone())
         .collect();
     let rest = rest.join(",");
-    // The promotion of a node that does not respond is refused, though it was connected a moment
-    // ago.
+    // The promotion of a node that does not respond is refused, even though the node was connected
+    // a moment ago.
     wait_for("the refusal", || {
         let (code, json) = member(&rest, &format!("promote {paused} --dry-run"));
         (code == 1 && json["error"]["code"] == "not_caught_up").then_some(())
@@ -245,7 +245,7 @@ fn a_plan_and_its_command_outlive_the_leader() {
     wait_leader(other, |now| now != u64::from(leader));
 }
 
-/// Programs get HTTP statuses, and other nodes return the leader's refusal.
+/// Programs receive HTTP statuses, and other nodes pass on the leader's refusal.
 #[test]
 fn the_admin_address_takes_wishes_as_json() {
     let cluster = Cluster::start(3, &[]);
@@ -283,7 +283,7 @@ fn the_admin_address_takes_wishes_as_json() {
     }
 }
 
-/// Returns the spec of a node in this folder with fixed ports.
+/// Returns the spec of a node in the folder `name`, with fixed ports.
 fn spec(folder: &Path, name: &str, flags: &[&str]) -> Spec {
     let mut spec = single(&folder.join(name), flags);
     for flag in ["--client", "--peer", "--admin", "--stream"] {
@@ -310,7 +310,7 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     let folder = tempfile::tempdir().unwrap();
     let one = start(spec(folder.path(), "n1", &[]));
     let admin = one.ready.admin.clone();
-    // A node that gives no id gets the one reserved for its address.
+    // A node that requests no id gets the one reserved for its address.
     let join = |name: &str, says: bool| {
         let spec = spec(folder.path(), name, &["--join", &admin]);
         let added = done(&admin, &format!("add --peer {}", flag(&spec, "--peer")));
@@ -354,7 +354,7 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     let text = String::from_utf8(status.stdout).unwrap();
     assert!(!text.contains("unreachable"), "{text}");
 
-    // A machine moves; the other nodes are notified first.
+    // A machine moves. The other nodes are notified first.
     let moved = with(three.spec.clone(), "--peer", &format!("127.0.0.1:{}", free_port()));
     let to = flag(&moved, "--peer").to_owned();
     assert_eq!(done(&admin, &format!("address 3 {to}"))["result"], "done");
@@ -404,7 +404,8 @@ fn the_feature_level_is_shown_held_back_and_raised() {
             (&json!(true), &json!(level), &json!(downgrade))
         );
     }
-    // Its folder records the level, for releases that predate levels, and the node starts with it.
+    // The node's folder records the level, for releases without feature levels. The node starts
+    // with that level.
     wait_for("all to be there", || {
         let level = |id| cluster.status(id).map(|status| status["level"]["level"].clone());
         (1..=3).all(|id| level(id) == Some(json!(10))).then_some(())

@@ -1,8 +1,8 @@
-//! Nodes that know each other by host name: a name is resolved again when its address changes, and
-//! the node is found.
+//! Nodes that know each other by host name. When the address of a name changes, the name is
+//! resolved again and the node is found.
 //!
-//! Names come from a file of the test that replaces /etc/hosts in mount namespaces. Without
-//! namespaces the test is skipped with a message.
+//! Names come from a file that replaces /etc/hosts in mount namespaces. Without namespaces, the
+//! test is skipped with a message.
 
 use std::{
     fs::{self, Permissions},
@@ -15,8 +15,8 @@ use std::{
 use crate::common::{Cluster, Spec, program, wait_for};
 use quorate_testbed::{nodes::Nodes, process};
 
-/// Writes a script that runs another program, as the same process, with these host names instead of
-/// the machine's.
+/// Writes a script that executes another program in the same process, with the host names in
+/// `names` instead of the machine's.
 fn with_names(folder: &Path, names: &Path) -> PathBuf {
     let script = folder.join("quorate.sh");
     let own_user = match rustix::process::geteuid().is_root() {
@@ -34,7 +34,7 @@ fn with_names(folder: &Path, names: &Path) -> PathBuf {
     script
 }
 
-/// Writes the address of each node's name to the mounted file.
+/// Writes the address of each node's name to the file that is mounted.
 fn write_names(file: &Path, addresses: [&str; 3]) {
     let lines = (1..).zip(addresses);
     let lines = lines.map(|(node, address)| format!("{address} q-{node}.test\n"));
@@ -56,7 +56,7 @@ fn a_node_whose_name_leads_elsewhere_is_found_there() {
         assert!(!all, "{why}");
         return;
     }
-    // One port for each node, used at any address; the other addresses do not change.
+    // Each node has one port, which it uses at every address. The other addresses do not change.
     let ports: Vec<u16> = (0..3).map(|_| process::free_port().unwrap()).collect();
     let list = (1..).zip(&ports).map(|(node, port)| format!("{node}=q-{node}.test:{port}"));
     let list = list.collect::<Vec<_>>().join(",");
@@ -86,8 +86,8 @@ fn a_node_whose_name_leads_elsewhere_is_found_there() {
     cluster.wait_until_all_serve();
     assert_eq!(cluster.node(1).ready.peer, format!("127.0.0.1:{}", ports[0]));
 
-    // The others must dial node 1, which opens only one of the two connections by itself, after
-    // some seconds.
+    // The other nodes must dial node 1, which by itself opens only one of the two connections,
+    // after some seconds.
     cluster.nodes.terminate(&[1]).unwrap();
     let mut client = cluster.client_from(2);
     client.run(&[b"SET", b"while", b"away"]).unwrap();
@@ -102,7 +102,7 @@ fn a_node_whose_name_leads_elsewhere_is_found_there() {
     cluster.wait_until_equal();
 }
 
-/// Returns the number of connections from this machine to that address.
+/// Returns the number of connections from this machine to an address.
 fn connections_to(address: SocketAddrV4) -> usize {
     const ESTABLISHED: &str = "01";
     let table = fs::read_to_string("/proc/net/tcp").unwrap();

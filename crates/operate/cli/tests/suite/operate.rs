@@ -29,7 +29,7 @@ use tempfile::TempDir;
 
 /// Cluster id used in all pages.
 const SAMPLE_ID: &str = "794452eab31f9c12c68b63f40562eb29";
-/// Number of keys that each `write` writes.
+/// Number of keys that each `write` event writes.
 const KEYS: usize = 20;
 
 macro_rules! pages {
@@ -105,18 +105,18 @@ fn run(page: &str) {
     world.settle();
 }
 
-/// A started node, and what it must log before the next command.
+/// Node that was started, and the condition for running the next command.
 struct Started {
     name: String,
-    /// Log line that marks the end of joining, while the node joins.
+    /// Log line that marks the end of joining. `None` for a node that does not join.
     joins: Option<&'static str>,
-    /// Length of its log before this start.
+    /// Length of the node's log before this start.
     said_before: usize,
 }
 
 struct World {
     folder: TempDir,
-    /// Substitutes for the addresses of the page.
+    /// Addresses that replace the addresses of the page.
     places: BTreeMap<String, String>,
     /// Running nodes by the name of their folder.
     nodes: BTreeMap<String, NodeProcess>,
@@ -125,7 +125,7 @@ struct World {
     started: Vec<Started>,
     cluster: Option<String>,
     written: usize,
-    /// Current command and its position in the page, for messages.
+    /// Current command and its position in the page, for error messages.
     now_at: String,
 }
 
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Returns the text with all substitutions.
+    /// Applies all substitutions to a text.
     fn told(&mut self, text: &str) -> String {
         let mut told = String::new();
         for word in text.split_inclusive([' ', ',', '=', '/']) {
@@ -284,7 +284,7 @@ impl World {
         assert!(output.status.success(), "{command}: {output:?}");
     }
 
-    /// Acts as `nc -N`, by running it or, where it is missing, in its place.
+    /// Acts as `nc -N`: runs it, or replaces it if it is not installed.
     fn nc(&self, place: &str, input: &str, output: &str) {
         let (host, port) = place.rsplit_once(':').unwrap();
         if Command::new("nc").arg("-h").output().is_ok() {
@@ -344,7 +344,7 @@ impl World {
         }
     }
 
-    /// Checks that everything written by the page is there.
+    /// Checks that the cluster has everything that the page has written.
     fn read(&self) {
         assert!(self.written > 0, "there is nothing to read");
         let mut client = self.client();
@@ -355,7 +355,7 @@ impl World {
         }
     }
 
-    /// Waits until every node reports exactly these voters and no plan in progress.
+    /// Waits until every node reports exactly the given voters and no plan in progress.
     fn voters(&self, voters: &[&str]) {
         for node in self.nodes.values() {
             wait_for(&format!("voters {voters:?}"), || {
@@ -369,7 +369,7 @@ impl World {
         }
     }
 
-    /// Waits until the leader sends proposals to this auxiliary, or no longer does.
+    /// Waits until the leader sends proposals to an auxiliary, or no longer does.
     fn engaged(&self, auxiliary: &str, engaged: bool) {
         let auxiliary: u32 = auxiliary.parse().unwrap();
         wait_for("the auxiliary", || {
@@ -395,7 +395,8 @@ impl Drop for World {
     }
 }
 
-/// Returns a loopback address prefix unique to this process, where no other process listens.
+/// Returns a loopback address prefix that is unique to this process and at which no other process
+/// listens.
 fn own_network() -> String {
     let id = std::process::id();
     format!("127.{}.{}.", 1 + id / 256 % 255, id % 256)

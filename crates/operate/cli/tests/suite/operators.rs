@@ -12,13 +12,13 @@ use crate::common::{
 use quorate_client::Client;
 use serde_json::Value as Json;
 
-/// Returns the lines that a node has written.
+/// Returns the lines that a node has written to standard error.
 fn lines(cluster: &mut Cluster, node: u32) -> Vec<String> {
     let said = fs::read_to_string(&cluster.node(node).spec.stderr).unwrap();
     said.lines().map(str::to_owned).collect()
 }
 
-/// Waits for a line at or after index `from` with all of these parts.
+/// Waits for a line at or after index `from` that contains all of the parts.
 fn wait_for_line(cluster: &mut Cluster, node: u32, from: usize, parts: &[&str]) -> String {
     let what = format!("a line of node {node} with {parts:?}");
     wait_for(&what, || {
@@ -28,8 +28,8 @@ fn wait_for_line(cluster: &mut Cluster, node: u32, from: usize, parts: &[&str]) 
     })
 }
 
-/// A leader dies, another one is elected, and the first returns; each node reports it with the
-/// causes.
+/// After a leader dies, another one is elected, and the first one returns. Each node logs these
+/// events and their causes.
 #[test]
 fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     let mut cluster = Cluster::start(3, &[]);
@@ -49,7 +49,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
 
     cluster.node(old).kill().unwrap();
     let others: Vec<u32> = (1..=3).filter(|node| *node != old).collect();
-    // Its connections break at once, but a busy node may notice the silence first.
+    // The leader's connections break at once, but a busy node may notice its silence first.
     let gone = format!("leader {old} ");
     let new = wait_for("another leader", || {
         others.iter().copied().find(|node| {
@@ -84,7 +84,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
         let peer = format!("peer={old} boot=2");
         wait_for_line(&mut cluster, *node, seen(*node), &["INFO peer connected", &peer]);
     }
-    // After a handover the old leader names the new one, and no node logs a warning.
+    // After a handover, the old leader names the new one. No node logs a warning.
     let admin = cluster.node(new).ready.admin.clone();
     wait_for("a transfer", || {
         let (code, _) = quorate_json(&["transfer", "--admin", &admin, "--json"]);
@@ -92,7 +92,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     });
     let led = wait_for_line(&mut cluster, new, seen(new), &["stepped down: ", "higher"]);
     assert!(led.contains("INFO"), "{led}");
-    // Each line appears once, and none is about the tuner.
+    // Each line appears once, and no line is about the tuner.
     for node in 1..=3 {
         let lines = lines(&mut cluster, node);
         let new = &lines[seen(node)..];
@@ -103,8 +103,8 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     }
 }
 
-/// [read-2] A leader whose followers are stopped considers itself the leader for a while. A read
-/// would wait, so it is not ready from the first moment on.
+/// [read-2] A leader whose followers are stopped considers itself the leader for a while. It is not
+/// ready even during that time, because a read would wait.
 #[test]
 fn a_leader_without_followers_is_not_ready_at_once() {
     let mut cluster = Cluster::start(3, &["--heartbeat-ms", "100", "--election-ms", "1000-1200"]);
@@ -129,7 +129,7 @@ fn a_leader_without_followers_is_not_ready_at_once() {
     cluster.wait_until_all_serve();
 }
 
-/// All errors have the same document.
+/// All errors use the same JSON document.
 #[test]
 fn every_error_of_the_admin_address_is_the_same_document() {
     let folder = tempfile::tempdir().unwrap();
@@ -193,7 +193,7 @@ fn watching_ends_with_its_reader() {
     assert_eq!(said, "");
 }
 
-/// Programs get one document per line, one for each poll.
+/// With `--json`, every poll prints one document on one line.
 #[test]
 fn watching_as_json_is_a_line_for_each_look() {
     let folder = tempfile::tempdir().unwrap();

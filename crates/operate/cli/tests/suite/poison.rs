@@ -1,4 +1,4 @@
-//! Real processes answer requests that are too large, too long or invalid with an error and keep
+//! Real processes answer requests that are too large, too long or invalid with an error, and keep
 //! running.
 
 use crate::common::{Cluster, wait_for};
@@ -13,7 +13,7 @@ fn refused(client: &mut Client, words: &[&[u8]]) -> String {
     }
 }
 
-/// Keys of any length are handled. A key that the store could not take once ended every node, and
+/// Keys of any length are handled. A key that the store could not accept once ended every node, and
 /// again at each start.
 #[test]
 fn keys_of_any_length_end_no_node() {

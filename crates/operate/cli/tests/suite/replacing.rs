@@ -12,7 +12,7 @@ use quorate_testbed::{
 const NODES: usize = 3;
 const FLAGS: [&str; 2] = ["--store", "memory"];
 
-/// All nodes are replaced, every write is there, and no client sees an error.
+/// All nodes are replaced, no write is lost, and no client receives an error.
 #[test]
 fn all_nodes_are_replaced_under_load_and_nothing_is_lost() {
     let mut cluster = Cluster::start(NODES as u32, &FLAGS);
@@ -54,7 +54,7 @@ fn survives(kills: &[(Role, Moment)]) {
     for ((role, at), spec) in kills.iter().zip(newcomers) {
         let killed = kill::one(nodes, &program(), spec, *role, *at);
         let killed = killed.unwrap_or_else(|error| panic!("{role:?} at {at:?}: {error}"));
-        // Unless it is killed itself, the command follows the plan to its end.
+        // The command follows the plan to its end, unless the command itself is killed.
         let outlived = killed.outlived || *role == Role::Command;
         assert!(outlived, "{role:?} at {at:?}: {killed}");
     }
@@ -71,7 +71,7 @@ fn a_leader_and_a_newcomer_are_killed_while_a_node_is_replaced() {
     survives(&[(Role::Leader, Moment::Era(2)), (Role::Newcomer, Moment::Listed)]);
 }
 
-/// The demo replaces every node and reports what happened.
+/// The demo replaces every node and reports each replacement.
 #[test]
 fn the_demo_replaces_every_node_and_loses_nothing() {
     let (code, json) = quorate_json(&["demo", "--replace", "--seconds", "3", "--json"]);

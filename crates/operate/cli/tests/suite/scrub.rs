@@ -1,6 +1,6 @@
-//! `quorate scrub` with real processes: damage in the files of a running node is found, named, and
-//! repaired from the other nodes while clients write. Nothing acknowledged is lost, nothing wrong
-//! is served, and the next start needs no help.
+//! `quorate scrub` with real processes. Damage in the files of a running node is found, named, and
+//! repaired from the other nodes while clients write. Nothing acknowledged is lost, no damaged data
+//! is served, and the node needs no help for its next start.
 
 use std::{
     fs::{self, OpenOptions},
@@ -23,7 +23,7 @@ use serde_json::Value as Json;
 
 const STREAM: u64 = 3 << 20;
 
-/// Inverts a byte, bypassing the node that has the file open.
+/// Inverts a byte of a file that the node has open.
 fn flip(path: &Path, at: u64) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
@@ -74,7 +74,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     let at = ill as usize - 1;
     let admin = cluster.nodes.admin_addresses().swap_remove(at);
     let data = cluster.nodes.all()[at].spec.data.clone();
-    // Take a snapshot, so that there is a base as well.
+    // Take a snapshot, so that the scrub reads one as well.
     assert!(quorate(&["snapshot", "--admin", &admin]).status.success());
 
     let (code, json) = scrub(&admin);
@@ -114,7 +114,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     let counted = cluster.nodes.metric(ill, "quorate_scrub_damaged_total ").unwrap();
     assert!(counted >= 5, "{counted}");
 
-    // Nothing wrong is served, nothing is lost, and the node starts by itself.
+    // No damaged data is served, nothing is lost, and the node starts by itself.
     assert!(writers.acknowledged() > 10);
     let written = writers.end().unwrap();
     let (code, again) = scrub(&admin);

@@ -1,4 +1,4 @@
-//! Snapshots and log trimming with real processes: a node with its data in memory trims its log and
+//! Snapshots and log trimming with real processes. A node with its data in memory trims its log and
 //! recovers after a restart.
 
 use std::{fs, path::Path};
@@ -11,9 +11,9 @@ use quorate_testbed::{
     writers::Writers,
 };
 
-/// Size of a value.
+/// Size of a value in bytes.
 const VALUE: usize = 1 << 20;
-/// Number of values, more than the log holds before a snapshot is taken.
+/// Number of values. They exceed the log size at which a snapshot is taken.
 const VALUES: usize = 150;
 const KEYS: usize = 4;
 
@@ -65,7 +65,7 @@ fn the_log_is_trimmed_and_a_restart_reads_the_snapshot() {
     let bytes = json["bytes"].as_u64().unwrap();
     assert!((held..2 * held).contains(&bytes), "{json}");
 
-    // Nothing was written, so the snapshot is the same.
+    // Nothing was written, so the node returns the same snapshot.
     let again = quorate(&["snapshot", "--admin", &admin]);
     assert!(again.status.success());
     let said = String::from_utf8(again.stdout).unwrap();
@@ -80,7 +80,7 @@ fn the_log_is_trimmed_and_a_restart_reads_the_snapshot() {
     let written = (VALUES * VALUE) as u64;
     assert!(trimmed.log_bytes < written / 2, "{}", trimmed.log_bytes);
 
-    // These are only in the log.
+    // These values are only in the log.
     write(&mut link, VALUES..VALUES + 3);
     let before: Vec<_> = values(&mut link);
     cluster.nodes.kill(&[1]).unwrap();
@@ -146,7 +146,7 @@ fn a_follower_paused_far_past_the_trim_point_comes_back_through_a_snapshot() {
     let writers = Writers::start(&nodes.client_addresses());
     wait_for("writes", || (writers.acknowledged() > 100).then_some(()));
     nodes.pause(follower).unwrap();
-    // The follower cannot have more than the leader had at that time.
+    // The follower cannot have more than the leader had before the pause.
     let decided = wait_for("the leader", || nodes.view(leader)).decided;
     for other in (1..=3).filter(|id| *id != follower) {
         wait_for("a log without what the follower lacks", || {

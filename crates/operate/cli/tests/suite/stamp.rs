@@ -1,4 +1,4 @@
-//! The recorded commit for source trees of all kinds, and when it is updated.
+//! The commit that the build records for source trees of all kinds, and the changes that update it.
 
 use std::{
     fs,
@@ -100,8 +100,8 @@ fn a_tarball_has_no_commit_wherever_it_lies() {
     assert_eq!(stamp::commit(&unborn), None);
 }
 
-/// The files that Cargo watches exist, or else it would run the script at every build, and they
-/// change with every commit.
+/// The files that Cargo watches exist and change with every commit. If one did not exist, Cargo
+/// would run the script at every build.
 #[test]
 fn what_is_watched_exists_and_changes_with_the_commit() {
     if !has_git() {
@@ -124,7 +124,8 @@ fn what_is_watched_exists_and_changes_with_the_commit() {
     commit_is_seen("no branch");
 }
 
-/// Returns the newest modification time as Cargo determines it; for a folder, of everything in it.
+/// Returns the newest modification time as Cargo determines it. For a folder, includes everything
+/// in the folder.
 fn newest(paths: &[PathBuf]) -> SystemTime {
     let mut all = paths.to_vec();
     let mut next = 0;

@@ -1,5 +1,5 @@
-//! Untrusted processes at the peer port of real nodes that know the cluster's id. Without
-//! authentication a node must report what they did.
+//! Untrusted processes at the peer port of real nodes. They know the id of the cluster. A node
+//! without authentication must report what they did.
 
 use std::{
     io::{Read as _, Write as _},
@@ -18,7 +18,7 @@ use quorate_core::{
 };
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Hello, Lane, decode, encode};
 
-/// Sends a hello to node 1 in the name of node 2 with this `boot`, then these messages.
+/// Sends a hello to node 1 in the name of node 2 with boot number `boot`, then sends the messages.
 fn intrude(cluster: &Cluster, boot: u32, says: &[Message]) -> TcpStream {
     let status = cluster.status(1).unwrap();
     let id = status["cluster"].as_str().unwrap();
@@ -83,7 +83,7 @@ fn a_promise_to_an_era_that_does_not_exist_is_told() {
         with_bytes: false,
     };
     let says = [Message::Phase1a { ballot, from }, Message::Phase2a(proposal)];
-    // A later boot than node 2's would count against node 2 ([lie-5]).
+    // A boot number above that of node 2 would count against node 2 ([lie-5]).
     drop(intrude(&cluster, 1, &says));
     for restart in [false, true] {
         if restart {
@@ -111,7 +111,7 @@ fn a_promise_to_an_era_that_does_not_exist_is_told() {
     }
 }
 
-/// A pending hello takes no peer's place.
+/// A pending hello does not displace a peer.
 #[test]
 fn a_held_hello_with_a_higher_boot_evicts_nobody() {
     let cluster = Cluster::start(3, &[]);

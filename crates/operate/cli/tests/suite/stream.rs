@@ -1,5 +1,5 @@
-//! `quorate stream` with simulated nodes: everything put is there despite faults, and every refusal
-//! is clear.
+//! `quorate stream` with simulated nodes. Every byte that was put is in the stream despite faults,
+//! and every refusal is clear.
 
 use std::{
     fs,
@@ -43,7 +43,7 @@ fn run(arguments: &[&str], nodes: &[String]) -> Output {
     stream(arguments, nodes).output().unwrap()
 }
 
-/// Runs a command; returns exit code and document.
+/// Runs a command. Returns the exit code and the document.
 fn json(arguments: &[&str], nodes: &[String]) -> (i32, Json) {
     let output = run(&[arguments, &["--json"]].concat(), nodes);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -58,7 +58,7 @@ fn fed(arguments: &[&str], nodes: &[String], input: &[u8]) -> Output {
     let input = input.to_vec();
     let feeding = thread::spawn(move || pipe.write_all(&input));
     let output = child.wait_with_output().unwrap();
-    // A command that refuses may end before it reads anything.
+    // A command that refuses its input may end before it has read anything.
     let whole = feeding.join().unwrap().is_ok();
     assert!(whole || !output.status.success(), "it read a part of its input");
     output
@@ -169,7 +169,7 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
     assert!(played.wait_for("a", 9, PATIENCE));
     assert_eq!(put(&["--append"], b"x"), (1, "in_use".to_owned()));
     assert_eq!(put(&["--takeover"], b"jkl"), done);
-    // The writer is fenced permanently and reports how far it got.
+    // The writer is fenced permanently and reports its durable position.
     drop(pipe);
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -192,7 +192,7 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     played.hold(123_456);
     let slow = [&arguments[..], &["--buffer", "100000"]].concat();
     let child = stream(&slow, nodes).spawn().unwrap();
-    // It sends this much only after earlier bytes were reported durable.
+    // The command sends this many bytes only after earlier bytes were reported durable.
     assert!(played.wait_for("a", 223_456, PATIENCE));
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
@@ -224,7 +224,7 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     assert!(played.stream("b") == Some((data, true)));
 }
 
-/// The previous writer may leave bytes past the end that was compared, which are compared as well.
+/// The previous writer may leave bytes above the compared position. They are compared as well.
 #[test]
 fn what_was_decided_after_the_comparison_is_compared_as_well() {
     let played = SimulatedCluster::start(1, 3).unwrap();
@@ -262,7 +262,8 @@ fn standard_input_is_not_read_past_what_the_buffer_holds() {
     let mut given = 0;
     for held in [0, 3, 90_000, 200_000] {
         played.hold(held);
-        // More than the writer may send, but less than also fills the pipe.
+        // The length exceeds what the writer may send, but not by so much that it also fills the
+        // pipe.
         let goal = usize::try_from(held + BUFFER).unwrap() + 30_000;
         pipe.write_all(&data[given..goal]).unwrap();
         given = goal;
@@ -296,7 +297,7 @@ fn cat_gives_out_nothing_it_should_not() {
         let said: Json = serde_json::from_slice(&output.stderr).unwrap();
         assert_eq!(said["error"]["code"], code, "{said}");
     }
-    // All existing bytes are printed, and the command reports that there were fewer than requested.
+    // All existing bytes are printed, and the command reports that there are fewer than requested.
     let output = run(&["cat", "a", "--from", "1000", "--to", "6000"], nodes);
     assert_eq!((output.status.code(), output.stdout), (Some(1), data[1000..].to_vec()));
     let said = String::from_utf8(output.stderr).unwrap();
@@ -324,7 +325,7 @@ fn cat_ends_quietly_when_nobody_reads_any_more() {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(output.stderr.is_empty(), "{output:?}");
     }
-    // It does not wait for a byte that may never arrive.
+    // The command does not wait for a byte that may never arrive.
     let arguments = ["cat", "a", "--follow", "--from", "4194304"];
     let mut child = stream(&arguments, nodes).spawn().unwrap();
     drop(child.stdout.take());

@@ -1,5 +1,5 @@
-//! Byte streams in backups, with real processes: a backup contains them as of one moment, and they
-//! can be restored, even if they are trimmed or removed while it is read.
+//! Byte streams in backups, with real processes. A backup contains the streams as of one moment.
+//! They can be restored even if they are trimmed or removed while the backup is read.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ fn options() -> Options {
     Options { open: PATIENCE, patience: PATIENCE, ..Options::default() }
 }
 
-/// Writes this writer's bytes to a stream, from its end up to this position.
+/// Writes the bytes of `writer` to a stream, from the stream's end up to position `to`.
 fn put(nodes: &[String], name: &str, how: How, writer: u16, to: usize, finish: bool) {
     let mut stream = StreamWriter::open(nodes, name, how, options()).unwrap();
     let from = stream.position();
@@ -46,7 +46,7 @@ fn stat(nodes: &[String], name: &str) -> Info {
     Streams::new(nodes, options()).stat(name).unwrap()
 }
 
-/// Checks that everything retained of a stream is what its writer wrote.
+/// Checks that all retained bytes of a stream are those that its writer wrote.
 fn read(nodes: &[String], name: &str, writer: u16) {
     let Info { start, end, .. } = stat(nodes, name);
     let mut reader = StreamReader::new(nodes, name, options()).from(start).to(end);
@@ -124,7 +124,7 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
         });
         wait_for("some bytes", || (durable.load(Ordering::SeqCst) > MIB as u64).then_some(()));
         let before = durable.load(Ordering::SeqCst);
-        // Everything acknowledged through any node is applied on this one.
+        // Everything that was acknowledged through any node has been applied on this one.
         assert!(stat(&nodes[1..2], "grows").end >= before);
         let said = backup(&admin, &file, &["--streams"]);
         stop.store(true, Ordering::SeqCst);
@@ -132,7 +132,7 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
     });
     assert_eq!((&said["streams"], &said["streams_left_out"]), (&4.into(), &0.into()));
 
-    // A backup without their bytes reports that, and how to include them.
+    // A backup without the streams' bytes reports that, and names the flag that includes them.
     let plain = backup(&admin, &without, &[]);
     assert_eq!((&plain["streams"], &plain["streams_left_out"]), (&0.into(), &4.into()));
     let output = quorate(&["backup", "--to", text(&without), "--admin", &admin]);
@@ -187,7 +187,7 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
     let kept = fs::read_dir(folder.path().join("second/stream")).unwrap().count();
     assert!(kept > 0, "it has them itself");
 
-    // Any damage to their bytes is found before anything is written.
+    // Any damage to the streams' bytes is found before anything is written.
     let good = fs::read(&file).unwrap();
     let bad = folder.path().join("bad");
     let data = folder.path().join("nothing");
@@ -204,14 +204,14 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
     assert!(!data.exists());
 }
 
-/// A backup that is read slowly contains everything as of its moment, and keeps the space allocated
-/// until it ends.
+/// A backup that is read slowly contains everything as of its moment. The node does not release the
+/// space before the backup ends.
 #[test]
 fn what_is_removed_while_a_backup_is_read_is_in_it() {
     let folder = TempDir::new().unwrap();
     let node = start(&folder.path().join("n"), &[]);
     let (here, admin) = ([node.ready.stream.clone()], &node.ready.admin);
-    // Enough bytes that a checkpoint pays off once they are removed.
+    // The stream is large enough for a checkpoint to pay off once it is removed.
     put(&here, "large", How::Create, 1, 70 * MIB, true);
     put(&here, "long", How::Create, 2, 10 * MIB, false);
     let used = || {

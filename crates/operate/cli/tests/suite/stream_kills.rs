@@ -1,5 +1,5 @@
-//! A long byte stream through a real group whose nodes are killed meanwhile: every acknowledged
-//! byte is on every node at its position.
+//! A long byte stream through a real group whose nodes are killed. Every acknowledged byte is on
+//! every node at its position.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use quorate_testbed::stream_bytes::{fill, first_other};
 
 const MIB: u64 = 1 << 20;
 const NODES: u32 = 3;
-/// Bytes written at a time.
+/// Size of one write in bytes.
 const CHUNK: usize = 256 << 10;
 
 fn options() -> Options {
@@ -34,14 +34,15 @@ fn addresses(cluster: &Cluster) -> Vec<String> {
     nodes.map(|node| node.ready.stream.clone()).collect()
 }
 
-/// A writer whose bytes follow from their positions, and its progress.
+/// Writer whose bytes follow from their positions, with its progress.
 struct Writing {
     watch: Watch,
     end: JoinHandle<Result<u64, Error>>,
 }
 
 impl Writing {
-    /// Starts a writer up to this position; with `finish` it then closes the stream permanently.
+    /// Starts a writer that writes up to position `to`. With `finish`, it then closes the stream
+    /// permanently.
     fn start(nodes: &[String], how: How, to: u64, finish: bool) -> Self {
         let writer = StreamWriter::open(nodes, "long", how, options());
         let mut writer = writer.unwrap_or_else(|error| panic!("{error}"));
@@ -67,7 +68,7 @@ impl Writing {
     fn wait_durable(&self, position: u64) {
         wait_for(&format!("position {position} to be durable"), || {
             let durable = self.watch.progress().durable >= position;
-            // A failed writer reports its reason at the end.
+            // The reason for which a writer failed is reported at the end.
             (durable || self.end.is_finished()).then_some(())
         });
     }
@@ -78,7 +79,7 @@ impl Writing {
     }
 }
 
-/// Checks that this node alone has the whole stream.
+/// Checks that a single node has the whole stream.
 fn compare(address: &str, end: u64) {
     let mut reader = StreamReader::new(&[address], "long", options());
     loop {
@@ -107,14 +108,14 @@ fn nothing_acknowledged_is_lost_whoever_is_killed() {
     nothing_is_lost("auto");
 }
 
-/// With the other engine all nodes have the same bytes as well.
+/// The other I/O engine produces the same bytes on all nodes.
 #[test]
 fn nothing_acknowledged_is_lost_without_uring() {
     nothing_is_lost("portable");
 }
 
-/// Writes a stream of 256 MiB. Its owner is killed while it is a follower, then a leader that owns
-/// it, then all nodes at once.
+/// Writes a stream of 256 MiB. Its owner is killed as a follower, then as the leader. Finally all
+/// nodes are killed at once.
 fn nothing_is_lost(engine: &str) {
     let mut cluster = Cluster::start(NODES, &["--store", "memory", "--stream-engine", engine]);
     let nodes = addresses(&cluster);
@@ -139,7 +140,7 @@ fn nothing_is_lost(engine: &str) {
         "the leader is the owner"
     );
     cluster.nodes.kill(&[leader]).unwrap();
-    // The others continue without it.
+    // The other nodes continue without the killed one.
     let before = writing.watch.progress().durable;
     writing.wait_durable(before + 16 * MIB);
     cluster.nodes.restart(&[leader]).unwrap();

@@ -1,4 +1,4 @@
-//! The address for byte streams: which node has it, how it is made known, and that it uses its own
+//! Address for byte streams: the node that has it, how clients learn of it, and its separate
 //! protocol.
 
 use std::{
@@ -48,7 +48,7 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// Returns a node's reply to a client that sends only this.
+/// Returns a node's reply to a client that sends only `said`.
 fn told(address: &str, said: &[u8]) -> Vec<u8> {
     let mut stream = connect(address);
     stream.write_all(said).unwrap();
@@ -90,12 +90,12 @@ fn the_address_is_in_the_status() {
     assert_eq!(stream, &node.ready.stream, "{json}");
 }
 
-/// Several nodes on one machine need no stream flag, but an explicitly given address is bound or
-/// causes an error.
+/// Several nodes on one machine need no stream flag. An address that is given explicitly is bound,
+/// or else causes an error.
 #[test]
 fn a_node_without_the_default_address_serves_no_streams_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    // The address is in use, whether by this process or another one.
+    // The address is in use, by this process or another one.
     let _taken = TcpListener::bind(DEFAULT);
     let node = serve(silent(&folder.path().join("n")));
     assert_eq!(node.ready.stream, "");
@@ -107,7 +107,7 @@ fn a_node_without_the_default_address_serves_no_streams_and_says_so() {
     assert!(json["nodes"][0]["members"][0]["stream"].is_null(), "{json}");
 }
 
-/// Reads everything a node has of a stream from this position on.
+/// Reads all bytes that a node has of a stream, starting at position `from`.
 fn read(node: &NodeProcess, name: &str, from: u64) -> Vec<u8> {
     let nodes = std::slice::from_ref(&node.ready.stream);
     let mut reader = StreamReader::new(nodes, name, Options::default()).from(from);
@@ -155,7 +155,7 @@ fn a_bounded_stream_is_trimmed_without_being_asked() {
     assert_eq!(error.code(), Some(Refused::Trimmed));
 }
 
-/// Sends bytes to the raw port; returns the counts received.
+/// Sends bytes to the raw port. Returns the counts received.
 fn send_raw(node: &NodeProcess, data: &[u8]) -> Vec<u32> {
     let mut socket = connect(&node.ready.stream_raw);
     let mut sending = socket.try_clone().unwrap();
@@ -194,7 +194,7 @@ fn each_connection_of_the_raw_port_is_a_stream() {
     let mut count = [0; 4];
     socket.read_exact(&mut count).unwrap();
     assert_eq!(u32::from_le_bytes(count), 3);
-    // When the node stops, it does not close the stream for its client.
+    // A node that stops does not close the stream on behalf of its client.
     node.kill().unwrap();
     drop(socket);
     let node = serve(single(&folder.path().join("n"), &raw));
@@ -239,8 +239,8 @@ fn nc_puts_a_file() {
     assert!(read(&node, "raw-1-1", 0) == data);
 }
 
-/// The raw protocol has no errors. A client that cannot be served gets a reset, and the operator a
-/// log line and a counter.
+/// The raw protocol has no errors. A client that cannot be served receives a reset, and the
+/// operator a log line and a counter.
 #[test]
 fn a_raw_client_that_cannot_be_served_is_reset() {
     let folder = tempfile::tempdir().unwrap();

@@ -19,7 +19,7 @@ use rustix::{
 const WIDE: usize = 100;
 const HIGH: usize = 30;
 
-/// Contents of a terminal that interprets just the output of `quorate top`.
+/// Terminal that interprets only the output of `quorate top`.
 struct Shown {
     rows: Vec<Vec<char>>,
     at: (usize, usize),
@@ -94,11 +94,11 @@ impl Shown {
     }
 }
 
-/// `quorate top` on a terminal of its own.
+/// `quorate top`, running on its own terminal.
 struct Top {
     child: Child,
     keys: File,
-    /// The program's end of the terminal, to inspect its modes.
+    /// The program's side of the terminal, used to inspect the terminal modes.
     its: OwnedFd,
     modes_before: String,
     shown: Arc<Mutex<Shown>>,
@@ -142,7 +142,7 @@ impl Top {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until a line has all of these parts, and returns the screen.
+    /// Waits until a line contains all of the parts, and returns the screen.
     fn sees(&mut self, parts: &[&str]) -> String {
         let mut last = String::new();
         let what = format!("a line with {parts:?} on the screen");
@@ -155,7 +155,8 @@ impl Top {
         last
     }
 
-    /// Waits for the program to end with this code, and checks that the terminal is restored.
+    /// Waits for the program to end with exit code `code`, and checks that the terminal is
+    /// restored.
     fn ends(mut self, code: i32) {
         let child = &mut self.child;
         let status = wait_for("the end", || child.try_wait().unwrap());

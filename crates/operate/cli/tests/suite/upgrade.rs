@@ -1,5 +1,5 @@
-//! A new version replaces the old one node by node while clients write: nothing acknowledged is
-//! lost, and no retrying client sees an error.
+//! A new version replaces the old one on each node in turn while clients write. Nothing
+//! acknowledged is lost, and no retrying client receives an error.
 
 use std::{
     fs,
@@ -13,8 +13,8 @@ use quorate_testbed::writers::Writers;
 /// Number of writes acknowledged between two steps.
 const STEP: u64 = 100;
 
-/// Replaces the binary by a new file, as package managers do. Returns its inode; running processes
-/// keep the old file.
+/// Replaces the binary by a new file, as package managers do. Returns the inode of the new file.
+/// Running processes keep using the old one.
 fn replace(binary: &Path) -> u64 {
     let new = binary.with_extension("new");
     fs::copy(program(), &new).unwrap();

@@ -35,7 +35,7 @@ impl Guarded {
         Self { nodes, secret }
     }
 
-    /// Runs a command as a user; returns exit code and standard output as JSON.
+    /// Runs a command as a user. Returns the exit code, and standard output as JSON.
     fn run(&self, login: Option<&str>, words: &[&str]) -> (i32, Json) {
         let mut all = words.to_vec();
         // Snapshots and backups are of a single node.
@@ -61,7 +61,7 @@ impl Guarded {
         self.run(login, &words)
     }
 
-    /// Runs a client command as a user with these addresses; returns exit code and standard output.
+    /// Runs a client command as a user. Returns the exit code and standard output.
     fn run_client(&self, login: &str, words: &[&str]) -> (i32, String) {
         let secret = self.secret.to_str().unwrap();
         let login = ["--login", login, "--login-file", secret, "--json"];
@@ -71,7 +71,7 @@ impl Guarded {
     }
 
     /// Checks that `web` writes and `eye` reads byte streams, and that only writers may run the
-    /// bench.
+    /// benchmark.
     fn passwords_for_streams_and_bench(&self) {
         let nodes = self.nodes.all().iter();
         let streams: Vec<&str> = nodes.map(|node| &*node.ready.stream).collect();
@@ -255,7 +255,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
         assert_eq!(asks, answer == "401", "{path}");
     }
 
-    // Actions and refused attempts are recorded, and no password anywhere.
+    // Actions and refused attempts are recorded, but passwords are not.
     let (exit, json) = cluster.run(Some("ann"), &["audit"]);
     assert_eq!(exit, 0, "{json}");
     let records = json.as_array().unwrap();
@@ -316,7 +316,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     }
 }
 
-/// Users are contained in snapshots, in the store, and in a backup.
+/// Users survive in snapshots, in the store, and in a backup.
 #[test]
 fn users_survive_restarts_of_all_and_move_with_a_backup() {
     let mut cluster = Guarded::start(&[]);
@@ -343,8 +343,8 @@ fn users_survive_restarts_of_all_and_move_with_a_backup() {
     assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stdout));
 }
 
-/// [access-4] A disconnected node would admit every client for a while after its return, since it
-/// does not know of the user.
+/// [access-4] The first user is refused while a node is disconnected. That node would admit every
+/// client for a while after its return, since it does not know of the user.
 #[test]
 fn the_first_user_is_refused_while_a_node_is_away() {
     let mut cluster = Guarded::start(&["--store", "memory"]);

@@ -31,8 +31,8 @@ use quorate_tls::{ClientFiles, ClientTrust, Files, Trust, authority, stream::Str
 use quorate_wire::{Frame, Hello, Join, Lane, encode};
 use tempfile::TempDir;
 
-/// Returns the certificates of this process, which connects to clusters of one authority, like
-/// every program.
+/// Returns the certificates of this process. Like every program, it connects only to clusters of
+/// one authority.
 fn certs() -> &'static Path {
     static CERTS: OnceLock<TempDir> = OnceLock::new();
     let folder = CERTS.get_or_init(|| {
@@ -89,7 +89,7 @@ impl Cluster {
         Client::new(&self.nodes.client_addresses(), options)
     }
 
-    /// Waits until everything that another node knows to be decided is on this node's disk.
+    /// Waits until the disk of a node has everything that another node knows to be decided.
     fn wait_until_durable(&self, id: u32) {
         let decided = wait_for("a status", || Some(self.nodes.view(1)?.decided));
         wait_for("the rest", || (self.nodes.view(id)?.durable >= decided).then_some(()));
@@ -167,7 +167,7 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
     let put =
         quorate(&["stream", "put", file, "--name", "notes", "--stream", &stream, "--tls", own]);
     assert!(put.status.success(), "{}", text(&put));
-    // A put that resumes compares what is there, over TLS as well.
+    // A put that resumes compares the existing bytes, over TLS as well.
     let again = ["stream", "put", file, "--name", "notes", "--stream", &stream, "--tls", own];
     let put = quorate(&[&again[..], &["--resume"]].concat());
     assert!(put.status.success(), "{}", text(&put));
@@ -181,8 +181,8 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
     );
 }
 
-/// A bench works with a certificate, with replies that exceed a TLS record as well. Without one, or
-/// with that of another authority, there is no result.
+/// A benchmark works with a certificate, even if replies exceed a TLS record. Without a
+/// certificate, or with one from another authority, it yields no result.
 #[test]
 fn a_load_is_offered_by_who_belongs_to_the_cluster() {
     let others = TempDir::new().unwrap();
@@ -218,7 +218,7 @@ fn a_load_is_offered_by_who_belongs_to_the_cluster() {
     }
 }
 
-/// Connects, sends this, and returns everything received until the peer closes the connection.
+/// Connects, sends `says`, and returns everything received until the peer closes the connection.
 fn heard(address: &str, says: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -238,7 +238,7 @@ fn says_nothing(heard: &[u8]) -> bool {
     heard.len() < 32 && (heard.is_empty() || heard[0] == 0x15)
 }
 
-/// Performs a handshake; returns an error if it fails at either end.
+/// Performs a handshake. Returns an error if it fails at either end.
 fn shakes_hands(address: &str, session: quorate_tls::session::Session) -> Result<(), String> {
     let socket = TcpStream::connect(address).unwrap();
     let stream = Stream::new(socket, Some(session));
@@ -318,7 +318,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     make(&at("other"), "stock", 2);
     for folder in ["same-name", "other"] {
         for node in ["node-1", "node-2", "client-ann"] {
-            // They trust the right authorities, but are not trusted themselves.
+            // The certificates trust the right authorities, but the cluster does not trust them.
             for file in ["ca.crt", "clients-ca.crt"] {
                 fs::copy(certs().join(file), at(folder).join(node).join(file)).unwrap();
             }
@@ -494,7 +494,7 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
     }
 }
 
-/// Connections that send nothing, or only little from time to time, delay no other client and are
+/// Connections that send nothing, or only a little from time to time, delay no other client and are
 /// closed.
 #[test]
 fn the_slow_make_room() {
@@ -547,7 +547,7 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     let hosts = ["127.0.0.1".to_owned()];
     for node in 1..=3 {
         let made = authority::node(&all, node, &hosts, 200, true).unwrap();
-        // The server certificate stays the old one, because this process knows no other authority.
+        // The server certificate is not replaced, because this process knows no other authority.
         for file in ["node.key", "node.crt"] {
             put(&made.join(file), &cluster.folder(node));
         }
@@ -582,8 +582,8 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     });
 }
 
-/// An expired certificate is an error in status and log with a remedy, and the new one takes effect
-/// at once.
+/// An expired certificate is an error in the status and the log, with a remedy. The new certificate
+/// takes effect at once.
 #[test]
 fn an_expired_certificate_is_an_error_until_it_is_renewed() {
     let folder = TempDir::new().unwrap();
@@ -595,14 +595,14 @@ fn an_expired_certificate_is_an_error_until_it_is_renewed() {
     client.run(&[b"SET", b"x", b"1"]).unwrap();
     let renew = |days| {
         let hosts = ["127.0.0.1".to_owned()];
-        // The server certificate stays valid, so that this process can still query the node.
+        // The server certificate remains valid, so that this process can still query the node.
         let made = authority::node(folder.path(), 1, &hosts, days, true).unwrap();
         for file in ["node.key", "node.crt"] {
             put(&made.join(file), &cluster.folder(1));
         }
     };
     let error = || cluster.nodes.view(1).map(|view| view.error);
-    // It expires at the end of the second in which it is created.
+    // The certificate expires at the end of the second in which it is created.
     renew(0);
     let error_is = wait_for("the error", || error()?);
     let begin = "the certificate of the node expired on ";

@@ -1,4 +1,4 @@
-//! One connection to a simulated node.
+//! Serves one connection to a simulated stream node.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -18,14 +18,14 @@ use super::{Fault, Shared, Stream, World};
 /// Interval at which a waiting read checks whether its client has disconnected.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Sending side of a connection, where faults are injected.
+/// Sending side of a connection. It injects the faults.
 struct Out {
     socket: TcpStream,
     fault: Fault,
     frames: usize,
 }
 
-/// Error: the connection must end.
+/// Error that ends the connection.
 struct Gone;
 
 impl From<io::Error> for Gone {
@@ -47,7 +47,7 @@ struct Connection {
     out: Arc<Mutex<Out>>,
 }
 
-/// Piece that a connection is writing.
+/// Piece to which the connection is writing.
 struct Writing {
     name: String,
     piece: u64,
@@ -111,7 +111,7 @@ impl Connection {
             }
             input.drain(..used);
             if count == 0 {
-                // A node may use the data of an incomplete frame.
+                // A real node may use the data of an incomplete frame.
                 if let (Found::Frame(head, _), Some(writing)) = (head(&input)?, writing)
                     && head.is_data()
                 {
@@ -231,7 +231,7 @@ impl Connection {
             (Ask::Read { from, to, follow, name }, None) => {
                 self.read(name, from, to, follow, fault)
             }
-            // The client sent this before it learned that its piece had ended.
+            // The client sent the request before it was notified that its piece had ended.
             (Ask::Data(_) | Ask::Close { .. }, None) => Ok(()),
             _ => {
                 self.refuse(Code::OutOfOrder, 0)?;
@@ -272,7 +272,7 @@ impl Connection {
             Err(code) => return self.refuse(code, 0).map(|()| None),
         };
         let writing = Writing { name: name.to_owned(), piece, offered: 0, fault };
-        // The piece exists whether or not the client receives the response.
+        // The piece is open even if the client does not receive the response.
         let position = first.saturating_add_signed(fault.misplaced());
         if let Err(gone) = self.say(Answer::Opened { position }) {
             self.shared.lock().end_piece(name);
@@ -303,7 +303,7 @@ impl Connection {
             if !world.is_writing(name, piece) {
                 let ended = world.ended.get(&piece).copied();
                 drop(world);
-                // The handler of a close responds to it.
+                // The handler of the close request responds.
                 return match ended {
                     Some(position) => self.say(Answer::Ended { position }),
                     None => Ok(()),

@@ -1,81 +1,80 @@
-//! Checks the history of clients of queues.
+//! Checks the history recorded by clients of queues.
 //!
 //! Each element is taken at most once, and only if it was pushed. An acknowledged element is either
-//! taken or left over, unless an unanswered take may have removed it. If one push ended before
+//! taken or left over, unless a take without a reply may have removed it. If one push ended before
 //! another began, the later element is not taken before the take of the earlier one began.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A push that took effect or may have.
+/// A push that took effect, or may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
     /// Index of the queue.
     pub queue: usize,
-    /// Element, unique among all pushes.
+    /// Pushed element, unique among all pushes.
     pub element: String,
-    /// Start of the command, in nanoseconds.
+    /// Time at which the command was sent, in nanoseconds.
     pub call: u64,
-    /// Time of the acknowledgement; `None` if there was no reply.
+    /// Time of the acknowledgement. `None` if there was no reply.
     pub end: Option<u64>,
 }
 
-/// An element that was taken.
+/// A take that returned an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Take {
     /// Index of the queue.
     pub queue: usize,
     /// Element taken.
     pub element: String,
-    /// Start of the command, in nanoseconds.
+    /// Time at which the command was sent, in nanoseconds.
     pub call: u64,
     /// Time of the reply.
     pub end: u64,
 }
 
-/// Everything that the clients observed.
+/// Pushes, takes and final contents, as observed by the clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// Elements pushed.
+    /// Pushes that were not refused.
     pub pushes: Vec<Push>,
-    /// Elements taken.
+    /// Takes that returned an element.
     pub takes: Vec<Take>,
-    /// Per queue, the number of take commands without a reply.
+    /// Number of take commands without a reply, for each queue.
     pub unanswered: Vec<u64>,
-    /// Final contents of each queue, oldest first.
+    /// Final contents of each queue, oldest element first.
     pub left: Vec<Vec<String>>,
 }
 
 /// Totals of a history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// Acknowledged pushes.
+    /// Number of acknowledged pushes.
     pub pushed: usize,
-    /// Elements taken.
+    /// Number of elements taken.
     pub taken: usize,
-    /// Elements left over.
+    /// Number of elements left over.
     pub left: usize,
-    /// Acknowledged elements that unanswered commands may have taken.
+    /// Number of acknowledged elements that takes without a reply may have removed.
     pub gone: usize,
 }
 
-/// A falsification of a history, which the checker must detect.
+/// Falsification of a history. The checker must detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Falsification {
     /// An element is taken twice.
     Twice,
-    /// One more element is lost than unanswered commands explain.
+    /// More elements are lost than takes without a reply can explain.
     Lost,
-    /// The first element is taken last.
+    /// The element that was pushed first is taken last.
     Late,
-    /// An element that was never pushed is taken.
+    /// An element is taken that was never pushed.
     Invented,
 }
 
 impl Falsification {
-    /// All falsifications.
     pub const ALL: [Self; 4] = [Self::Twice, Self::Lost, Self::Late, Self::Invented];
 
-    /// Returns the history with this falsification, or `None` if it is too short.
+    /// Returns a copy of the history with this falsification. `None` if the history is too short.
     pub fn told_in(self, history: &History) -> Option<History> {
         let mut told = history.clone();
         let last = told.takes.iter().max_by_key(|take| take.end)?.clone();
@@ -108,7 +107,7 @@ impl Falsification {
 }
 
 impl History {
-    /// Creates an empty history.
+    /// Creates an empty history for a number of queues.
     pub fn new(queues: usize) -> Self {
         Self { unanswered: vec![0; queues], left: vec![Vec::new(); queues], ..Self::default() }
     }
@@ -127,7 +126,7 @@ impl History {
         known.map(|push| push.element.clone()).collect()
     }
 
-    /// Checks the history. Returns its totals, or describes the first violation.
+    /// Checks the history. Returns its totals, or an error that describes the first violation.
     pub fn judge(&self) -> Result<Sum, String> {
         let mut sum = Sum::default();
         for queue in 0..self.unanswered.len() {
@@ -144,7 +143,7 @@ impl History {
         let of_queue = self.pushes.iter().filter(|push| push.queue == queue);
         let pushes: BTreeMap<&str, &Push> =
             of_queue.map(|push| (push.element.as_str(), push)).collect();
-        // Treat left-over elements as taken last, one by one.
+        // Treat the elements left over as if they were taken last, one by one.
         let last = self.takes.iter().map(|take| take.end).max().unwrap_or(0);
         let left = self.left.get(queue).into_iter().flatten();
         let left = (last + 1..).zip(left).map(|(at, element)| (element, at, at));
@@ -181,14 +180,14 @@ impl History {
     }
 }
 
-/// Checks first-in-first-out order. An operation may take effect at any moment between its start
-/// and end.
+/// Checks that elements are taken in the order in which they were pushed. An operation may take
+/// effect at any time between its start and its end.
 fn in_order(
     queue: usize,
     pushes: &BTreeMap<&str, &Push>,
     went: &BTreeMap<&str, (u64, u64)>,
 ) -> Result<(), String> {
-    // For each push, compare with the take that began last among the pushes that ended before it.
+    // Compare each push with the take that began last, among the pushes that ended before this one.
     let both = pushes.values().filter_map(|push| {
         let (call, end) = went.get(push.element.as_str())?;
         Some((*push, *call, *end))

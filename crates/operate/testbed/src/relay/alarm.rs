@@ -1,7 +1,7 @@
 //! Waits on epoll with microsecond precision.
 //!
-//! The timeout of `epoll_wait` is in milliseconds, rounded up, and kernels before 5.11 have no
-//! finer one. A timer descriptor is as precise as the kernel's clock.
+//! The timeout of `epoll_wait` is in milliseconds and rounded up. Kernels before 5.11 have no finer
+//! one. A timer descriptor is as precise as the kernel's clock.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -18,16 +18,16 @@ use rustix::{
 
 use crate::relay::link::{Nanos, SECOND};
 
-/// Token of the timer in its epoll.
+/// Epoll token of the timer.
 const TOKEN: u64 = u64::MAX;
 const NOTHING: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// A timer in an epoll.
+/// Timer that wakes an epoll.
 #[derive(Debug)]
 pub struct Alarm(OwnedFd);
 
 impl Alarm {
-    /// Adds a timer to an epoll that does not use the token [`u64::MAX`].
+    /// Adds a timer to an epoll, which must not use the token [`u64::MAX`].
     pub fn join(epoll: &OwnedFd) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -35,7 +35,8 @@ impl Alarm {
         Ok(Self(timer))
     }
 
-    /// Waits for events at most this long; zero polls. The timer itself is not reported.
+    /// Waits for events for at most the given time. Zero means to poll. The timer is not reported
+    /// as an event.
     pub fn wait(
         &self,
         epoll: &OwnedFd,
@@ -46,7 +47,7 @@ impl Alarm {
         let timeout = if nanos == 0 {
             Some(&NOTHING)
         } else {
-            // Setting a new time also clears an earlier expiry.
+            // Setting a new time also clears a previous expiry.
             let it_value = Timespec {
                 tv_sec: i64::try_from(nanos / SECOND).unwrap_or(i64::MAX),
                 tv_nsec: i64::try_from(nanos % SECOND).expect("below a second"),

@@ -1,4 +1,4 @@
-//! A TUN device: reads and writes IP packets of a network namespace.
+//! TUN device that reads and writes the IP packets of a network namespace.
 #![allow(
     unsafe_code,
     reason = "TUNSETIFF gives an open file its device; no library that we use wraps this ioctl"
@@ -18,14 +18,15 @@ use rustix::{
     ioctl::{Updater, ioctl, opcode},
 };
 
-/// Size of a device name, including the terminating zero (`IFNAMSIZ`).
+/// Size of a device name with its terminating zero byte (`IFNAMSIZ`).
 const NAME_BYTES: usize = 16;
-/// IP packets without a link layer (`IFF_TUN`) and without a four-byte prefix (`IFF_NO_PI`).
+/// Flags for IP packets without a link layer (`IFF_TUN`) and without a prefix of four bytes
+/// (`IFF_NO_PI`).
 const FLAGS: u16 = 0x0001 | 0x1000;
-/// `_IOW('T', 202, int)`, as defined in linux/if_tun.h.
+/// Value of `_IOW('T', 202, int)`, which linux/if_tun.h defines.
 const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<i32>(b'T', 202);
 
-/// `struct ifreq` of linux/if.h, as far as TUNSETIFF uses it: 40 bytes.
+/// The fields of `struct ifreq` (linux/if.h) that TUNSETIFF uses. 40 bytes long.
 #[repr(C)]
 #[derive(Debug)]
 struct Request {
@@ -36,12 +37,12 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == 40);
 
-/// An open device, removed on drop. Reads and writes never block.
+/// Open TUN device, removed on drop. Reads and writes do not block.
 #[derive(Debug)]
 pub struct Device(File);
 
 impl Device {
-    /// Creates a device in the caller's namespace; it may be moved to another namespace.
+    /// Creates a device in the caller's namespace. It can be moved to another namespace afterwards.
     pub fn create(name: &str) -> io::Result<Self> {
         if name.is_empty() || name.len() >= NAME_BYTES || !name.is_ascii() {
             return Err(io::Error::new(
@@ -61,7 +62,7 @@ impl Device {
         Ok(Self(file))
     }
 
-    /// Reads the next packet; `None` if there is none at the moment.
+    /// Reads the next packet. `None` if there is none at present.
     pub fn read<'a>(&mut self, into: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         loop {
             match self.0.read(into) {
@@ -73,8 +74,8 @@ impl Device {
         }
     }
 
-    /// Writes a packet to the namespace. Returns whether it was accepted; a network may lose
-    /// packets.
+    /// Writes a packet to the namespace. Returns whether the device accepted it. A lost packet is
+    /// no error, as in any network.
     pub fn write(&mut self, packet: &[u8]) -> bool {
         self.0.write(packet).is_ok_and(|sent| sent == packet.len())
     }

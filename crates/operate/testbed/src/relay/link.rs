@@ -1,28 +1,28 @@
-//! Model of one link: a bounded queue, a rate, a delay.
+//! Model of a link with a bounded queue, a rate and a delay.
 //!
 //! A packet waits until all earlier packets have been sent, is sent at the link's rate, and arrives
-//! one delay after its last bit was sent. A packet that does not fit in the queue is dropped (tail
-//! drop). There is no jitter, loss or reordering. Times are nanoseconds, passed by the caller.
+//! one delay after its last bit was sent. A packet that does not fit into the queue is dropped
+//! (tail drop). There is no jitter, loss or reordering. The caller passes all times, in
+//! nanoseconds.
 
-/// Nanoseconds since an arbitrary start.
+/// Time in nanoseconds since an arbitrary start.
 pub type Nanos = u64;
 
-/// One second.
 pub const SECOND: Nanos = 1_000_000_000;
 
 /// Parameters of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Law {
-    /// Rate in bits of IP packets per second, headers included; at least 1.
+    /// Rate in bits per second, at least 1. It applies to IP packets including their headers.
     pub bits_per_second: u64,
-    /// Delay from the last bit sent to the arrival.
+    /// Delay from sending the last bit of a packet to its arrival.
     pub one_way: Nanos,
-    /// Queue capacity in bytes, including the packet being sent.
+    /// Capacity of the queue in bytes, which includes the packet being sent.
     pub queue_bytes: u64,
 }
 
 impl Law {
-    /// Returns the transmission time of a packet, rounded up to a nanosecond.
+    /// Returns the transmission time of a packet of `bytes` bytes, rounded up to a nanosecond.
     pub fn sending(&self, bytes: u64) -> Nanos {
         let bits = u128::from(bytes) * 8;
         let time = (bits * u128::from(SECOND)).div_ceil(u128::from(self.bits_per_second.max(1)));
@@ -30,11 +30,11 @@ impl Law {
     }
 }
 
-/// One direction of a link.
+/// One direction of a link between two nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     law: Law,
-    /// Time when all accepted packets have been sent.
+    /// Time at which all accepted packets will have been sent.
     free_at: Nanos,
 }
 
@@ -44,15 +44,15 @@ impl Link {
         Self { law, free_at: 0 }
     }
 
-    /// Returns the bytes queued or being sent, rounded up.
+    /// Returns the number of bytes that are queued or being sent, rounded up.
     pub fn waiting_bytes(&self, now: Nanos) -> u64 {
         let busy = u128::from(self.free_at.saturating_sub(now));
         let bits = busy * u128::from(self.law.bits_per_second);
         u64::try_from(bits.div_ceil(8 * u128::from(SECOND))).unwrap_or(u64::MAX)
     }
 
-    /// Offers a packet to the link. Returns its arrival time at the other end, or `None` if it is
-    /// dropped. Calls must be in order of time.
+    /// Offers a packet to the link. Returns the time of its arrival at the other end, or `None` if
+    /// it is dropped. Successive calls must not go back in time.
     pub fn take(&mut self, now: Nanos, bytes: u64) -> Option<Nanos> {
         if self.waiting_bytes(now).saturating_add(bytes) > self.law.queue_bytes {
             return None;
@@ -69,7 +69,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// Law of 10 Mbit/s and 50 ms: a byte takes 800 ns, a packet of 1500 bytes 1.2 ms.
+    /// Returns a law of 10 Mbit/s and 50 ms. A byte takes 800 ns, a packet of 1500 bytes 1.2 ms.
     fn law(queue_bytes: u64) -> Law {
         Law { bits_per_second: 10_000_000, one_way: 50 * MS, queue_bytes }
     }

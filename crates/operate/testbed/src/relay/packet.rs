@@ -1,13 +1,13 @@
-//! Destination of an IP packet.
+//! Parses the destination of an IP packet.
 
 use std::net::Ipv4Addr;
 
-/// Length of the shortest IPv4 header.
+/// Length of an IPv4 header without options, in bytes.
 const HEADER_BYTES: usize = 20;
-/// Byte range of the destination address.
+/// Byte range of the destination address within the header.
 const DESTINATION: std::ops::Range<usize> = 16..20;
 
-/// Returns the destination; `None` if this is not an IPv4 packet.
+/// Returns the destination address. `None` if the packet is not IPv4.
 pub fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     let version = packet.first()? >> 4;
     if version != 4 || packet.len() < HEADER_BYTES {

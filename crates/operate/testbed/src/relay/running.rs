@@ -1,5 +1,5 @@
-//! Moves packets between devices, each at its arrival time: one thread with epoll that never blocks
-//! on a device.
+//! Moves packets between devices, each at its arrival time. A single thread with epoll does this,
+//! and never blocks on a device.
 
 use std::{
     io,
@@ -27,22 +27,21 @@ use crate::relay::{
     wire::{Counts, Wire},
 };
 
-/// Size of the longest IP packet.
+/// Maximum length of an IP packet in bytes.
 const PACKET_BYTES: usize = 65_535;
-/// Packets read from a device before arrivals are checked again.
+/// Maximum number of packets read from a device before arrivals are checked again.
 const READS_MAX: usize = 64;
-/// Longest time until a stop is noticed.
+/// Longest time until the thread notices that it should stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// Nice value of the relay thread, where permitted; packets are late if other processes take the
-/// CPU.
+/// Nice value of the relay thread, if permitted. Packets are late if other processes take the CPU.
 const PRIORITY: i32 = -15;
 
-/// A node of the network: its device and its address.
+/// Node of the emulated network, with its device and address.
 #[derive(Debug)]
 pub struct Node {
-    /// Device that the node's packets are read from and written to.
+    /// Device from which the node's packets are read and to which packets for the node are written.
     pub device: Device,
-    /// Address of the node.
+    /// IP address of the node.
     pub address: Ipv4Addr,
 }
 
@@ -54,7 +53,7 @@ struct Shared {
     dropped: AtomicU64,
 }
 
-/// A running relay with its own thread. Dropping it stops the thread and removes the devices.
+/// Running relay with its own thread. Dropping it stops the thread and removes the devices.
 #[derive(Debug)]
 pub struct Relay {
     shared: Arc<Shared>,
@@ -62,25 +61,25 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts the relay.
+    /// Starts a relay between the nodes. All links obey `law`.
     pub fn start(nodes: Vec<Node>, law: Law) -> io::Result<Self> {
         let mut running = Running::new(nodes, law)?;
         let shared = Arc::new(Shared::default());
         let told = Arc::clone(&shared);
         let thread = thread::Builder::new().name("wan".to_owned()).spawn(move || {
-            // Otherwise the kernel adds up to 50 us to every wait.
+            // By default, the kernel adds up to 50 us to every wait.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             if getpriority_process(None).is_ok_and(|now| now > PRIORITY) {
-                // On Linux a priority applies to a thread; `None` is the current one.
+                // On Linux, a priority applies to a thread. `None` means the current one.
                 let _ = setpriority_process(None, PRIORITY);
             }
-            // A device fails only if its namespace, and so the network, is gone.
+            // A device fails only if its namespace is gone, and the network with it.
             let _ = running.run(&told);
         })?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Returns the packet counts of all links together.
+    /// Returns the packet counts, summed over all links.
     pub fn counts(&self) -> Counts {
         Counts {
             packets: self.shared.packets.load(Ordering::Relaxed),
@@ -126,7 +125,7 @@ impl Running {
     }
 
     fn run(&mut self, shared: &Shared) -> io::Result<()> {
-        // One more event for the timer.
+        // The timer needs one more event.
         let mut events = Vec::with_capacity(self.nodes.len() + 1);
         while !shared.stop.load(Ordering::Relaxed) {
             self.wait(&mut events)?;
@@ -149,7 +148,7 @@ impl Running {
         Nanos::try_from(self.started.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    /// Waits until a packet can be read or arrives.
+    /// Waits until a packet can be read or has arrived.
     fn wait(&self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let look = Nanos::try_from(LOOK.as_nanos()).unwrap_or(Nanos::MAX);
         let left = self.wire.next_at().map(|at| at.saturating_sub(self.now()));
@@ -157,7 +156,7 @@ impl Running {
         self.alarm.wait(&self.epoll, events, left)
     }
 
-    /// Reads a node's packets, each with the current time.
+    /// Reads the packets that a node has sent, and records the current time for each.
     fn read(&mut self, from: usize) -> io::Result<()> {
         for _ in 0..READS_MAX {
             let now = self.now();

@@ -1,50 +1,50 @@
-//! All links between some nodes, one per direction of each pair.
+//! All links between a set of nodes, one per direction of each pair.
 //!
 //! "Each replica has a total of B bandwidth to every other replica" (Santos and Schiper, §4.1, the
-//! WAN): traffic to one peer does not slow down traffic to another.
+//! WAN). Traffic to one peer therefore does not slow down traffic to another.
 
 use std::collections::VecDeque;
 
 use crate::relay::link::{Law, Link, Nanos};
 
-/// Packet counts of a link.
+/// Packet counts of one or more links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets accepted.
+    /// Number of packets accepted.
     pub packets: u64,
-    /// Bytes of the accepted packets.
+    /// Number of bytes in the accepted packets.
     pub bytes: u64,
-    /// Packets dropped because the queue was full.
+    /// Number of packets dropped because the queue was full.
     pub dropped: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Path {
     link: Link,
-    /// Packets in flight with their arrival times, oldest first; bounded by the queue and the delay
-    /// of the link.
+    /// Packets in flight with their arrival times, oldest first. The queue and the delay of the
+    /// link bound their number.
     in_flight: VecDeque<(Nanos, Vec<u8>)>,
     counts: Counts,
 }
 
-/// The network in virtual time.
+/// Network of links, in virtual time.
 #[derive(Clone, Debug)]
 pub struct Wire {
     nodes: usize,
-    /// Paths from each node to each node; those from a node to itself are unused.
+    /// Paths from each node to each node. The paths from a node to itself are unused.
     paths: Vec<Path>,
 }
 
 impl Wire {
-    /// Creates equal links between all nodes.
+    /// Creates links with the same law between all nodes.
     pub fn new(nodes: usize, law: Law) -> Self {
         let path =
             Path { link: Link::new(law), in_flight: VecDeque::new(), counts: Counts::default() };
         Self { nodes, paths: vec![path; nodes * nodes] }
     }
 
-    /// Sends a packet from one node to another, both counted from 0. Calls must be in order of
-    /// time.
+    /// Sends a packet from one node to another. Nodes are counted from 0. Successive calls must not
+    /// go back in time.
     pub fn enter(&mut self, now: Nanos, from: usize, to: usize, packet: &[u8]) {
         let path = &mut self.paths[from * self.nodes + to];
         let bytes = packet.len() as u64;
@@ -58,7 +58,8 @@ impl Wire {
         }
     }
 
-    /// Returns the next packet that has arrived, with its destination, in order of arrival.
+    /// Removes and returns the next packet that has arrived, with its destination, in order of
+    /// arrival.
     pub fn leave(&mut self, now: Nanos) -> Option<(usize, Vec<u8>)> {
         let (at, index) = self.first()?;
         if at > now {
@@ -68,7 +69,7 @@ impl Wire {
         Some((index % self.nodes, packet))
     }
 
-    /// Returns the arrival time of the next packet.
+    /// Returns the arrival time of the next packet in flight.
     pub fn next_at(&self) -> Option<Nanos> {
         self.first().map(|(at, _)| at)
     }
@@ -78,7 +79,7 @@ impl Wire {
         heads.filter_map(|(index, path)| Some((path.in_flight.front()?.0, index))).min()
     }
 
-    /// Returns the counts of all links together.
+    /// Returns the packet counts, summed over all links.
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
         for path in &self.paths {

@@ -1,5 +1,5 @@
-//! SIGKILL at a step of a replacement: the plan completes whichever process is killed and
-//! restarted.
+//! Sends SIGKILL to a process during a replacement. The plan must complete whichever process is
+//! killed and restarted.
 
 use std::{fmt, fs, io, path::Path, process::Child, time::Instant};
 
@@ -15,17 +15,17 @@ use crate::{
 /// Process to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The leader, which stays in the cluster.
+    /// The leader, which remains in the cluster.
     Leader,
-    /// The replaced node, a follower.
+    /// The node to be replaced, as a follower.
     Old,
-    /// The replaced node, which leads at first.
+    /// The node to be replaced, which leads at the start.
     OldLeader,
     /// The new node.
     Newcomer,
-    /// A follower that stays in the cluster.
+    /// A follower that remains in the cluster.
     Other,
-    /// `quorate member replace`, which is then repeated.
+    /// The command `quorate member replace`, which is run again afterwards.
     Command,
 }
 
@@ -34,40 +34,38 @@ impl Role {
         [Self::Leader, Self::Old, Self::OldLeader, Self::Newcomer, Self::Other, Self::Command];
 }
 
-/// Point in time of the kill.
+/// Moment at which the process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// The new node requests an id.
+    /// The new node is requesting an id.
     Asked,
-    /// The new node is in the table of nodes.
+    /// The member list contains the new node.
     Listed,
-    /// The new node runs and is catching up.
+    /// The new node is running and catching up.
     CatchingUp,
     /// The new node has caught up.
     Level,
-    /// This many eras of the plan are in force, or all of them if it has fewer.
+    /// This many eras of the plan are in force. If the plan has fewer, all of them are.
     Era(u64),
-    /// The old node is removed.
+    /// The old node has been removed.
     Removed,
 }
 
 impl Moment {
-    /// Kill points before `quorate member replace`.
+    /// Moments before `quorate member replace` is run.
     pub const JOINING: [Self; 4] = [Self::Asked, Self::Listed, Self::CatchingUp, Self::Level];
 }
 
-/// Outcome of a replacement with a kill.
+/// Outcome of a replacement during which a process was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Killed {
-    /// Replaced node.
     pub old: u32,
-    /// New node.
     pub new: u32,
-    /// Number of eras of the plan.
+    /// Number of eras in the plan.
     pub eras: u64,
-    /// Eras in force at the kill.
+    /// Number of eras in force when the process was killed.
     pub seen: u64,
-    /// The command completed without being repeated.
+    /// The first run of the command completed.
     pub outlived: bool,
 }
 
@@ -82,7 +80,7 @@ impl fmt::Display for Killed {
     }
 }
 
-/// A cluster of three nodes and the new node.
+/// Cluster of three nodes, and the node that replaces one of them.
 struct Trial<'a> {
     nodes: &'a mut Nodes,
     program: &'a Path,
@@ -91,13 +89,13 @@ struct Trial<'a> {
     other: u32,
     new: u32,
     role: Role,
-    /// Era at the start.
+    /// Era before the replacement.
     from: u64,
 }
 
 /// Replaces a node of a three-node cluster while one process is killed and restarted. Checks that
-/// the replaced node is excluded afterwards: either it has applied its own removal and does not
-/// start again, or it came back too late and the others refuse it for that reason.
+/// the replaced node is excluded afterwards. Either it has applied its own removal and refuses to
+/// start, or it returned too late and its peers refuse it for that reason.
 pub fn one(
     nodes: &mut Nodes,
     program: &Path,
@@ -142,7 +140,7 @@ pub fn one(
                 asked.kill()?;
                 trial.wait_until_reached()?;
             }
-            // The node may have been removed in the meantime; then it does not listen.
+            // The node may have been removed in the meantime. In that case it does not listen.
             Some(victim) if victim == old => {
                 trial.nodes.kill(&[old])?;
                 trial.nodes.respawn(old)?;
@@ -164,7 +162,7 @@ pub fn one(
 }
 
 impl Trial<'_> {
-    /// Returns the members as known to a node that stays, preferably the leader.
+    /// Returns the members as reported by a node that remains, preferably the leader.
     fn members(&self) -> Option<MembersView> {
         let who = match self.role {
             Role::OldLeader => self.other,
@@ -173,8 +171,8 @@ impl Trial<'_> {
         members(&self.nodes.all()[who as usize - 1].ready.admin)
     }
 
-    /// Polls without pause, since some steps last only milliseconds. Returns the number of eras in
-    /// force.
+    /// Polls without pauses until the moment has come, since some steps last only milliseconds.
+    /// Returns the number of eras in force.
     fn watch(&self, at: Moment) -> io::Result<u64> {
         let until = Instant::now() + PATIENCE;
         let said = |what: &str| self.nodes.log(self.new).contains(what).then_some(0);
@@ -201,7 +199,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Returns the node with the role to kill.
+    /// Returns the id of the node to kill. `None` if the process is not a node.
     fn victim(&self) -> Option<u32> {
         match self.role {
             Role::Leader => Some(self.leader),
@@ -212,7 +210,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Waits until the replacement would be accepted; returns its number of eras.
+    /// Waits until the cluster would accept the replacement. Returns the number of eras in its
+    /// plan.
     fn planned(&self) -> io::Result<u64> {
         let mut refused = String::new();
         let steps = wait::at_most(PATIENCE, "a replacement that is not refused", || {
@@ -228,7 +227,7 @@ impl Trial<'_> {
         command(self.nodes, self.program, self.old, self.new).spawn()
     }
 
-    /// Waits for the end of the plan without repeating the command.
+    /// Waits until the plan has ended, without running the command again.
     fn wait_until_reached(&self) -> io::Result<()> {
         wait::at_most(PATIENCE, "the end of the plan", || {
             let members = self.members()?;
@@ -242,8 +241,8 @@ impl Trial<'_> {
         Ended::of(&ended.stdout)?.reached().map(|_| ())
     }
 
-    /// Checks that the remaining nodes have equal votes and that every id belongs to a current or
-    /// removed node.
+    /// Checks that the remaining nodes have equal votes, and that every id belongs to a current or
+    /// a removed node.
     fn check_members(&self) -> io::Result<()> {
         let mut staying = self.nodes.ids();
         staying.retain(|id| *id != self.old);

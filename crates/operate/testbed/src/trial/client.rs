@@ -1,4 +1,4 @@
-//! A client of one node; each method is one operation of the history.
+//! Client of a single node. Each of its methods is one operation of the history.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -10,21 +10,21 @@ use super::{
     seen::{Fate, Insert, Seen, Shared, think},
 };
 
-/// Pause before reconnecting to a node that refuses connections.
+/// Pause before reconnecting to a node that refused the connection.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Meaning of a reply for its command.
+/// Outcome of a command, according to its reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Known(Reply),
     Refused,
-    /// The command may have been executed, or may still be.
+    /// The command may have been executed, or may still be executed.
     Unknown,
     /// The reply violates the protocol.
     Strange(String),
 }
 
-/// Classifies a reply by the error guarantees of docs/commands.md.
+/// Classifies a reply by the guarantees that docs/commands.md gives for errors.
 pub(crate) fn outcome(reply: Reply) -> Outcome {
     let Reply::Error(text) = reply else {
         return Outcome::Known(reply);
@@ -36,7 +36,7 @@ pub(crate) fn outcome(reply: Reply) -> Outcome {
     }
 }
 
-/// A client that never retries: the outcome of a command without a reply stays unknown.
+/// Client that never retries. The outcome of a command without a reply remains unknown.
 #[derive(Debug)]
 pub struct Client {
     number: usize,
@@ -44,17 +44,18 @@ pub struct Client {
     written: u64,
     link: Option<Link>,
     pub(crate) shared: Arc<Shared>,
-    /// Recorded observations.
+    /// Observations recorded by the client.
     pub seen: Seen,
 }
 
 impl Client {
-    /// Creates the client with this number, connected to one node.
+    /// Creates a client that is connected to one node. `number` identifies the client in the
+    /// history.
     pub fn new(number: usize, node: usize, shared: Arc<Shared>) -> Self {
         Self { number, node, written: 0, link: None, shared, seen: Seen::default() }
     }
 
-    /// Returns a unique value.
+    /// Returns a value that no other write uses.
     fn value(&mut self) -> String {
         self.written += 1;
         format!("{}.{}", self.number, self.written)
@@ -83,15 +84,15 @@ impl Client {
                 if error.kind() == std::io::ErrorKind::Other {
                     self.shared.strange(error.to_string());
                 }
-                // Late replies must not be mistaken for those of other commands.
+                // A late reply must not be mistaken for the reply to another command.
                 self.link = None;
                 vec![Outcome::Unknown; commands.len()]
             }
         }
     }
 
-    /// Records an operation with its outcome. `known` completes it from the reply, or rejects the
-    /// reply.
+    /// Records an operation with its outcome. `known` completes the operation from the reply, or
+    /// rejects the reply.
     fn note(
         &mut self,
         key: &str,
@@ -134,7 +135,7 @@ impl Client {
         self.try_read(key);
     }
 
-    /// Reads a key; returns whether the node answered.
+    /// Reads a key. Returns whether the node answered.
     pub fn try_read(&mut self, key: &str) -> bool {
         let call = self.shared.clock.now();
         let outcome = self.ask(&[&["GET", key]]);
@@ -144,7 +145,7 @@ impl Client {
         answered
     }
 
-    /// Reads these keys in one pipeline; each read is a separate operation.
+    /// Reads several keys in one pipeline. Each read is a separate operation.
     pub(crate) fn read_all(&mut self, keys: &[String]) {
         let commands: Vec<[&str; 2]> = keys.iter().map(|key| ["GET", key]).collect();
         let commands: Vec<&[&str]> = commands.iter().map(<[&str; 2]>::as_slice).collect();
@@ -183,7 +184,7 @@ impl Client {
         self.note(key, call, outcome, swap(None), |reply| held(reply).map(swap));
     }
 
-    /// Swaps a value by two commands in one transaction.
+    /// Swaps the value of a key with two commands in one transaction.
     pub(crate) fn swap_in_transaction(&mut self, key: &str) {
         let value = self.value();
         let call = self.shared.clock.now();
@@ -212,7 +213,7 @@ impl Client {
         let open = What::Read { found: None };
         self.note(key, call, get, open, |reply| held(reply).map(|found| What::Read { found }));
         let (Outcome::Known(_), Some(expected)) = (watch, expected) else {
-            // Do not leave a watch behind that got no reply, or only part of one.
+            // Remove a watch whose reply was missing or incomplete.
             self.ask(&[&["UNWATCH"]]);
             return;
         };
@@ -237,7 +238,7 @@ impl Client {
         self.note(key, call, outcome, add(0), |reply| reply.number().map(add));
     }
 
-    /// Writes two keys that always have the same value; in the history they are a single key.
+    /// Writes the same value to two keys. In the history, both are a single key.
     pub(crate) fn write_pair(&mut self, pair: &str, in_transaction: bool) {
         let value = self.value();
         let (a, b) = (format!("{pair}a"), format!("{pair}b"));
@@ -261,8 +262,8 @@ impl Client {
         self.try_read_pair(pair);
     }
 
-    /// Reads a pair; returns whether the node answered. A torn pair is recorded as a value that was
-    /// never written.
+    /// Reads a pair of keys. Returns whether the node answered. If the values differ, records a
+    /// value that was never written.
     pub fn try_read_pair(&mut self, pair: &str) -> bool {
         let call = self.shared.clock.now();
         let outcome = self.ask(&[&["MGET", &format!("{pair}a"), &format!("{pair}b")]]);
@@ -283,7 +284,7 @@ impl Client {
     pub(crate) fn insert(&mut self) {
         let value = self.value();
         let key = format!("i{value}");
-        // With NX, the reply would reveal a second execution.
+        // With NX, the reply reveals whether the command was executed twice.
         let fate = match self.ask(&[&["SET", &key, &value, "NX"]]) {
             Outcome::Known(reply) if is_ok(&reply) => {
                 self.shared.count();
@@ -303,7 +304,7 @@ impl Client {
         self.seen.inserts.push(Insert { key, fate });
     }
 
-    /// Returns the values of these keys, if the node answers.
+    /// Returns the values of several keys, if the node answers.
     pub fn values(&mut self, keys: &[&str]) -> Option<Vec<KeyContents>> {
         let command: Vec<&str> = std::iter::once("MGET").chain(keys.iter().copied()).collect();
         match self.ask(&[&command]) {
@@ -318,7 +319,7 @@ pub fn is_ok(reply: &Reply) -> bool {
     *reply == Reply::Simple("OK".to_owned())
 }
 
-/// Returns the contents of a key from the reply to a read; `None` for any other reply.
+/// Returns the contents of a key from the reply to a read. `None` if the reply is of another kind.
 #[allow(clippy::option_option, reason = "no reply of this kind is not an absent key")]
 pub(crate) fn held(reply: Reply) -> Option<KeyContents> {
     match reply {

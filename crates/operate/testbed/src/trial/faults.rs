@@ -1,5 +1,4 @@
-//! Faults injected while clients work: processes that are killed or paused, links that drop
-//! everything.
+//! Faults to inject while clients work. Processes are killed or paused, and links drop all frames.
 
 use std::{
     fmt, io,
@@ -11,12 +10,12 @@ use std::{
 use crate::{network::Network, nodes::Nodes};
 use quorate_core::dice::Dice;
 
-/// Range of milliseconds from the first fault of a step to the second.
+/// Range of the time from the first fault of a step to the second, in milliseconds.
 const SECOND_MS: (u64, u64) = (100, 500);
-/// Range of milliseconds that faults last, several election timeouts.
+/// Range of the duration of a fault, in milliseconds. It covers several election timeouts.
 const LASTS_MS: (u64, u64) = (500, 1300);
 
-/// A fault of processes.
+/// Fault of one or more processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     /// Send SIGKILL to the leader.
@@ -39,8 +38,7 @@ pub enum Harm {
     StopFollower,
 }
 
-/// A fault of the links between nodes. Clients can still reach all nodes unless an interface is
-/// down.
+/// Fault of the links between nodes. Clients can still reach all nodes unless an interface is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rupture {
     /// Cut all links between the leader and the other nodes.
@@ -51,7 +49,7 @@ pub enum Rupture {
     MuteLeader,
     /// Drop all messages to the leader.
     DeafenLeader,
-    /// Cut the link between the leader and one follower; the third node reaches both.
+    /// Cut the link between the leader and one follower. The third node can reach both.
     OneLink,
     /// Cut all links between nodes.
     EveryLink,
@@ -81,7 +79,8 @@ const DURABLE: [Harm; 9] = [
     Harm::StopFollower,
 ];
 
-/// [volatile-1] A killed node loses its votes permanently, so volatile clusters have no kills.
+/// Process faults for a volatile cluster. [volatile-1] A killed node loses its votes permanently,
+/// so there are no kills.
 const VOLATILE: [Harm; 5] =
     [Harm::PauseLeader, Harm::PauseFollower, Harm::PauseTwo, Harm::StopLeader, Harm::StopFollower];
 
@@ -96,14 +95,14 @@ const RUPTURES: [Rupture; 8] = [
     Rupture::DownFollower,
 ];
 
-/// Faults of devices attached to interfaces.
+/// Faults of devices that are attached to an interface.
 const RUPTURES_OF_DEVICES: [Rupture; 2] = [Rupture::UnplugLeader, Rupture::UnplugFollower];
 
-/// Faults of external device processes. Not used in a volatile cluster, where they would lose
+/// Faults of external device processes. A volatile cluster has none, because the devices would lose
 /// votes.
 const RUPTURES_OF_BOXES: [Rupture; 2] = [Rupture::ResetLeader, Rupture::ResetFollower];
 
-/// A step of a plan: one fault, or two at the same time.
+/// Step of a plan: one fault, or two faults at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     harm: Option<Harm>,
@@ -122,7 +121,7 @@ impl fmt::Display for Step {
 }
 
 impl Step {
-    /// Returns whether the step preserves votes that exist only in memory.
+    /// Returns whether votes that exist only in memory survive the step.
     pub fn spares_memory(self) -> bool {
         self.harm.is_none_or(|harm| VOLATILE.contains(&harm))
     }
@@ -131,7 +130,7 @@ impl Step {
 impl FromStr for Step {
     type Err = io::Error;
 
-    /// Parses the displayed form: one name, or two joined by `+`.
+    /// Parses the displayed form: the name of a fault, or two names joined by `+`.
     fn from_str(text: &str) -> io::Result<Self> {
         let mut step = Self::default();
         for name in text.split('+').map(str::trim) {
@@ -151,19 +150,19 @@ impl FromStr for Step {
     }
 }
 
-/// An endless sequence of steps; every fault occurs before one is repeated.
+/// Endless sequence of steps. Every fault occurs before any is repeated.
 pub struct Plan {
     harms: Vec<Harm>,
     ruptures: Vec<Rupture>,
     only: Option<Step>,
-    /// Highest id of a voter.
+    /// Highest id among the voters.
     voters: u32,
     steps: usize,
     dice: Dice,
 }
 
 impl Plan {
-    /// Creates a plan. Without links that can be cut there are no link faults.
+    /// Creates a plan. Without `links`, there are no faults of links.
     pub fn new(durable: bool, links: bool, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let mut harms = if durable { DURABLE.to_vec() } else { VOLATILE.to_vec() };
@@ -173,12 +172,12 @@ impl Plan {
         Self { harms, ruptures, only: None, voters: u32::MAX, steps: 0, dice }
     }
 
-    /// Adds or removes faults of devices attached to interfaces.
+    /// Sets whether the plan includes faults of devices that are attached to an interface.
     pub fn with_devices(&mut self, devices: bool) {
         self.with(devices, &RUPTURES_OF_DEVICES);
     }
 
-    /// Adds or removes faults of external device processes.
+    /// Sets whether the plan includes faults of external device processes.
     pub fn with_boxes(&mut self, boxes: bool) {
         self.with(boxes, &RUPTURES_OF_BOXES);
     }
@@ -192,19 +191,19 @@ impl Plan {
         }
     }
 
-    /// Declares the nodes above this id to be learners. They are harmed in one of four steps,
-    /// voters in the others.
+    /// Declares the nodes with ids above `voters` to be learners. One in four steps harms learners,
+    /// the others harm voters.
     pub const fn with_voters(&mut self, voters: u32) {
         self.voters = voters;
     }
 
-    /// Repeats only this step, if one is given.
+    /// Restricts the plan to a single step, if one is given.
     pub const fn only(mut self, step: Option<Step>) -> Self {
         self.only = step;
         self
     }
 
-    /// Draws the next step: alternately a process fault, a link fault, and both.
+    /// Draws the next step. In turn, it is a process fault, a link fault, or both at once.
     pub fn draw(&mut self) -> Step {
         if let Some(step) = self.only {
             return step;
@@ -215,7 +214,7 @@ impl Plan {
         if self.ruptures.is_empty() {
             return Step { harm: harm(at), rupture: None };
         }
-        // Two of three steps have a fault of each kind.
+        // Each kind of fault occurs in two of three steps.
         let turn = at / 3 * 2 + usize::from(at % 3 == 2);
         let rupture = self.ruptures[turn % self.ruptures.len()];
         Step {
@@ -224,8 +223,8 @@ impl Plan {
         }
     }
 
-    /// Executes a step and waits until all nodes run, are connected and serve again. Returns the
-    /// time that took after the last fault ended.
+    /// Executes a step, and waits until all nodes run, are connected and serve again. Returns the
+    /// time from the end of the last fault until then.
     pub fn play(
         &mut self,
         step: Step,
@@ -255,7 +254,7 @@ impl Plan {
             begin(*harm, ids, nodes)?;
         }
         self.wait(LASTS_MS);
-        // A restarted node must find its address.
+        // A restarted node must find its address on the interface.
         let unplugs = step.rupture.is_some_and(|one| RUPTURES_OF_DEVICES.contains(&one));
         let heals_first = self.dice.chance(1, 2) || unplugs;
         if heals_first && let Some(network) = network {
@@ -299,7 +298,7 @@ impl Roles {
         }
     }
 
-    /// Returns the directed pairs of nodes whose link is cut.
+    /// Returns the directed pairs of nodes between which frames are dropped.
     fn lost(&self, rupture: Rupture) -> Vec<(u32, u32)> {
         let all = || std::iter::once(self.leader).chain(self.followers.iter().copied());
         let from =

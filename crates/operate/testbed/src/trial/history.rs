@@ -1,4 +1,4 @@
-//! History of client operations for the checker: one JSON object per line.
+//! History of client operations for the checker, with one JSON object per line.
 
 use std::{
     fs,
@@ -9,40 +9,40 @@ use std::{
 
 use serde::{Serialize, Serializer};
 
-/// Contents of a key; `None` if it is absent.
+/// Contents of a key. `None` if the key is absent.
 pub type KeyContents = Option<String>;
 
-/// A client operation. Its result is valid only if the operation returned.
+/// Operation of a client. The result is valid only if the operation returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum What {
-    /// Reads the value.
+    /// Returns the value of the key.
     Read {
-        /// Value found.
+        /// Value that was read.
         #[serde(serialize_with = "held")]
         found: KeyContents,
     },
     /// Sets or deletes the key.
     Write {
-        /// New value.
+        /// Value that was written.
         #[serde(serialize_with = "held")]
         value: KeyContents,
     },
-    /// Writes and returns the previous value.
+    /// Writes a value and returns the previous one.
     Swap {
-        /// New value.
+        /// Value that was written.
         #[serde(serialize_with = "held")]
         value: KeyContents,
-        /// Value found.
+        /// Previous value.
         #[serde(serialize_with = "held")]
         found: KeyContents,
     },
-    /// Writes if the value equals the expected one.
+    /// Writes a value if the current value equals the expected one.
     Cas {
         /// Expected value.
         #[serde(serialize_with = "held")]
         expected: KeyContents,
-        /// New value on success.
+        /// Value to write if the comparison succeeds.
         #[serde(serialize_with = "held")]
         value: KeyContents,
         /// The comparison succeeded.
@@ -50,31 +50,30 @@ pub enum What {
     },
     /// Adds to a counter and returns the sum.
     Add {
-        /// Amount added.
+        /// Amount that was added.
         by: i64,
-        /// Resulting sum.
+        /// Sum after the addition.
         result: i64,
     },
 }
 
-/// An operation on one key, with its times.
+/// Operation of a client on one key, with its start and end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Operation {
     pub client: usize,
     pub key: String,
-    /// The operation and its result.
+    /// Kind of the operation, with its arguments and result.
     #[serde(flatten)]
     pub what: What,
-    /// Start, in nanoseconds on the clock of the history.
+    /// Time at which the operation was started, in nanoseconds on the clock of the history.
     pub call: u64,
-    /// Time of the reply. Without a reply the operation may take effect at any later time, or
-    /// never.
+    /// Time of the reply. An operation without a reply may take effect at any later time, or never.
     #[serde(rename = "return")]
     pub end: Option<u64>,
 }
 
-/// Replaces characters that clients never write. A broken node may return anything, but the
-/// checker's input must stay valid.
+/// Replaces characters that clients never write. A faulty node may return anything, but the input
+/// of the checker must remain valid.
 fn plain(text: &str) -> String {
     let plain = |letter: char| {
         let is_plain = letter.is_ascii_graphic() && letter != '"' && letter != '\\';
@@ -87,7 +86,7 @@ fn held<S: Serializer>(held: &KeyContents, serializer: S) -> Result<S::Ok, S::Er
     held.as_deref().map(plain).serialize(serializer)
 }
 
-/// Writes all operations, one per line.
+/// Writes all operations to a file, one per line.
 pub fn save(operations: &[Operation], place: &Path) -> io::Result<()> {
     let mut lines = BufWriter::new(fs::File::create(place)?);
     for operation in operations {
@@ -97,12 +96,12 @@ pub fn save(operations: &[Operation], place: &Path) -> io::Result<()> {
     lines.flush()
 }
 
-/// A monotonic clock shared by all clients.
+/// Monotonic clock that all clients share.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Starts the clock.
+    /// Creates a clock that starts now.
     pub fn start() -> Self {
         Self(Instant::now())
     }
@@ -113,22 +112,21 @@ impl Clock {
     }
 }
 
-/// A falsification appended to a history; a checker that accepts it is useless.
+/// Falsification that can be appended to a history. A checker that accepts it is useless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Falsification {
-    /// A read of a value that was already overwritten.
+    /// A read returns a value that was already overwritten.
     StaleRead,
-    /// An acknowledged write that the next read does not return.
+    /// A read does not return the last acknowledged write.
     LostWrite,
-    /// A counter that returns the same sum twice.
+    /// Two additions to a counter return the same sum.
     CountedOnce,
 }
 
 impl Falsification {
-    /// All falsifications.
     pub const ALL: [Self; 3] = [Self::StaleRead, Self::LostWrite, Self::CountedOnce];
 
-    /// Returns the history with this falsification, or `None` if it has no suitable operation.
+    /// Returns a copy of the history with this falsification. `None` if no operation is suitable.
     pub fn told_in(self, operations: &[Operation]) -> Option<Vec<Operation>> {
         let last = operations.iter().filter_map(|one| one.end.max(Some(one.call))).max()?;
         let after = |key: &str, what, step| Operation {
@@ -153,7 +151,7 @@ impl Falsification {
                     })?;
                     Some((&one.key, old, new))
                 })?;
-                // The current value does not matter: these two writes are ordered.
+                // The current value does not matter, because these two writes are ordered.
                 vec![
                     after(key, What::Write { value: Some(new.clone() + "!") }, 2),
                     after(key, What::Read { found: Some(old.clone()) }, 4),
@@ -174,7 +172,7 @@ impl Falsification {
                     What::Add { by, result } => Some((&one.key, by, result)),
                     _ => None,
                 })?;
-                // Both return the same sum, so the second one did not count.
+                // Both additions return the same sum, so one of them did not count.
                 let add = What::Add { by, result: result + (1 << 40) };
                 vec![
                     after(

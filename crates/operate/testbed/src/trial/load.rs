@@ -15,26 +15,26 @@ use super::{
     session::Session,
 };
 
-/// Clients per node by kind: mixed operations on shared keys, reads only, inserts of new keys, and
-/// sessions.
+/// Number of clients per node, for each kind of client: mixed operations on shared keys, reads
+/// only, inserts of new keys, and sessions.
 const MIXED: usize = 2;
 const READING: usize = 1;
 const INSERTING: usize = 1;
 const SESSIONS: usize = 1;
-/// Pause between two pipelines of a reading client.
+/// Pause of a reading client between two pipelines.
 const BETWEEN_READS: Duration = Duration::from_millis(4);
 const REGISTERS: u64 = 4;
 const COUNTERS: u64 = 2;
 /// Running clients.
 #[derive(Debug)]
 pub struct Load {
-    /// State shared by the clients.
+    /// State that all clients share.
     pub shared: Arc<Shared>,
     clients: Vec<JoinHandle<Seen>>,
 }
 
 impl Load {
-    /// Starts clients of every kind on every node.
+    /// Starts clients of every kind for every node. `seed` determines their random choices.
     pub fn start(addresses: Vec<String>, seed: u64) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(addresses));
         let mut load = Self { shared: Arc::clone(&shared), clients: Vec::new() };
@@ -62,7 +62,8 @@ impl Load {
         self.shared.known()
     }
 
-    /// Stops the clients after they have received outstanding replies. Returns all observations.
+    /// Stops the clients once they have received all outstanding replies. Returns their
+    /// observations.
     pub fn finish(mut self) -> io::Result<Seen> {
         self.stop();
         let mut all = Seen::default();
@@ -85,7 +86,7 @@ impl Drop for Load {
     }
 }
 
-/// Runs reads, writes, transactions and counters on keys shared by all clients.
+/// Sends reads, writes, transactions and counter operations on keys that all clients share.
 fn mixed(mut client: Client, mut dice: Dice) -> Seen {
     while !client.shared.stopping() {
         let generation = client.shared.generation();
@@ -109,8 +110,8 @@ fn mixed(mut client: Client, mut dice: Dice) -> Seen {
     client.seen
 }
 
-/// Reads all keys in one pipeline, so that a node that resumes or is cut off always has reads to
-/// answer, none of which may return an old value.
+/// Reads all keys in one pipeline, repeatedly. A node that resumes or is cut off therefore always
+/// has reads to answer, none of which may return an old value.
 fn reading(mut client: Client) -> Seen {
     while !client.shared.stopping() {
         let generation = client.shared.generation();
@@ -123,7 +124,7 @@ fn reading(mut client: Client) -> Seen {
     client.seen
 }
 
-/// Inserts its own keys, each once, to find out whether anything is lost.
+/// Inserts keys of its own, each only once, to find out whether any are lost.
 fn inserting(mut client: Client, mut dice: Dice) -> Seen {
     while !client.shared.stopping() {
         client.insert();

@@ -1,4 +1,4 @@
-//! State shared by all clients of a load, and the observations of each.
+//! State that all clients of a load share, and the observations of each client.
 
 use std::{
     sync::{
@@ -13,17 +13,17 @@ use quorate_core::dice::Dice;
 
 use super::history::{Clock, Operation};
 
-/// Lifetime of a set of keys; short histories are cheap to check.
+/// Time after which a new set of keys is used. Short histories can be checked quickly.
 const GENERATION: Duration = Duration::from_millis(2500);
 /// Longest pause of a client between two operations, in microseconds.
 const THINKING_US: u64 = 3000;
-/// Counter incremented by all sessions during the whole run.
+/// Counter that all sessions increment during the whole run.
 pub const TOTAL: &str = "total";
 
-/// State shared by clients.
+/// State that all clients of a load share.
 #[derive(Debug)]
 pub struct Shared {
-    /// Client addresses, one per node.
+    /// Client addresses of the nodes, one per node.
     pub addresses: Vec<String>,
     pub(crate) clock: Clock,
     stop: AtomicBool,
@@ -33,7 +33,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Creates the state for nodes at these addresses.
+    /// Creates the state for nodes with the given client addresses.
     pub fn new(addresses: Vec<String>) -> Self {
         Self {
             addresses,
@@ -48,7 +48,7 @@ impl Shared {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Records a reply that violates the protocol, unless one was recorded before.
+    /// Records a reply that violates the protocol, unless another one was recorded before.
     pub(crate) fn strange(&self, what: String) {
         let mut strange = self.strange.lock().unwrap_or_else(PoisonError::into_inner);
         strange.get_or_insert(what);
@@ -77,49 +77,49 @@ impl Shared {
     }
 }
 
-/// A key that is written once.
+/// Key that is written only once, with the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insert {
     pub key: String,
     pub fate: Fate,
 }
 
-/// Outcome of a command.
+/// Outcome of a command, as far as the client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Acknowledged,
-    /// Definitely not executed, now or later.
+    /// The command was not executed and will not be.
     Refused,
-    /// The command may have been executed, or may still be.
+    /// The command may have been executed, or may still be executed.
     Unknown,
 }
 
-/// Increments of the counter shared by all sessions.
+/// Increments of the counter that all sessions share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
-    /// Increments that were acknowledged.
+    /// Number of acknowledged increments.
     pub acknowledged: u64,
-    /// Increments that may have been executed.
+    /// Number of increments that may have been executed.
     pub unknown: u64,
 }
 
-/// All observations of a client or a load.
+/// Observations of one client, or of all clients of a load.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Operations on keys shared by clients.
+    /// Operations on keys that several clients use.
     pub operations: Vec<Operation>,
-    /// Inserts of keys that are written once.
+    /// Inserted keys, each written only once.
     pub inserts: Vec<Insert>,
-    /// Increments by sessions.
+    /// Increments that sessions executed.
     pub total: Total,
-    /// Requests that were definitely not executed.
+    /// Number of requests that were certainly not executed.
     pub refused: u64,
     /// First reply that violates the protocol.
     pub strange: Option<String>,
 }
 
 impl Seen {
-    /// Returns the inserted keys with this outcome.
+    /// Returns the inserted keys whose insertion had a given outcome.
     pub fn inserts(&self, fate: Fate) -> Vec<&str> {
         let of = self.inserts.iter().filter(|one| one.fate == fate);
         of.map(|one| one.key.as_str()).collect()

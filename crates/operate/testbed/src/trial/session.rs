@@ -1,4 +1,4 @@
-//! A client with a session: it retries a command on any node until the outcome is known.
+//! Client with a session. It retries a command on any node until the outcome is known.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -11,12 +11,12 @@ use super::{
     seen::{Seen, Shared, TOTAL, think},
 };
 
-/// Pause before trying the next node.
+/// Pause before the next attempt, on another node.
 const RETRY: Duration = Duration::from_millis(20);
-/// Attempts after the end of the run, when all nodes serve again.
+/// Maximum number of attempts after the end of the run, when all nodes serve again.
 const LAST_ATTEMPTS: u32 = 100;
 
-/// A client whose commands are executed exactly once, despite failures of nodes and connections.
+/// Client whose commands are executed exactly once, even if nodes or connections fail.
 pub(super) struct Session {
     client: usize,
     node: usize,
@@ -32,7 +32,7 @@ impl Session {
         Self { client, node, id: None, next: 1, link: None, shared, seen: Seen::default() }
     }
 
-    /// Runs operations until the run ends.
+    /// Increments counters and swaps values until the run ends. Returns the observations.
     pub(super) fn run(mut self, mut dice: Dice) -> Seen {
         while !self.shared.stopping() {
             let generation = self.shared.generation();
@@ -95,7 +95,7 @@ impl Session {
         });
     }
 
-    /// Retries a command until it has a reply; `None` if the run ends first.
+    /// Retries a command until it receives a reply. `None` if the run ends first.
     fn repeat(&mut self, command: &[&str]) -> Option<Reply> {
         let number = self.next;
         self.next += 1;
@@ -108,7 +108,7 @@ impl Session {
                     self.shared.strange(format!("{text} for {command:?} in a session"));
                     return None;
                 }
-                // Retry with the same number on another node.
+                // Retry with the same sequence number on another node.
                 Outcome::Refused | Outcome::Unknown => {
                     self.link = None;
                     self.node = (self.node + 1) % self.shared.addresses.len();
@@ -140,7 +140,7 @@ impl Session {
         }
     }
 
-    /// Connects and attaches to the session, registering it first if necessary.
+    /// Connects to a node and attaches to the session, which is registered first if necessary.
     fn attach(&mut self) -> Outcome {
         let asked = Link::connect(&self.shared.addresses[self.node]).and_then(|mut link| {
             let mut words = vec!["QUORATE", "SESSION"];
@@ -154,7 +154,7 @@ impl Session {
         let outcome = outcome(reply);
         if let Outcome::Known(reply) = &outcome {
             self.link = Some(link);
-            // The first reply is the id of the new session.
+            // The first reply contains the id of the new session.
             self.id = self.id.take().or_else(|| reply.clone().text());
         }
         outcome

@@ -1,4 +1,4 @@
-//! Runs devices over vectors: `conformance run|target|generate|groups|mutants`.
+//! Runs devices on the test vectors: `conformance run|target|generate|groups|mutants`.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 use std::{
@@ -41,8 +41,8 @@ const HELP: &str = "conformance
                    are for programs: name, seconds and finder, with tabs between";
 
 const COUNT: usize = 200_000;
-/// Targets in this repository; all but the first two need tools or permissions that a machine may
-/// lack.
+/// Targets in this repository. All but the first two require tools or permissions that a machine
+/// may lack.
 const OURS: [&str; 6] = ["reference", "p4", "rtl-64", "rtl-512", "xdp", "tc"];
 
 fn main() -> ExitCode {
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether missing tools are errors, because `./setup` installs all of them.
+/// Returns whether `QUORATE_NO_SKIPS` makes a missing tool an error. `./setup` installs all tools.
 fn no_skips() -> bool {
     env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true")
 }
@@ -88,7 +88,8 @@ fn program(name: &str) -> Result<Program, String> {
 fn target(kind: &str, name: &str) -> Result<bool, String> {
     let program = program(name)?;
     if Bus::ALL.iter().any(|bus| bus.target() == kind) {
-        // Run the simulator that `run` has built; it writes the responses itself.
+        // Replace this process by the simulator that `run` has built. The simulator writes the
+        // responses itself.
         let simulator = rtl::simulator(&workplace(kind), program);
         let status = Command::new(simulator).arg(name).status().map_err(text)?;
         return Ok(status.success());
@@ -116,15 +117,15 @@ fn generate(name: &str, set: &str, folder: &str) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Returns the folder for intermediate files.
+/// Returns the folder for the intermediate files of a target.
 fn workplace(name: &str) -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target");
     target.unwrap_or(root).join("offload").join(name)
 }
 
-/// Returns all targets, including those that cannot run on this machine, so that these are not
-/// mistaken for passed.
+/// Returns all targets. Includes those that cannot run on this machine, so that the report lists
+/// them as skipped.
 fn targets() -> Result<Vec<Target>, String> {
     let own = env::current_exe().map_err(text)?;
     let own = own.to_string_lossy().into_owned();
@@ -154,7 +155,7 @@ fn targets() -> Result<Vec<Target>, String> {
             let folder = workplace(&target.name);
             let built = rtl::build(&rtl::sources(), &folder, program, bus, Size::VECTORS);
             if let Err(why) = built {
-                // A missing tool skips the target, but a core that does not build is an error.
+                // A missing tool skips the target. A core that does not build is an error.
                 if rtl::missing().is_none() {
                     return Err(why);
                 }
@@ -252,8 +253,8 @@ fn run(words: &[&str]) -> Result<bool, String> {
     Ok(well)
 }
 
-/// Tests the kernel programs alone, for machines that have only this binary. A program that cannot
-/// be loaded is an error.
+/// Tests only the kernel programs, on machines that have nothing but this binary. A program that
+/// cannot be loaded is an error.
 fn kernel(words: &[&str]) -> Result<bool, String> {
     let count = match words {
         [] => COUNT,
@@ -281,9 +282,9 @@ fn kernel(words: &[&str]) -> Result<bool, String> {
     Ok(well)
 }
 
-/// Builds both cores for `quorate start --device rtl:FOLDER`.
+/// Builds the cores of both programs for `quorate start --device rtl:FOLDER`.
 fn cores(folder: &Path, words: &[&str]) -> Result<bool, String> {
-    // The same dimensions as the switch programs on the interpreter.
+    // The interpreter's switch programs use the same dimensions.
     let mut size = Size { room: 128, cells: 4096 };
     let mut bus = Bus::Narrow;
     for pair in words.chunks(2) {
@@ -317,7 +318,7 @@ fn number(word: &str) -> Result<usize, String> {
     number.map_err(|_| format!("{word} is no number"))
 }
 
-/// Runs mixed groups with different seeds.
+/// Runs mixed groups, each with a different seed.
 fn groups(words: &[&str]) -> Result<bool, String> {
     let count = match words {
         [] => 1_000,
@@ -342,7 +343,7 @@ fn groups(words: &[&str]) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Compiles the kernel objects for machines without clang, and writes the hash of their sources.
+/// Compiles the kernel objects for machines without clang, and stores a hash of their sources.
 fn object() -> Result<bool, String> {
     let clang = compile::clang().ok_or("clang is not installed")?;
     let sources = xdp::sources().canonicalize().map_err(text)?;

@@ -157,8 +157,8 @@ pub(super) fn acceptor() -> Vec<Case> {
                 vote(FIRST, 1),
             ],
         ),
-        // Finds a write that stays enabled while other traffic passes; simulated hardware once had
-        // this bug.
+        // Detects a write that remains enabled while foreign frames pass. The simulated hardware
+        // once had this bug.
         case(
             "four frames of others behind a vote, then the slot is read",
             vec![

@@ -1,4 +1,4 @@
-//! Directed cases of both programs at one interface, which exchange messages internally.
+//! Directed cases of a host, whose two programs exchange messages internally.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! Directed cases that every program must handle alike: foreign or incomplete frames, fields,
-//! counters.
+//! Directed cases that every program must handle in the same way: foreign or incomplete frames,
+//! header fields, and counters.
 
 use super::*;
 
-/// Returns cases that every program must handle alike: foreign or incomplete frames, fields, and
-/// the counters afterwards.
+/// Returns the cases that every program must handle in the same way: foreign or incomplete frames,
+/// header fields, and the counters afterwards.
 pub(super) fn strangers(program: Program) -> Vec<Case> {
     let read = |slot| owner(&of(program, about(Type::Read, slot)));
     let good = match program {
@@ -75,7 +75,7 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
     let mut of_udp = form(Form::Udp);
     of_udp[99] ^= 1;
     torn.push(from_network(frame_sealed_but_for_its_sum(of_udp)));
-    // Length, checksum, each field of the header, the room.
+    // The length, the checksum, each field of the header, and the room.
     let of_raw =
         [14, 16, 17, 19, 26, 31, 33, 39, 47, 48, 50, 53, 57, 61, 65, 71, 72, 75, 76, 79, 80, 111];
     for at in of_raw {
@@ -86,14 +86,14 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
     let mut none = form(Form::Raw);
     none[16..18].fill(0);
     torn.push(from_network(none));
-    // The checksum is correct, but the room's sum is wrong.
+    // The frame's checksum is correct, but the sum of the room is wrong.
     let mut lies = form(Form::Raw);
     lies[75] ^= 1;
     lies[16..18].fill(0);
     let whole = udp(sum(0, &lies[14..]));
     lies[16..18].copy_from_slice(&whole.to_be_bytes());
     torn.push(from_network(lies));
-    // Only the link's own check covers the source address.
+    // Only the check of the link covers the source address.
     torn.extend([read(FIRST), changed(6, &[0x5a], false)]);
 
     let mut fields = Vec::new();
@@ -133,7 +133,7 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
         header.value.origin = number;
         owner(&of(program, header))
     };
-    // All variable bits are ones, so that sums need their last bit.
+    // All variable bits are ones, so that an error in the last bit of a sum is detected.
     let mut full = of(program, about(Type::Read, u64::MAX));
     (full.ballot.0, full.voted, full.boot) = (u64::MAX, u64::MAX, u32::MAX);
     full.value = Descriptor {
@@ -148,7 +148,7 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
     ones[26..36].fill(0xff);
     seal(&mut ones);
 
-    // Reads what was written and counted.
+    // Reads the cells and the counters that the case has changed.
     let asked = || {
         let counters = (0..34).map(ask).chain([ask(u32::MAX)]);
         (FIRST - 1..FIRST + 4).map(read).chain(counters).collect::<Vec<_>>()
@@ -175,7 +175,7 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
 fn frame_sealed_but_for_its_sum(mut bytes: Vec<u8>) -> Vec<u8> {
     let sum = [bytes[98], bytes[99]];
     seal(&mut bytes);
-    // Adjust the checksum for the wrong sum of the room.
+    // Compensate the wrong sum of the room in the checksum.
     let right = u16::from_be_bytes([bytes[98], bytes[99]]);
     bytes[98..100].copy_from_slice(&sum);
     let lies = u16::from_be_bytes(sum);
@@ -188,7 +188,7 @@ fn frame_sealed_but_for_its_sum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Returns a frame whose answer has a checksum of zero, achieved by the choice of origin.
+/// Returns a frame whose answer has a checksum of zero. The frame's origin is chosen accordingly.
 fn whose_checksum_is_zero(program: Program, form: Form, slot: u64, at: usize) -> Event {
     let mut header = match program {
         Program::Acceptor | Program::Host => phase2a(BALLOT, FIRST + slot, 33),
@@ -198,7 +198,7 @@ fn whose_checksum_is_zero(program: Program, form: Form, slot: u64, at: usize) ->
     header.value.origin = 0;
     let mut reference = Reference::new(program);
     let mut checksum = 0;
-    // A coordinator assigns a new slot to every submit.
+    // A coordinator assigns a new slot to every submitted value.
     let before = (1..slot).map(|_| network(&submit(33), 33));
     let before = before.filter(|_| program == Program::Coordinator);
     let events = ready(program).into_iter().chain(before);
@@ -207,7 +207,7 @@ fn whose_checksum_is_zero(program: Program, form: Form, slot: u64, at: usize) ->
         let (_, answer) = sent.first().expect("each of these is answered");
         checksum = u32::from(u16::from_be_bytes([answer[at], answer[at + 1]]));
     }
-    // In one's complement, a sum plus its complement is all ones.
+    // In one's complement, a sum and its complement add up to all ones.
     header.value.origin = checksum;
     asks(&header)
 }

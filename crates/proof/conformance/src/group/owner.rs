@@ -1,5 +1,5 @@
-//! Minimal owners of devices: they fence, read out, import, promise, propose again, arm and start
-//! devices; they revoke an allocation of slots and continue by themselves.
+//! Minimal owners of devices. They fence devices, read and import votes, promise, propose again,
+//! arm and start devices. They also revoke a coordinator's slots and then propose by themselves.
 
 use std::collections::BTreeMap;
 
@@ -11,31 +11,32 @@ use crate::{
     frames::{ROOM, call, frame, of_coordinator, plain},
 };
 
-/// Value that fills holes; never submitted by a client.
+/// Value that fills holes. Clients never submit it.
 const NO_OP: u64 = u64::MAX;
 
-/// A rule that owners violate, to check that the violation is detected.
+/// Rule that the owners violate, to test that the checks detect the violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Omitted {
-    /// [offload-8] Promise without fencing the device, which continues to vote in lower ballots.
+    /// [offload-8] Owners promise without fencing the device, which continues to vote in lower
+    /// ballots.
     Fence,
-    /// [offload-8] Promise without reading the device's votes.
+    /// [offload-8] Owners promise without reading the device's votes.
     ReadOut,
-    /// [offload-8] Stop reading votes at the first hole.
+    /// [offload-8] Owners stop reading votes at the first hole.
     Holes,
-    /// [offload-12] Revoke the allocation of a coordinator without stopping it.
+    /// [offload-12] Owners revoke a coordinator's slots without stopping the coordinator.
     Stop,
-    /// [offload-12] Fill assigned slots with no-ops.
+    /// [offload-12] Owners fill the slots that a coordinator assigned with no-ops.
     Adoption,
-    /// [offload-9] Restart a coordinator that lost its memory in the same ballot.
+    /// [offload-9] Owners restart a coordinator that lost its memory in the same ballot.
     StepDown,
-    /// [offload-9] Keep the boot number of a device that lost its memory, so that old calls are
-    /// obeyed.
+    /// [offload-9] Owners do not change the boot number of a device that lost its memory, so the
+    /// device obeys old calls.
     Boot,
 }
 
 impl Omitted {
-    /// All violations.
+    /// All rules that owners can violate.
     pub const ALL: [Self; 7] = [
         Self::Fence,
         Self::ReadOut,
@@ -47,12 +48,12 @@ impl Omitted {
     ];
 }
 
-/// A voting node and its device.
+/// Voting node with its device.
 pub(super) struct Member {
     pub(super) device: Box<dyn Device>,
     calls: u64,
     promised: Ballot,
-    /// Votes read from the device, and the owner's own.
+    /// Votes that were read from the device, and votes that the owner cast itself.
     votes: BTreeMap<Slot, (Ballot, u64)>,
     floor: Slot,
 }
@@ -63,7 +64,7 @@ impl Member {
     }
 }
 
-/// A coordinator as known to its owner.
+/// Coordinator with the state that its owner knows.
 pub(super) struct Proposer {
     pub(super) device: Box<dyn Device>,
     boot: u32,
@@ -78,17 +79,17 @@ impl Proposer {
     }
 }
 
-/// State of the latest leader.
+/// State of the most recent leader.
 #[derive(Debug, Default)]
 pub(super) struct Lead {
     pub(super) node: usize,
     ballot: Ballot,
-    /// Members that promised and are armed; empty if the leader died before it could propose, or
-    /// stepped down.
+    /// Members that promised and whose devices are armed. Empty if the leader stepped down, or died
+    /// before it could propose.
     armed: Vec<usize>,
-    /// Slot after the leader's own last proposal.
+    /// Slot after the last one that the leader itself proposed.
     next: Slot,
-    /// The coordinator assigns slots.
+    /// The coordinator is assigning slots.
     started: bool,
 }
 
@@ -109,21 +110,21 @@ impl Group {
         Ok(())
     }
 
-    /// Makes a call of a member's owner; returns the answer.
+    /// Sends a call from a member's owner to the device. Returns the answer.
     fn call_member(&mut self, member: usize, header: Header) -> Result<(Header, Vec<u8>), String> {
         self.members[member].calls += 1;
         let calls = self.members[member].calls;
         self.ask(Station::Acceptor(member), header, 1, calls)
     }
 
-    /// Makes a call of a coordinator's owner; returns the answer.
+    /// Sends a call from a coordinator's owner to the device. Returns the answer.
     fn command(&mut self, proposer: usize, header: Header) -> Result<(Header, Vec<u8>), String> {
         self.proposers[proposer].calls += 1;
         let (boot, calls) = (self.proposers[proposer].boot, self.proposers[proposer].calls);
         self.ask(Station::Coordinator(proposer), of_coordinator(header), boot, calls)
     }
 
-    /// Makes a numbered call; returns the answer's header and bytes.
+    /// Sends a numbered call. Returns the header and the bytes of the answer.
     fn ask(
         &mut self,
         station: Station,
@@ -153,7 +154,7 @@ impl Group {
     }
 
     /// [offload-8] Fences the device, reads all cells from the floor on, including holes, imports
-    /// the votes, and promises.
+    /// the votes, and then promises.
     fn promise(&mut self, member: usize, ballot: Ballot) -> Result<(), String> {
         if self.omitted != Some(Omitted::Fence) {
             let (done, _) = self.call_member(member, call(Type::Fence, 0))?;
@@ -177,7 +178,7 @@ impl Group {
         Ok(())
     }
 
-    /// Casts a vote of the owner itself, as over TCP.
+    /// Casts a vote of the owner itself, as an owner does over TCP.
     fn vote(&mut self, member: usize, slot: Slot, number: u64) -> Result<(), String> {
         let ballot = self.lead.ballot;
         assert!(self.members[member].promised <= ballot, "a leader asks who promised");
@@ -185,9 +186,9 @@ impl Group {
         self.note(member, ballot, slot, number)
     }
 
-    /// Begins a ballot: runs phase 1 with a quorum, proposes reported votes again, arms the devices
-    /// and starts the coordinator. The previous leader is not notified: its coordinator continues,
-    /// unless it is on the same node. Some leaders die before they finish.
+    /// Begins a ballot. Runs phase 1 with a quorum, proposes the reported votes again, arms the
+    /// devices and starts the coordinator. The previous leader is not notified, so its coordinator
+    /// continues unless it is on the same node. Some leaders die before they finish.
     pub(super) fn begin_ballot(&mut self) -> Result<(), String> {
         self.ballots += 1;
         let ballot = self.lead.ballot + 1 + self.dice.below(3);
@@ -204,7 +205,7 @@ impl Group {
             self.promise(*member, ballot)?;
         }
         let members = || asked.iter().map(|member| &self.members[*member]);
-        // Slots below the highest floor are decided and known to its owner.
+        // All slots below the highest floor are decided and known to the floor's owner.
         let floor = members().map(|member| member.floor).max().unwrap_or(0);
         let last = members().filter_map(|member| member.votes.keys().next_back());
         let next = last.max().map_or(floor, |slot| floor.max(slot + 1));
@@ -231,12 +232,12 @@ impl Group {
         self.start()
     }
 
-    /// [offload-5] Arms a member's device in the current ballot.
+    /// [offload-5] Arms the device of a member in the current ballot.
     fn arm(&mut self, member: usize) -> Result<(), String> {
         let floor = self.members[member].floor;
         let mut arm = call(Type::Arm, 0);
         arm.ballot = PackedBallot(self.lead.ballot);
-        // All slots below the next one are decided.
+        // All slots below `next` are decided.
         arm.slot = self.dice.between(floor, floor.max(self.lead.next));
         arm.position = u8::try_from(member).expect("three members");
         let (done, _) = self.call_member(member, arm)?;
@@ -248,7 +249,7 @@ impl Group {
         Ok(())
     }
 
-    /// Makes a member that was left out promise, and arms its device.
+    /// Makes a member outside of the quorum promise, and arms its device.
     pub(super) fn arm_another(&mut self) -> Result<(), String> {
         let mut others = (0..MEMBERS).filter(|member| !self.lead.armed.contains(member));
         let (true, Some(member)) = (self.lead.is_leading(), others.next()) else {
@@ -259,8 +260,8 @@ impl Group {
         self.arm(member)
     }
 
-    /// [offload-14] Returns the limit of assignable slots: the coordinator and a quorum of the
-    /// armed members must have cells for them.
+    /// [offload-14] Returns the limit of the slots that may be assigned. The coordinator and a
+    /// quorum of the armed members must have cells for all slots below it.
     fn limit(&self, own_floor: Slot) -> Slot {
         let mut floors: Vec<Slot> =
             self.lead.armed.iter().map(|member| self.members[*member].floor).collect();
@@ -268,8 +269,8 @@ impl Group {
         own_floor.min(floors[QUORUM - 1]) + WINDOW
     }
 
-    /// [offload-5] Starts the coordinator at the leader's next slot, below which all is decided.
-    /// From then on only the device assigns slots in this ballot.
+    /// [offload-5] Starts the coordinator at the leader's next slot. All slots below it are
+    /// decided. From then on, only the device assigns slots in this ballot.
     fn start(&mut self) -> Result<(), String> {
         let (node, next) = (self.lead.node, self.lead.next);
         let mut start = call(Type::Arm, 0);
@@ -285,7 +286,8 @@ impl Group {
         Ok(())
     }
 
-    /// [offload-12] Stops the coordinator, reads `next` and every cell, and adopts all proposals.
+    /// [offload-12] Stops the coordinator, reads `next` and every cell, and adopts all of the
+    /// proposals.
     pub(super) fn take_back(&mut self) -> Result<(), String> {
         if !self.lead.started {
             return Ok(());
@@ -300,7 +302,7 @@ impl Group {
             let mut header = plain(Type::Read);
             header.slot = slot;
             let (cell, bytes) = self.command(node, header)?;
-            // The proposal of an empty cell was never sent.
+            // An empty cell means that no proposal was sent for the slot.
             let mut number = NO_OP;
             if cell.voted == self.lead.ballot && self.omitted != Some(Omitted::Adoption) {
                 same_bytes(&bytes, &cell)?;
@@ -315,8 +317,7 @@ impl Group {
         Ok(())
     }
 
-    /// Lets a leader without a running coordinator propose by itself, or starts the coordinator
-    /// again.
+    /// If the leader's coordinator is not running, either proposes without it or starts it again.
     pub(super) fn continue_leading(&mut self) -> Result<(), String> {
         if self.lead.started || !self.lead.is_leading() {
             return Ok(());
@@ -336,8 +337,8 @@ impl Group {
         Ok(())
     }
 
-    /// [offload-14] Raises the floor of a member, and the floor and limit of the coordinator,
-    /// within the decided slots.
+    /// [offload-14] Raises the floor of a member, and the floor and the limit of the coordinator.
+    /// None of them exceeds the decided slots.
     pub(super) fn raise_floors(&mut self) -> Result<(), String> {
         let member = self.dice.index(MEMBERS);
         let from = self.members[member].floor;
@@ -358,8 +359,8 @@ impl Group {
         Ok(())
     }
 
-    /// Makes a coordinator lose its memory; it gets a new boot number. A leader that uses it steps
-    /// down ([offload-9]).
+    /// Makes a coordinator lose its memory and assigns a new boot number to it. A leader that uses
+    /// the coordinator steps down ([offload-9]).
     pub(super) fn power_goes(&mut self) -> Result<(), String> {
         let node = self.dice.index(self.proposers.len());
         self.proposers[node].device.step(&Event::Power)?;

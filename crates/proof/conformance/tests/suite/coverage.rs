@@ -1,4 +1,5 @@
-//! Both sets reach every behaviour of a program; otherwise equal answers would prove little.
+//! Both sets of vectors reach every behaviour of a program. Otherwise equal answers would prove
+//! little.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use quorate_conformance::{
 };
 use quorate_offload::{Form, Header, Port, Reason, Type};
 
-/// Returns whether a program on its own can have this outcome.
+/// Returns whether a program that runs alone can have an outcome.
 fn reachable(program: Program, reason: Reason) -> bool {
     match reason {
         Reason::Busy | Reason::Hint => false,
@@ -36,7 +37,7 @@ fn check(program: Program, set: &str, events: &[Event], least: u64) {
         }
         let sent: Vec<Sent> = reference.step(event).unwrap();
         for (_, frame) in &sent {
-            // A refusal may go to any port; a frame that is passed on is not an answer.
+            // A refusal may go to any port. A frame that is forwarded is not an answer.
             let passed = matches!(event, Event::Frame(_, same) if same == frame);
             let form = Form::of(frame, setup().own.port);
             let Some(form) = form.ok().filter(|_| !passed) else {
@@ -79,7 +80,7 @@ fn both_sets_reach_every_reason_and_every_answer() {
     }
 }
 
-/// Both sets reach a host's internal frames, its own votes and decisions, as well as those that it
+/// Both sets reach the messages inside a host, its own votes and decisions, and the frames that it
 /// sends.
 #[test]
 fn both_sets_reach_what_a_host_hears_inside() {

@@ -13,7 +13,7 @@ use quorate_conformance::{
 };
 use quorate_offload::checksum::crc32c;
 
-/// Random events in `cargo test`; `cargo xtask offload conformance` uses 200 000.
+/// Number of random events in `cargo test`. `cargo xtask offload conformance` uses 200 000.
 const RANDOM: usize = 20_000;
 
 fn check(device: &mut dyn Device, events: &[Event], expected: &[Vec<Sent>], name: &str) {
@@ -39,9 +39,9 @@ fn the_switch_does_what_the_reference_does() {
     }
 }
 
-/// A digest of the reference's answers to each case: a changed line means changed behaviour of
-/// every device. `REWRITE=1 cargo test -p quorate-conformance` updates the digests, and the diff is
-/// reviewed.
+/// Compares a digest of the reference's answers to each case with the recorded one. A changed line
+/// means changed behaviour of every device. `REWRITE=1 cargo test -p quorate-conformance` updates
+/// the digests, and the diff is reviewed.
 #[test]
 fn cases_have_their_digests() {
     let mut text =

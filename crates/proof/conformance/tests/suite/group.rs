@@ -8,7 +8,7 @@ use quorate_conformance::{
 };
 use quorate_device::p4::Sources;
 
-/// Runs in `cargo test`; `cargo xtask offload groups` does more.
+/// Number of runs in `cargo test`. `cargo xtask offload groups` runs more.
 const RUNS: u64 = 40;
 /// Maximum number of runs that search for a fault.
 const SEARCH: u64 = 400;

@@ -1,4 +1,4 @@
-//! Devices built for wider or narrower rooms than that of the vectors behave like the reference.
+//! Devices built for wider or narrower rooms than the vectors use behave like the reference.
 
 use std::{
     collections::BTreeSet,
@@ -18,19 +18,19 @@ use quorate_device::Boxed;
 use quorate_offload::{Form, Header};
 
 const SIZE: Size = Size { room: 128, cells: 64 };
-/// With fewer events not all lengths of values occur.
+/// Number of random events. With fewer events, some lengths of values do not occur.
 const RANDOM: usize = 20_000;
-/// Events passed to a core one at a time.
+/// Number of events that are passed to a core one at a time.
 const SINGLY: usize = 5_000;
 
-/// Reports a skipped test; with `QUORATE_NO_SKIPS=true` it fails instead.
+/// Reports a skipped test. With `QUORATE_NO_SKIPS=true` the test fails instead.
 fn skip(why: &str) {
     let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "cores with a wider room are not tested: {why}");
     eprintln!("skipped: cores with a wider room: {why}");
 }
 
-/// Returns the forms and lengths of all values in these answers.
+/// Returns the forms and lengths of all values in some answers.
 fn lengths(answers: &[Vec<Sent>]) -> BTreeSet<(bool, u16)> {
     let frames = answers.iter().flatten();
     let found = frames.filter_map(|(_, frame)| {
@@ -96,7 +96,7 @@ fn folder(bus: Bus, size: Size) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// A node can open both cores, each of which must answer in time before the next event.
+/// Tests both cores as a node starts them. Each must answer an event before the next one.
 fn as_a_node_starts_them(folder: &Path) {
     let words = format!("{}/{{}}/V{{}}", folder.display());
     let (boxed, settings) = Boxed::open(&[words]).unwrap();
@@ -114,7 +114,7 @@ fn same_as_the_reference(folder: &Path, bus: Bus, size: Size) {
         if let Err(difference) = compare::run(&mut core, &events[..SINGLY], &expected) {
             panic!("{name}, event {}\n{}", difference.at, difference.what);
         }
-        // Without gaps between frames, so that the bus is never idle.
+        // There are no gaps between frames, so the bus is never idle.
         let found = rtl::run(&simulator, &events).unwrap();
         let found = found.unwrap_or_else(|| panic!("{name} gives up"));
         let differs = expected.iter().zip(&found).position(|(a, b)| a != b);

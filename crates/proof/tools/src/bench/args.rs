@@ -25,21 +25,22 @@ use quorate_replica::status::Way;
 use quorate_cli::output::Problem;
 use quorate_cli::values::{Number, Unit, duration, must_be};
 
-/// Largest value in bytes, limited by what a batch can contain.
+/// Maximum size of a value in bytes. A larger value does not fit into a batch.
 const VALUE_BYTES_MAX: u64 = 8 << 20;
-/// Maximum number of connections; a node accepts no more.
+/// Maximum number of connections. A node accepts no more.
 const CONNECTIONS_MAX: u64 = 10_000;
 /// Maximum number of outstanding commands.
 const OUTSTANDING_MAX: u64 = 1_000_000;
-/// Highest rate in bytes per second.
+/// Maximum rate in bytes per second.
 const BYTE_RATE_MAX: u64 = 1_000_000_000_000;
-/// Maximum number of nodes of a temporary cluster.
+/// Maximum number of nodes in a temporary cluster with byte streams.
 const NODES_MAX: u64 = 7;
-/// Maximum number of voters of a temporary cluster without streams, which need more of the machine.
+/// Maximum number of voters in a temporary cluster without byte streams, which takes fewer
+/// resources.
 const VOTERS_MAX: u64 = 9;
-/// Maximum number of learners, in addition to the members.
+/// Maximum number of learners in a temporary cluster.
 const LEARNERS_MAX: u64 = 32;
-/// Highest rate in commands per second.
+/// Maximum rate in commands per second.
 const RATE_MAX: u64 = 10_000_000;
 
 /// `quorate bench kv`
@@ -420,7 +421,7 @@ pub(crate) struct ProbeArgs {
     pub(crate) files: FileArgs,
 }
 
-/// Warm-up until a bare program and its sockets are steady.
+/// Warm-up time, after which a bare program and its sockets perform steadily.
 const PROBE_WARMUP: Duration = Duration::from_millis(300);
 
 impl ProbeArgs {
@@ -550,7 +551,7 @@ impl KvStore {
     }
 }
 
-/// Parses a duration such as `10s`, `500ms` or `2m`, from a millisecond to a day.
+/// Parses a duration such as `10s`, `500ms` or `2m`. It must be between a millisecond and a day.
 fn time(text: &str) -> Result<Duration, String> {
     let what = "a time between 1ms and 24h, such as 10s, 500ms or 2m";
     duration(text, 0.001, 86_400.0).ok_or_else(|| must_be(what, text))

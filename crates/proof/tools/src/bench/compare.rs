@@ -1,4 +1,4 @@
-//! Comparison with other systems, which the source tree builds and runs.
+//! Comparison with other systems, which are built and run from the source tree.
 
 use std::{
     path::{self, Path, PathBuf},
@@ -8,10 +8,10 @@ use std::{
 use super::args::CompareArgs;
 use quorate_cli::output::{Exit, Problem, is_off, is_on};
 
-/// Flags that are followed by a file name.
+/// Flags that take a file name.
 const WITH_FILES: [&str; 2] = ["--json", "--out"];
 
-/// Runs `cargo xtask compare` in the source tree, or reports that there is none.
+/// Runs `cargo xtask compare` in the source tree. Returns an error if there is none.
 pub(super) fn run(args: &CompareArgs) -> Result<Exit, Problem> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let flags = handed_over(args);
@@ -32,14 +32,15 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Problem> {
     Ok(if status.success() { Exit::Done } else { Exit::Failed })
 }
 
-/// Returns all flags with absolute paths, because the other process runs in the source tree.
+/// Returns the flags for `cargo xtask compare`. All paths are made absolute, because the process
+/// runs in the source tree.
 fn handed_over(args: &CompareArgs) -> Vec<String> {
     let mut all = args.flags.clone();
     match args.json.as_deref() {
         None => {}
         Some(given) if is_off(given) => {}
         Some(given) if is_on(given) => all.push("--json".to_owned()),
-        // The value may be the next flag if no file follows.
+        // Without a file name, the next word is another flag.
         Some(file) => drop(all.splice(..0, ["--json".to_owned(), file.to_owned()])),
     }
     for at in 1..all.len() {
@@ -53,7 +54,7 @@ fn handed_over(args: &CompareArgs) -> Vec<String> {
     all
 }
 
-/// Returns the folder if it contains the sources of the other systems.
+/// Returns `root` if it contains the source tree of the comparison.
 fn source_tree(root: &Path) -> Option<PathBuf> {
     let is_there = root.join("bench-compare/README.md").is_file();
     is_there.then(|| root.canonicalize().ok()).flatten()

@@ -1,12 +1,12 @@
-//! The end of a measurement: publishes the rows measured, even after a failure.
+//! Publishes the rows of a measurement, even if the measurement failed.
 
 use quorate_bench::{report::Document, row::Row};
 
 use super::{args::FileArgs, publish};
 use quorate_cli::output::{Exit, Output, Problem, is_on, print, table};
 
-/// Publishes the rows, then reports the problem if there is one. Without rows only the problem is
-/// reported.
+/// Publishes the rows, then reports the problem if there is one. If there are no rows, reports only
+/// the problem.
 pub(super) fn finish(
     mut document: Document,
     files: &FileArgs,
@@ -28,13 +28,13 @@ pub(super) fn finish(
     publish::publish(&document, &shown)?;
     print_spread(&document.rows, &shown);
     if to_stdout {
-        // Standard output already has its document, which includes the problem.
+        // Standard output already contains the document, which includes the problem.
         return Ok(Output { json: false }.problem(&problem));
     }
     Err(problem)
 }
 
-/// Prints the spread below the table, which is wide enough without it.
+/// Prints the spread of the repetitions below the table, which has no space for another column.
 fn print_spread(rows: &[Row], files: &FileArgs) {
     let json = files.json.as_deref().is_some_and(is_on);
     if !json && !rows.is_empty() {
@@ -42,7 +42,7 @@ fn print_spread(rows: &[Row], files: &FileArgs) {
     }
 }
 
-/// Formats the range of the repetitions, and the share of commands of a fixed rate that were sent
+/// Formats the range of the repetitions. At a fixed rate, adds the share of commands that were sent
 /// late.
 fn spread(rows: &[Row]) -> String {
     let head = [

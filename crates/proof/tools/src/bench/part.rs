@@ -1,4 +1,5 @@
-//! `quorate bench part`: a process of the probe, hidden from users and started by the probe.
+//! `quorate bench part`: one process of a probe. The probe starts it, and the help does not show
+//! it.
 
 use std::{io, net::SocketAddr, path::Path, process, thread, time::Duration};
 
@@ -85,7 +86,7 @@ pub(crate) enum PartCommand {
     },
 }
 
-/// Runs the process until its only client disconnects.
+/// Runs the process until its client disconnects.
 pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
     let ran = match command {
         PartCommand::Echo { wait, over } => {
@@ -142,7 +143,7 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
     };
     match ran {
         Ok(()) => Ok(Exit::Done),
-        // The probe has finished.
+        // The probe has ended.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Exit::Done),
         Err(error) => Err(Problem::io("a part of the probe", &error)),
     }
@@ -152,8 +153,8 @@ fn over_named(name: &str) -> Result<Over, Problem> {
     Over::named(name).ok_or_else(|| Problem::usage("tcp or udp"))
 }
 
-/// Ends this process with its parent: the parent never writes to the pipe, so its end means that
-/// the parent has ended.
+/// Makes this process end with its parent. The parent never writes to the pipe, so the end of the
+/// input means that the parent has ended.
 fn die_with_parent() -> Result<(), Problem> {
     let wait = || {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
@@ -166,7 +167,7 @@ fn die_with_parent() -> Result<(), Problem> {
         .map_err(|error| Problem::io("watch the parent", &error))
 }
 
-/// Opens the file; `-` means none.
+/// Opens the log file. Returns `None` if the name is `-`.
 fn open(file: &str, flush_us: u64) -> io::Result<Option<LogFile>> {
     if file == "-" {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Output of results: a table, and the requested files.
+//! Publishes the results of a measurement as a table and in the requested files.
 
 use std::{
     env, fs, io,
@@ -11,7 +11,7 @@ use quorate_bench::{environment::Environment, figure::round, report::Document, r
 use super::{args::FileArgs, segment, trace};
 use quorate_cli::output::{Exit, Problem, is_off, is_on, print, progress, table};
 
-/// Creates an empty document for this run.
+/// Creates an empty results document for this run.
 pub(super) fn document() -> Document {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -28,25 +28,26 @@ pub(super) fn document() -> Document {
     }
 }
 
-/// Returns the file given with `--json`; `None` for standard output or no output.
+/// Returns the file given by `--json`. `None` if the document goes to standard output, or if it is
+/// not requested.
 fn json_file(files: &FileArgs) -> Option<&Path> {
     let given = files.json.as_deref()?;
     (!is_on(given) && !is_off(given)).then(|| Path::new(given))
 }
 
-/// Returns whether the document goes to standard output.
+/// Returns whether `--json` requests the document on standard output.
 fn json_to_stdout(files: &FileArgs) -> bool {
     files.json.as_deref().is_some_and(is_on)
 }
 
-/// Checks that every output file can be written, before minutes are spent measuring. Existing files
-/// are unchanged and new ones are removed again, since the bench may end without a result.
+/// Checks that every output file can be written, before minutes are spent on measuring. Existing
+/// files are not changed and new files are removed again, because the run may end without a result.
 pub(super) fn check(files: &FileArgs) -> Result<(), Problem> {
     let wanted = [json_file(files), files.csv.as_deref(), files.html.as_deref()];
     wanted.into_iter().flatten().try_for_each(check_file)
 }
 
-/// Checks that one file can be written.
+/// Checks that a file can be written, without changing it.
 pub(super) fn check_file(path: &Path) -> Result<(), Problem> {
     try_writing(path).map_err(|error| Problem::io(path.display(), &error))
 }
@@ -54,15 +55,15 @@ pub(super) fn check_file(path: &Path) -> Result<(), Problem> {
 fn try_writing(path: &Path) -> io::Result<()> {
     let is_new = !path.try_exists()?;
     let file = fs::File::options().create(true).append(true).open(path)?;
-    // Another process may have created and written it in the meantime.
+    // Another process may have created and written the file in the meantime.
     if is_new && file.metadata()?.len() == 0 {
-        // Keep a symbolic link whose target did not exist.
+        // Do not remove a symbolic link whose target did not exist.
         fs::remove_file(path.canonicalize()?)?;
     }
     Ok(())
 }
 
-/// Publishes rows measured before a failure.
+/// Publishes the rows that were measured before a failure.
 pub(super) fn rescue(mut document: Document, files: &FileArgs, problem: &Problem) {
     if document.rows.is_empty() {
         return;
@@ -73,7 +74,7 @@ pub(super) fn rescue(mut document: Document, files: &FileArgs, problem: &Problem
     }
 }
 
-/// Writes the files and prints the table. The exit code tells whether every row is valid.
+/// Writes the files and prints the table. The exit code shows whether every row is valid.
 pub(super) fn publish(document: &Document, files: &FileArgs) -> Result<Exit, Problem> {
     write_files(document, files)?;
     if json_to_stdout(files) {
@@ -84,7 +85,7 @@ pub(super) fn publish(document: &Document, files: &FileArgs) -> Result<Exit, Pro
     Ok(if document.rows.iter().all(|row| row.valid) { Exit::Done } else { Exit::Failed })
 }
 
-/// Reports a measurement as skipped; nothing was measured, and nothing failed.
+/// Reports that a measurement was skipped, which is not a failure.
 pub(super) fn skip(why: &str, files: &FileArgs) -> Result<Exit, Problem> {
     let mut document = document();
     document.notes.push(format!("skipped: {why}"));
@@ -101,7 +102,7 @@ fn write_files(document: &Document, files: &FileArgs) -> Result<(), Problem> {
     write(files.html.as_deref(), Document::html)
 }
 
-/// Writes a file and reports it.
+/// Writes a file and reports its path.
 pub(super) fn write_file(path: &Path, text: &str) -> Result<(), Problem> {
     fs::write(path, text)
         .map(|()| progress(&format!("wrote {}", path.display())))
@@ -251,7 +252,8 @@ fn of_streams(rows: &[&Row]) -> String {
     for row in rows {
         let Some(figures) = &row.stream else { continue };
         let [mark, title] = begin(row);
-        // Latencies from the intended time grow without bound when the rate is not sustained.
+        // Latencies that are counted from the intended time grow without bound if the rate is not
+        // sustained.
         let meant = |us: f64| optional(row.has_latency().then_some(us));
         lines.push(vec![
             mark,
@@ -279,7 +281,8 @@ fn of_streams(rows: &[&Row]) -> String {
     table(&lines)
 }
 
-/// Returns the first cells of a row in every table: its validity, and its system.
+/// Returns the leading cells of a row, which are the same in every table: its validity and its
+/// system.
 pub(super) fn begin(row: &Row) -> [String; 2] {
     let mark = if row.valid { "" } else { "✗" };
     let ours = row.system == "quorate";

@@ -1,11 +1,11 @@
-//! Formats rows of bare senders and receivers on a segment.
+//! Formats the results for senders and receivers on a network segment.
 
 use quorate_bench::row::Row;
 
 use super::publish::{cells, optional, percent};
 use quorate_cli::output::table;
 
-/// Returns a table with one line per row.
+/// Formats a table with one line per row.
 pub(super) fn shown(rows: &[&Row]) -> String {
     let head = [
         "",
@@ -57,7 +57,7 @@ pub(super) fn shown(rows: &[&Row]) -> String {
     table(&lines)
 }
 
-/// Formats a share of lost datagrams; small shares matter here.
+/// Formats the share of lost datagrams. Small shares are shown precisely, because they matter here.
 fn lost(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }

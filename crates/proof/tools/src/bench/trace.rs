@@ -1,4 +1,4 @@
-//! `quorate bench log --trace FILE`: the life of one command as a picture and a table.
+//! `quorate bench log --trace FILE`: shows the life of one command as a picture and as a table.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use quorate_bench::{life::Life, run::series::Series};
 use super::{args::FileArgs, measure, publish};
 use quorate_cli::output::{Exit, Problem, table};
 
-/// Traces commands and writes the picture and the table.
+/// Traces commands, then writes the picture and prints the table.
 pub(super) fn run(series: &Series, picture: &Path, files: &FileArgs) -> Result<Exit, Problem> {
     publish::check_file(picture)?;
     let mut drawn = Ok(());
@@ -22,7 +22,7 @@ pub(super) fn run(series: &Series, picture: &Path, files: &FileArgs) -> Result<E
     Ok(exit)
 }
 
-/// Formats a table with a row per trace point, in order of time.
+/// Formats a table with one row per trace point, in the order of time.
 pub(super) fn shown(life: &Life) -> String {
     let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
     for lane in &life.lanes {

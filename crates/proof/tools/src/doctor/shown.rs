@@ -15,7 +15,7 @@ use quorate_bench::doctor::{
 
 use quorate_cli::output::table;
 
-/// Formats head, findings, planes and the optional sections.
+/// Formats the heading, the findings, the planes and the optional sections.
 pub(super) fn human(report: &Report) -> String {
     let machine = &report.machine;
     let mut text = format!(
@@ -58,7 +58,7 @@ fn bundle(manifest: &Manifest) -> String {
     text
 }
 
-/// Formats one line per finding, with details and remedy below those that are not ok.
+/// Formats one line per finding. Below a finding that is not ok, adds its details and a remedy.
 fn findings(all: &[Finding]) -> String {
     let row = |finding: &Finding| {
         let (name, state) = (finding.name.clone(), finding.state.name().to_owned());
@@ -84,7 +84,7 @@ fn findings(all: &[Finding]) -> String {
     text
 }
 
-/// Formats a matrix with a row per sender and a column per listener.
+/// Formats the multicast test as a matrix with a row per sender and a column per listener.
 fn matrix(reach: &Reach) -> String {
     let mut head = vec!["from \\ to".to_owned(), "sent".to_owned()];
     head.extend(reach.members.iter().map(|placed| match &placed.interface {
@@ -110,7 +110,7 @@ fn matrix(reach: &Reach) -> String {
     text
 }
 
-/// Formats a table with a row per pair of nodes.
+/// Formats the round trips as a table with a row per pair of nodes.
 fn ways(trips: &[Trip]) -> String {
     let mut rows = vec![["from", "to", "by", "there and back", ""].map(str::to_owned).to_vec()];
     rows.extend(trips.iter().map(|trip| {
@@ -175,7 +175,7 @@ fn figures(all: &Figures) -> String {
     format!("the prediction is based on:\n{}", table(&rows))
 }
 
-/// Formats a histogram, scaled to the most frequent range of times.
+/// Formats a histogram of flush times, scaled to the most frequent range.
 fn histogram(flushes: &Flushes) -> String {
     const WIDTH: u64 = 40;
     let most = flushes.histogram.iter().map(|bar| bar.count).max();

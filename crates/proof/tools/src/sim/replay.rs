@@ -1,4 +1,4 @@
-//! `quorate sim --page FILE`: writes a recorded run as an animated page in one file.
+//! `quorate sim --page FILE`: writes a recorded run as an animated page in a single file.
 
 use std::{fs, path::Path};
 
@@ -12,12 +12,12 @@ use serde::Serialize;
 
 use quorate_cli::output::{Exit, Output, Problem};
 
-/// Default seed of the animation, the run shown in `docs/stories/`.
+/// Default seed of the animation. `docs/stories/` shows the same run.
 const SEED: u64 = 2;
-/// Template of the page; two comments in it are replaced.
+/// Template of the page. Two comments in it are replaced.
 const HTML: &str = include_str!("replay.html");
 
-/// Recorded run, as input of the page.
+/// Recorded run in the form that the page reads.
 #[derive(Serialize)]
 struct Recorded {
     seed: u64,
@@ -27,7 +27,7 @@ struct Recorded {
     lines: Vec<String>,
 }
 
-/// Files written.
+/// Result of `quorate sim --page`.
 #[derive(Serialize)]
 struct Written {
     page: String,
@@ -35,7 +35,7 @@ struct Written {
     events: usize,
 }
 
-/// Runs the story with this seed and writes the page.
+/// Runs the story and writes the page. Without a seed, uses [`SEED`].
 pub(super) fn write(file: &Path, seed: Option<u64>, output: Output) -> Result<Exit, Problem> {
     let seed = seed.unwrap_or(SEED);
     let recorded = record(seed).map_err(|violation| {
@@ -65,7 +65,7 @@ fn record(seed: u64) -> Result<Recorded, Violation> {
 
 fn page(recorded: &Recorded) -> String {
     let json = serde_json::to_string(recorded).expect("texts and numbers are always JSON");
-    // Keep the text from closing the element that contains it.
+    // Prevent the text from closing the element that contains it.
     let json = json.replace('<', "\\u003c");
     HTML.replacen("/*COLOURS*/", quorate_admin::server::COLOURS, 1).replacen("/*RUN*/", &json, 1)
 }

@@ -1,4 +1,4 @@
-//! `--html`: the tuner's report as a self-contained page.
+//! `quorate tune --html`: the tuner's report as a self-contained page.
 
 use std::fmt::Write as _;
 
@@ -48,7 +48,8 @@ pub(super) fn render(document: &Document) -> String {
     page
 }
 
-/// Renders the grid; darker cells have more throughput, and the current setting is framed.
+/// Renders the grid as a heat map. Darker cells have a higher throughput, and the current setting
+/// is framed.
 fn heat(
     points: &[PointView],
     chosen: SettingView,

@@ -5,7 +5,7 @@ use std::{fs, process::Stdio};
 use crate::common::{Cluster, processes_in, program, quorate, quorate_json};
 use serde_json::Value as Json;
 
-/// Short durations that still yield measurements on a busy machine.
+/// Flags for short durations that still yield measurements on a busy machine.
 const SHORT: [&str; 6] = ["--duration", "200ms", "--warmup", "50ms", "--repeat", "2"];
 
 fn bench_once(arguments: &[&str]) -> (i32, Json) {
@@ -49,7 +49,7 @@ fn the_log_service_is_measured_beside_a_bare_program() {
     assert_eq!((row["errors"].as_u64(), row["lost"].as_u64()), (Some(0), Some(0)));
     assert_eq!((row["connections"].as_u64(), row["repeats"].as_u64()), (Some(2), Some(2)));
     assert!(row["achieved_per_s"].as_f64().unwrap() > 0.0);
-    // One write and one flush per commit and node, regardless of the number of commands in it.
+    // Each commit makes one write and one flush per node, regardless of its number of commands.
     assert_eq!(row["writes_per_op"], row["flushes_per_op"]);
     assert!(row["writes_per_op"].as_f64().unwrap() > 0.0);
     assert_eq!(row["roles"].as_array().unwrap().len(), 3);
@@ -111,7 +111,7 @@ fn a_cluster_that_votes_by_devices_says_so() {
     let device = &row["device"];
     let name = device["name"].as_str().unwrap();
     assert!(name.starts_with("thread, by datagrams"), "{row}");
-    // On a busy machine the allocation may be revoked; then the row is invalid and the command
+    // On a busy machine, the device's slots may be revoked. The row is then invalid and the command
     // fails.
     let used = device["slots_share"].as_f64().unwrap() >= 0.9;
     assert_eq!((row["valid"] == true, code == 0), (used, used), "{row}");
@@ -134,7 +134,7 @@ fn reports_are_written_where_they_were_asked_for() {
         row["ceiling"].is_null() && row["ratio_to_ceiling"].is_null(),
         "no window of a bare program is like a rate: {row}"
     );
-    // The generator may be late on a machine that is busy with other tests, and reports it.
+    // On a machine that is busy with other tests, the generator may be late and reports it.
     let wanted = i32::from(row["valid"] == false);
     assert_eq!(output.status.code(), Some(wanted), "{row}");
     assert!(fs::read_to_string(&csv).unwrap().lines().count() >= 2);
@@ -170,9 +170,8 @@ fn a_running_cluster_is_measured_from_outside() {
     assert!(error["error"]["message"].as_str().unwrap().contains("the cluster is durable"));
 }
 
-/// All nodes die in the first of two repetitions, so that the second one cannot start. The files,
-/// the table or the document contain what the first one measured, with the reason, and no row is
-/// valid.
+/// All nodes die in the first of two repetitions, so the second one cannot start. The files, the
+/// table or the document contain the measurements of the first one and the reason. No row is valid.
 #[test]
 fn a_cluster_that_dies_leaves_a_row_that_says_so() {
     for to_stdout in [false, true] {
@@ -233,7 +232,7 @@ fn a_running_log_service_says_its_class_itself() {
     assert_eq!(message, "--durability durable: the cluster is volatile");
 }
 
-/// The cluster is refused immediately, without waiting for replies.
+/// A cluster with the wrong service is refused immediately, without waiting for replies.
 #[test]
 fn a_cluster_of_the_other_service_is_refused_with_the_command_that_fits() {
     for (store, wrong, right) in [("none", "kv", "log"), ("memory", "log", "kv")] {
@@ -264,8 +263,8 @@ fn a_service_that_answers_with_errors_gives_no_result() {
     assert!(why.contains("errors") && why.contains("TOOBIG"), "{why}");
 }
 
-/// Rows at a share of the maximum use its window; otherwise the columns of a series could not be
-/// compared.
+/// Rows at a share of the maximum use the window of the maximum. Otherwise the columns of a series
+/// could not be compared.
 #[test]
 fn rows_at_a_share_of_the_maximum_stand_beside_its_ceiling() {
     let (_, document) = bench_once(&["log", "--connections", "4"]);
@@ -431,7 +430,7 @@ fn the_tables_of_a_paper_stand_beside_ours() {
 }
 
 /// Clients of a follower continue when an acceptor or the leader dies. Each repetition reports its
-/// own gap, and CPU and counts as in other rows.
+/// own gap, and CPU time and counts as in other rows.
 #[test]
 fn killing_nodes_under_load_loses_no_reply() {
     let arguments =
@@ -444,7 +443,7 @@ fn killing_nodes_under_load_loses_no_reply() {
         assert!(row["over_time"].as_array().unwrap().len() > 10);
         let gaps = row["gaps_ms"].as_array().unwrap();
         assert_eq!((gaps.len(), row["repeats"].as_u64()), (2, Some(2)));
-        // All clients wait during the time without replies, so it appears as a latency as well.
+        // All clients wait during the gap, so it appears as a latency as well.
         let longest_ms = row["max_us"].as_f64().unwrap() / 1000.0;
         for gap in gaps {
             let gap = gap.as_f64().unwrap();
@@ -482,7 +481,7 @@ fn the_probe_finds_every_ceiling() {
     assert!(modelled.unwrap()["achieved_per_s"].as_f64().unwrap() <= 1000.0);
 }
 
-/// A writer can have its own CPU; on a single CPU the bench reports that it cannot.
+/// A writer can have its own CPU. On a single CPU, the benchmark reports that it cannot.
 #[test]
 fn a_writer_may_have_a_cpu_of_its_own() {
     let cpus = std::thread::available_parallelism().unwrap().get();
@@ -496,7 +495,8 @@ fn a_writer_may_have_a_cpu_of_its_own() {
     assert_eq!(row["lost"].as_u64(), Some(0), "{row}");
 }
 
-/// On a modelled device, data and record are flushed separately: two flushes per write.
+/// On a modelled device, the data and the record are flushed separately, which makes two flushes
+/// per write.
 #[test]
 fn the_probe_finds_the_ceiling_of_byte_streams() {
     let arguments = ["bench", "probe", "--stream", "--disk-flush-ms", "20"];
@@ -526,7 +526,7 @@ fn the_probe_finds_the_ceiling_of_byte_streams() {
     assert!(least >= 40_000.0 * 0.99, "{least}");
 }
 
-/// The modelled flush time limits the cluster as well.
+/// The modelled flush time also limits the cluster.
 #[test]
 fn a_modelled_flush_is_under_the_cluster_too() {
     let (code, document) = bench(&["log", "--outstanding", "1", "--disk-flush-ms", "2"]);

@@ -1,10 +1,10 @@
-//! The commit named by published figures is recorded at build time by `build.rs`.
+//! The commit that published figures name is recorded at build time by `build.rs`.
 
 use std::{fs, process::Command};
 
 use serde_json::Value as Json;
 
-/// The program does not run git: without git on its path it reports the same commit.
+/// The program does not run git. It reports the same commit if git is not on its path.
 #[test]
 fn the_program_knows_its_commit_without_the_source_tree() {
     let folder = tempfile::tempdir().unwrap();

@@ -22,7 +22,7 @@ fn group() -> String {
     format!("239.81.84.74:{}", free_port())
 }
 
-/// The exit code is the verdict, in text and in JSON.
+/// The exit code equals the verdict, in text and in JSON.
 #[test]
 fn this_machine_is_looked_at() {
     let folder = tempfile::tempdir().unwrap();
@@ -88,7 +88,7 @@ fn this_machine_is_looked_at() {
     assert!(text.contains("not known  give --data"), "{text}");
 }
 
-/// `--check` prints one line and exits with the code that monitoring expects; the findings are
+/// `--check` prints one line and exits with the code that monitoring expects. The findings are
 /// those of the document.
 #[test]
 fn a_check_is_one_line_and_a_code() {
@@ -130,7 +130,8 @@ fn a_check_is_one_line_and_a_code() {
     assert_eq!((code, &json["error"]["code"]), (2, &json!("unreachable")));
 }
 
-/// Nodes of the same version with different settings are reported, with the nodes that use each.
+/// Differences between the settings of nodes of the same version are reported, with the nodes that
+/// use each value.
 #[test]
 fn what_nodes_should_have_in_common_is_compared() {
     let cluster = Cluster::start(1, &["--reads", "lease"]);
@@ -152,7 +153,7 @@ fn what_nodes_should_have_in_common_is_compared() {
     assert_eq!(found["what"], "nodes differ: reads: index (1), lease (1)");
 }
 
-/// A folder of certificates is examined, even one that no node would accept.
+/// The folder of certificates is examined, even if no node would accept them.
 #[test]
 fn certificates_are_looked_at() {
     let folder = tempfile::tempdir().unwrap();
@@ -313,7 +314,7 @@ fn a_bundle_has_everything_but_secrets() {
     assert_eq!((code, &json["error"]["code"]), (1, &json!("exists")));
 }
 
-/// A bundle is created even if no node responds, when it is most useful.
+/// A bundle is created even if no node responds, since it is most useful then.
 #[test]
 fn a_bundle_is_made_also_when_nobody_answers() {
     let folder = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ fn tuning(admin: &str) -> Value {
     json
 }
 
-/// Sends a request; returns status and body.
+/// Sends a request. Returns the status and the body.
 fn post(admin: &str, body: &Value) -> (u16, Value) {
     let body = body.to_string();
     let mut stream = TcpStream::connect(admin).unwrap();
@@ -72,7 +72,7 @@ fn a_setting_is_held_for_as_long_as_was_asked_and_no_longer() {
     }
 }
 
-/// A sweep asks for confirmation when clients are connected, measures every point, and leaves the
+/// A sweep asks for confirmation if clients are connected, measures every point, and leaves the
 /// choice to the node afterwards.
 #[test]
 fn a_sweep_measures_the_grid_and_lets_go() {

@@ -1,11 +1,11 @@
-//! Emulated networks as users see them. Without root the tests are skipped, with a message.
+//! Emulated networks as users see them. Without root, the tests are skipped with a message.
 
 use std::{fs, path::Path, process::Stdio};
 
 use crate::common::{processes_in, program, quorate_json};
 use serde_json::Value as Json;
 
-/// Returns whether the measurement was skipped, and prints the reason.
+/// Returns whether the measurement was skipped. If so, prints the reason.
 fn is_skipped(document: &Json) -> bool {
     let notes = document["notes"].as_array().unwrap().iter();
     let skipped = notes.filter_map(Json::as_str).find(|note| note.starts_with("skipped: "));
@@ -72,7 +72,7 @@ fn a_cluster_over_the_network_waits_for_it() {
     assert!(row["dropped_packets"].as_u64().is_some(), "{row}");
 }
 
-/// With bare programs alone all receivers get the sender's frames, and every row lists the
+/// Without nodes, all receivers get the frames of the bare sender, and every row lists the
 /// obstacles.
 #[test]
 fn bare_senders_reach_bare_receivers_on_a_segment() {
@@ -106,7 +106,7 @@ fn bare_senders_reach_bare_receivers_on_a_segment() {
     assert!(note(&document, "emulated segment").contains("100 Mbit/s"));
 }
 
-/// Nodes run with and without devices; in valid rows the devices assigned the slots.
+/// Nodes run with and without devices. In valid rows, the devices assigned the slots.
 #[test]
 fn planes_and_devices_stand_beside_published_figures() {
     let arguments = ["bench", "paper", "kernel-table2", "--quick", "--json"];
@@ -150,7 +150,8 @@ fn planes_and_devices_stand_beside_published_figures() {
     note(&document, "context switches, tcp, 1000 B, outstanding 8: leader ");
 }
 
-/// Six echo programs are measured; those in the kernel only where it accepts programs.
+/// Six echo programs are measured. Those in the kernel are measured only if the kernel accepts
+/// programs.
 #[test]
 fn echoes_in_user_space_and_in_the_kernel_are_measured() {
     let arguments = ["bench", "paper", "kernel-table1", "--quick", "--json"];
@@ -203,8 +204,7 @@ fn a_table_is_measured_with_fixed_batches_beside_its_model() {
     assert!(note(&document, "parameters here").contains("φcli"));
 }
 
-/// A bench that is killed without a chance to clean up leaves no namespaces, devices or nodes
-/// behind.
+/// A benchmark that is killed before it can clean up leaves no namespaces, devices or nodes behind.
 #[test]
 fn nothing_is_left_when_the_bench_is_killed() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! `POST /act`: runs a button's request on this node, or forwards it to the node that must execute
-//! it.
+//! `POST /act`: executes a button's request on this node, or forwards it to the node that must
+//! execute it.
 //!
-//! A page may only talk to the node that served it, but changes of the group must go to the leader.
-//! Only a few known requests are forwarded. This node authorises the caller, by the same roles as
-//! the target.
+//! A page may communicate only with the node that served it, but changes to the group must go to
+//! the leader. Only a few known requests are forwarded. This node authorises the caller, and
+//! requires the same roles as the target would.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,12 +31,12 @@ use crate::{
     view::{SnapshotRequest, TransferRequest},
 };
 
-/// Maximum number of requests in flight to other nodes.
+/// Maximum number of forwarded requests in flight.
 const HANDED_ON_MAX: usize = 4;
-/// Timeout of a forwarded request; longer than any of them takes.
+/// Timeout of a forwarded request. It exceeds the time that any such request takes.
 const WAIT: Duration = Duration::from_secs(15);
 
-/// Limit on the requests in flight to other nodes.
+/// Limits the number of forwarded requests in flight.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Acts(Arc<Semaphore>);
 
@@ -50,12 +50,12 @@ impl Default for Acts {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ActRequest {
-    /// Node that executes the action.
+    /// Id of the node that must execute the action.
     node: u32,
     act: Act,
 }
 
-/// An action.
+/// Action requested by a button.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Act {
@@ -67,13 +67,13 @@ enum Act {
     Snapshot(SnapshotRequest),
 }
 
-/// Executes or forwards the action; the response is that of the forwarded path.
+/// Executes or forwards the action. The response is the one that the corresponding path returns.
 pub(super) async fn act(
     State(admin): State<Admin>,
     Extension(asker): Extension<Requester>,
     Body(request): Body<ActRequest>,
 ) -> Result<Response, Failure> {
-    // Checked here, because another node would see this node's certificate, which may do
+    // Checked here, because the other node sees only this node's certificate, which permits
     // everything.
     let needs = match &request.act {
         Act::Transfer(_) | Act::Snapshot(_) => Role::Operator,

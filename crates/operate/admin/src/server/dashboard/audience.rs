@@ -1,4 +1,4 @@
-//! Open dashboard pages: a bounded number, each with a small buffer of documents.
+//! Open dashboard pages. Their number is limited, and each has a small buffer of documents.
 
 use std::{
     collections::BTreeMap,
@@ -10,14 +10,15 @@ use std::{
 use axum::body::Bytes;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Maximum number of pages served by one node.
+/// Maximum number of pages that one node serves.
 pub(super) const WATCHERS_MAX: usize = 16;
-/// Time after which a page must reconnect; it also bounds how long a vanished page counts.
+/// Time after which a page must reconnect. It also limits how long a page that disappeared is
+/// counted.
 const LIFE: Duration = Duration::from_secs(600);
-/// Documents buffered per page; further ones are dropped.
+/// Maximum number of documents buffered per page. Further documents are dropped.
 const WAITING_MAX: usize = 2;
 
-/// Open pages, and whether data is gathered for them.
+/// Open pages, and whether a task gathers data for them.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Audience(Arc<Mutex<Table>>);
 
@@ -32,15 +33,15 @@ struct Table {
 struct Watcher {
     until: Instant,
     documents: Sender<io::Result<Bytes>>,
-    /// Keeps the connection alive while this watcher exists.
+    /// Keeps the connection exempt from the lifetime limit.
     _lasts: Arc<()>,
 }
 
-/// A new page's subscription.
+/// Subscription of a new page.
 pub(super) struct Joined {
     pub(super) documents: Receiver<io::Result<Bytes>>,
     pub(super) lasts: Weak<()>,
-    /// No gathering task is running; the caller must start one.
+    /// No task gathers data yet, so the caller must start one.
     pub(super) is_first: bool,
 }
 
@@ -56,7 +57,7 @@ impl Audience {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a page; `None` if the limit is reached.
+    /// Adds a page. Returns `None` if the limit is reached.
     pub(super) fn join(&self) -> Option<Joined> {
         let mut table = self.table();
         table.forget_who_is_gone();
@@ -74,8 +75,8 @@ impl Audience {
         Some(Joined { documents, lasts: weak, is_first })
     }
 
-    /// Returns the number of open pages. If there are none, the gathering task must end; the next
-    /// page starts a new one.
+    /// Returns the number of open pages. If there are none, returns `None`, and the gathering task
+    /// must end. The next page then starts a new task.
     pub(super) fn count_or_end(&self) -> Option<usize> {
         let mut table = self.table();
         table.forget_who_is_gone();
@@ -86,7 +87,7 @@ impl Audience {
     /// Sends a document to all pages.
     pub(super) fn show(&self, document: &Bytes) {
         for watcher in self.table().watching.values() {
-            // A slow page skips this document.
+            // A slow page misses this document.
             let _ = watcher.documents.try_send(Ok(document.clone()));
         }
     }

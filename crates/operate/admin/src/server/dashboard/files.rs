@@ -1,10 +1,10 @@
-//! The dashboard's files, compiled in from this folder.
+//! Static files of the dashboard, compiled into the binary.
 
-/// A static file.
+/// Static file of the dashboard.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct File {
     pub(super) path: &'static str,
-    /// Content type.
+    /// Value of the `Content-Type` header.
     pub(in super::super) kind: &'static str,
     pub(in super::super) text: &'static str,
 }
@@ -21,7 +21,7 @@ macro_rules! script {
     };
 }
 
-/// Colours of all web pages.
+/// Style sheet with the colours that all web pages use.
 pub(in super::super) const COLOURS: File = file!("/page/colours.css", "text/css", "colours.css");
 
 /// All files of the dashboard.

@@ -1,8 +1,8 @@
-//! Gathers the dashboard's data once a second for all open pages: this node's status, and that of
-//! the other nodes from their admin addresses.
+//! Gathers the dashboard's data once a second for all open pages. This node's status comes from the
+//! reactor, the status of each other node from its admin address.
 //!
-//! A slow node delays no other. It is queried again once its pending request ends, and its last
-//! status is shown with its age.
+//! A slow node does not delay the others. It is queried again when its pending request has ended.
+//! Until then, its last status is shown with its age.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,26 +27,26 @@ use crate::{
     view::{Answer, MemberView, NodeView, ProgressView},
 };
 
-/// Interval between documents.
+/// Interval between two documents.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest time that a document waits for responses; later ones go into the next document.
+/// Longest time that a document waits for responses. Later responses go into the next document.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Timeout of a request to a node.
+/// Timeout for a request to a node.
 const WAIT: Duration = Duration::from_millis(2500);
 /// Maximum number of nodes queried at the same time.
 pub(in super::super) const ASKED_MAX: usize = 16;
 
-/// State of a node, as gathered.
+/// Responses gathered from one node.
 #[derive(Clone, Debug, Default)]
 struct NodeState {
-    /// Last status, and when it arrived.
+    /// Last status, and the time at which it arrived.
     said: Option<(Instant, Box<NodeView>)>,
-    /// Reason why the last request got no status.
+    /// Reason why the last request returned no status.
     trouble: Option<String>,
-    /// The node responds but is still starting.
+    /// The node responds but has not finished starting.
     is_starting: bool,
     progress: Option<ProgressView>,
-    /// A request is in flight.
+    /// A request to the node is in flight.
     is_asked: bool,
 }
 
@@ -68,7 +68,7 @@ impl NodeState {
     }
 }
 
-/// Gathered state of all nodes.
+/// Responses gathered from all nodes.
 #[derive(Clone, Debug, Default)]
 struct Ears(Arc<Mutex<BTreeMap<u32, NodeState>>>);
 
@@ -78,34 +78,34 @@ impl Ears {
     }
 }
 
-/// Everything that the dashboard shows at one moment.
+/// Data that the dashboard shows at one point in time.
 #[derive(Serialize)]
 struct Document<'a> {
-    /// This node's clock, in milliseconds of Unix time.
+    /// Time of the document by this node's clock, in milliseconds of Unix time.
     at_ms: u64,
-    /// Id of this node.
+    /// Id of the node that serves the page.
     here: u32,
-    /// Open pages that watch this node.
+    /// Number of open pages.
     watchers: usize,
     /// Nodes, sorted by id.
     nodes: Vec<NodeDocument<'a>>,
-    /// The leader's tuner; null if unknown.
+    /// Status of the leader's tuner. Null if unknown.
     tuning: Option<&'a TuningView>,
 }
 
-/// A node's state in the document.
+/// State of one node in the document.
 #[derive(Serialize)]
 struct NodeDocument<'a> {
     node: u32,
-    /// Admin address, which serves its own dashboard; null if unknown.
+    /// Admin address, at which the node serves its own dashboard. Null if unknown.
     admin: Option<&'a str>,
-    /// Age of `view`, in milliseconds.
+    /// Age of `view` in milliseconds.
     age_ms: Option<u64>,
-    /// Last status received.
+    /// Last status received from the node.
     view: Option<&'a NodeView>,
-    /// Reason why the last request got no status.
+    /// Reason why the last request returned no status.
     trouble: Option<&'a str>,
-    /// The node responds but is still starting.
+    /// The node responds but has not finished starting.
     is_starting: bool,
     progress: Option<&'a ProgressView>,
 }
@@ -130,7 +130,7 @@ fn ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Gathers and publishes documents while a page is open.
+/// Gathers and publishes documents while at least one page is open.
 pub(super) async fn gather(admin: Admin) {
     let ears = Ears::default();
     let places = Arc::new(Semaphore::new(ASKED_MAX));
@@ -155,7 +155,7 @@ pub(super) async fn gather(admin: Admin) {
     }
 }
 
-/// Records this node's own status; returns the members that it lists.
+/// Records this node's own status. Returns the members that the status lists.
 async fn hear_own(admin: &Admin, ears: &Ears) -> Vec<MemberView> {
     let here = admin.node().map_or(0, |node| node.0);
     let answer = match admin.status().await {
@@ -219,7 +219,7 @@ fn ask_others(
     asked
 }
 
-/// Returns the leader of the highest ballot reported.
+/// Returns the leader in the highest ballot that any node reports.
 fn leader(ears: &Ears) -> Option<u32> {
     let heard = ears.lock();
     let views = heard.values().filter_map(|heard| heard.said.as_ref());
@@ -227,7 +227,7 @@ fn leader(ears: &Ears) -> Option<u32> {
     claims.max().map(|(_, leader)| leader)
 }
 
-/// Returns the leader's tuner status without the predictions, which only `quorate tune` shows.
+/// Returns the leader's tuner status without its predictions, which only `quorate tune` shows.
 async fn tuning_of(
     admin: &Admin,
     leader: Option<u32>,
@@ -246,7 +246,7 @@ async fn tuning_of(
     Some(TuningView { grid: Vec::new(), ..view })
 }
 
-/// Formats a server-sent event: one line of data and an empty line.
+/// Formats a document as a server-sent event: one line of data followed by an empty line.
 fn document(
     admin: &Admin,
     members: &[MemberView],

@@ -1,4 +1,4 @@
-//! State shown on the demo's page, and the requests of its buttons.
+//! State shown on the demo's page, and the requests sent by its buttons.
 
 use std::{
     collections::VecDeque,
@@ -24,21 +24,21 @@ use super::{
     parts::{self, Part, Parts, Wanted, Works},
 };
 
-/// Interval of polling a node.
+/// Interval between polls of a node.
 const LOOK: Duration = Duration::from_millis(150);
-/// Timeout of a request to a node.
+/// Timeout for a request to a node.
 const QUESTION: Duration = Duration::from_millis(300);
-/// Age up to which a node's status is shown as current.
+/// Maximum age at which a node's status is still shown as current.
 const FRESH: Duration = Duration::from_millis(1500);
 /// Timeout of a key operation from the page.
 const KEY_DEADLINE: Duration = Duration::from_secs(4);
-/// Maximum length of a key in bytes; the limit for values follows.
+/// Maximum length of a key in bytes.
 const KEY_BYTES_MAX: usize = 100;
 const VALUE_BYTES_MAX: usize = 1000;
 /// Number of events shown.
 const EVENTS: usize = 40;
 
-/// Request of a button.
+/// Request sent by a button.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "ask", rename_all = "snake_case")]
 pub(super) enum Ask {
@@ -46,26 +46,26 @@ pub(super) enum Ask {
     Fail {
         /// Part to fail.
         part: Part,
-        /// Node of the part.
+        /// Node that the part belongs to.
         node: u32,
     },
     /// Restores a part.
     Restore {
         /// Part to restore.
         part: Part,
-        /// Node of the part.
+        /// Node that the part belongs to.
         node: u32,
     },
     /// Makes a node the leader.
     Lead {
-        /// New leader.
+        /// Node that becomes the leader.
         node: u32,
     },
     /// Writes a key.
     Set {
         /// Key to write.
         key: String,
-        /// The value to write.
+        /// Value to write.
         value: String,
     },
     /// Reads a key.
@@ -75,7 +75,7 @@ pub(super) enum Ask {
     },
 }
 
-/// An action that the demo executes in order.
+/// Action that the demo's main thread executes. Actions run in the order of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Fail(Part, u32),
@@ -83,34 +83,34 @@ pub(super) enum Act {
     Lead(u32),
 }
 
-/// Reply to a button.
+/// Response to a button's request.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct ButtonReply {
-    /// Message for the viewer.
+    /// Message shown to the viewer.
     said: String,
-    /// Value of the key that was read; null if absent.
+    /// Value of the key that was read. Null if the key is absent.
     value: Option<String>,
     /// Duration of the key operation in microseconds.
     us: u64,
 }
 
-/// Phase of the demo.
+/// Phase of the demo, as shown on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
     Running,
-    /// Restoring all parts and comparing the nodes.
+    /// All parts are being restored and the nodes compared.
     Ending,
     Over,
 }
 
-/// Kind of an event.
+/// Kind of an event, which determines how the page shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
-    /// A part failed.
+    /// A part has failed.
     Fail,
-    /// A part was restored.
+    /// A part has been restored.
     Restore,
     Note,
 }
@@ -124,27 +124,27 @@ struct Event {
     text: String,
 }
 
-/// State written by the demo's main thread.
+/// Part of the page's state that the demo's main thread writes.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) phase: Phase,
-    /// The action in progress.
+    /// Description of the action in progress, if any.
     pub(super) busy: Option<String>,
     pub(super) works: [Works; 3],
     pub(super) failures: u64,
-    /// Acknowledged writes lost, according to the final comparison.
+    /// Number of acknowledged writes lost, according to the final comparison.
     pub(super) lost_at_end: Option<u64>,
     events: VecDeque<Event>,
     said: u64,
 }
 
-/// State of the page.
+/// Document with which the page is updated.
 #[derive(Serialize)]
 pub(super) struct Shown {
     phase: Phase,
     busy: Option<String>,
     elapsed_ms: u64,
-    /// Nodes have their own networks; otherwise `why_not` gives the reason.
+    /// Each node has a network of its own. If not, `why_not` gives the reason.
     own_networks: bool,
     why_not: Option<String>,
     failures: u64,
@@ -155,13 +155,13 @@ pub(super) struct Shown {
     events: Vec<Event>,
 }
 
-/// A node with its reported state and its working parts.
+/// A node as shown on the page: its reported state and its working parts.
 #[derive(Serialize)]
 struct Node {
     node: u32,
     wanted: Wanted,
     works: Works,
-    /// The node responded recently; the following fields are from that response.
+    /// The node responded recently. The following fields come from that response.
     answers: bool,
     role: Option<String>,
     ballot: Option<String>,
@@ -201,7 +201,7 @@ impl Device {
     }
 }
 
-/// Last status of a node, and when it arrived.
+/// Last status of a node, and the time at which it arrived.
 type Said = Option<(Instant, Box<NodeView>)>;
 
 /// State shared by the main thread, the polling threads and the page's server.
@@ -216,9 +216,9 @@ pub(super) struct Board {
     load: Arc<load::Observations>,
     acts: SyncSender<Act>,
     over: AtomicBool,
-    /// A viewer has seen the result.
+    /// A viewer has seen the final result.
     seen_over: AtomicBool,
-    /// Time of the last request for the page's state.
+    /// Time of the page's last request for its state.
     looked: Mutex<Option<Instant>>,
 }
 
@@ -255,7 +255,7 @@ impl Board {
         }
     }
 
-    /// Starts a thread per node that polls its status until the end.
+    /// Starts one thread per node that polls the node's status until the demo ends.
     pub(super) fn watch(self: &Arc<Self>, admins: Vec<String>) {
         for (at, admin) in admins.into_iter().enumerate().take(self.said.len()) {
             let board = Arc::clone(self);
@@ -274,7 +274,7 @@ impl Board {
         lock(&self.stage)
     }
 
-    /// Adds an event.
+    /// Adds an event to the page.
     pub(super) fn say(&self, kind: Kind, text: &str) {
         let ms = self.elapsed_ms();
         let mut stage = self.stage();
@@ -286,7 +286,7 @@ impl Board {
         }
     }
 
-    /// Returns the leader in the highest ballot reported recently, if its node runs.
+    /// Returns the leader in the highest ballot reported recently, if that node is running.
     pub(super) fn leader(&self) -> Option<u32> {
         let works = self.stage().works;
         let views = self.said.iter().filter_map(fresh);
@@ -296,7 +296,7 @@ impl Board {
         all.any(|(node, works)| *node == leader && works.node).then_some(leader)
     }
 
-    /// Stops polling. If the page is being viewed, waits until it has shown the result.
+    /// Stops polling. If the page is open in a browser, waits until it has shown the result.
     pub(super) fn end(&self, patience: Duration) {
         self.over.store(true, Ordering::SeqCst);
         let until = Instant::now() + patience;
@@ -332,7 +332,7 @@ impl Board {
         }
     }
 
-    /// Queues an action unless it is impossible now.
+    /// Queues an action, or refuses it if it is impossible in the current state.
     fn act(&self, act: Act) -> Result<ButtonReply, Refused> {
         let leader = self.leader();
         let stage = self.stage();
@@ -357,7 +357,7 @@ impl Board {
         }
     }
 
-    /// Runs a client command through any node; returns the reply and its duration in microseconds.
+    /// Runs a client command through any node. Returns the reply and its latency in microseconds.
     fn key(
         &self,
         command: impl FnOnce(&mut Client) -> Result<Reply, Error>,
@@ -432,7 +432,7 @@ impl page::Board for Board {
     }
 }
 
-/// Checks a key and a value entered on the page.
+/// Checks the length and characters of a key and a value entered on the page.
 fn check(key: &str, value: &str) -> Result<(), Refused> {
     let why = match () {
         () if key.is_empty() => "a key has at least one character".to_owned(),

@@ -1,9 +1,9 @@
-//! Clients of the demo with devices: they write increasing numbers, measure latency, and check that
+//! Clients of the demo with devices. They write increasing numbers, measure latency, and check that
 //! no acknowledged write is lost.
 //!
 //! Each writer has one write in flight, so that batches fit into the frames of devices. A writer
-//! cycles through a fixed set of keys, so that memory and store stay small however long the demo
-//! runs.
+//! cycles through a fixed set of keys, so that the nodes' memory and stores stay small however long
+//! the demo runs.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -18,30 +18,31 @@ use std::{
 use quorate_client::{Client, Error, Options, Reply};
 use serde::Serialize;
 
-/// Keys per writer.
+/// Number of keys per writer.
 const KEYS: usize = 64;
-/// Key prefix reserved for the writers.
+/// Prefix of the keys reserved for the writers.
 pub(super) const PREFIX: &str = "load:";
-/// Deadline of a write, longer than any failover.
+/// Deadline of a write. It is longer than any failover.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Time without a reply after which a writer tries another node.
 const ATTEMPT: Duration = Duration::from_millis(300);
-/// Pause before a retry after an error.
+/// Pause after an error before the next attempt.
 const REST: Duration = Duration::from_millis(20);
 /// Interval between two reads.
 const LOOK: Duration = Duration::from_millis(10);
-/// Length of one point of the curves.
+/// Length of the time window that one point of a curve represents.
 const WINDOW_MS: u64 = 500;
-/// Number of points, a minute in total.
+/// Number of points in a curve, which covers one minute.
 const WINDOWS: usize = 120;
-/// Number of points averaged for the current figures.
+/// Number of recent points averaged for the current figures.
 const PRESENT: usize = 4;
-/// Maximum number of latencies recorded per point, more than these clusters reach.
+/// Maximum number of latencies recorded per window. These clusters do not reach it.
 const TIMES_MAX: usize = 1 << 16;
-/// Maximum number of recorded writes with an unknown outcome. Each one cost its writer a deadline.
+/// Maximum number of recorded writes with an unknown outcome. A writer adds at most one per
+/// [`DEADLINE`].
 const DOUBTFUL_MAX: usize = 1 << 16;
 
-/// Running clients.
+/// Running clients of the demo.
 pub(super) struct Load {
     pub(super) seen: Arc<Observations>,
     threads: Vec<JoinHandle<()>>,
@@ -50,18 +51,20 @@ pub(super) struct Load {
 /// Observations shared by the clients.
 pub(super) struct Observations {
     stop: AtomicBool,
-    /// Counter of requests that clients return to their first node.
+    /// Number of times that the clients were asked to return to their first node.
     homeward: AtomicU64,
     started: Instant,
-    /// Last acknowledged number for each key of each writer; 0 before the first.
+    /// Last acknowledged number for each key of each writer. 0 means that no write was
+    /// acknowledged.
     numbers: Vec<[AtomicU64; KEYS]>,
     acknowledged: AtomicU64,
     /// Time of the last acknowledgement, in microseconds since the start.
     last_us: AtomicU64,
-    /// Number of reads compared with acknowledged writes; `lost` counts those that were older.
+    /// Number of reads compared with acknowledged writes. `lost` counts the reads that returned an
+    /// older value.
     checked: AtomicU64,
     lost: AtomicU64,
-    /// Writes of unknown outcome, as pairs of writer and number.
+    /// Writes with an unknown outcome, as pairs of writer and number.
     doubtful: Mutex<BTreeSet<(usize, u64)>>,
     windows: Mutex<Windows>,
     failure: Mutex<Option<Failure>>,
@@ -71,7 +74,7 @@ pub(super) struct Observations {
 #[derive(Clone, Copy)]
 struct Failure {
     from_us: u64,
-    /// End of the failing action; earlier writes do not count.
+    /// Time at which the failing action ended. Writes sent earlier do not count.
     done_us: u64,
     first_us: Option<u64>,
 }
@@ -83,18 +86,19 @@ pub(super) struct Figures {
     checked: u64,
     lost: u64,
     doubtful: usize,
-    /// Time since the last acknowledged write.
+    /// Time since the last acknowledged write, in milliseconds.
     silent_ms: u64,
     per_second: u64,
     p50_us: u64,
     p99_us: u64,
     window_ms: u64,
-    /// Index of the last point.
+    /// Index of the newest point.
     window: u64,
     points: Vec<Point>,
 }
 
-/// Number and latencies of the writes in one window; no latency if there were none.
+/// Number and latencies of the writes in one window. The latencies are absent if there were no
+/// writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Point {
     writes: u64,
@@ -102,10 +106,10 @@ struct Point {
     p99_us: Option<u64>,
 }
 
-/// Points of the last minute.
+/// Points of the last minute, with the latencies of the current window.
 #[derive(Debug, Default)]
 struct Windows {
-    /// Index of the current window.
+    /// Index of the current, incomplete window.
     open: u64,
     times: Vec<u64>,
     /// Latencies of the last few completed windows, newest last.
@@ -114,9 +118,9 @@ struct Windows {
 }
 
 impl Windows {
-    /// Completes all windows before this one.
+    /// Completes all windows before `window`.
     fn go_to(&mut self, window: u64) {
-        // After a suspend, the missed time has no points.
+        // Windows missed during a suspend have no points.
         self.open = self.open.max(window.saturating_sub(WINDOWS as u64));
         while self.open < window {
             let mut times = std::mem::take(&mut self.times);
@@ -155,7 +159,7 @@ impl Windows {
     }
 }
 
-/// Returns a percentile of sorted times.
+/// Returns a percentile of a sorted list of times.
 fn percentile(times: &[u64], percent: usize) -> Option<u64> {
     let last = times.len().checked_sub(1)?;
     times.get(last * percent / 100).copied()
@@ -177,7 +181,7 @@ impl Load {
         Self { seen, threads }
     }
 
-    /// Stops the clients after they have received outstanding replies.
+    /// Stops the clients once they have received all outstanding replies.
     pub(super) fn finish(self) -> Arc<Observations> {
         self.seen.stop.store(true, Ordering::SeqCst);
         for thread in self.threads {
@@ -217,7 +221,7 @@ impl Observations {
         self.checked.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of reads that missed an acknowledged write.
+    /// Returns the number of reads that did not return an acknowledged write.
     pub(super) fn lost(&self) -> u64 {
         self.lost.load(Ordering::SeqCst)
     }
@@ -230,7 +234,7 @@ impl Observations {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Makes the clients return to their first nodes after a part was restored.
+    /// Makes the clients return to their first nodes, after a part was restored.
     pub(super) fn go_home(&self) {
         self.homeward.fetch_add(1, Ordering::SeqCst);
     }
@@ -257,7 +261,7 @@ impl Observations {
         }
     }
 
-    /// Runs an action that fails something, and measures the interruption of writes that it causes.
+    /// Runs an action that fails a part, and measures how long it interrupts writes.
     pub(super) fn while_failing<T>(&self, fail: impl FnOnce() -> T) -> T {
         let from_us = self.now_us();
         let result = fail();
@@ -265,7 +269,7 @@ impl Observations {
         result
     }
 
-    /// Returns the length of the interruption once it is over, and clears it.
+    /// Returns the length of the last interruption once it is over, and clears it.
     pub(super) fn stood_still(&self) -> Option<Duration> {
         let mut failure = lock(&self.failure);
         let first = failure.as_ref()?.first_us?;
@@ -289,7 +293,7 @@ impl Observations {
         }
     }
 
-    /// Records a write of unknown outcome.
+    /// Records a write with an unknown outcome.
     fn doubt(&self, writer: usize, number: u64) {
         let mut doubtful = lock(&self.doubtful);
         if doubtful.len() < DOUBTFUL_MAX {
@@ -297,15 +301,16 @@ impl Observations {
         }
     }
 
-    /// Returns whether a value is the acknowledged one, a newer one, or one of unknown outcome.
+    /// Returns whether a read value is consistent with the acknowledged writes. It may be the
+    /// acknowledged value, a newer one, or one with an unknown outcome.
     fn is_kept(&self, writer: usize, acknowledged: u64, value: Option<&[u8]>) -> bool {
         let found =
             value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok()).unwrap_or(0);
         found >= acknowledged || lock(&self.doubtful).contains(&(writer, found))
     }
 
-    /// Counts the keys for which a node lacks the acknowledged value. `stale` reads the node's own
-    /// state without asking the leader. The writers must have ended.
+    /// Counts the keys for which a node lacks the acknowledged value. With `stale`, reads the
+    /// node's own state without asking the leader. The writers must have ended.
     pub(super) fn missing(&self, address: &str, stale: bool) -> Result<u64, Error> {
         let options = Options { stale_reads: stale, ..Options::default() };
         let mut client = Client::new(&[address], options);
@@ -369,7 +374,7 @@ fn write(writer: usize, addresses: &[String], seen: &Observations) {
     }
 }
 
-/// Reads all keys in turn and compares them with the acknowledged values.
+/// Reads all keys in turn and compares each value with the acknowledged one.
 fn read(addresses: &[String], seen: &Observations) {
     let mut client = Client::new(addresses, options());
     let all = seen.numbers.len() * KEYS;

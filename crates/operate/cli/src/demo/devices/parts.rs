@@ -1,4 +1,4 @@
-//! Parts of the demo's group: each node's device, and how parts are failed and restored.
+//! Parts of the demo's group that can be failed and restored, including each node's device.
 
 use std::{
     fs, io,
@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 pub(super) const BOX: u32 = 1;
 pub(super) const ALL: [u32; 3] = [BOX, 2, 3];
 
-/// Trusts the plane, since only the demo uses its network or loopback.
+/// Flag that makes nodes trust the plane. Only the demo uses its network or loopback.
 const TRUSTED: &str = "--plane-trusted";
 
-/// Kind of device that a node gets.
+/// Kind of device that a node is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Wanted {
@@ -28,7 +28,7 @@ pub(super) enum Wanted {
     Box,
     /// Programs in the kernel.
     Kernel,
-    /// A thread, used where kernel programs are not possible.
+    /// Thread that replaces kernel programs where they are not possible.
     Thread,
     Nothing,
 }
@@ -37,7 +37,7 @@ pub(super) enum Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Part {
-    /// The node's process, with everything in it.
+    /// The node's process, which includes everything that runs in it.
     Node,
     /// The node's external device processes.
     Device,
@@ -45,7 +45,7 @@ pub(super) enum Part {
     Interface,
 }
 
-/// State of a node's parts; `None` if it has no such part.
+/// Which parts of a node work. `None` for a part that the node does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Works {
     pub(super) node: bool,
@@ -66,16 +66,16 @@ impl Works {
 /// The parts of three nodes on one machine.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// Present if each node has its own network.
+    /// Virtual network. `None` if all nodes use loopback.
     network: Option<Network>,
-    /// File whose existence keeps the device processes from starting.
+    /// File that prevents the device processes from starting while it exists.
     down: PathBuf,
     wanted: [Wanted; 3],
     works: [Works; 3],
 }
 
 impl Parts {
-    /// Prepares the nodes, node 1 first, each in its own network or all on loopback.
+    /// Prepares the specs of the three nodes, each in its own network or all on loopback.
     pub(super) fn new(
         program: &Path,
         folder: &Path,
@@ -112,7 +112,7 @@ impl Parts {
         Ok((parts, specs))
     }
 
-    /// Returns the kind of device of each node.
+    /// Returns the kind of device of each node, node 1 first.
     pub(super) const fn wanted(&self) -> [Wanted; 3] {
         self.wanted
     }
@@ -121,7 +121,7 @@ impl Parts {
         self.works
     }
 
-    /// Returns why a part cannot be failed or restored now; `None` if it can.
+    /// Returns the reason why a part cannot be failed or restored now. `None` if it can.
     pub(super) fn obstacle(&self, part: Part, node: u32, fail: bool) -> Option<String> {
         obstacle(self.works, part, node, fail)
     }
@@ -140,8 +140,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Restores a part. A restored node also gets its device processes and network back, like a
-    /// machine that is switched on.
+    /// Restores a part. Restoring a node also restores its device processes and network, like
+    /// switching on a machine.
     pub(super) fn restore(&mut self, nodes: &mut Nodes, part: Part, node: u32) -> io::Result<()> {
         match part {
             Part::Node => {
@@ -158,7 +158,8 @@ impl Parts {
             },
             Part::Interface => {
                 self.network()?.heal()?;
-                // That healed all interfaces; shut down again those that should be.
+                // Restoring the node healed all interfaces. Shut down those that should still be
+                // down.
                 let cut = |other: &u32| *other != node && self.present(part, *other) == Some(false);
                 let others: Vec<u32> = ALL.into_iter().filter(cut).collect();
                 self.network()?.take_down(&others)?;
@@ -207,7 +208,7 @@ impl Parts {
     }
 }
 
-/// Returns why a part cannot be failed or restored in this state; `None` if it can.
+/// Returns the reason why a part cannot be failed or restored in the given state. `None` if it can.
 pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Option<String> {
     let Some((_, works)) = ALL.into_iter().zip(all).find(|(one, _)| *one == node) else {
         return Some(format!("there is no node {node}"));
@@ -227,8 +228,8 @@ pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Op
     }
 }
 
-/// Returns a device of external processes that run our switch programs, like `--device p4`, and do
-/// not start while the file `down` exists. Writes the script that checks this.
+/// Returns the `--device` value for external processes that run our switch programs, like `--device
+/// p4`. Writes a script that refuses to start them while the file `down` exists.
 fn boxed(program: &Path, folder: &Path, down: &Path) -> io::Result<String> {
     let script = folder.join("box.sh");
     let text = format!(

@@ -90,7 +90,7 @@ fn drawn(cluster: &ClusterView, rates: &Rates) -> String {
     picture.draw()
 }
 
-/// Returns a cluster in which everything possible is in progress.
+/// Returns a cluster with every kind of activity in progress.
 fn busy() -> (ClusterView, Rates, PlanInProgressView) {
     let look = |at: u64| {
         let mut leader = view(1, 10_000 + at);
@@ -225,7 +225,7 @@ cluster ab (durable, store lsm, era 4): no leader
 
 ● 1  candidate  ████████████████████████  0    log 0 B from 0";
     assert_eq!(drawn(&lone, &rates), expected);
-    // Without elapsed time no rate is known, and there is no division by zero.
+    // If no time has elapsed, the rates are unknown and there is no division by zero.
     rates.look(&lone, Duration::ZERO);
     assert!(drawn(&lone, &rates).contains("0 slots decided, 0/s ▁\n"));
     let empty = ClusterView::new(Vec::new());
@@ -281,7 +281,7 @@ fn a_bar_is_full_and_empty_only_at_its_ends() {
     assert_eq!(bar(0, 0), "░".repeat(BAR));
 }
 
-/// Counters start again after a restart or a change of leader.
+/// Counters restart at zero after a restart or a change of leader.
 #[test]
 fn a_counter_that_goes_back_is_another_ones() {
     let look = |leader: u32, applied: u64, sent: u64| {

@@ -1,14 +1,14 @@
-//! Rate limit in bytes per second, spread evenly.
+//! Rate limiter in bytes per second, which spreads the writes evenly.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// Minimum number of writes per second at rates that allow it.
+/// Minimum number of writes per second. Very low rates do not reach it.
 const TURNS: u64 = 20;
 
-/// Rate limiter with the time of the next write.
+/// Rate limiter that knows when the next write is due.
 #[derive(Debug)]
 pub(super) struct Pace {
     bytes_per_second: Option<u64>,
@@ -20,7 +20,7 @@ impl Pace {
         Self { bytes_per_second, due: Instant::now() }
     }
 
-    /// Returns how many bytes may be sent at once.
+    /// Returns the number of bytes that may be sent in one write, at most `piece`.
     pub(super) fn most(&self, piece: usize) -> usize {
         match self.bytes_per_second {
             None => piece,
@@ -30,7 +30,7 @@ impl Pace {
         }
     }
 
-    /// Sleeps until more may be sent after `bytes`. Unused allowance is lost.
+    /// Sleeps until the next write after sending `bytes`. Unused allowance expires.
     pub(super) fn spend(&mut self, bytes: usize) {
         let wait = self.after(bytes, Instant::now());
         thread::sleep(wait);

@@ -1,4 +1,4 @@
-//! Source of a put: a file or standard input, and its comparison with an existing stream.
+//! Source of the bytes to write: a file or standard input. Compares a file with an existing stream.
 
 use std::{
     fmt,
@@ -16,17 +16,17 @@ use crate::{
     stream::{options, problem},
 };
 
-/// Source of the bytes to write.
+/// File or standard input from which bytes are read.
 #[derive(Debug)]
 pub(super) struct Source {
     name: String,
     file: File,
-    /// Length of a regular file; `None` for pipes and standard input.
+    /// Length of a regular file. `None` for a pipe or standard input.
     length: Option<u64>,
 }
 
 impl Source {
-    /// Opens the source. `-` is standard input, which is read without buffering.
+    /// Opens the source. `-` denotes standard input, which is read without buffering.
     pub(super) fn open(path: &Path) -> Result<Self, Problem> {
         let stdin = path.as_os_str() == "-";
         let name = match stdin {
@@ -54,12 +54,12 @@ impl Source {
         self.length.is_some()
     }
 
-    /// Returns the length at the time of opening.
+    /// Returns the length of the source when it was opened, if known.
     pub(super) const fn length(&self) -> Option<u64> {
         self.length
     }
 
-    /// Continues reading at this position.
+    /// Moves the read position to `position`.
     pub(super) fn seek(&mut self, position: u64) -> Result<(), Problem> {
         let sought = self.file.seek(SeekFrom::Start(position));
         let sought = sought.map_err(|error| Problem::io(format_args!("seek in {self}"), &error));
@@ -79,7 +79,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Compares a range of a stream with the same range of the file.
+/// Compares a range of the stream with the same range of the file.
 pub(super) fn compare(
     nodes: &[String],
     info: &Info,

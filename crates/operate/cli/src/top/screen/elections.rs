@@ -1,5 +1,5 @@
-//! View of leaders and events: a strip of the latest leadership changes, a list of them, and the
-//! events since the start.
+//! View of leadership changes and events. A strip and a list show the latest leadership changes.
+//! Below them are the events since the program started.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
     parts::{ballot, marked, since},
 };
 
-/// Number of leadership changes listed.
+/// Maximum number of leadership changes in the list.
 const LISTED: usize = 12;
 
 pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Line<'static>> {
@@ -62,8 +62,9 @@ pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Lin
     lines
 }
 
-/// Draws a strip with a leader's id where its term begins and a line for its duration; × where
-/// there was no leader. The time scale is logarithmic, so that recent minutes get most space.
+/// Draws a strip in which each term starts with the leader's id, followed by a line for its
+/// duration. × marks a time without a leader. The time scale is logarithmic, so that the most
+/// recent minutes get the most space.
 fn strip(reigns: &[(ReignView, Duration)], cells: usize) -> String {
     let far = |ago: Duration| ago.as_secs_f64().ln_1p();
     let oldest = far(reigns[0].1).max(1.0);
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(strip.chars().count(), 40);
         assert!(strip.starts_with("2──"), "{strip}");
         assert!(strip.contains("1────"), "{strip}");
-        // Of two terms that begin in the same cell the later one is visible.
+        // If two terms begin in the same cell, the later one is drawn.
         assert!(super::strip(&reigns, 1).chars().count() == 1);
         assert_eq!(super::strip(&reigns, 0), "");
     }

@@ -1,10 +1,10 @@
-//! Help on keys and symbols.
+//! Help on the keys and symbols.
 
 use ratatui::text::{Line, Span};
 
 use super::{super::text::padded, Canvas, paint::plain, parts::paragraph};
 
-/// Keys and their actions.
+/// Keys, and the action that each one triggers.
 const KEYS: [(&str, &str); 11] = [
     ("1 … 5", "overview, members, links, elections, tuning"),
     ("Tab, ⇧Tab", "next view, previous view"),

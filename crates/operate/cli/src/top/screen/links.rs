@@ -1,5 +1,5 @@
-//! View of round-trip times between all pairs of nodes, as a matrix: a row per measuring node, a
-//! column per measured node.
+//! View of round-trip times between all pairs of nodes. Each row of the matrix is a measuring node,
+//! each column a measured one.
 
 use quorate_admin::units::micros;
 use quorate_admin::view::MemberView;
@@ -16,7 +16,7 @@ use super::{
     parts::{marked, paragraph},
 };
 
-/// A cell: its severity, and its text in a long and a short form.
+/// Cell of the matrix: its severity, and its text in a long and a short form.
 struct Cell {
     is: Option<Severity>,
     long: String,
@@ -103,7 +103,7 @@ pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     lines
 }
 
-/// Returns the reasons why preferred planes are not used.
+/// Returns the reasons for which preferred planes are not used.
 fn reasons(now: &Now<'_>) -> Vec<String> {
     let fresh = now.nodes.iter().filter_map(Node::fresh);
     let all = fresh.flat_map(|view| {

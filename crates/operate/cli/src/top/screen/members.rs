@@ -1,4 +1,4 @@
-//! View of the members: a row for each, and all details of the selected one.
+//! View of the members: a table with one row per member, and all details of the selected one.
 
 use quorate_admin::{
     units::{bytes, micros, rate, span},
@@ -47,7 +47,7 @@ const COLUMNS: [Column; 18] = [
     left("version", 14, 12),
 ];
 
-/// Formats a table with a row per member.
+/// Formats the table of members.
 pub(super) fn table(
     app: &App,
     now: &Now<'_>,
@@ -79,7 +79,7 @@ fn judged(state: &str) -> Severity {
     }
 }
 
-/// Formats the state of a node; if it is silent, also for how long.
+/// Formats a node's state. For a node that does not respond, adds the time since its last status.
 fn shown_state(node: &Node<'_>) -> String {
     let word = state(node);
     match (node.age, node.progress) {
@@ -99,7 +99,7 @@ fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec
     let leads = Some(node.node) == now.leader;
     let name = format!("{}{}", if leads { "★" } else { "" }, node.node);
     let role = match (leads, view) {
-        // The node that others follow is the leader, whatever its own last status says.
+        // The node that the others follow is the leader, even if its own last status differs.
         (true, _) => "leader".to_owned(),
         (false, Some(view)) => view.role.clone(),
         (false, None) => now.member(node.node).map_or_else(String::new, |m| m.role.clone()),
@@ -149,7 +149,7 @@ fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec
     cells
 }
 
-/// Formats the plane by which the reporting node reaches this member.
+/// Formats the plane over which the reporting node reaches a member.
 fn plane(member: &MemberView) -> String {
     match &member.plane {
         Some(plane) => {
@@ -162,7 +162,7 @@ fn plane(member: &MemberView) -> String {
     }
 }
 
-/// Formats the table and the details of the selected node.
+/// Formats the member table and the details of the selected node.
 pub(super) fn lines(
     app: &App,
     now: &Now<'_>,
@@ -175,7 +175,7 @@ pub(super) fn lines(
     let Some(node) = selected.and_then(|node| now.node(node)) else {
         return lines;
     };
-    // Keep the selected row visible, and leave space for its details.
+    // Keep the selected row visible, and leave space for the node's details.
     let room = (canvas.high / 2).max(3);
     if lines.len() > room {
         let place = order.iter().position(|id| *id == node.node).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Overview of the cluster.
+//! Overview of the cluster: members, notes, batching and charts.
 
 use quorate_admin::units::{micros, rate};
 use ratatui::text::Line;
@@ -10,7 +10,7 @@ use super::{
     parts::{chart, field, marked, of_node},
 };
 
-/// Minimum width for two columns.
+/// Minimum width in cells for a layout with two columns.
 const WIDE: usize = 160;
 
 pub(super) fn lines(
@@ -35,7 +35,7 @@ pub(super) fn lines(
     rest.extend(chosen(now, canvas));
     rest.push(plain(""));
     rest.extend(elections::lines(now, history, canvas));
-    // The remaining height is used for charts.
+    // The remaining lines are used for charts.
     let room = canvas.high.saturating_sub(lines.len() + 4 + 4);
     lines.push(plain(""));
     lines.extend(pulse(history, canvas, (room / 4).clamp(1, 6)));
@@ -44,7 +44,7 @@ pub(super) fn lines(
     lines
 }
 
-/// Formats the members and the notes about them.
+/// Formats the member table and the notes about the members.
 fn member_lines(app: &App, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Line<'static>> {
     let mut lines = members::table(app, now, history, canvas);
     let notes = notes(now, canvas);
@@ -55,7 +55,7 @@ fn member_lines(app: &App, now: &Now<'_>, history: &History, canvas: Canvas) -> 
     lines
 }
 
-/// Joins two columns.
+/// Joins two columns line by line.
 fn side_by_side(
     left: Vec<Line<'static>>,
     right: Vec<Line<'static>>,
@@ -77,7 +77,7 @@ fn side_by_side(
         .collect()
 }
 
-/// Formats charts of throughput and latency.
+/// Formats the charts of throughput and latency.
 fn pulse(history: &History, canvas: Canvas, high: usize) -> Vec<Line<'static>> {
     let samples = &history.samples;
     let commands: Vec<_> = samples.iter().map(|sample| sample.commands).collect();
@@ -105,7 +105,7 @@ fn pulse(history: &History, canvas: Canvas, high: usize) -> Vec<Line<'static>> {
             lines.extend(field(name, &words, canvas.cells, canvas.paint));
             lines.extend(chart(&values, canvas.cells, high, canvas.paint.data()));
         } else {
-            // A single line shows the last value and the curve.
+            // A single-line chart shows the last value and the curve.
             let last = values.last().copied().flatten().map_or("–".to_owned(), shown);
             let head = format!("{name:<11}{last:>8} ");
             let curve = chart(
@@ -133,7 +133,7 @@ fn pulse(history: &History, canvas: Canvas, high: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Formats the leader's batching.
+/// Formats the batch size and window that the leader has chosen.
 fn chosen(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     let said = match now.tuning {
         Some(tuning) => format!("{}: {}", tuning.chosen.shown(), tuning.reason),
@@ -142,7 +142,7 @@ fn chosen(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     field("batches", &said, canvas.cells, canvas.paint)
 }
 
-/// Formats plan, progress, errors, notices, certificates and devices.
+/// Formats the current plan, progress, errors, notices, certificates and devices.
 pub(super) fn notes(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     let mut said: Vec<(Severity, String)> = Vec::new();
     if let Some(plan) = now.teller.and_then(|view| view.plan.as_ref()) {

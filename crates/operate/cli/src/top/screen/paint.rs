@@ -1,4 +1,4 @@
-//! Styles. Colours are optional, and never the only sign.
+//! Text styles. Colours are optional, so every colour is accompanied by a symbol.
 
 use ratatui::{
     style::{Color, Modifier, Style},
@@ -7,7 +7,7 @@ use ratatui::{
 
 use super::super::health::Severity;
 
-/// Styles, with colours if they are enabled.
+/// Provides text styles, with colours if these are enabled.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Paint {
     pub(in super::super) colours: bool,
@@ -46,13 +46,13 @@ impl Paint {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// Formats the heading of a section.
+    /// Formats a section heading.
     pub(super) fn heading(self, text: &str) -> Line<'static> {
         Line::styled(text.to_owned(), self.bold())
     }
 }
 
-/// Returns a symbol with the same meaning as the colour.
+/// Returns the symbol that has the same meaning as the colour.
 pub(super) const fn mark(is: Severity) -> &'static str {
     match is {
         Severity::Good => "●",
@@ -62,7 +62,7 @@ pub(super) const fn mark(is: Severity) -> &'static str {
     }
 }
 
-/// Creates a line without a style.
+/// Creates an unstyled line.
 pub(super) fn plain(text: impl Into<String>) -> Line<'static> {
     Line::from(Span::raw(text.into()))
 }

@@ -1,4 +1,4 @@
-//! Parts of views: tables, charts, notes about nodes, readable numbers.
+//! Elements that several views use: tables, charts, notes about nodes, and formatted numbers.
 
 use std::time::Instant;
 
@@ -17,24 +17,25 @@ use super::{
     paint::{Paint, plain},
 };
 
-/// A table column.
+/// Column of a table: its heading, alignment and width limit.
 pub(super) struct Column {
     pub(super) name: &'static str,
-    /// Align to the right, for numbers.
+    /// Cells are aligned to the right, as for numbers.
     pub(super) at_right: bool,
-    /// Rank in dropping columns when space is short, highest first; 0 is never dropped.
+    /// Columns with the highest rank are dropped first when the screen is too narrow. Columns with
+    /// rank 0 are never dropped.
     pub(super) rank: u8,
-    /// Maximum width.
+    /// Maximum width in cells.
     pub(super) widest: usize,
 }
 
-/// A table row: styled cells.
+/// Row of a table, with a style for each cell.
 pub(super) struct Row {
     pub(super) cells: Vec<(String, Style)>,
     pub(super) is_chosen: bool,
 }
 
-/// Formats a table with as many columns as fit.
+/// Formats a table with as many of the columns as fit.
 pub(super) fn table(
     columns: &[Column],
     rows: &[Row],
@@ -48,7 +49,7 @@ pub(super) fn table(
         .map(|(at, column)| {
             let said = rows.iter().map(|row| width(&row.cells[at].0));
             let said = said.max().unwrap_or(0);
-            // Drop columns without content.
+            // Drop columns that have no content in any row.
             match said {
                 0 => 0,
                 said => said.max(width(column.name)).min(column.widest),
@@ -81,7 +82,8 @@ pub(super) fn table(
     std::iter::once(head).chain(rows).collect()
 }
 
-/// Draws a chart of block characters, newest value on the right; unknown values are blank.
+/// Draws a chart from block characters, with the newest value on the right. Unknown values are
+/// blank.
 pub(super) fn chart(
     values: &[Option<f64>],
     cells: usize,
@@ -93,7 +95,7 @@ pub(super) fn chart(
     let most = shown.iter().flatten().copied().fold(0.0, f64::max);
     let filled = |value: &Option<f64>| match value {
         None => 0,
-        // A known value is visible even if it is zero.
+        // A known value stays visible even if it is 0.
         Some(_) if most <= 0.0 => 1,
         Some(value) => ((value / most * (high * 8) as f64).round() as usize).max(1),
     };
@@ -108,7 +110,7 @@ pub(super) fn chart(
         .collect()
 }
 
-/// Formats `name  what`, wrapping long text below its beginning.
+/// Formats `name  what`. Long text is wrapped and indented below its first line.
 pub(super) fn field(name: &str, what: &str, cells: usize, paint: Paint) -> Vec<Line<'static>> {
     const NAME: usize = 11;
     let lines = wrapped(what, cells.saturating_sub(NAME).max(1));
@@ -122,12 +124,12 @@ pub(super) fn field(name: &str, what: &str, cells: usize, paint: Paint) -> Vec<L
         .collect()
 }
 
-/// Wraps a text.
+/// Wraps a text to the given width.
 pub(super) fn paragraph(text: &str, cells: usize) -> Vec<Line<'static>> {
     wrapped(text, cells).into_iter().map(plain).collect()
 }
 
-/// Formats a text after a symbol for its severity.
+/// Formats a text after a symbol that shows its severity.
 pub(super) fn marked(mark: &str, text: &str, cells: usize, style: Style) -> Vec<Line<'static>> {
     let lines = wrapped(text, cells.saturating_sub(2).max(1));
     let lines = lines.into_iter().enumerate();
@@ -143,7 +145,7 @@ pub(super) fn ballot(ballot: BallotView) -> String {
     format!("{}.{}.{}", ballot.era, ballot.round, ballot.node)
 }
 
-/// Formats the notes about one node, without its name.
+/// Formats the notes about one node. The notes do not repeat the node's name.
 pub(super) fn of_node(node: &Node<'_>) -> Vec<(Severity, String)> {
     let mut said = Vec::new();
     if let Some(progress) = node.progress {
@@ -176,7 +178,7 @@ fn of_view(view: &NodeView) -> Vec<(Severity, String)> {
     said
 }
 
-/// Formats the time elapsed since `then`.
+/// Formats the time elapsed from `then` to `at`.
 pub(super) fn since(at: Instant, then: Instant) -> String {
     quorate_admin::units::span(at.saturating_duration_since(then).as_secs())
 }

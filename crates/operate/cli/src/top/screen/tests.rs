@@ -24,7 +24,7 @@ const LARGE: (u16, u16) = (200, 60);
 const SIZES: [(u16, u16); 3] = [SMALL, USUAL, LARGE];
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A cluster watched for some time.
+/// Cluster that has been watched for some time.
 struct Screen {
     app: App,
     began: Instant,
@@ -32,8 +32,8 @@ struct Screen {
 }
 
 impl Screen {
-    /// Creates a cluster whose nodes have responded twice, two seconds apart; `change` may modify
-    /// or remove the second response.
+    /// Creates a cluster whose nodes have responded twice, two seconds apart. `change` may modify
+    /// or remove a node's second response.
     fn new(change: impl Fn(NodeView) -> Option<NodeView>) -> Self {
         let began = Instant::now();
         let mut screen = Self { app: App::new(SECOND), began, at: began };
@@ -95,7 +95,7 @@ impl Screen {
     }
 }
 
-/// Checks that one line contains all of these parts.
+/// Checks that a single line contains all of the parts.
 #[track_caller]
 fn assert_line(lines: &[String], parts: &[&str]) {
     let found = lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
@@ -126,7 +126,7 @@ fn a_healthy_cluster_is_seen_at_every_size() {
     assert_line(&lines, &["commands/s", "12 k"]);
     assert_line(&lines, &["latency", "832 µs", "p99 895 µs"]);
     assert_line(&lines, &["batches", "64 KiB x 4: 64 KiB x 4 is the least latency"]);
-    // A smaller screen has fewer columns, a larger one has all.
+    // A smaller screen has fewer columns, a larger one has all of them.
     let lines = screen.seen(SMALL);
     assert_line(&lines, &["node", "role", "state", "behind"]);
     assert_nowhere(&lines, "applied");
@@ -181,7 +181,7 @@ fn what_is_old_has_its_age() {
         assert_line(&screen.seen(size), &["✕", "3", "stale, 12 s old"]);
     }
     assert_line(&screen.seen(USUAL), &["✕ node 3: no node answers at admin:3: refused"]);
-    // Then no node responds.
+    // From now on, no node responds.
     screen.at += 30 * SECOND;
     for size in SIZES {
         let lines = screen.seen(size);
@@ -223,7 +223,7 @@ fn every_view_has_its_own_and_one_node_has_everything() {
             stopped: None,
         };
         let lasts = |days: i64| Validity { begins_unix_s: 0, ends_unix_s: days * 86_400 };
-        // The node itself reports what is wrong with its certificates.
+        // The node itself reports the problem with its certificates.
         view.certificates = vec![
             CertificateView::at("node", lasts(8), 3 * 86_400),
             CertificateView::at("server", lasts(2), 3 * 86_400),
@@ -316,7 +316,7 @@ fn what_does_not_fit_says_so() {
     assert_line(&screen.seen(USUAL), &["very very …"]);
 }
 
-/// The selected one of many nodes stays visible.
+/// The selected node remains visible in a table that is too long for the screen.
 #[test]
 fn a_table_that_is_too_long_moves_with_the_selection() {
     let mut screen = Screen::new(Some);
@@ -360,8 +360,7 @@ fn a_pause_is_seen() {
     }
 }
 
-/// Texts of hostile nodes contain no control sequences when they reach the terminal, at any screen
-/// size.
+/// Texts from hostile nodes reach the terminal without control sequences, at any screen size.
 #[test]
 fn hostile_nodes_draw_text_only() {
     let evil = "\x1b[2J\x1b]0;owned\x07\r\n\u{9b}31m\u{202e}漢字\u{301}".repeat(200);
@@ -402,7 +401,7 @@ fn hostile_nodes_draw_text_only() {
     }
 }
 
-/// Every size that a window can have while it is resized can be drawn, even if it is unreadable.
+/// The screen can be drawn at every size that a window can have, even if the result is unreadable.
 #[test]
 fn no_size_is_too_small() {
     let mut screen = Screen::new(|view| (view.node != 2).then_some(view));

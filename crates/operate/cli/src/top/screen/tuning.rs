@@ -1,4 +1,4 @@
-//! View of the leader's automatic choices and their reasons.
+//! View of the settings that the leader has chosen automatically, and the reasons.
 
 use quorate_admin::units::{micros, rate};
 

@@ -1,4 +1,4 @@
-//! A cluster of real processes for a test: quickly set up, and removed on drop.
+//! A cluster of real processes for tests. It is set up quickly and removed on drop.
 
 #![allow(dead_code)] // Each test uses its part of it.
 
@@ -22,8 +22,9 @@ use quorate_testbed::{
 pub(crate) use rustix::process::Signal;
 use serde_json::Value as Json;
 
-/// Returns the binary under test. Cargo sets its path only for tests of its own package; for those
-/// of `quorate-tools` it is in the same folder, because `cargo test` of the workspace builds both.
+/// Returns the path of the binary under test. Cargo sets it only for tests of the binary's own
+/// package. For tests of `quorate-tools`, the binary is in the same folder, because `cargo test` of
+/// the workspace builds both.
 pub(crate) fn program() -> PathBuf {
     let own = option_env!("CARGO_BIN_EXE_quorate").map(PathBuf::from);
     let program = own.unwrap_or_else(|| {
@@ -36,7 +37,7 @@ pub(crate) fn program() -> PathBuf {
     program
 }
 
-/// Runs a command of the binary to completion.
+/// Runs a command of the binary until it ends.
 pub(crate) fn quorate(arguments: &[&str]) -> Output {
     run(&program(), arguments)
 }
@@ -51,7 +52,7 @@ fn run(program: &Path, arguments: &[&str]) -> Output {
     command.args(arguments).output().unwrap()
 }
 
-/// Runs a command; returns the exit code, and standard output as JSON.
+/// Runs a command. Returns the exit code, and standard output as JSON.
 pub(crate) fn quorate_json(arguments: &[&str]) -> (i32, Json) {
     let output = quorate(arguments);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -59,19 +60,19 @@ pub(crate) fn quorate_json(arguments: &[&str]) -> (i32, Json) {
     (output.status.code().unwrap(), json)
 }
 
-/// Waits for a condition; on timeout panics with what was awaited.
+/// Waits for a condition. Panics on timeout with a description of the condition.
 pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
     wait::at_most(PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Waits three times as long for a condition.
+/// Waits for a condition with three times the usual timeout.
 pub(crate) fn wait_long_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
     wait::at_most(3 * PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Returns the first run of a bench in which every row had a reply in every repetition. The disk of
-/// a shared machine may stall for longer than one of these short repetitions; the row is then
-/// correctly invalid, but the bench is not at fault.
+/// Returns the result of the first run of a benchmark in which every row had a reply in every
+/// repetition. The disk of a shared machine may stall for longer than a short repetition. The row
+/// is then correctly invalid, but the benchmark is not at fault.
 pub(crate) fn once_answered(mut run: impl FnMut() -> (i32, Json)) -> (i32, Json) {
     wait_for("a run in which the machine stood still nowhere", || {
         let (code, document) = run();
@@ -86,13 +87,13 @@ fn is_silent(document: &Json) -> bool {
     rows.is_some_and(|rows| rows.iter().any(|row| row["why_not"] == silent))
 }
 
-/// Running nodes with their data in one folder.
+/// Running nodes that store their data in a common folder.
 pub(crate) struct Cluster {
     pub(crate) nodes: Nodes,
 }
 
 impl Cluster {
-    /// Starts nodes with these flags and waits until all serve.
+    /// Starts nodes with additional flags and waits until all of them serve.
     pub(crate) fn start(nodes: u32, flags: &[&str]) -> Self {
         Self::start_program(&program(), nodes, flags)
     }
@@ -114,7 +115,7 @@ impl Cluster {
         self.nodes.node(id).unwrap()
     }
 
-    /// Returns a node's status, if it responds.
+    /// Returns the status of a node, if the node responds.
     pub(crate) fn status(&self, id: u32) -> Option<Json> {
         let admin = self.nodes.admin_addresses().swap_remove(id as usize - 1);
         let body = answer(&admin, "/status", PATIENCE)?;
@@ -137,7 +138,7 @@ impl Cluster {
         Client::new(&addresses, patient())
     }
 
-    /// Returns a client of one node only.
+    /// Returns a client that uses only node `id`.
     pub(crate) fn client_of(&self, id: u32) -> Client {
         let address = self.clients().swap_remove(id as usize - 1);
         Client::new(&[address], patient())
@@ -183,13 +184,13 @@ pub(crate) fn wait_end(node: &mut NodeProcess) -> ExitStatus {
     node.wait_end().unwrap()
 }
 
-/// Sends a request; returns status code and body.
+/// Sends `GET path` and returns the status code and the body.
 pub(crate) fn http(address: &str, path: &str) -> Option<(u16, String)> {
     let response = quorate_admin::client::get(address, path, PATIENCE).ok()?;
     Some((response.status, response.body))
 }
 
-/// Returns the spec of a single node in this folder, with free ports.
+/// Returns the spec of a single node in `data`, with free ports.
 pub(crate) fn single(data: &Path, flags: &[&str]) -> Spec {
     let ports = [
         "--client",
@@ -223,7 +224,7 @@ pub(crate) fn free_port() -> u16 {
     process::free_port().unwrap()
 }
 
-/// Starts a node that should end at once; returns its exit code and standard error.
+/// Starts a node that should end at once. Returns its exit code and standard error.
 pub(crate) fn refused(spec: &Spec) -> (i32, String) {
     let mut arguments = vec!["start", "--data", spec.data.to_str().unwrap()];
     arguments.extend(spec.flags.iter().map(String::as_str));
@@ -232,7 +233,7 @@ pub(crate) fn refused(spec: &Spec) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Returns the processes with a path in this folder among their arguments.
+/// Returns the ids of the processes that have a path in `folder` among their arguments.
 pub(crate) fn processes_in(folder: &Path) -> Vec<u32> {
     let folder = folder.to_str().unwrap();
     let all = fs::read_dir("/proc").unwrap().filter_map(|entry| {

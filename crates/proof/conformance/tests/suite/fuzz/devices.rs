@@ -37,7 +37,8 @@ fn pair(program: Program) -> Pair {
 }
 
 thread_local! {
-    /// Reused, since a reference leaks its memory; each stream begins with a power loss.
+    /// Devices that are reused for all inputs, since a reference leaks its memory. Each stream
+    /// begins with a power loss.
     static DEVICES: RefCell<[Pair; 2]> = RefCell::new(Program::APART.map(pair));
 }
 
