@@ -34,7 +34,7 @@ pub struct DatagramFaults {
     /// Mean interval between losses of multicast reception of a node; `None` if none occur.
     pub deaf_us: Option<u64>,
     /// Mean interval between forced changes of a plane's transport, useful or not ([plane-3]). If
-    /// set, planes choose their own transport otherwise.
+    /// set, planes also choose their transport themselves.
     pub changes_us: Option<u64>,
 }
 
