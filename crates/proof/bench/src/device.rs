@@ -28,7 +28,6 @@ pub enum Device {
 }
 
 impl Device {
-    /// Every kind of device.
     pub const ALL: [Self; 5] = [Self::Udp, Self::Packet, Self::Tc, Self::Kernel, Self::P4];
 
     /// Returns the kind with this name.
@@ -142,7 +141,6 @@ impl Reading {
 pub struct DeviceWork {
     /// Name of the device as reported by its node.
     pub name: String,
-    /// Number of slots decided.
     pub decided: u64,
     /// Number of slots assigned by the device.
     pub given: u64,

@@ -121,21 +121,17 @@ fn turn(frame: &mut [u8]) {
 /// Parameters of an echo client.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking {
-    /// Transport of messages.
     pub way: Way,
     /// IP and MAC addresses of the server.
     pub server: (Ipv4Addr, Mac),
     /// Message length in bytes, without headers.
     pub bytes: usize,
-    /// Number of messages in flight.
     pub outstanding: u32,
     /// Time before the measurement, in which replies do not count.
     pub warmup: Duration,
-    /// Measured time.
     pub time: Duration,
 }
 
-/// Socket of an echo client.
 enum Socket {
     Udp(UdpSocket),
     Raw(Raw),

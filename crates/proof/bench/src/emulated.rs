@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::{lan::Lan, wan::Profile};
 
-/// An emulated network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emulated {
     /// Slow links with long delays between every two nodes.

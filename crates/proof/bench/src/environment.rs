@@ -39,7 +39,6 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Returns the environment of this process.
     pub fn now() -> Self {
         let Machine { kernel, cpus, cpu_model } = Machine::now();
         Self { commit: BUILT_FROM.get().cloned().unwrap_or_default(), kernel, cpus, cpu_model }

@@ -22,7 +22,6 @@ use crate::{
 const ANSWER_BYTES: f64 = 13.0;
 /// Size of a vote, which is a frame header.
 const VOTE_BYTES: f64 = 160.0;
-/// Number of nodes in the cluster.
 const NODES: f64 = 3.0;
 /// Number of iterations of the fit, each of which reduces the error.
 const ROUNDS: usize = 20_000;
@@ -33,7 +32,6 @@ const NOTHING: f64 = 1e-6;
 /// Measured costs for one value size and batch size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Size of a value in bytes.
     pub value_bytes: f64,
     /// Mean number of commands per batch.
     pub commands: f64,
@@ -76,7 +74,6 @@ pub struct Predicted {
     pub what: String,
     /// Commands per second predicted by the model with the parameters measured here.
     pub predicted: f64,
-    /// Measured commands per second.
     pub measured: f64,
     /// Relative error of the predicted value.
     pub error: f64,

@@ -24,7 +24,6 @@ use crate::{
     schedule::{Nanos, SECOND},
 };
 
-/// Maximum number of events per poll.
 const EVENTS_MAX: usize = 256;
 /// Maximum number of commands sent before the generator checks for replies.
 const ISSUES_MAX: usize = 4096;
@@ -110,7 +109,6 @@ impl<T: Send + 'static> Running<T> {
         self.shared.completed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the repetition has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }

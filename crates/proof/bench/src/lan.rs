@@ -56,7 +56,6 @@ pub const fn port() -> u16 {
     GROUP.1
 }
 
-/// Encodes the head of a datagram.
 fn head(sender: u32, number: u64) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[..4].copy_from_slice(&sender.to_le_bytes());

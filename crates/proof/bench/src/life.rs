@@ -27,11 +27,9 @@ pub struct Command {
 /// Hops of the commands in one kind of cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Life {
-    /// Durability class of the cluster.
     pub durability: String,
     /// Plane and device of the nodes; `None` for the default.
     pub plane: Option<String>,
-    /// Size of a command in bytes.
     pub value_bytes: usize,
     /// Number of commands analysed.
     pub commands: usize,
@@ -48,7 +46,6 @@ pub struct Life {
 /// Hops within one process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lane {
-    /// Name of the process.
     pub name: String,
     /// Hops in the order of their median times.
     pub hops: Vec<Reached>,

@@ -26,12 +26,10 @@ const OUTSTANDING_MAX: usize = 1 << 20;
 pub enum Offer {
     /// Open loop: a fixed number of commands per second, regardless of their replies.
     Open {
-        /// Number of commands per second.
         per_second: u64,
     },
     /// Closed loop: a fixed number of outstanding commands.
     Closed {
-        /// Number of outstanding commands.
         outstanding: u32,
     },
 }
@@ -68,10 +66,8 @@ impl Plan {
     }
 }
 
-/// A command to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// Index of the connection.
     pub connection: usize,
     /// Number of the command within the repetition.
     pub number: u64,
@@ -97,7 +93,6 @@ enum Source {
     Room(VecDeque<usize>),
 }
 
-/// State of a load generator.
 #[derive(Clone, Debug)]
 pub struct Load {
     plan: Plan,

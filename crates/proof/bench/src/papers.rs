@@ -31,11 +31,9 @@ const FILES: [(&str, &str); 5] = [
 pub struct Paper {
     /// Name of the system that the paper describes.
     pub name: String,
-    /// Title of the paper.
     pub title: String,
     /// Machines and network used in the paper.
     pub setup: String,
-    /// Experiments from the paper.
     pub scenario: Vec<Scenario>,
 }
 
@@ -69,15 +67,12 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// Kind of experiment.
     pub kind: Kind,
-    /// Service that the nodes run.
     pub service: Service,
     /// `durable` or `volatile`.
     pub durability: String,
     /// Value sizes in bytes, each of which is measured.
     pub value_bytes: Vec<usize>,
-    /// Percentage of reads among commands.
     #[serde(default)]
     pub reads_percent: u32,
     /// Numbers of clients, each of which is measured. A client waits for its reply before it sends
@@ -123,7 +118,6 @@ pub struct Run {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
-    /// Size of a value in bytes.
     pub value_bytes: usize,
     /// Number of value bytes in a batch.
     pub batch_bytes: u64,
@@ -219,7 +213,6 @@ pub enum Service {
 pub struct Figure {
     /// Name of the system that the number was measured on.
     pub system: String,
-    /// Quantity that the number measures.
     pub metric: Metric,
     pub value: f64,
     /// The source says "about", or the number was read off a plot or derived.
@@ -228,15 +221,12 @@ pub struct Figure {
     /// Table, figure or section, if different from that of the scenario.
     #[serde(default)]
     pub place: String,
-    /// Size of a value in bytes.
     pub value_bytes: usize,
     /// Number of clients; absent if the number is an extreme over all numbers of clients.
     pub clients: Option<u32>,
     /// Load as a percentage of the highest throughput, if the number was measured at such a load.
     pub percent: Option<u32>,
-    /// Number of bare senders.
     pub senders: Option<u32>,
-    /// Number of bare receivers.
     pub receivers: Option<u32>,
     /// Plane of the row to compare with, if the experiment uses several planes.
     #[serde(rename = "beside")]
@@ -253,21 +243,15 @@ pub enum Metric {
     Throughput,
     /// Highest throughput over all rows.
     ThroughputMax,
-    /// Median latency.
     P50Us,
-    /// 95th percentile of the latency.
     P95Us,
-    /// 99.9th percentile of the latency.
     P999Us,
-    /// Mean latency.
     MeanUs,
     /// Lowest mean latency over all rows.
     MeanUsMin,
     /// Highest mean latency over all rows.
     MeanUsMax,
-    /// Standard deviation of the latency.
     DeviationUs,
-    /// The leader's context switches per second.
     SwitchesPerS,
     /// Highest throughput with one batch in flight, relative to the overall highest.
     WindowOneShare,
@@ -288,7 +272,6 @@ pub struct Comparison {
     pub source: String,
     /// Description of the system, quantity and conditions.
     pub what: String,
-    /// Published number.
     pub published: f64,
     pub unit: String,
     /// The published number is approximate, as in [`Figure::approximate`].

@@ -15,7 +15,6 @@ pub const GENERATOR: &str = "generator";
 /// Measurements of one repetition.
 #[derive(Clone, Debug, Default)]
 pub struct Repetition {
-    /// The generator's samples.
     pub samples: Samples,
     /// Number of replies between the two readings of the counters.
     pub counted: u64,
@@ -58,9 +57,7 @@ pub struct RoleCost {
     pub user_us_per_op: f64,
     /// Microseconds in the kernel per command.
     pub system_us_per_op: f64,
-    /// Context switches per command.
     pub switches_per_op: f64,
-    /// Context switches per second.
     pub switches_per_s: f64,
     /// Number of CPUs kept busy.
     pub cpus_busy: f64,

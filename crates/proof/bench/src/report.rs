@@ -38,7 +38,6 @@ pub struct Document {
 }
 
 impl Document {
-    /// Renders the document as JSON.
     pub fn json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("a document is plain data");
         text.push('\n');

@@ -29,11 +29,8 @@ pub struct Setting {
     pub store: String,
     /// Size of a command's value in bytes.
     pub value_bytes: usize,
-    /// Percentage of reads among commands.
     pub reads_percent: u32,
-    /// Number of connections.
     pub connections: u32,
-    /// Offered load.
     pub offer: Offer,
     /// Simulated flush time; 0 for the real disk.
     pub disk_flush_ms: f64,
@@ -77,7 +74,6 @@ impl Setting {
 pub struct Batching {
     /// Maximum number of value bytes in a batch.
     pub batch_bytes: u64,
-    /// Maximum number of batches in flight.
     pub window: u32,
 }
 
@@ -116,9 +112,7 @@ pub struct Row {
     pub durability: String,
     /// Store of the service: `lsm`, `memory`, `none` or `unknown`.
     pub store: String,
-    /// Size of a value in bytes.
     pub value_bytes: usize,
-    /// Number of connections.
     pub connections: u32,
     /// Number of outstanding commands in a closed loop; null in an open loop.
     pub outstanding: Option<u32>,
@@ -126,13 +120,9 @@ pub struct Row {
     pub offered_per_s: Option<u64>,
     /// Successful replies per second.
     pub achieved_per_s: f64,
-    /// Median latency.
     pub p50_us: f64,
-    /// 95th percentile of the latency.
     pub p95_us: f64,
-    /// 99th percentile of the latency.
     pub p99_us: f64,
-    /// 99.9th percentile of the latency.
     pub p999_us: f64,
     /// Longest latency of all repetitions.
     pub max_us: f64,
@@ -140,7 +130,6 @@ pub struct Row {
     pub cpu_us_per_op: Option<f64>,
     /// Number of error replies over all repetitions.
     pub errors: u64,
-    /// Number of repetitions.
     pub repeats: usize,
     /// Share of the CPU used by other processes, 0 to 1, in the worst repetition.
     pub foreign_cpu: Option<f64>,
@@ -158,11 +147,8 @@ pub struct Row {
     pub late_share: f64,
     /// Longest delay with which a command was sent.
     pub latest_us: f64,
-    /// Mean latency.
     pub mean_us: f64,
-    /// Standard deviation of the latency.
     pub deviation_us: f64,
-    /// Percentage of reads among commands.
     pub reads_percent: u32,
     /// Simulated flush time; 0 for the real disk.
     pub disk_flush_ms: f64,
@@ -172,7 +158,6 @@ pub struct Row {
     pub p50_spread: Spread,
     /// Minimum and maximum of `p99_us` over the repetitions.
     pub p99_spread: Spread,
-    /// Resource usage of each role.
     pub roles: Vec<RoleCost>,
     /// Context switches of all nodes per command.
     pub switches_per_op: Option<f64>,

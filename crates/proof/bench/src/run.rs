@@ -39,7 +39,6 @@ use std::time::Duration;
 pub use program::launcher;
 pub use session::resolve;
 
-/// Durations of a row.
 #[derive(Clone, Debug)]
 pub struct Time {
     /// Measured time of each repetition.

@@ -27,7 +27,6 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Records a latency.
     pub fn record(&mut self, latency: Nanos) {
         self.0.saturating_record(latency.max(1));
     }
@@ -37,7 +36,6 @@ impl Latencies {
         self.0.add(&other.0).expect("both have the same bounds");
     }
 
-    /// Returns the number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
@@ -48,7 +46,6 @@ impl Latencies {
         us(self.0.value_at_quantile(share))
     }
 
-    /// Returns the longest latency, in microseconds.
     pub fn max_us(&self) -> f64 {
         us(self.0.max())
     }
@@ -58,12 +55,10 @@ impl Latencies {
         self.0.count_between(0, us.saturating_mul(1000))
     }
 
-    /// Returns the mean latency in microseconds.
     pub fn mean_us(&self) -> f64 {
         self.0.mean() / 1000.0
     }
 
-    /// Returns the standard deviation in microseconds.
     pub fn deviation_us(&self) -> f64 {
         self.0.stdev() / 1000.0
     }

@@ -3,7 +3,6 @@
 /// Nanoseconds since the start of the caller's clock.
 pub type Nanos = u64;
 
-/// Nanoseconds per second.
 pub const SECOND: Nanos = 1_000_000_000;
 /// Minimum interval between wake-ups. At higher rates commands are sent in bursts, because a
 /// generator that woke up for each command would take CPU time from the system under test.

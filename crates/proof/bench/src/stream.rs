@@ -18,7 +18,6 @@ use crate::samples::{Latencies, Samples};
 pub struct Written {
     /// Samples of the writes. Latencies start at the time at which a write was due.
     pub samples: Samples,
-    /// Acknowledgements received.
     pub acknowledged: Acknowledged,
 }
 
@@ -27,7 +26,6 @@ pub struct Written {
 pub struct Acknowledged {
     /// Number of acknowledgements that advanced the durable position.
     pub count: u64,
-    /// Number of bytes acknowledged.
     pub bytes: u64,
     /// Latencies from the write call to the acknowledgement.
     pub from_call: Latencies,

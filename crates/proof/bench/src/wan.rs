@@ -25,7 +25,6 @@ const SENDING: Duration = Duration::from_secs(6);
 const ECHO: u8 = b'e';
 const SINK: u8 = b's';
 
-/// Profile of an emulated network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Name on the command line.

@@ -149,7 +149,6 @@ impl DatagramFaults {
 pub struct Counts {
     /// Datagrams sent. A multicast datagram counts once per possible receiver.
     pub flown: u64,
-    /// Datagrams lost in flight.
     pub lost: u64,
     /// Datagrams blocked by a partition or by a loss of multicast reception.
     pub blocked: u64,
@@ -169,7 +168,6 @@ pub struct Counts {
     pub refused: [u64; Refusal::ALL.len()],
     /// Sum of the counters of all planes.
     pub planes: quorate_packets::plane::Counters,
-    /// Introductions accepted.
     pub introduced: u64,
     /// Introductions rejected because they were outdated or belonged to another process start.
     pub not_introduced: u64,

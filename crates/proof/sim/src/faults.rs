@@ -18,7 +18,6 @@ use crate::{
     workload::streams::Load,
 };
 
-/// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// A process is killed and restarts soon.
@@ -31,7 +30,6 @@ pub enum Fault {
     LongOutage,
     /// A process pauses while its connections remain open.
     Pause,
-    /// A connection breaks.
     Reset,
     /// The link from one node to another is blocked for a while.
     OneWay,
@@ -39,7 +37,6 @@ pub enum Fault {
     Partition,
     /// Links are blocked one by one and unblocked in a different order.
     Clog,
-    /// A client's connection breaks.
     ClientReset,
     /// A disk becomes very slow for a while.
     SlowDisk,
@@ -53,7 +50,6 @@ pub enum Fault {
     Rot,
     /// A node loses its log, or the end of the log, while its process is down.
     LostLog,
-    /// A wall clock jumps.
     ClockJump,
     /// An operator asks the leader to transfer the leadership.
     Transfer,
@@ -69,7 +65,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Every kind of fault.
     pub const ALL: [Self; 21] = [
         Self::Crash,
         Self::CrashAll,
@@ -115,15 +110,12 @@ pub struct Settings {
     pub spares: usize,
     /// Mean interval between operator requests; `None` for a run without operators.
     pub operators_us: Option<u64>,
-    /// Durability class of the group.
     pub class: Class,
-    /// Scope of the memory losses.
     pub losses: Losses,
     /// Maximum number of writes in flight per log.
     pub depth: usize,
     /// Size of a log segment, in bytes.
     pub segment_bytes: u64,
-    /// Maximum number of proposals in flight.
     pub inflight_max: usize,
     /// Maximum number of slots by which a node's votes may be ahead of its decided prefix.
     pub window_slots: u64,
@@ -144,7 +136,6 @@ pub struct Settings {
     pub air: DatagramFaults,
     /// Minimum and maximum duration of a disk operation.
     pub disk_us: (u64, u64),
-    /// Maximum drift of monotonic clocks.
     pub drift_ppm: u64,
     /// Maximum error of wall clocks.
     pub skew_ms: u64,
@@ -168,7 +159,6 @@ pub struct Settings {
     pub votes: Route,
     /// Parameters and faults of devices; `None` for a run without devices.
     pub devices: Option<device::Faults>,
-    /// Number of clients of devices.
     pub frame_clients: usize,
     /// Release changes; `None` if all nodes run the newest release.
     pub releases: Option<Releases>,

@@ -26,7 +26,6 @@ pub enum Ask {
     Close(StreamName, bool),
     /// Trims the stream up to the given position.
     Trim(Name, u64),
-    /// Removes the stream.
     Remove(Name),
     /// Requests a notification once the table includes all bytes acknowledged before.
     Look,
@@ -60,7 +59,6 @@ pub enum Note {
 pub enum Question {
     /// Asks whether the table includes all acknowledged bytes.
     Look,
-    /// Reads from a position.
     Read(Option<(Name, u64)>, u64),
     /// Waits until there is data at a position.
     Wait(Option<(Name, u64)>, u64),
@@ -86,7 +84,6 @@ struct PendingRequest {
     key: u64,
 }
 
-/// Front for byte streams.
 #[derive(Debug, Default)]
 pub struct StreamSide {
     asked: BTreeMap<StreamTag, PendingRequest>,
@@ -338,12 +335,10 @@ impl ClassSide {
     }
 }
 
-/// All fronts of a node.
 pub struct Fronts {
     commands: RespFront,
     /// Front for commands that request another class.
     pub(crate) classes: ClassSide,
-    /// Front for byte streams.
     pub streams: StreamSide,
 }
 

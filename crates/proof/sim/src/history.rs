@@ -7,11 +7,8 @@ pub enum Act {
     Set(i64),
     /// SET with an expiry: the key may disappear at any time afterwards.
     SetExpiring(i64),
-    /// DEL of the key.
     Delete,
-    /// GET of the key.
     Get,
-    /// INCR of the key.
     Increment,
     /// WATCH and a GET that returned `seen`, then MULTI, SET `new`, EXEC.
     Swap {
@@ -25,7 +22,6 @@ pub enum Act {
 /// Reply to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// The operation succeeded.
     Ok,
     /// Value of the key, or `None` if the key does not exist.
     Value(Option<i64>),
@@ -38,20 +34,15 @@ pub enum Answer {
     Unknown,
 }
 
-/// One operation on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Key of the operation.
     pub key: String,
-    /// Index of the client.
     pub client: usize,
-    /// Operation performed.
     pub act: Act,
     /// Number of the moment of the request. No two moments have the same number.
     pub called: u64,
     /// Number of the moment of the reply; `u64::MAX` if there was none.
     pub returned: u64,
-    /// Outcome of the operation.
     pub answer: Answer,
 }
 

@@ -31,9 +31,7 @@ pub enum Carrier {
 /// Network conditions of a run.
 #[derive(Clone, Debug)]
 pub struct Weather {
-    /// Transport between nodes.
     pub carrier: Carrier,
-    /// Minimum delay of a delivery.
     pub delay_min_us: u64,
     /// Maximum delay of a delivery that is not late.
     pub delay_max_us: u64,
@@ -54,9 +52,7 @@ pub struct Weather {
 /// One direction of one lane between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
-    /// Index of the sending node.
     pub from: usize,
-    /// Index of the receiving node.
     pub to: usize,
     /// 0 for the control lane, 1 for the bulk lane.
     pub lane: usize,
@@ -121,7 +117,6 @@ impl Network {
         Self { weather, dice, pipes, nodes, connections, next_connection: 0, queue_bytes_seen: 0 }
     }
 
-    /// Returns the conditions of the network.
     pub fn weather(&self) -> &Weather {
         &self.weather
     }

@@ -280,11 +280,8 @@ impl RecordingService {
 pub enum Arrival {
     /// The handshake with a peer is complete.
     PeerUp {
-        /// Index of the peer.
         peer: usize,
-        /// Number of the connection.
         connection: u64,
-        /// Current identity of the peer.
         member: Member,
         /// Start number of the peer's process.
         boot: u32,
@@ -293,9 +290,7 @@ pub enum Arrival {
     },
     /// The connection to a peer is broken.
     PeerDown {
-        /// Index of the peer.
         peer: usize,
-        /// Number of the connection.
         connection: u64,
     },
     /// A client opened a connection.
@@ -306,7 +301,6 @@ pub enum Arrival {
     Closed(ConnectionId),
     /// Operator request to hand over the leadership to a node, or to any node if `None`.
     Transfer(Option<NodeId>),
-    /// Operator request to stop.
     Stop,
     /// Operator request to scrub with a rate limit, or with the node's own limit if `None`.
     Scrub(Option<u64>),
@@ -316,7 +310,6 @@ pub enum Arrival {
     Ask(u64, Ask),
     /// Request to execute the command with this number under a class other than the group's.
     Class {
-        /// Number of the command.
         number: u64,
         /// If true, the command is acknowledged once a quorum has it in memory, otherwise once a
         /// quorum has it on disk.
@@ -326,7 +319,6 @@ pub enum Arrival {
     Desk(usize, DeskAsk),
 }
 
-/// A running process.
 pub struct Running {
     /// Node host, which the reactor runs in production.
     pub host: Host,
@@ -384,7 +376,6 @@ pub struct TracedState {
     /// Counters of the node's device: slots assigned, decisions counted, withdrawals of slot
     /// assignment, values too long for the device, and values offered to other nodes' devices.
     pub device: [u64; 5],
-    /// Counters of the replica.
     pub counters: Counters,
     /// Reason why the replica does not serve; `None` if it serves.
     pub error: Option<String>,
@@ -409,7 +400,6 @@ pub struct Node {
     pub joined: bool,
     /// The node was removed from the group and switched off permanently.
     pub retired: bool,
-    /// The process is currently paused.
     pub paused: bool,
     /// Time that the host reads from its clock within a turn.
     pub reading: Arc<AtomicU64>,
@@ -437,11 +427,9 @@ pub struct Node {
     pub(crate) damaged_file: Option<DamagedFile>,
     /// Number of scrubs that were completed.
     pub scrubs: u64,
-    /// Result of the last scrub.
     pub scrubbed: ScrubStatus,
     /// Number of disk changes after which the next process is killed.
     pub dies_after: Option<u64>,
-    /// Disk of the node's service.
     pub store: Rc<Cell<StoreDisk>>,
     /// A file of the node's service is damaged in a part that was not read since. A starting
     /// process rebuilds every file.
@@ -456,7 +444,6 @@ pub struct Node {
     pub ran_newest: bool,
 }
 
-/// A small file that was damaged.
 #[derive(Clone, Debug)]
 pub(crate) struct DamagedFile {
     pub(crate) name: &'static str,
@@ -474,7 +461,6 @@ pub(crate) struct FolderCopy {
 
 /// Outcome of a process start.
 pub enum Start {
-    /// The process is running.
     Runs(Box<Started>),
     /// The start cannot complete yet, for the reason given. Repeating the start is safe.
     Waits(&'static str),
@@ -530,7 +516,6 @@ impl Node {
         }
     }
 
-    /// Returns the node's id.
     pub fn id(&self) -> NodeId {
         id(self.index)
     }
@@ -554,7 +539,6 @@ impl Node {
         matches!(opened, Err(IdentityError::Level { .. }))
     }
 
-    /// Returns the node's member identity.
     pub fn member(&self) -> Member {
         let running = self.running.as_ref();
         running

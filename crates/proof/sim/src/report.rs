@@ -12,21 +12,16 @@ use crate::{
     world::{Counts, World},
 };
 
-/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub seed: u64,
-    /// Number of events in act one.
     pub steps: u64,
-    /// Settings drawn from the seed.
     pub settings: Settings,
     /// First violation; `None` if all properties held.
     pub violation: Option<Violation>,
-    /// Last lines of the trace.
     pub lines: Vec<String>,
     /// Hash of the trace. Identical runs have identical hashes.
     pub trace_hash: u64,
-    /// Number of occurrences of each event.
     pub counts: Counts,
     /// Numbers of requests answered, requests refused, and requests with an unknown outcome.
     pub requests: [u64; 3],

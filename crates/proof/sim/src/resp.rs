@@ -1,6 +1,5 @@
 //! Client wire format for simulated nodes, limited to the required part of RESP2.
 
-/// A RESP2 reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// `+…`

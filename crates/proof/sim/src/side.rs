@@ -165,7 +165,6 @@ impl PacketEndpoint {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Returns the packet plane.
     pub(crate) fn plane(&mut self) -> &mut Packets {
         &mut self.plane
     }

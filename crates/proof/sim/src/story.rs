@@ -65,7 +65,6 @@ fn expect_ok(reply: Reply) -> Result<(), Violation> {
 pub struct Opening {
     /// Node id of the leader.
     pub leader: u32,
-    /// Ballot of the leader.
     pub ballot: Ballot,
     /// End of the decided prefix, known to all nodes.
     pub decided_to: Slot,

@@ -50,9 +50,7 @@ use crate::{
 /// Number of occurrences of each kind of event in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Events processed.
     pub events: u64,
-    /// Processes killed.
     pub kills: u64,
     /// Processes killed while they started.
     pub start_kills: u64,
@@ -66,7 +64,6 @@ pub struct Counts {
     pub raised: u64,
     /// Number of times that a node became leader.
     pub elections: u64,
-    /// Connections broken.
     pub resets: u64,
     /// Logs whose writes failed.
     pub disk_errors: u64,
@@ -82,13 +79,10 @@ pub struct Counts {
     pub class_early: u64,
     /// Commands of another class that were acknowledged once a quorum had them on disk.
     pub class_lasting: u64,
-    /// Small files damaged.
     pub files_rotted: u64,
     /// Starts refused because of a damaged small file.
     pub files_refused: u64,
-    /// Service stores damaged.
     pub stores_rotted: u64,
-    /// Scrubs completed.
     pub scrubs: u64,
     /// Damaged places found by scrubs.
     pub scrubs_found: u64,
@@ -106,7 +100,6 @@ pub struct Counts {
     pub loads: u64,
     /// Number of times that the beginning of a log was trimmed.
     pub trims: u64,
-    /// Nodes that joined.
     pub joins: u64,
     /// Membership plans accepted from operators.
     pub plans: u64,
@@ -114,13 +107,10 @@ pub struct Counts {
     pub retired: u64,
     /// Processes stalled in the middle of a turn.
     pub stalls: u64,
-    /// Reads served under a lease.
     pub leased: u64,
     /// Reads under a lease that had expired by the time of their execution.
     pub overtaken: u64,
-    /// Stream bytes acknowledged.
     pub stream_bytes: u64,
-    /// Stream pieces opened.
     pub stream_pieces: u64,
     /// Stream bytes that records reference in the store instead of containing them.
     pub stream_bytes_placed: u64,
@@ -128,7 +118,6 @@ pub struct Counts {
     pub stream_bytes_read: u64,
     /// Votes that ring members forwarded for others.
     pub relayed: u64,
-    /// Frames sent by devices.
     pub device_frames: u64,
     /// Slots assigned by devices, as reported to the devices' owners.
     pub device_given: u64,
@@ -140,7 +129,6 @@ pub struct Counts {
     pub device_outgrown: u64,
     /// Values that nodes offered to the leader's device, as counted by those nodes.
     pub device_offered: u64,
-    /// Devices that lost power.
     pub device_resets: u64,
     /// Devices removed from the network.
     pub devices_taken: u64,
@@ -156,20 +144,15 @@ pub struct Counts {
     pub packets: air::Counts,
 }
 
-/// A running simulation.
 pub struct World {
     pub settings: Settings,
-    /// Current virtual time.
     pub now: Time,
     pub trace: Trace,
     pub counts: Counts,
-    /// All nodes, by index.
     pub nodes: Vec<Node>,
-    /// Network between the nodes.
     pub network: Network,
     /// All clients of the Redis front, by index.
     pub clients: Vec<Client>,
-    /// Records of all clients.
     pub books: Books,
     /// All clients of byte streams, by index.
     pub streamers: Vec<Streamer>,

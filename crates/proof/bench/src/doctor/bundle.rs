@@ -83,7 +83,6 @@ const MACHINE: [&str; 29] = [
 /// Sources from which a bundle is assembled.
 #[derive(Clone, Debug)]
 pub struct BundleInputs<'a> {
-    /// Report as a JSON document.
     pub report: Json,
     /// Report as printed by `quorate doctor`.
     pub shown: String,
@@ -125,7 +124,6 @@ pub struct Entry {
 pub struct Missing {
     /// Path or description of the missing item.
     pub what: String,
-    /// Reason for its absence.
     pub why: String,
 }
 

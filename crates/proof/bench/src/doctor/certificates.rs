@@ -35,7 +35,6 @@ pub struct Certificate {
     pub days_left: i64,
 }
 
-/// Results of examining certificates.
 #[derive(Clone, Debug, Default)]
 pub struct Examined {
     /// One finding per file and per node.

@@ -28,7 +28,6 @@ const FREE_BYTES_LEAST: u64 = 2 << 30;
 /// Minimum number of free inodes: enough for the files of a log, a store and their snapshots, with
 /// a margin.
 const FREE_INODES_LEAST: u64 = 4096;
-/// Results of examining a disk.
 #[derive(Debug)]
 pub struct Examined {
     /// One finding per check.
@@ -123,7 +122,6 @@ fn file_system(system: &System, folder: &Path) -> Finding {
 /// Disk space available to unprivileged users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Room {
-    /// Free bytes.
     pub free_bytes: u64,
     /// Number of free bytes below which the disk is reported as nearly full.
     pub least_bytes: u64,

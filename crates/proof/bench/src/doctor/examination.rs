@@ -40,7 +40,6 @@ const WAIT: Duration = Duration::from_secs(3);
 /// Group size assumed if no cluster or peers are given.
 const NODES: u32 = 3;
 
-/// Options of an examination.
 #[derive(Clone, Debug)]
 pub struct ExaminationOptions<'a> {
     /// Data folder of a node.
@@ -71,7 +70,6 @@ pub struct ExaminationOptions<'a> {
 /// Results of a full examination.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The examined machine.
     pub machine: MachineView,
     /// One finding per check.
     pub findings: Vec<Finding>,
@@ -97,7 +95,6 @@ pub struct Report {
     pub healthy: bool,
 }
 
-/// Description of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MachineView {
     /// Name and release of the operating system kernel.

@@ -24,7 +24,6 @@ use crate::doctor::{
 const LOOK: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 3;
 
-/// Names of figures.
 pub mod name {
     /// Round trip to another process on this machine over TCP.
     pub const TRIP_TCP: &str = "round_trip_tcp";

@@ -43,7 +43,6 @@ pub struct Finding {
     pub detail: String,
     /// Advice to the operator; empty if there is none.
     pub hint: String,
-    /// Planes affected.
     pub about: Vec<Plane>,
     /// The planes in `about` cannot work.
     pub blocks: bool,
@@ -82,14 +81,12 @@ impl Finding {
         Self::new(name, State::Unknown, what, hint)
     }
 
-    /// Sets the details.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
     }
 
-    /// Sets the affected planes.
     #[must_use]
     pub fn about(mut self, planes: &[Plane]) -> Self {
         self.about = planes.to_vec();

@@ -27,25 +27,19 @@ const FIRST_BOUND_US: u64 = 16;
 /// Distribution of flush times, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Flushes {
-    /// Number of flushes measured.
     pub count: u64,
     /// Median of the fastest round.
     pub quietest_us: f64,
     /// Median of the slowest round.
     pub slowest_us: f64,
-    /// Median over all rounds.
     pub p50_us: f64,
-    /// 90th percentile over all rounds.
     pub p90_us: f64,
-    /// 99th percentile over all rounds.
     pub p99_us: f64,
-    /// Duration of the slowest flush.
     pub max_us: f64,
     /// Histogram bars from the first to the last non-empty one, including empty ones between them.
     pub histogram: Vec<Bar>,
 }
 
-/// One bar of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bar {
     /// Inclusive upper bound of the bar. Its lower bound is the previous bar's upper bound.

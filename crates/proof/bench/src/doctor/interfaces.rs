@@ -31,7 +31,6 @@ const SHOWN_MAX: usize = 32;
 /// A network interface as reported by the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceView {
-    /// System name of the interface.
     pub name: String,
     /// The interface is administratively up and has a carrier.
     pub up: bool,

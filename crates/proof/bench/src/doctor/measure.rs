@@ -32,7 +32,6 @@ pub struct Compared {
     pub what: &'static str,
     /// `us` or `per_s`.
     pub unit: &'static str,
-    /// Value predicted by the model.
     pub predicted: Option<f64>,
     /// Measured value; null if it is missing.
     pub measured: Option<f64>,

@@ -17,11 +17,9 @@ use quorate_packets::socket::{
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Number of datagrams sent.
 const COUNT: u32 = 50;
 /// Time to wait for the datagrams to arrive, which is long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Interface used by default.
 const LOOPBACK: &str = "lo";
 
 /// Sends datagrams on the given interface, or on loopback, and counts the datagrams that return.

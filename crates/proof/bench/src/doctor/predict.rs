@@ -32,7 +32,6 @@ pub struct Predicted {
     pub latency_us: Option<f64>,
     /// `durable` if every command is flushed, otherwise `volatile`.
     pub class: Option<&'static str>,
-    /// Number of nodes in the group.
     pub nodes: Option<u32>,
     /// Basis of the prediction, or the reason why there is none.
     pub why: String,

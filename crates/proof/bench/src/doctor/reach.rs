@@ -24,7 +24,6 @@ const NAMED_MAX: usize = 6;
 /// A member that can take part in the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Id of the member's node.
     pub node: u32,
     /// Address of the member's admin server.
     pub admin: String,
@@ -59,7 +58,6 @@ pub struct Reach {
 /// A member and the interface on which it listened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Placed {
-    /// Id of the member's node.
     pub node: u32,
     /// Name of the interface; null if the member did not listen.
     pub interface: Option<String>,
@@ -68,7 +66,6 @@ pub struct Placed {
 /// Matrix row: the datagrams of one sender, as counted by each receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// Node id of the sender.
     pub sender: u32,
     /// Number of datagrams sent; null if the sender failed.
     pub sent: Option<u32>,

@@ -4,7 +4,6 @@
 
 use serde_json::Value as Json;
 
-/// Text that replaces a secret.
 const GONE: &str = "[redacted]";
 /// Words that announce a secret. The rest of the line is removed. Matching ignores case.
 const WORDS: [&str; 25] = [
@@ -46,7 +45,6 @@ const NAMES: [&str; 5] = ["key", "pass", "pwd", "auth", "cert"];
 /// Text without secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redacted {
-    /// Text that remains.
     pub text: String,
     /// Number of lines changed or removed.
     pub lines: usize,

@@ -32,7 +32,6 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Returns the rights of this process.
     pub fn now() -> Self {
         let flags = SocketFlags::CLOEXEC;
         // A socket bound to no protocol receives nothing.
@@ -55,7 +54,6 @@ impl Rights {
         Some(all.contains(capability))
     }
 
-    /// Judges all rights of the process.
     pub fn examine(&self) -> Vec<Finding> {
         vec![
             self.raw(),

@@ -16,7 +16,6 @@ pub struct Trip {
     pub from: u32,
     /// Id of the member to which the path leads.
     pub to: u32,
-    /// The two members are connected.
     pub connected: bool,
     /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`; empty if the members are not connected.
     pub way: String,

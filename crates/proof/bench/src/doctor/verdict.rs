@@ -11,7 +11,6 @@ use crate::doctor::{
 /// Judgement of a plane on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The plane judged.
     pub plane: Plane,
     /// No finding prevents the plane from working on this machine.
     pub works: bool,
@@ -22,7 +21,6 @@ pub struct Verdict {
     pub because: Vec<String>,
     /// Advice from the findings in `because`; empty if none.
     pub what_to_do: Vec<String>,
-    /// Predicted performance.
     pub predicted: Predicted,
 }
 

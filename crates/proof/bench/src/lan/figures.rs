@@ -17,11 +17,8 @@ const CPUS_FULL: f64 = 0.95;
 /// Number of senders and receivers, and the load to offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BareSetting {
-    /// Transport of the datagrams.
     pub way: Way,
-    /// Number of simultaneous senders.
     pub senders: u32,
-    /// Number of receivers.
     pub receivers: u32,
     /// Load of all senders as a percentage of the link capacity, including headers; `None` for
     /// unlimited.
@@ -35,7 +32,6 @@ pub struct BareSetting {
 /// Measurements of one repetition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
-    /// Counts of each receiver.
     pub heard: Vec<Reception>,
     /// CPU seconds that the senders used between two readings. All receivers were counting at both
     /// readings.
@@ -63,11 +59,8 @@ pub struct Figures {
     pub queue_kib: Option<u32>,
     /// Offered load; `None` for unlimited.
     pub offered_mbit: Option<f64>,
-    /// Rate sent by all senders together.
     pub sent_mbit: f64,
-    /// Rate of the slowest receiver.
     pub slowest_mbit: f64,
-    /// Mean rate of the receivers.
     pub mean_mbit: f64,
     /// Share of the datagrams that were lost on the way to their receivers.
     pub loss: f64,
@@ -183,7 +176,6 @@ impl Figures {
         }
     }
 
-    /// Formats the offered load.
     pub fn load(&self) -> String {
         let load = match self.load_percent {
             Some(percent) => format!("{percent} % of the link by {}", self.burst),

@@ -22,7 +22,6 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Parameters of a bare receiver.
 #[derive(Clone, Debug)]
 pub struct Listening {
-    /// Name of the network interface.
     pub interface: String,
     /// Transport: determines whether the receiver joins the multicast group.
     pub way: Way,
@@ -42,7 +41,6 @@ pub struct Reception {
     pub bytes: u64,
     /// Time for which datagrams were counted, in nanoseconds.
     pub nanos: u64,
-    /// Number of datagrams received.
     pub datagrams: u64,
     /// Number of datagrams from each sender's first to last number, that is, as many as would have
     /// arrived without loss.

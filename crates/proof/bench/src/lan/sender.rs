@@ -21,7 +21,6 @@ const RECEIVE_BYTES: usize = 4096;
 /// Parameters of a bare sender.
 #[derive(Clone, Debug)]
 pub struct Sending {
-    /// Name of the network interface.
     pub interface: String,
     /// Index of this sender among all senders, from 0.
     pub sender: u32,

@@ -24,9 +24,7 @@ const QUEUE_KIB: std::ops::RangeInclusive<u32> = 32..=16_384;
 pub struct Bare {
     /// Transports from senders to receivers.
     pub ways: Vec<Way>,
-    /// Numbers of simultaneous senders.
     pub senders: Vec<u32>,
-    /// Numbers of receivers.
     pub receivers: Vec<u32>,
     /// Loads of all senders as percentages of the link capacity, including headers; empty for
     /// unlimited.

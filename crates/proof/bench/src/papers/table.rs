@@ -11,7 +11,6 @@ use crate::row::Row;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// Title of the table.
     pub title: String,
     /// Quantity of the numbers; `None` if they are not compared with ours. With a metric, rows are
     /// target rates in MB/s and columns are write sizes.
@@ -43,7 +42,6 @@ pub enum CellMetric {
 pub struct Cell {
     /// Target rate in 10⁶ bytes per second.
     pub rate_mb: u32,
-    /// Size of a write in bytes.
     pub write_bytes: usize,
     /// Number published in the paper.
     pub published: f64,

@@ -17,13 +17,11 @@ const PLANES: [&str; 4] = ["tcp", "udp", "multicast", "ethernet"];
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ways {
-    /// Planes and devices to compare.
     pub nodes: Vec<PlaneAndDevice>,
     /// Link speeds such as `1gbit`, none higher than that of the run.
     pub links: Vec<String>,
 }
 
-/// Plane and device of the nodes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlaneAndDevice {

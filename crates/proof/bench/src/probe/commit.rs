@@ -47,9 +47,7 @@ const WINDOW_BYTES_MAX: usize = 64 << 20;
 /// Parameters of a bare commit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Size of a command in bytes.
     pub value_bytes: usize,
-    /// Number of outstanding commands.
     pub window: u32,
     /// All three nodes write and flush every batch.
     pub durable: bool,

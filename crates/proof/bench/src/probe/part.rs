@@ -10,7 +10,6 @@ use std::{
 /// Program and leading arguments of the command line that starts a part.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    /// Path of the executable.
     pub program: PathBuf,
     /// Arguments that precede those of the part.
     pub arguments: Vec<String>,
@@ -20,7 +19,6 @@ pub struct Launcher {
 #[derive(Debug)]
 pub struct Part {
     child: Child,
-    /// Address at which the part listens.
     pub address: SocketAddr,
 }
 

@@ -13,10 +13,8 @@ const LOST: Duration = Duration::from_secs(5);
 /// Maximum size of a datagram between parts of a probe, in bytes.
 pub const DATAGRAM_BYTES_MAX: usize = 60_000;
 
-/// Kind of transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Over {
-    /// TCP connection.
     #[default]
     Tcp,
     /// UDP, with one datagram per message.
@@ -46,11 +44,9 @@ impl Over {
     }
 }
 
-/// One end of a transport.
 #[derive(Debug)]
 pub enum Wire {
     Tcp(TcpStream),
-    /// Connected UDP socket.
     Udp(UdpSocket),
 }
 

@@ -13,14 +13,12 @@ const BOTTOM: f64 = 44.0;
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
 
-/// Scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
     Linear,
     Log,
 }
 
-/// Label and scale of an axis.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     pub(super) label: &'static str,

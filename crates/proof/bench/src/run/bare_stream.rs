@@ -44,7 +44,6 @@ pub struct Probe {
     pub disk_flush: Duration,
     /// The writer runs on a dedicated CPU.
     pub pin: bool,
-    /// Durations and number of repetitions.
     pub time: Time,
 }
 

@@ -46,7 +46,6 @@ impl PaperTime {
 /// Options that the user sets in addition to the experiment.
 #[derive(Clone, Debug)]
 pub struct ExperimentOptions {
-    /// Minimum flush time.
     pub disk_flush: Duration,
     /// Network to use instead of the one in the paper.
     pub wan: Option<Profile>,

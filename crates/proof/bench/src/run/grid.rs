@@ -50,7 +50,6 @@ struct Cell {
     batching: Batching,
 }
 
-/// Runs the experiment.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,

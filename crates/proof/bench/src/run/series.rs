@@ -53,7 +53,6 @@ pub struct Load {
     pub outstanding: Option<u32>,
     /// Number of connections. A closed loop uses at most one per outstanding command.
     pub connections: u32,
-    /// Size of a value in bytes.
     pub value_bytes: usize,
     /// Number of voters that the bench starts.
     pub nodes: u32,

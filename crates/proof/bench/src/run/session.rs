@@ -58,7 +58,6 @@ pub(super) struct Cluster {
     pub(super) members: Vec<Place>,
 }
 
-/// Addresses of one node.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) node: u32,
@@ -186,12 +185,10 @@ impl Session {
         killed.map_err(|error| Problem::io("kill a box", &error))
     }
 
-    /// Pauses the process of a node.
     pub(super) fn pause(&mut self, node: u32) -> io::Result<()> {
         self.nodes.pause(node)
     }
 
-    /// Resumes a paused node.
     pub(super) fn resume(&mut self, node: u32) -> io::Result<()> {
         self.nodes.resume(node)
     }

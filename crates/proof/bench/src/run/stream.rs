@@ -44,9 +44,7 @@ pub struct Nodes {
     pub count: u32,
     /// The last node is an auxiliary.
     pub auxiliary: bool,
-    /// Durability class of the cluster.
     pub durability: Class,
-    /// Minimum flush time.
     pub disk_flush: Duration,
 }
 
@@ -59,7 +57,6 @@ pub struct StreamOptions {
     pub load: Load,
     /// The writer runs on a dedicated CPU.
     pub pin: bool,
-    /// Durations and number of repetitions.
     pub time: Time,
 }
 

@@ -30,14 +30,10 @@ const OUTSTANDING_BYTES: u64 = 16 << 20;
 /// Maximum number of outstanding writes, regardless of their size.
 const OUTSTANDING_MAX: u64 = 1 << 16;
 
-/// Load on byte streams.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Protocol that the writers use.
     pub speech: Speech,
-    /// Number of streams.
     pub streams: u32,
-    /// Size of a write in bytes.
     pub write_bytes: usize,
     /// Bytes per second over all streams; `None` for unlimited.
     pub rate: Option<u64>,

@@ -50,7 +50,6 @@ const SLACK_MS: u64 = 25_000;
 /// completed, for example on a disk that pauses.
 const LONGEST_MS: u64 = 5_000;
 
-/// Result of a sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct SweepView {
     outstanding: u32,
@@ -88,11 +87,8 @@ struct MeasuredPoint {
 /// Load applied during a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Number of outstanding commands.
     pub outstanding: u32,
-    /// Number of connections.
     pub connections: u32,
-    /// Size of a value in bytes.
     pub value_bytes: u32,
     /// Measured time of each point, in milliseconds.
     pub point_ms: u64,

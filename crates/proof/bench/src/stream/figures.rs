@@ -39,7 +39,6 @@ pub struct Figures {
     pub cpu: Vec<NodeCost>,
 }
 
-/// CPU time of one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeCost {
     /// Name of the role, as in the field `roles` of the row.
@@ -53,9 +52,7 @@ pub struct NodeCost {
 /// Load that was requested for a row.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamSetting {
-    /// Protocol that the writers use.
     pub speech: Speech,
-    /// Size of a write in bytes.
     pub write_bytes: usize,
     /// Offered load, in writes.
     pub offer: Offer,

@@ -24,7 +24,6 @@ use crate::{
 
 /// Timeout for connecting and for opening and closing a stream.
 const WAIT: Duration = Duration::from_secs(10);
-/// Maximum number of events per poll.
 const EVENTS_MAX: usize = 256;
 /// Maximum number of writes between two reads of acknowledgements, unless writes are gathered.
 const TURN_WRITES: usize = 64;
@@ -47,7 +46,6 @@ pub struct Writers {
     pub speech: Speech,
     /// Address to which each stream connects.
     pub address: SocketAddr,
-    /// Size of a write in bytes.
     pub write_bytes: usize,
     /// Writes that are due at the same time share a system call.
     pub gather: bool,

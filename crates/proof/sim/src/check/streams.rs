@@ -62,7 +62,6 @@ pub struct Streams {
     questions: BTreeMap<StreamTag, (Question, BTreeMap<usize, u64>)>,
     /// Number of bytes read and verified.
     pub read_bytes: u64,
-    /// Number of pieces opened.
     pub opened: u64,
 }
 

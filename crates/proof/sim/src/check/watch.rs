@@ -80,22 +80,18 @@ impl Watch {
         self.released[node] = Released::new(next);
     }
 
-    /// Returns the checker of node lives.
     pub(crate) fn lives(&mut self) -> &mut Lives {
         &mut self.lives
     }
 
-    /// Returns the checker of feature levels.
     pub(crate) fn levels(&mut self) -> &mut Levels {
         &mut self.levels
     }
 
-    /// Returns the checker of requested classes.
     pub(crate) fn classes(&mut self) -> &mut Classes {
         &mut self.classes
     }
 
-    /// Returns the checker of promises.
     pub(crate) fn promises(&mut self) -> &mut Promises {
         &mut self.promises
     }

@@ -6,7 +6,6 @@ use crate::{check::exactly_once::ExactlyOnce, dice::Dice, history::History};
 /// enough to check.
 const OPERATIONS_PER_KEY: u64 = 60;
 
-/// Records of all clients.
 #[derive(Debug, Default)]
 pub struct Books {
     /// History of the operations on single keys.

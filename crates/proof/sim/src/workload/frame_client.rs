@@ -71,7 +71,6 @@ pub struct ClientOutput {
     pub asks: Vec<Ask>,
 }
 
-/// A client of devices.
 #[derive(Debug)]
 pub struct FrameClient {
     /// Index of the client in the world.
@@ -80,7 +79,6 @@ pub struct FrameClient {
     pub desk: Option<(usize, u64)>,
     /// Time at which the client switches to another node if no answer has arrived.
     pub reply_deadline: Option<Time>,
-    /// Time of the client's next step.
     pub planned: Option<Time>,
     /// The client starts no new work.
     pub done: bool,
@@ -98,7 +96,6 @@ pub struct FrameClient {
     dice: Dice,
 }
 
-/// Maximum number of batches in flight.
 const OPEN: usize = 4;
 /// Time to wait for a session before the next step.
 const SETTLE_US: u64 = 2_000;

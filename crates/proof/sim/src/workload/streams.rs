@@ -16,14 +16,10 @@ use crate::{
     front::Ask,
 };
 
-/// Stream load of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Number of writers.
     pub writers: usize,
-    /// Number of readers.
     pub readers: usize,
-    /// Number of stream names.
     pub names: u64,
     /// Maximum number of bytes in a write.
     pub gift_bytes_max: u64,
@@ -68,7 +64,6 @@ impl Load {
     }
 }
 
-/// Role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Writes until it is told to finish its streams.
@@ -96,7 +91,6 @@ pub struct Piece {
     pub durable: u64,
 }
 
-/// A client of byte streams.
 #[derive(Debug)]
 pub struct Streamer {
     /// Index of the client in the world.

@@ -127,7 +127,6 @@ impl World {
         }
     }
 
-    /// Ends all datagram faults.
     pub(super) fn calm_air(&mut self) {
         self.settings.air.calm_down();
         self.flights.deaf.fill(false);

@@ -149,7 +149,6 @@ impl World {
         self.frames.sent.iter().map(Vec::as_slice)
     }
 
-    /// Delivers a frame to a station.
     pub(super) fn deliver_to_station(&mut self, from: usize, to: usize, bytes: &[u8]) -> Verdict {
         let nodes = self.nodes.len();
         if let Some(client) = to.checked_sub(nodes) {
@@ -230,7 +229,6 @@ impl World {
         }
     }
 
-    /// Resumes a stalled device.
     pub(super) fn resume_device(&mut self, node: usize) {
         if let Some(device) = &self.nodes[node].device {
             device.resume();
@@ -239,7 +237,6 @@ impl World {
         }
     }
 
-    /// Ends all device faults.
     pub(super) fn calm_devices(&mut self) {
         for device in self.nodes.iter().filter_map(|node| node.device.as_ref()) {
             device.calm();

@@ -128,17 +128,14 @@ impl World {
         self.reply(client)?.ok_or_else(|| Violation::new("scene", "the connection broke"))
     }
 
-    /// Kills a process.
     pub fn kill_now(&mut self, node: usize) {
         self.kill(node, 0);
     }
 
-    /// Starts a process immediately.
     pub fn start_now(&mut self, node: usize) {
         self.after(0, Event::Start(node));
     }
 
-    /// Pauses a process.
     pub fn pause_now(&mut self, node: usize) {
         self.nodes[node].paused = true;
         self.nodes[node].turn_at = None;
@@ -152,7 +149,6 @@ impl World {
         self.pause_now(node);
     }
 
-    /// Resumes a paused node.
     pub fn resume_now(&mut self, node: usize) {
         let life = self.nodes[node].life;
         self.after(0, Event::Resume { node, life });

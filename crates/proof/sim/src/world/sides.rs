@@ -13,15 +13,12 @@ use crate::{
 
 /// State of the faults in a run.
 pub(super) struct Chaos {
-    /// Faults may still occur.
     pub(super) goes_on: bool,
     /// For each node, whether it may forget its votes in this run.
     pub(super) may_forget: Vec<bool>,
-    /// Dice for disk failures of services.
     pub(super) store_dice: Dice,
     /// Dice for stalls of processes within a turn.
     pub(super) stall_dice: Dice,
-    /// Dice for scrubs requested by operators.
     pub(super) scrub_dice: Dice,
     /// Dice for misdirected writes and damaged small files.
     pub(super) stray_dice: Dice,
@@ -74,7 +71,6 @@ impl Chaos {
 
 /// State of datagrams in flight.
 pub(super) struct Flights {
-    /// Dice for datagrams.
     pub(super) dice: Dice,
     /// For each node, whether it has lost multicast reception.
     pub(super) deaf: Vec<bool>,
@@ -93,7 +89,6 @@ impl Flights {
     }
 }
 
-/// State of device frames in flight.
 pub(super) struct Frames {
     pub(super) dice: Dice,
     /// Recent frames, which strangers may replay.

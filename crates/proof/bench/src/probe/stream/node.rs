@@ -24,7 +24,6 @@ const DATA_BYTES: u64 = 256 << 20;
 const RECORDS_BYTES: u64 = 16 << 20;
 const DATA: FileId = FileId::new(Family::Stream, 1);
 const RECORDS: FileId = FileId::new(Family::Log, 1);
-/// Maximum number of units in flight.
 const UNITS_MAX: usize = 64;
 /// Number of writes in flight below which a partial unit is written, because waiting for more bytes
 /// would gain nothing.
@@ -255,7 +254,6 @@ impl Units {
     }
 }
 
-/// Connection to the follower.
 struct Follower {
     socket: TcpStream,
     /// Received bytes of an incomplete acknowledgement.

@@ -186,7 +186,6 @@ impl Network {
     }
 }
 
-/// Returns the addresses of a node.
 fn places(node: u32) -> Places {
     let [client, peer, admin, stream] = PORTS;
     Places {
