@@ -26,10 +26,12 @@ const OUTSTANDING_MAX: usize = 1 << 20;
 pub enum Offer {
     /// Open loop: a fixed number of commands per second, regardless of their replies.
     Open {
+        /// Number of commands to send per second.
         per_second: u64,
     },
     /// Closed loop: a fixed number of outstanding commands.
     Closed {
+        /// Commands to keep in flight.
         outstanding: u32,
     },
 }

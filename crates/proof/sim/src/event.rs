@@ -28,7 +28,9 @@ pub(crate) enum Event {
     Down { node: usize, life: u64, peer: usize, connection: u64 },
     /// A disk operation is complete.
     Disk { node: usize, life: u64, operation: u64 },
+    /// A process starts.
     Start(usize),
+    /// A paused process resumes.
     Resume { node: usize, life: u64 },
     /// Bytes from a client reach a node.
     ToNode { node: usize, life: u64, connection: ConnectionId, bytes: Vec<u8> },
@@ -74,6 +76,7 @@ pub(crate) enum Event {
     StoreFault,
     /// The disk of a service recovers.
     StoreCalm(usize),
+    /// A process stalls within a turn.
     Stall,
     /// An operator requests a scrub.
     Scrub,
@@ -85,10 +88,13 @@ pub(crate) enum Event {
     Class,
     /// A frame arrives at the station of a device or of a client of devices.
     Frame { from: usize, to: usize, bytes: Vec<u8> },
+    /// A device loses power.
     DeviceReset,
     /// A device is removed from its place in the network.
     DeviceTaken,
+    /// A device stalls for a while.
     DeviceStall,
+    /// A stalled device resumes.
     DeviceResume(usize),
     /// A sender that is not a device sends a frame to one.
     DeviceStranger,
@@ -108,6 +114,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
+    /// Schedules an event.
     pub(crate) fn plan(&mut self, at: Time, event: Event) {
         self.planned += 1;
         self.events.insert((at, self.planned), event);

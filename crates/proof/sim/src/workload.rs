@@ -73,6 +73,7 @@ impl Kind {
 /// Outstanding request. Replies on the connection arrive in the order of the requests.
 #[derive(Clone, Debug)]
 enum PendingRequest {
+    /// An operation on one key.
     Key { key: String, act: Act, called: u64 },
     /// A command whose reply contains no information.
     Word,
@@ -80,13 +81,17 @@ enum PendingRequest {
     Ready,
     /// EXEC at the end of a swap.
     Exec { key: String, seen: Option<i64>, new: i64, called: u64 },
+    /// GET within a swap.
     Look { key: String, called: u64 },
+    /// SET of the client's own key.
     OwnSet(i64),
+    /// GET of the client's own key.
     OwnGet,
     /// SET of both keys of the pair.
     PairSet,
     /// GET of both keys of the pair, answered by one reply.
     PairGet,
+    /// Registration of a new session.
     Session,
     /// An INCR numbered within a session.
     Sequence(i64),
@@ -94,6 +99,7 @@ enum PendingRequest {
     TooBig,
     /// GET of the final value of a key.
     Audit(String),
+    /// A request chosen by a scenario.
     Script,
 }
 
