@@ -21,9 +21,9 @@ use crate::samples::Samples;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Length of an Ethernet header in bytes.
 const HEADER_BYTES: usize = 14;
-/// Maximum message length in bytes: the packet payload after the IP and UDP headers.
+/// Maximum message length in bytes, which is the packet payload after the IP and UDP headers.
 pub const BYTES_MAX: usize = 1472;
-/// Minimum message length in bytes: a message contains its send time.
+/// Minimum message length in bytes. A message contains its send time.
 pub const BYTES_MIN: usize = 8;
 
 /// Transport of the messages, and kind of the echo server.

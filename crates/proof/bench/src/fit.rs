@@ -18,7 +18,7 @@ use crate::{
     wan::Measured,
 };
 
-/// Size of the reply to a client: its length, a status, and eight bytes.
+/// Size of a reply to a client in bytes: a length, a status, and eight bytes of payload.
 const ANSWER_BYTES: f64 = 13.0;
 /// Size of a vote, which is a frame header.
 const VOTE_BYTES: f64 = 160.0;

@@ -63,7 +63,7 @@ pub struct Placed {
     pub interface: Option<String>,
 }
 
-/// Matrix row: the datagrams of one sender, as counted by each receiver.
+/// Matrix row with the datagrams of one sender, as counted by each receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
     pub sender: u32,

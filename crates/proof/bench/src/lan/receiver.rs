@@ -23,7 +23,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Listening {
     pub interface: String,
-    /// Transport: determines whether the receiver joins the multicast group.
+    /// Transport, which determines whether the receiver joins the multicast group.
     pub way: Way,
     /// Number of senders. The receiver starts to count only after it has received a datagram from
     /// each.

@@ -52,5 +52,5 @@ pub(crate) fn is_quorum(configuration: &Configuration, has: impl Fn(&Voter) -> b
     configuration.is_quorum(Phase::Two, who)
 }
 
-/// Result of a check: success, or the violation found.
+/// Result of a check, with the violation if there is one.
 pub type Verdict = Result<(), Violation>;

@@ -115,7 +115,7 @@ pub struct Streamer {
     name: Name,
     writer: Writer,
     how: OpenMode,
-    /// The client opened a piece of the stream and has not closed it yet.
+    /// The client opened a piece of the stream and has not ended the stream yet.
     owes: bool,
     closing: bool,
     given: u64,
