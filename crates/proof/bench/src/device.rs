@@ -30,7 +30,7 @@ pub enum Device {
 impl Device {
     pub const ALL: [Self; 5] = [Self::Udp, Self::Packet, Self::Tc, Self::Kernel, Self::P4];
 
-    /// Returns the kind with this name.
+    /// Returns the kind with this name; `None` if there is no such kind.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|device| device.name() == name)
     }

@@ -62,7 +62,7 @@ impl Way {
         }
     }
 
-    /// Returns the way with this name.
+    /// Returns the way with this name; `None` if there is no such way.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }

@@ -43,7 +43,7 @@ impl Profile {
     /// Network of the JPaxos paper with half the delay.
     pub const HALF: Self = Self { name: "half", law: Law { one_way: 25 * MS, ..Self::JPAXOS.law } };
 
-    /// Returns the profile with this name.
+    /// Returns the profile with this name; `None` if there is no such profile.
     pub fn named(name: &str) -> Option<Self> {
         [Self::JPAXOS, Self::HALF].into_iter().find(|profile| profile.name == name)
     }

@@ -127,8 +127,7 @@ pub struct Missing {
     pub why: String,
 }
 
-/// Fails if the path exists or its folder does not. Called before any slow work, so that the bundle
-/// can be written afterwards.
+/// Fails if the path exists or its folder does not. Called before any slow work, to fail early.
 pub fn is_free(to: &Path) -> io::Result<()> {
     match fs::symlink_metadata(to) {
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),

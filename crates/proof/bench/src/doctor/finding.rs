@@ -93,7 +93,7 @@ impl Finding {
         self
     }
 
-    /// Marks these planes as unable to work.
+    /// Sets the affected planes and marks them as blocked.
     #[must_use]
     pub fn blocks(mut self, planes: &[Plane]) -> Self {
         self.blocks = true;

@@ -34,7 +34,7 @@ pub struct Sending {
     pub time: Duration,
 }
 
-/// State of a sender: the next datagram numbers, and the buffer for a system call.
+/// State of a sender, with the next datagram numbers and the buffer for a system call.
 struct Run {
     sender: u32,
     next: Vec<u64>,

@@ -35,7 +35,7 @@ impl Wait {
         }
     }
 
-    /// Returns the method with this name.
+    /// Returns the method with this name; `None` if there is no such method.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Block, Self::Spin].into_iter().find(|wait| wait.name() == name)
     }

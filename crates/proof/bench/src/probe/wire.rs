@@ -38,7 +38,7 @@ impl Over {
         }
     }
 
-    /// Returns the transport with this name.
+    /// Returns the transport with this name; `None` if there is no such transport.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Tcp, Self::Udp].into_iter().find(|over| over.name() == name)
     }

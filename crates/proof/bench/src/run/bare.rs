@@ -28,7 +28,7 @@ use crate::{
 /// Default measured time. It is short because a bare program on a segment reaches its steady state
 /// at once.
 const MEASURE: Duration = Duration::from_secs(2);
-/// Maximum measured time and warm-up, because senders stop on their own some time later.
+/// Maximum measured time and warm-up. Senders stop on their own some time later.
 const TIME_MAX: Duration = Duration::from_secs(60);
 const REPEAT: u32 = 3;
 

@@ -17,7 +17,7 @@ use crate::{
 use super::{Time, program::launcher, session::Session};
 use crate::problem::Problem;
 
-/// Maximum measured time of a repetition, because a bare program reaches its steady state at once.
+/// Maximum measured time of a repetition. A bare program reaches its steady state at once.
 const MEASURE_MAX: Duration = Duration::from_secs(2);
 const WARMUP: Duration = Duration::from_millis(300);
 const REPEAT_MAX: u32 = 5;

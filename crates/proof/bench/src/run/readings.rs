@@ -295,7 +295,7 @@ mod tests {
         );
     }
 
-    /// Usage of connected nodes is not foreign load; if it is unknown, so is the foreign load.
+    /// Usage of connected nodes is not foreign load. If it is unknown, so is the foreign load.
     #[test]
     fn nodes_that_are_only_connected_to_are_no_strangers() {
         let machine = |busy_s| Machine { busy_s, total_s: busy_s * 2.0 };

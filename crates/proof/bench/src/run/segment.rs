@@ -23,7 +23,7 @@ use crate::{
     row::{Row, Setting},
 };
 
-/// Maximum measured time of a bare program, because it reaches its steady state at once.
+/// Maximum measured time of a bare program, which reaches its steady state at once.
 const MEASURE_MAX: Duration = Duration::from_secs(3);
 const BITS_PER_BYTE: f64 = 8.0;
 const MEGA: f64 = 1e6;
@@ -159,7 +159,7 @@ fn with_nodes(
 }
 
 impl Group {
-    /// Describes the group as rows name it.
+    /// Returns the description of the group used in rows.
     fn said(self) -> String {
         let learning = match self.learners {
             0 => String::new(),

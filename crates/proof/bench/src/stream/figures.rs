@@ -124,7 +124,7 @@ impl Figures {
         self.cpu.iter().find(|cost| cost.role == role)
     }
 
-    /// Describes the load as rows name it.
+    /// Returns the description of the load used in rows.
     pub fn load(&self, outstanding: Option<u32>, streams: u32) -> String {
         let load = match (self.target_bytes_per_s, outstanding) {
             (Some(target), _) => shown_rate(target),
