@@ -1,4 +1,4 @@
-//! Load of a client that speaks frames to devices ([`quorate_client::frames`]): commands due at the
+//! Load of a client that sends frames to devices ([`quorate_client::frames`]). Commands due at the
 //! same time share frames as far as they fit.
 
 use std::{io, net::SocketAddr, time::Duration};
@@ -11,12 +11,12 @@ use crate::{
     schedule::Nanos,
 };
 
-/// Index of the only connection.
+/// Connection index of all commands, as the client is a single connection to the load.
 const ONLY: usize = 0;
-/// Longest wait before the load checks whether it was stopped.
+/// Longest wait before the load checks for a stop request.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// Starts the load: a client at this interface, using the log service of these nodes.
+/// Starts a client on this interface, using the log service of these nodes.
 pub(crate) fn start(
     plan: Plan,
     nodes: Vec<SocketAddr>,

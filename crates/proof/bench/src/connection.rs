@@ -11,20 +11,20 @@ use quorate_tls::session::{ReadOutcome, Session};
 
 use crate::door::Door;
 
-/// Timeout of connecting.
+/// Timeout for establishing a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// Buffer size of one read.
+/// Maximum number of bytes read at a time.
 const READ_BYTES: usize = 256 << 10;
-/// Limit of unread input, larger than any valid reply.
+/// Maximum number of unread input bytes, larger than any valid reply.
 const INPUT_BYTES_MAX: usize = 513 << 20;
-/// Unsent output at which the connection accepts no more requests.
+/// Number of unsent bytes at which the connection accepts no more requests.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// A client socket with its output and input buffers.
+/// A client socket with output and input buffers.
 #[derive(Debug)]
 pub struct Connection {
     socket: TcpStream,
-    /// TLS session between the buffers and the socket, if any.
+    /// TLS state, which encrypts between the buffers and the socket; `None` for plain TCP.
     session: Option<Box<Session>>,
     output: Vec<u8>,
     sent: usize,
@@ -34,7 +34,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to a door and blocks until the connection is established.
+    /// Connects to a node's client address and blocks until the connection is established.
     pub fn dial(door: &Door) -> io::Result<Self> {
         let stream = door.connect(CONNECT_WAIT)?;
         let (socket, session) = stream.into_parts().expect("there is one");
@@ -50,7 +50,7 @@ impl Connection {
         })
     }
 
-    /// Returns the buffer for requests.
+    /// Returns the buffer to which requests are appended.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
@@ -60,7 +60,7 @@ impl Connection {
         self.output.len() - self.sent < OUTPUT_BYTES_MAX
     }
 
-    /// Returns whether output waits for free space in the socket.
+    /// Returns whether unsent output is waiting until the socket is writable.
     pub fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -79,7 +79,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends output; fails with `WouldBlock` when the socket is full.
+    /// Sends all output, or fails with `WouldBlock` when the socket is full.
     fn advance(&mut self) -> io::Result<()> {
         loop {
             let rest = &self.output[self.sent..];
@@ -102,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Reads once. Level-triggered readiness reports any remaining data.
+    /// Reads from the socket once. Level-triggered readiness reports any remaining data.
     pub fn receive(&mut self, scratch: &mut Scratch) -> io::Result<()> {
         if self.input.len() - self.used > INPUT_BYTES_MAX {
             return Err(io::Error::new(ErrorKind::InvalidData, "a very long reply"));
@@ -129,25 +129,26 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the unread input.
+    /// Returns the bytes received but not yet marked as read.
     pub fn input(&self) -> &[u8] {
         &self.input[self.used..]
     }
 
-    /// Marks `bytes` of the input as read.
+    /// Marks the first `bytes` of the input as read.
     pub fn take(&mut self, bytes: usize) {
         self.used += bytes;
     }
 }
 
-/// Appends everything that the session has decrypted to `input`, since no event reports the rest.
+/// Appends all decrypted data of the session to `input`, because the poller reports no event for
+/// data that the session has buffered.
 fn open(session: &mut Session, scratch: &mut [u8], input: &mut Vec<u8>) -> io::Result<()> {
     let before = input.len();
     loop {
         match session.take(scratch) {
             ReadOutcome::Some(count) => input.extend_from_slice(&scratch[..count]),
             ReadOutcome::NeedsMore => return Ok(()),
-            // The socket reports the end again.
+            // The next read of the socket reports the end of the connection again.
             ReadOutcome::Ended if input.len() > before => return Ok(()),
             ReadOutcome::Ended => return Err(closed()),
             ReadOutcome::Failed => {

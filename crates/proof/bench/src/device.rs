@@ -1,5 +1,5 @@
-//! Devices that a measurement requests for its nodes, and the check that nodes used them: a row
-//! reports what was measured, not what was requested.
+//! Devices that a measurement requests for its nodes. A check ensures that a row reports the
+//! devices in use, not the ones requested.
 
 use std::fmt;
 
@@ -8,30 +8,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::figure::{median, round};
 
-/// Minimum share of a repetition's slots that the device must assign.
+/// Minimum share of the slots in a repetition that the device must assign.
 const SHARE_MIN: f64 = 0.9;
 
-/// Kind of device, as for `quorate start --device`.
+/// Kind of device, named as in `quorate start --device`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Device {
-    /// Thread next to the node, using datagrams.
+    /// Thread that exchanges datagrams with other devices.
     Udp,
-    /// Thread next to the node, using raw frames.
+    /// Thread that exchanges raw frames with other devices.
     Packet,
-    /// Program in the kernel, attached to tc.
+    /// Kernel program attached to tc.
     Tc,
-    /// Program in the kernel, attached to the first available hook.
+    /// Kernel program attached to the first available hook.
     Kernel,
-    /// Switch program on an interpreter.
+    /// Switch program run by an interpreter.
     P4,
 }
 
 impl Device {
-    /// Every kind of device.
     pub const ALL: [Self; 5] = [Self::Udp, Self::Packet, Self::Tc, Self::Kernel, Self::P4];
 
-    /// Returns the kind with this name.
+    /// Returns the kind with this name; `None` if there is no such kind.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|device| device.name() == name)
     }
@@ -47,12 +46,12 @@ impl Device {
         }
     }
 
-    /// Returns whether the device needs an Ethernet interface of its node's own.
+    /// Returns whether the device needs an Ethernet interface that no other node uses.
     pub const fn needs_segment(self) -> bool {
         !matches!(self, Self::Udp | Self::P4)
     }
 
-    /// Returns whether the device needs a port that nodes with this plane use themselves.
+    /// Returns whether the device and the nodes' plane would need the same port.
     pub fn excludes(self, plane: Option<&str>) -> bool {
         matches!(self, Self::Udp | Self::P4) && !matches!(plane, None | Some("tcp" | "ethernet"))
     }
@@ -65,8 +64,8 @@ impl Device {
         }
     }
 
-    /// Returns why a group does not use devices of this kind now; `None` if devices handle all
-    /// votes and the leader's device assigns the slots.
+    /// Returns the reason why a group does not use devices of this kind at present; `None` if
+    /// devices handle all votes and the leader's device assigns the slots.
     pub fn missing<'a>(self, nodes: impl Iterator<Item = &'a NodeView>) -> Option<String> {
         for node in nodes {
             let number = node.node;
@@ -94,15 +93,15 @@ impl fmt::Display for Device {
     }
 }
 
-/// Returns the name of a plane and device in rows.
+/// Returns the name under which rows report a combination of plane and device.
 pub fn plane_and_device(plane: &str, device: Option<Device>) -> String {
     device.map_or_else(|| plane.to_owned(), |device| format!("{plane} + {device}"))
 }
 
-/// Suffix of [`plane_and_device`] for clients that speak frames to the devices.
+/// Suffix of [`plane_and_device`] for clients that send frames directly to the devices.
 pub const BY_FRAMES: &str = ", clients by frames";
 
-/// Counters of the leader and its device at one moment.
+/// Counters of the leader and its device, read at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     name: String,
@@ -113,7 +112,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads the counters of a leader; `None` if it has no device.
+    /// Reads the leader's counters; `None` if the leader has no device.
     pub fn of(node: &NodeView) -> Option<Self> {
         let device = node.device.as_ref()?;
         Some(Self {
@@ -125,7 +124,7 @@ impl Reading {
         })
     }
 
-    /// Returns the work done since an earlier reading.
+    /// Returns the work done since the reading `before`.
     pub fn since(&self, before: &Self) -> DeviceWork {
         DeviceWork {
             name: self.name.clone(),
@@ -137,18 +136,17 @@ impl Reading {
     }
 }
 
-/// Work of the leader and its device during a repetition, including warm-up.
+/// Work of the leader and its device during a repetition and its warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceWork {
-    /// Device, as its node names it.
+    /// Name of the device as reported by its node.
     pub name: String,
-    /// Slots decided.
     pub decided: u64,
-    /// Slots assigned by the device.
+    /// Number of slots assigned by the device.
     pub given: u64,
-    /// Times the device's assignment of slots was withdrawn.
+    /// Number of times that the leader withdrew slot assignment from the device.
     pub taken_back: u64,
-    /// Values too long for frames.
+    /// Number of values that were too long for frames.
     pub outgrown: u64,
 }
 
@@ -159,8 +157,8 @@ impl DeviceWork {
         (self.given as f64 / self.decided.max(1) as f64).min(1.0)
     }
 
-    /// Returns why this repetition does not count as a measurement of devices, if so. Where nodes
-    /// bypass devices because batches are long, that is the proper result under this load.
+    /// Returns the reason, if any, why this repetition does not count as a measurement of devices.
+    /// A repetition in which nodes bypass devices because batches are long does count.
     pub fn objection(&self) -> Option<String> {
         let share = self.share();
         (share < SHARE_MIN && self.outgrown == 0).then(|| {
@@ -174,21 +172,23 @@ impl DeviceWork {
     }
 }
 
-/// Device figures of a row.
+/// Figures about devices in a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// The leader's device, as its node names it.
+    /// Name of the leader's device as reported by its node.
     pub name: String,
     /// Share of slots assigned by the device, 0 to 1.
     pub slots_share: f64,
-    /// Times its assignment of slots was withdrawn, over all repetitions.
+    /// Number of times that the leader withdrew slot assignment from the device, over all
+    /// repetitions.
     pub taken_back: u64,
-    /// Values too long for frames, which used connections instead, over all repetitions.
+    /// Number of values that were too long for frames and used connections instead, over all
+    /// repetitions.
     pub outgrown: u64,
 }
 
 impl Figures {
-    /// Returns medians over repetitions; `None` if there are none.
+    /// Returns the medians over all repetitions; `None` if `all` is empty.
     pub fn new(all: &[DeviceWork]) -> Option<Self> {
         Some(Self {
             name: all.last()?.name.clone(),

@@ -1,4 +1,5 @@
-//! Client address of a node, with the credentials of both sides.
+//! Client address of a node, with the credentials that client and node need to authenticate each
+//! other.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -14,10 +15,10 @@ use quorate_node::log_service::{
 };
 use quorate_tls::{ClientTrust, stream::Stream};
 
-/// Maximum length of the reply to a login or class command.
+/// Maximum length of the reply to a login or class command, in bytes.
 const ANSWER_BYTES_MAX: usize = 512;
 
-/// Client address of a node.
+/// Client address of a node, with credentials and the durability class to request.
 #[derive(Clone, Debug)]
 pub struct Door {
     address: SocketAddr,
@@ -36,7 +37,8 @@ impl From<SocketAddr> for Door {
 }
 
 impl Door {
-    /// Returns a door with this name; with `trust`, both sides authenticate each other.
+    /// Returns the door at `address`, whose certificate must name the host in `name`. With `trust`,
+    /// client and node authenticate each other.
     pub fn named(address: SocketAddr, name: &str, trust: Option<&ClientTrust>) -> Self {
         Self {
             address,
@@ -47,14 +49,14 @@ impl Door {
         }
     }
 
-    /// Requests acknowledgements at this class, using this protocol.
+    /// Sets the durability class of acknowledgements, and the protocol used to request it.
     #[must_use]
     pub fn class(self, asked: Asked, speaks: Speaks) -> Self {
         let class = (asked, speaks);
         Self { class, ..self }
     }
 
-    /// Logs in as this user with the Redis protocol.
+    /// Sets the user to log in as, using the Redis protocol.
     #[must_use]
     pub fn login(self, login: Option<Login>) -> Self {
         Self { login, ..self }
@@ -68,7 +70,8 @@ impl Door {
         self.address
     }
 
-    /// Connects and waits; `wait` limits connecting, the handshake and each command separately.
+    /// Connects, logs in and requests the class. `wait` limits the connection, the handshake and
+    /// each command separately.
     pub fn connect(&self, wait: Duration) -> io::Result<Stream> {
         let socket = TcpStream::connect_timeout(&self.address, wait)?;
         socket.set_nodelay(true)?;
@@ -90,7 +93,7 @@ impl Door {
     }
 }
 
-/// Sends AUTH as the first command, so the next reply is its own.
+/// Sends AUTH as the first command, so that the first reply belongs to it.
 fn log_in(mut stream: &Stream, login: &Login, wait: Duration) -> io::Result<()> {
     let Login { name, password } = login;
     let (name_bytes, password_bytes) = (name.len(), password.len());
@@ -129,13 +132,13 @@ fn patient(stream: &Stream, wait: Duration) -> io::Result<()> {
     stream.socket().set_read_timeout(Some(wait))
 }
 
-/// Waits for the reply to a command of the Redis protocol.
+/// Reads one reply of the Redis protocol and fails unless it is `OK`.
 fn is_ok(mut stream: &Stream, word: &str) -> io::Result<()> {
     let mut answer = [0; ANSWER_BYTES_MAX];
     let mut filled = 0;
     while !answer[..filled].ends_with(b"\r\n") {
         match stream.read(&mut answer[filled..])? {
-            // The connection was closed, or the reply is too long.
+            // The node closed the connection, or the reply is too long.
             0 => return Err(io::Error::other(format!("no answer to {word}"))),
             count => filled += count,
         }

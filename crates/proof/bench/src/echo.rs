@@ -1,9 +1,9 @@
 //! Bare echoes between two nodes of a segment: in user space and in the kernel, over UDP and in raw
 //! frames.
 //!
-//! A server sends back what it receives. A [`client`](run) keeps a fixed number of messages in
-//! flight and sends another one for each that returns. After a timeout the messages in flight are
-//! counted as lost and sent again.
+//! A server returns every message that it receives. A [`client`](run) keeps a fixed number of
+//! messages in flight and sends another one for each reply. After a timeout the messages in flight
+//! are counted as lost and sent again.
 
 use std::{
     io::{self, ErrorKind, Write as _},
@@ -17,26 +17,26 @@ use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
 
 use crate::samples::Samples;
 
-/// Time without any reply after which all messages in flight count as lost.
+/// Time without a reply after which all messages in flight are counted as lost.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Length of an Ethernet header.
+/// Length of an Ethernet header in bytes.
 const HEADER_BYTES: usize = 14;
-/// Maximum message that fits into a packet after the IP and UDP headers.
+/// Maximum message length in bytes, which is the packet payload after the IP and UDP headers.
 pub const BYTES_MAX: usize = 1472;
-/// Minimum message: the time at which it was sent.
+/// Minimum message length in bytes. A message contains its send time.
 pub const BYTES_MIN: usize = 8;
 
-/// Transport of messages, and kind of echo server.
+/// Transport of the messages, and kind of the echo server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// Uses raw frames, without IP and UDP.
+    /// Messages are raw frames, without IP and UDP.
     pub raw: bool,
     /// Hook of the server's kernel program; `None` for a server in user space.
     pub hook: Option<Hook>,
 }
 
 impl Way {
-    /// Every way that is compared.
+    /// All ways that experiments compare.
     pub const ALL: [Self; 6] = [
         Self::of(false, None),
         Self::of(false, Some(Hook::Traffic)),
@@ -62,14 +62,14 @@ impl Way {
         }
     }
 
-    /// Returns the way with this name.
+    /// Returns the way with this name; `None` if there is no such way.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
 }
 
-/// Serves echoes at an interface until the process ends; prints the interface's address once it is
-/// ready.
+/// Serves echoes at an interface until the process exits. Prints the address of the interface once
+/// the server is ready.
 pub fn serve(interface: &str, way: Way) -> io::Result<()> {
     let hears = match (way.raw, way.hook) {
         (true, None) => ReceiveFilter::EtherType(ECHO_ETHER_TYPE),
@@ -84,7 +84,7 @@ pub fn serve(interface: &str, way: Way) -> io::Result<()> {
     if let Some(hook) = way.hook {
         let _echo = Echo::attach(interface, hook).map_err(io::Error::other)?;
         ready()?;
-        // From here on the process only keeps the kernel program attached.
+        // The process now only keeps the kernel program attached.
         loop {
             thread::park();
         }
@@ -112,30 +112,26 @@ pub fn serve(interface: &str, way: Way) -> io::Result<()> {
     }
 }
 
-/// Swaps source and destination, to return the frame to its sender.
+/// Swaps the source and destination of a frame, to return it to its sender.
 fn turn(frame: &mut [u8]) {
     let (to, rest) = frame.split_at_mut(6);
     to.swap_with_slice(&mut rest[..6]);
 }
 
-/// Parameters of a client.
+/// Parameters of an echo client.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking {
-    /// Transport of messages.
     pub way: Way,
-    /// Address of the server.
+    /// IP and MAC addresses of the server.
     pub server: (Ipv4Addr, Mac),
     /// Message length in bytes, without headers.
     pub bytes: usize,
-    /// Messages in flight.
     pub outstanding: u32,
-    /// Warm-up time, not measured.
+    /// Time before the measurement, in which replies do not count.
     pub warmup: Duration,
-    /// Measured time.
     pub time: Duration,
 }
 
-/// The socket of a client.
 enum Socket {
     Udp(UdpSocket),
     Raw(Raw),
@@ -155,7 +151,7 @@ impl Socket {
         Ok(Self::Udp(socket))
     }
 
-    /// Returns the header of each message, which precedes the time.
+    /// Returns the header that precedes the send time in each message.
     fn header(&self, server: Mac) -> Vec<u8> {
         match self {
             Self::Udp(_) => Vec::new(),
@@ -169,12 +165,12 @@ impl Socket {
     fn send(&self, message: &[u8]) -> io::Result<()> {
         match self {
             Self::Udp(socket) => socket.send(message).map(drop),
-            // A message that does not fit into the socket buffer is lost.
+            // A message that does not fit into the socket buffer counts as lost.
             Self::Raw(raw) => raw.send(message).map(drop).map_err(io::Error::other),
         }
     }
 
-    /// Returns whether a message arrived in time.
+    /// Waits for a message; returns false after a timeout.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<bool> {
         match self {
             Self::Udp(socket) => match socket.recv(buffer) {
@@ -194,9 +190,9 @@ impl Socket {
     }
 }
 
-/// Runs a client at an interface in this thread's network namespace; calls `begun` when measuring
-/// begins. Returns the samples and the number of lost messages, which do not invalidate the result:
-/// UDP and Ethernet may lose messages.
+/// Runs a client at an interface in the network namespace of this thread; calls `begun` when the
+/// measurement begins. Returns the samples and the number of lost messages. Losses do not
+/// invalidate the result, because UDP and Ethernet may lose messages.
 pub fn run(interface: &str, asking: &Asking, begun: impl FnOnce()) -> io::Result<(Samples, u64)> {
     let socket = Socket::open(interface, asking)?;
     let mut message = socket.header(asking.server.1);

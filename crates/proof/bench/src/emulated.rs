@@ -4,10 +4,9 @@ use std::fmt;
 
 use crate::{lan::Lan, wan::Profile};
 
-/// An emulated network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emulated {
-    /// Slow links with long delays between each two nodes.
+    /// Slow links with long delays between every two nodes.
     Wan(Profile),
     /// A shared segment on which every node receives the frames of all others.
     Lan(Lan),

@@ -1,14 +1,15 @@
-//! Origin of a figure: program, kernel, machine.
+//! Provenance of a figure: program, kernel and machine.
 
 use std::{fmt, sync::OnceLock};
 
 use quorate_testbed::machine::Machine;
 use serde::Serialize;
 
-/// Commit noted by [`built_from`].
+/// Commit set by [`built_from`].
 static BUILT_FROM: OnceLock<Commit> = OnceLock::new();
 
-/// Commit of a program, with `+changes` if its files differed; `None` if unknown.
+/// Commit of a program, with the suffix `+changes` if its files differed from the commit; `None` if
+/// unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Commit(pub Option<String>);
 
@@ -18,27 +19,26 @@ impl fmt::Display for Commit {
     }
 }
 
-/// Sets the commit that this program was built from. Called once, before an [`Environment`] is
-/// created; the commit is recorded at build time because the source tree may have changed since.
+/// Sets the commit that this program was built from. Must be called once, before an [`Environment`]
+/// is created. The commit is recorded at build time because the source tree may have changed since.
 pub fn built_from(commit: Option<&str>) {
     let _ = BUILT_FROM.set(Commit(commit.map(str::to_owned)));
 }
 
-/// Environment of a measurement, named in every report.
+/// Program and machine of a measurement, named in every report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Environment {
-    /// Commit of the program.
+    /// Commit of the program that measures.
     pub commit: Commit,
     /// Name and release of the kernel.
     pub kernel: String,
-    /// CPUs that this process may use.
+    /// Number of CPUs that this process may use.
     pub cpus: usize,
     /// CPU model as reported by the kernel.
     pub cpu_model: String,
 }
 
 impl Environment {
-    /// Returns the environment of this process.
     pub fn now() -> Self {
         let Machine { kernel, cpus, cpu_model } = Machine::now();
         Self { commit: BUILT_FROM.get().cloned().unwrap_or_default(), kernel, cpus, cpu_model }

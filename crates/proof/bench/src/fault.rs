@@ -1,22 +1,22 @@
-//! Faults of one group member during a measurement.
+//! Faults that a measurement inflicts on one group member.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
-/// Range of pause durations, in milliseconds.
+/// Valid pause durations, in milliseconds.
 const STOP_MS: RangeInclusive<u64> = 10..=60_000;
-/// Range of the remaining link speed, in percent.
+/// Valid percentages of the link capacity that remains.
 const LEFT_PERCENT: RangeInclusive<u64> = 1..=99;
-/// Range of a slow disk's flush time, in milliseconds.
+/// Valid flush times of a slow disk, in milliseconds.
 const FLUSH_MS: RangeInclusive<u64> = 1..=1000;
 
-/// Fault of one node.
+/// Fault inflicted on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Pauses the process for this time.
+    /// Pauses the process for the given duration.
     Stop(Duration),
-    /// Reduces the node's link to this percentage of its capacity, in both directions.
+    /// Reduces the link of the node to this percentage of its capacity, in both directions.
     Narrow(u64),
-    /// Kills the node and restarts it with a disk whose flushes take this long.
+    /// Kills the node and restarts it on a disk with the given flush time.
     SlowDisk(Duration),
 }
 
@@ -32,7 +32,7 @@ impl Fault {
         })
     }
 
-    /// Returns the fault's duration; `None` if it is permanent.
+    /// Returns the time until the fault ends; `None` if it is permanent.
     pub const fn lasts(self) -> Option<Duration> {
         match self {
             Self::Stop(time) => Some(time),
@@ -55,7 +55,7 @@ fn number(text: &str, range: RangeInclusive<u64>) -> Option<u64> {
     text.parse().ok().filter(|number| range.contains(number))
 }
 
-/// Parses a time in whole milliseconds or seconds.
+/// Parses a duration in whole milliseconds or seconds, such as `100ms` or `2s`.
 fn time(text: &str, range: RangeInclusive<u64>) -> Option<Duration> {
     let (count, ms) = match text.strip_suffix("ms") {
         Some(count) => (count, 1),

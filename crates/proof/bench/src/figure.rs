@@ -1,4 +1,4 @@
-//! Figures in the form used by every report: median and spread of repetitions, with four digits.
+//! Figures as shown in every report: median and spread of the repetitions, with four digits.
 
 use std::fmt;
 
@@ -14,7 +14,8 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Returns the median; of an even number, the mean of the two middle values; `NaN` of none.
+/// Returns the median: for an even number of figures, the mean of the two middle ones; `NaN` if
+/// there are none.
 pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
@@ -26,7 +27,7 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// Returns the spread of the repetitions, rounded to four digits.
+/// Returns the minimum and maximum over the repetitions, rounded to four digits.
 pub fn spread(figures: impl Iterator<Item = f64>) -> Spread {
     let figures: Vec<f64> = figures.map(round).collect();
     let least = figures.iter().copied().reduce(f64::min);

@@ -1,4 +1,5 @@
-//! The paper's model with our parameters: fitted to measurements, then compared with them.
+//! The paper's model with our parameters, which are fitted to measurements and then compared with
+//! them.
 //!
 //! Santos and Schiper, §5, "Setting model parameters": the leader's processor time per instance, at
 //! several sizes of requests and batches, is fitted by the two linear laws φcli and φrep. This
@@ -17,21 +18,20 @@ use crate::{
     wan::Measured,
 };
 
-/// Bytes of a client's reply: its length, a status, eight bytes.
+/// Size of a reply to a client in bytes: a length, a status, and eight bytes of payload.
 const ANSWER_BYTES: f64 = 13.0;
-/// Bytes of a vote: a frame header.
+/// Size of a vote, which is a frame header.
 const VOTE_BYTES: f64 = 160.0;
-/// Number of nodes in the cluster.
 const NODES: f64 = 3.0;
-/// Rounds of the fit; each reduces the error.
+/// Number of iterations of the fit, each of which reduces the error.
 const ROUNDS: usize = 20_000;
-/// Factors below this are zero: a picosecond, or a millionth of a byte, per byte or message.
+/// Parameters below this value count as zero: a picosecond, or a millionth of a byte, per byte or
+/// message.
 const NOTHING: f64 = 1e-6;
 
-/// A measured point.
+/// Measured costs for one value size and batch size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Size of a value in bytes.
     pub value_bytes: f64,
     /// Mean number of commands per batch.
     pub commands: f64,
@@ -42,7 +42,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// Returns the point of a row, if the row is valid and has all counters.
+    /// Returns the point for a row; `None` if the row is invalid or lacks a counter.
     pub fn of(row: &Row) -> Option<Self> {
         let leader = row.roles.iter().find(|role| role.role == "leader")?;
         #[expect(clippy::cast_precision_loss, reason = "a size")]
@@ -58,13 +58,13 @@ impl Point {
     }
 }
 
-/// Model parameters of this system, machine and network.
+/// Parameters of the model, fitted to this system, machine and network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     model: Model,
-    /// Bytes per request in a batch, without its value.
+    /// Bytes that a request occupies in a batch in addition to its value.
     request_header: f64,
-    /// Bytes per batch, without its requests.
+    /// Bytes that a batch occupies in addition to its requests.
     batch_header: f64,
 }
 
@@ -74,18 +74,17 @@ pub struct Predicted {
     pub what: String,
     /// Commands per second predicted by the model with the parameters measured here.
     pub predicted: f64,
-    /// Commands per second measured.
     pub measured: f64,
-    /// Relative error of the prediction.
+    /// Relative error of the predicted value.
     pub error: f64,
-    /// Parallel instances that saturate the leader's processor, by the model.
+    /// Number of parallel instances that saturate the leader's processor, by the model.
     pub window_cpu: f64,
-    /// Parallel instances that saturate its link, by the model.
+    /// Number of parallel instances that saturate the leader's link, by the model.
     pub window_net: f64,
 }
 
 impl Predicted {
-    /// Returns the comparison of a prediction with a measurement.
+    /// Compares a predicted rate with a measured one.
     pub fn new(what: String, predicted: f64, measured: f64, instance: &Instance) -> Self {
         Self {
             what,
@@ -98,7 +97,7 @@ impl Predicted {
     }
 }
 
-/// Returns the median and maximum absolute error.
+/// Returns the median and maximum of the absolute errors; `None` if `all` is empty.
 pub fn errors(all: &[Predicted]) -> Option<(f64, f64)> {
     let errors = || all.iter().map(|one| one.error.abs());
     let worst = errors().reduce(f64::max)?;
@@ -106,7 +105,7 @@ pub fn errors(all: &[Predicted]) -> Option<(f64, f64)> {
 }
 
 impl Parameters {
-    /// Fits the parameters to all points; returns `None` without points.
+    /// Fits the parameters to all points; returns `None` if there are no points.
     pub fn fit(link: Measured, points: &[Point]) -> Option<Self> {
         if points.is_empty() {
             return None;
@@ -144,15 +143,15 @@ impl Parameters {
             answer: Bytes(ANSWER_BYTES),
             batch_header: Bytes(self.batch_header),
             vote: Bytes(VOTE_BYTES),
-            // Included in the client cost.
+            // The time to execute a command is part of the client cost.
             execute: Micros(0.0),
             outstanding: None,
         }
     }
 
-    /// Predicts the rate with batches of up to `commands` and `window` of them in parallel, using
-    /// the paper's formula. One addition: batches cannot contain more commands than all clients
-    /// have outstanding.
+    /// Predicts the rate with batches of up to `commands` commands and `window` batches in
+    /// parallel, using the paper's formula. One rule is added: batches cannot contain more commands
+    /// than all clients have outstanding.
     pub fn predict(
         &self,
         value_bytes: f64,
@@ -197,7 +196,7 @@ fn least_squares<const N: usize>(points: impl Iterator<Item = ([f64; N], f64, f6
     let mut factors = [0.0; N];
     for _ in 0..ROUNDS {
         for n in 0..N {
-            // Computes the best value of one factor with the others fixed.
+            // Optimizes one factor while the others remain fixed.
             let (mut up, mut down) = (0.0, 0.0);
             for (features, target) in &rows {
                 let others = (0..N)
@@ -209,7 +208,7 @@ fn least_squares<const N: usize>(points: impl Iterator<Item = ([f64; N], f64, f6
             factors[n] = if down > 0.0 { (up / down).max(0.0) } else { 0.0 };
         }
     }
-    // Values that only approach zero become zero.
+    // Values that only approach zero are set to zero.
     factors.map(|factor| if factor < NOTHING { 0.0 } else { factor })
 }
 
@@ -219,7 +218,7 @@ mod tests {
 
     const LINK: Measured = Measured { round_trip_us: 100_000.0, bytes_per_s: 1.2e6 };
 
-    /// Returns a point of a system with 5 bytes per request, 177 per batch, φcli = 2 + 0.001x µs,
+    /// Returns the point of a system with 5 bytes per request, 177 per batch, φcli = 2 + 0.001x µs,
     /// φrep = 20 µs.
     fn point(value_bytes: f64, commands: f64) -> Point {
         let request = value_bytes + 5.0;

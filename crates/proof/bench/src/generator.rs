@@ -1,4 +1,4 @@
-//! Generates a load over sockets: one thread with epoll and non-blocking I/O.
+//! Generates load over sockets, in one thread with epoll and non-blocking I/O.
 
 use std::{
     io,
@@ -24,19 +24,18 @@ use crate::{
     schedule::{Nanos, SECOND},
 };
 
-/// Maximum events per poll.
 const EVENTS_MAX: usize = 256;
-/// Maximum commands sent between two checks for replies.
+/// Maximum number of commands sent before the generator checks for replies.
 const ISSUES_MAX: usize = 4096;
 
-/// A repetition running in its own thread, which returns its samples.
+/// A repetition that runs in its own thread and produces its samples.
 #[derive(Debug)]
 pub struct Running<T = Samples> {
     shared: Arc<Shared>,
     thread: JoinHandle<io::Result<T>>,
 }
 
-/// State of a running repetition, shared with its controller.
+/// State of a running repetition, shared with the thread that controls it.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     started: OnceLock<Instant>,
@@ -45,7 +44,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Starts the repetition's clock.
+    /// Starts the repetition's clock and returns its start time.
     pub(crate) fn begin(&self) -> Instant {
         let started = Instant::now();
         let _ = self.started.set(started);
@@ -62,7 +61,7 @@ impl Shared {
 }
 
 impl Running {
-    /// Connects to the doors in turn and starts the load. The clock starts when all connections are
+    /// Connects to the doors in turn and starts the load. The clock starts once all connections are
     /// established.
     pub fn start<P: Protocol + Send + 'static>(
         plan: Plan,
@@ -84,15 +83,15 @@ impl<T: Send + 'static> Running<T> {
         let shared = Arc::new(Shared::default());
         let told = Arc::clone(&shared);
         let thread = thread::Builder::new().name("load".to_owned()).spawn(move || {
-            // Otherwise the kernel adds up to 50 µs to every wait.
+            // Without this, the kernel delays every wake-up by up to 50 µs.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             load(&told)
         })?;
         Ok(Self { shared, thread })
     }
 
-    /// Waits until the repetition's clock starts, and returns that time; `None` if the load fails
-    /// first.
+    /// Waits until the repetition's clock starts, and returns the start time; `None` if the load
+    /// fails first.
     pub fn started(&self) -> Option<Instant> {
         loop {
             if let Some(started) = self.shared.started.get() {
@@ -105,22 +104,21 @@ impl<T: Send + 'static> Running<T> {
         }
     }
 
-    /// Returns the number of successful replies in the measured time so far.
+    /// Returns the number of successful replies up to now in the measured time.
     pub fn completed(&self) -> u64 {
         self.shared.completed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the repetition has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Stops the repetition early: outstanding commands count as lost.
+    /// Stops the repetition early. Outstanding commands are counted as lost.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the end and returns the samples.
+    /// Waits for the end of the repetition and returns its samples.
     pub fn finish(self) -> io::Result<T> {
         let gone = |_| Err(io::Error::other("the load generator detected an internal error"));
         self.thread.join().unwrap_or_else(gone)
@@ -131,7 +129,7 @@ struct Generator<P> {
     epoll: OwnedFd,
     alarm: Alarm,
     connections: Vec<Option<Connection>>,
-    /// Connections with new output.
+    /// Indices of connections with output to be sent.
     dirty: Vec<usize>,
     scratch: Scratch,
     protocol: P,
@@ -179,7 +177,7 @@ impl<P: Protocol> Generator<P> {
         Ok(load.finish())
     }
 
-    /// Sends commands that are due. Returns whether more may be due immediately.
+    /// Sends the commands that are due. Returns whether more may be due immediately.
     fn issue(&mut self, load: &mut Load, now: Nanos) -> bool {
         let mut issued = 0;
         while issued < ISSUES_MAX && self.all_have_room() {
@@ -199,8 +197,8 @@ impl<P: Protocol> Generator<P> {
         issued == ISSUES_MAX
     }
 
-    /// Returns whether every connection has space. An open loop does not choose connections by
-    /// speed, so one full connection delays all.
+    /// Returns whether every output buffer has space. An open loop does not prefer fast
+    /// connections, so one full buffer delays all commands.
     fn all_have_room(&self) -> bool {
         let mut blocked = self.connections.iter().flatten();
         blocked.all(|connection| !connection.is_blocked() || connection.has_room())
@@ -265,7 +263,7 @@ impl<P: Protocol> Generator<P> {
     }
 
     fn wait(&self, events: &mut Vec<epoll::Event>, nanos: Nanos) -> io::Result<()> {
-        // Wakes at least this often to check for a stop.
+        // Wakes at least ten times a second to check for a stop.
         self.alarm.wait(&self.epoll, events, nanos.min(SECOND / 10))
     }
 }

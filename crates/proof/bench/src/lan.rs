@@ -2,7 +2,7 @@
 //! receivers.
 //!
 //! A [`sender`] numbers its datagrams, a [`receiver`] counts the received and missing ones, and
-//! [`figures`] summarizes them for a row.
+//! [`figures`] summarizes the counts for a row.
 
 pub mod figures;
 pub mod receiver;
@@ -15,24 +15,24 @@ use serde::Deserialize;
 
 pub use quorate_testbed::segment::Lan;
 
-/// Payload of an Ethernet packet after the IP and UDP headers.
+/// Maximum UDP payload of an Ethernet packet, in bytes.
 pub const DATAGRAM_BYTES: usize = 1472;
-/// Length of a full datagram on the link, with IP, UDP and Ethernet headers.
+/// Length of a full datagram on the link, including IP, UDP and Ethernet headers, in bytes.
 pub const FRAME_BYTES: usize = 1514;
-/// Multicast group of the bare programs.
+/// Multicast address and port of the bare programs.
 const GROUP: ([u8; 4], u16) = ([239, 81, 84, 70], 7461);
-/// Time from the first datagram until queues are in a steady state.
+/// Time after the first datagram until the queues are in a steady state.
 pub const WARMUP: Duration = Duration::from_millis(500);
-/// Length of the sender id and number in a datagram.
+/// Length of the head of a datagram: sender index and datagram number.
 const HEAD_BYTES: usize = 12;
 
-/// Transport of datagrams to receivers.
+/// Transport of datagrams from senders to receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// Sends each datagram once, to all receivers of the group.
+    /// The sender sends each datagram once, to the group that all receivers have joined.
     Multicast,
-    /// Sends a copy of each datagram to every receiver.
+    /// The sender sends a copy of each datagram to every receiver.
     Unicast,
 }
 
@@ -46,17 +46,16 @@ impl Way {
     }
 }
 
-/// Returns the multicast group that all participants join.
+/// Returns the multicast group that all receivers join.
 pub fn group() -> SocketAddr {
     SocketAddr::from(GROUP)
 }
 
-/// Returns the port for unicast datagrams to a receiver.
+/// Returns the port at which receivers expect unicast datagrams.
 pub const fn port() -> u16 {
     GROUP.1
 }
 
-/// Encodes the head of a datagram.
 fn head(sender: u32, number: u64) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[..4].copy_from_slice(&sender.to_le_bytes());
@@ -64,7 +63,8 @@ fn head(sender: u32, number: u64) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// Decodes sender and number of a datagram; `None` if it is not one of ours.
+/// Decodes the sender index and number of a datagram; `None` if its length shows that another
+/// program sent it.
 fn read_head(datagram: &[u8]) -> Option<(u32, u64)> {
     let (sender, rest) = datagram.split_first_chunk()?;
     let number = rest.first_chunk()?;

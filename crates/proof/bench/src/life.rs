@@ -1,9 +1,10 @@
-//! Life of a command: the hops of many commands, one in flight at a time, overlaid.
+//! Life of a command: the hops of many commands, with one command in flight at a time, laid over
+//! each other.
 //!
-//! Client and nodes share one machine's clock. A command's stamps are those that name its slot,
-//! plus stamps of the same turns of that thread while the client waited: reads before the vote for
-//! the slot, and sends after it. Turns without work for the command, such as those for votes that
-//! arrived late, are left out.
+//! Client and nodes share the clock of one machine. The stamps of a command are those that name its
+//! slot, and those that the same thread recorded in the same turns while the client waited: reads
+//! before the vote for the slot, and sends after it. Turns without work for the command, such as
+//! those for late votes, are left out.
 
 use std::collections::BTreeMap;
 
@@ -12,71 +13,68 @@ use serde::Serialize;
 
 use crate::{figure::round, samples::Latencies, schedule::Nanos};
 
-/// A command as its client saw it.
+/// Times and slot of a command as observed by its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Time before the call that sent it.
+    /// Time just before the call that sent the command.
     pub sent_ns: u64,
-    /// Time after the call that received its reply.
+    /// Time just after the call that received the reply.
     pub replied_ns: u64,
-    /// Slot named in the reply.
+    /// Slot number in the reply.
     pub slot: u64,
 }
 
-/// Hops of commands in one kind of cluster.
+/// Hops of the commands in one kind of cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Life {
-    /// Class of the cluster.
     pub durability: String,
-    /// Plane and device of the nodes, unless the default.
+    /// Plane and device of the nodes; `None` for the default.
     pub plane: Option<String>,
-    /// Size of a command in bytes.
     pub value_bytes: usize,
     /// Number of commands analysed.
     pub commands: usize,
-    /// Median latency from send to reply.
+    /// Median latency from the send to the reply.
     pub p50_us: f64,
-    /// 99th percentile of the latency.
+    /// 99th percentile of the latency from the send to the reply.
     pub p99_us: f64,
-    /// Latency of the example command, which is the median one.
+    /// Latency of the example command, which has the median latency.
     pub typical_us: f64,
-    /// Lanes of the client, the leader and the followers.
+    /// One lane for the client, the leader and each follower.
     pub lanes: Vec<Lane>,
 }
 
-/// Hops of one process.
+/// Hops within one process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lane {
-    /// Name of the process.
     pub name: String,
-    /// Hops in the order of their medians.
+    /// Hops in the order of their median times.
     pub hops: Vec<Reached>,
 }
 
-/// Time until commands reached a hop, in microseconds since the client's send.
+/// Times at which commands reached a hop, in microseconds since the client sent them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reached {
     pub hop: &'static str,
-    /// Median time.
+    /// Median over all commands.
     pub p50_us: f64,
-    /// 99th percentile of the time.
+    /// 99th percentile over all commands.
     pub p99_us: f64,
-    /// Time of the example command.
+    /// Time at which the example command reached the hop.
     pub typical_us: f64,
-    /// Share of commands that have this hop.
+    /// Share of the commands that reached the hop, 0 to 1.
     pub share: f64,
 }
 
-/// Hop of a client: the request is sent.
+/// Name of the client's hop at which the request is sent.
 const SENT: &str = "sent";
 const REPLIED: &str = "replied";
 
-/// Identifies a hop of a lane. Hops without a slot are distinguished by the command's first hop in
-/// their turn.
+/// Lane, first hop of the command in the turn, and hop. The first hop distinguishes hops that do
+/// not name a slot.
 type Key = (usize, Hop, Hop);
 
-/// Overlays the stamps of these nodes, leader first, on the commands; returns `None` if no command
-/// was seen by all.
+/// Aligns the stamps of the nodes (leader first) with the commands. Returns `None` if no command
+/// was seen by all nodes.
 pub fn life(commands: &[Command], nodes: &[(String, Vec<Stamp>)]) -> Option<Life> {
     let found: Vec<(&Command, BTreeMap<Key, u64>)> = commands
         .iter()
@@ -91,7 +89,7 @@ pub fn life(commands: &[Command], nodes: &[(String, Vec<Stamp>)]) -> Option<Life
             all.entry(*key).or_default().record(*after);
         }
     }
-    // Drops hops that fewer than half of the commands have.
+    // Drops hops that fewer than half of the commands reached.
     let usual = |latencies: &Latencies| latencies.count() as usize * 2 >= found.len();
     all.retain(|_, latencies| usual(latencies));
     let middle = whole.quantile_us(0.5);
@@ -161,7 +159,8 @@ fn hops_of(command: &Command, nodes: &[(String, Vec<Stamp>)]) -> BTreeMap<Key, u
                 if own(stamp) {
                     hops.entry((lane, stamp.hop, stamp.hop)).or_insert(after);
                 } else if waits && at < first {
-                    // The last such hop before the command's own hops led to them.
+                    // The last such hop before a hop of the command itself is the one that led to
+                    // it.
                     hops.insert((lane, anchor, stamp.hop), after);
                 } else if waits && stamp.hop > Hop::Frame {
                     hops.entry((lane, anchor, stamp.hop)).or_insert(after);
@@ -183,7 +182,7 @@ mod tests {
         text.split(',').map(parse).collect()
     }
 
-    /// Returns commands sent every 100 µs that take 50 µs each.
+    /// Returns commands that are sent every 100 µs and take 50 µs each.
     fn commands() -> Vec<Command> {
         let command =
             |slot| Command { sent_ns: slot * 100_000, replied_ns: slot * 100_000 + 50_000, slot };
@@ -194,7 +193,7 @@ mod tests {
         let all = (1..=slots).flat_map(|slot| {
             stamps(first).into_iter().map(move |stamp| Stamp {
                 at_ns: stamp.at_ns + slot * 100_000,
-                // 0 is this command's slot, 1 the previous one's.
+                // 0 denotes the slot of the current command, 1 the slot of the previous one.
                 slot: stamp.slot.map(|back| Slot(slot - back.0)),
                 ..stamp
             })
@@ -206,8 +205,8 @@ mod tests {
     fn stamps_of_the_turns_that_worked_for_a_command_are_its_hops() {
         let leader = "10000 woke -, 12000 command -, 13000 proposed 0, 14000 recorded 0, 15000 sending -, \
                       30000 woke -, 31000 frame -, 32000 decided 0, 33000 replying -, 40000 woke -, 41000 frame -";
-        // The previous command's decision arrives in a turn of its own and does not count for this
-        // command.
+        // The decision of the previous command arrives in a turn of its own and does not count for
+        // the current command.
         let follower = "5000 woke -, 6000 frame -, 7000 decided 1, 20000 woke -, 21000 frame -, 22000 voted 0, \
                         23000 sending -, 60000 woke -, 61000 frame -, 62000 decided 0";
         let nodes =

@@ -1,4 +1,4 @@
-//! Finds the process of this machine that listens at an address, from /proc.
+//! Finds the process on this machine that listens at an address, using `/proc`.
 
 use std::{
     fs,
@@ -7,23 +7,23 @@ use std::{
     path::Path,
 };
 
-/// Socket state "listening" in the kernel's tables.
+/// Code of the listening state in the kernel's socket tables.
 const LISTENS: &str = "0A";
 
-/// Location of the listener at an address.
+/// Location of the process that listens at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Another machine.
+    /// The process runs on another machine.
     Elsewhere,
-    /// Process with this id on this machine.
+    /// The process runs on this machine and has the given id.
     Process(u32),
-    /// A process on this machine that may not be inspected.
+    /// The process runs on this machine but cannot be determined.
     Unknown,
 }
 
-/// Returns the location of the listener at an address.
+/// Finds the process that listens at an address.
 pub fn place(address: SocketAddr) -> Place {
-    // Only addresses of this machine can be bound; port 0 selects a free port.
+    // Only addresses of this machine can be bound. Port 0 selects any free port.
     if UdpSocket::bind((address.ip(), 0)).is_err() {
         return Place::Elsewhere;
     }
@@ -33,7 +33,8 @@ pub fn place(address: SocketAddr) -> Place {
     inode.and_then(owner).map_or(Place::Unknown, Place::Process)
 }
 
-/// Returns the inode of the socket that listens at this port, at this address or at all addresses.
+/// Returns the inode of the socket that listens at the port of `address`, either at its IP address
+/// or at all addresses.
 fn inode(table: &str, address: SocketAddr) -> Option<u64> {
     let listening = table.lines().skip(1).find_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
@@ -48,15 +49,16 @@ fn inode(table: &str, address: SocketAddr) -> Option<u64> {
     listening?.parse().ok()
 }
 
-/// Returns whether a table entry, in hexadecimal and the machine's byte order, accepts connections
-/// to the address. Among IPv6 entries only the unspecified address is recognized.
+/// Returns whether a socket bound to a table entry accepts connections to the address. Entries are
+/// hexadecimal in the machine's byte order. Of IPv6 entries only the unspecified address is
+/// recognized.
 fn is_for(entry: &str, ip: IpAddr) -> bool {
     let everywhere = entry.bytes().all(|digit| digit == b'0');
     let here = u32::from_str_radix(entry, 16).map(|word| Ipv4Addr::from(word.to_ne_bytes()));
     everywhere || (entry.len() == 8 && here.is_ok_and(|here| ip.to_canonical() == IpAddr::V4(here)))
 }
 
-/// Returns the process that has this socket open.
+/// Returns the id of the process that has the socket with this inode open.
 fn owner(inode: u64) -> Option<u32> {
     let link = format!("socket:[{inode}]");
     let has = |process: &Path| {

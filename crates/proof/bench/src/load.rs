@@ -1,4 +1,4 @@
-//! Load generator without sockets: which commands are due when, and what their replies mean.
+//! Load generator without sockets. It decides when commands are due and interprets replies.
 //!
 //! Time is an argument, so tests run it in virtual time. An **open loop** sends at a fixed rate and
 //! measures latency from the time at which a command was *meant* to be sent: a system that stalls
@@ -13,45 +13,46 @@ use crate::{
     schedule::{Nanos, Schedule},
 };
 
-/// Delay after which a command counts as sent late.
+/// Delay in nanoseconds after which a command counts as sent late.
 pub const LATE: Nanos = 1_000_000;
-/// Share of late commands above which a row is invalid: the generator was too slow, not the system.
+/// Share of late commands above which a row is invalid, because the generator and not the system
+/// was too slow.
 pub const LATE_SHARE_MAX: f64 = 0.01;
-/// Maximum outstanding commands in an open loop; further commands wait and become late.
+/// Maximum number of outstanding commands in an open loop. Further commands wait and become late.
 const OUTSTANDING_MAX: usize = 1 << 20;
 
-/// Offered load.
+/// Load offered to the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// Open loop: a fixed number of commands per second, whatever happens to them.
+    /// Open loop: a fixed number of commands per second, regardless of their replies.
     Open {
-        /// Number of commands per second.
+        /// Number of commands to send per second.
         per_second: u64,
     },
     /// Closed loop: a fixed number of outstanding commands.
     Closed {
-        /// Number of outstanding commands.
+        /// Commands to keep in flight.
         outstanding: u32,
     },
 }
 
-/// Plan of one repetition.
+/// Load and durations of one repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub offer: Offer,
     /// Number of connections, at least one.
     pub connections: u32,
-    /// Warm-up time, which is not measured.
+    /// Time before the measurement, in nanoseconds.
     pub warmup: Nanos,
-    /// Measured time after the warm-up.
+    /// Measured time after the warm-up, in nanoseconds.
     pub measure: Nanos,
-    /// Time to wait for replies after the last command was sent.
+    /// Longest time to wait for replies after the last command was sent, in nanoseconds.
     pub patience: Nanos,
 }
 
 impl Plan {
-    /// Returns the number of connections in use: a closed loop needs no more than it has
-    /// outstanding commands.
+    /// Returns the number of connections in use. A closed loop uses at most one per outstanding
+    /// command.
     pub fn connections_used(&self) -> usize {
         let wanted = match self.offer {
             Offer::Open { .. } => self.connections,
@@ -60,48 +61,47 @@ impl Plan {
         usize::try_from(wanted.max(1)).expect("a count of sockets fits")
     }
 
-    /// Returns the time during which commands are sent, from the start.
+    /// Returns the time for which commands are sent: the warm-up and the measured time, in
+    /// nanoseconds.
     pub fn sending(&self) -> Nanos {
         self.warmup.saturating_add(self.measure)
     }
 }
 
-/// A command to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// Index of the connection.
     pub connection: usize,
     /// Number of the command within the repetition.
     pub number: u64,
 }
 
-/// Result in a reply.
+/// Outcome of a command as stated in its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// The command was executed.
     Done,
-    /// Any other result, in the system's words.
+    /// Any other outcome, with the error message of the system.
     Error(&'a [u8]),
 }
 
-/// Source of due commands.
+/// Origin of the next command.
 #[derive(Clone, Debug)]
 enum Source {
     Rate {
         schedule: Schedule,
         turn: usize,
     },
-    /// Connections that can take another command, one entry per command.
+    /// Indices of the connections that can accept another command, one entry per command.
     Room(VecDeque<usize>),
 }
 
-/// State of a load generator.
 #[derive(Clone, Debug)]
 pub struct Load {
     plan: Plan,
     start: Nanos,
     source: Source,
-    /// Start times of the latencies, per connection, oldest first (replies arrive in order).
+    /// Times from which latencies are measured, per connection, oldest first. Replies arrive in
+    /// order.
     outstanding: Vec<VecDeque<Nanos>>,
     outstanding_total: usize,
     gone: Vec<bool>,
@@ -137,7 +137,7 @@ impl Load {
         }
     }
 
-    /// Returns the next due command. The caller repeats this until it returns `None`.
+    /// Returns the next command that is due. The caller repeats the call until it returns `None`.
     pub fn issue(&mut self, now: Nanos) -> Option<Issue> {
         loop {
             let (connection, begins) = self.due(now)?;
@@ -145,7 +145,7 @@ impl Load {
             self.issued += 1;
             self.count_sending(begins, now);
             if self.gone[connection] {
-                // An open loop continues: commands that can no longer be sent are lost.
+                // An open loop continues, so commands that can no longer be sent are lost.
                 self.samples.lost += 1;
                 continue;
             }
@@ -155,7 +155,8 @@ impl Load {
         }
     }
 
-    /// Returns the connection of the next due command and the start of its latency.
+    /// Returns the connection of the next command that is due, and the time from which its latency
+    /// is measured.
     fn due(&mut self, now: Nanos) -> Option<(usize, Nanos)> {
         if self.stopped {
             return None;
@@ -186,20 +187,21 @@ impl Load {
         self.samples.latest = self.samples.latest.max(lateness);
     }
 
-    /// Returns when [`Load::issue`] or [`Load::is_over`] may change without a reply.
+    /// Returns the time at which the result of [`Load::issue`] or [`Load::is_over`] may change
+    /// without a reply.
     pub fn wake_at(&self) -> Nanos {
         let ends = self.start.saturating_add(self.plan.sending());
         let patience = ends.saturating_add(self.plan.patience);
         match &self.source {
             Source::Rate { schedule, .. } if !self.stopped && schedule.peek() < ends => {
-                // At the limit only a reply frees capacity.
+                // At the limit, only a reply allows another command.
                 if self.outstanding_total >= OUTSTANDING_MAX { patience } else { schedule.peek() }
             }
             Source::Rate { .. } | Source::Room(_) => patience,
         }
     }
 
-    /// Handles the reply to the oldest command on this connection.
+    /// Handles the reply to the oldest outstanding command of a connection.
     pub fn replied(&mut self, now: Nanos, connection: usize, answer: Answer<'_>) {
         let Some(begins) = self.outstanding[connection].pop_front() else {
             // A reply without a request is a fault of the system.
@@ -222,7 +224,7 @@ impl Load {
         }
     }
 
-    /// Handles a broken connection; its outstanding commands are lost.
+    /// Handles the loss of a connection. Its outstanding commands are lost.
     pub fn lost(&mut self, connection: usize, why: &str) {
         if std::mem::replace(&mut self.gone[connection], true) {
             return;
@@ -239,13 +241,14 @@ impl Load {
         }
     }
 
-    /// Stops sending, even commands that were due earlier. For loads that a system may delay beyond
-    /// their time.
+    /// Stops sending, including commands that were due earlier. Used for loads that a system may
+    /// delay beyond the measured time.
     pub fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// Returns whether nothing remains to be sent or awaited.
+    /// Returns whether all commands have been sent and all replies have arrived or are no longer
+    /// awaited.
     pub fn is_over(&self, now: Nanos) -> bool {
         let ends = self.start.saturating_add(self.plan.sending());
         if self.gone.iter().all(|gone| *gone) {
@@ -259,20 +262,20 @@ impl Load {
             || now >= ends.saturating_add(self.plan.patience)
     }
 
-    /// Returns the number of successful replies in the measured time so far.
+    /// Returns the number of successful replies up to now in the measured time.
     pub fn completed(&self) -> u64 {
         self.samples.completed
     }
 
-    /// Returns the samples. Outstanding commands count as lost.
+    /// Returns the samples. Outstanding commands are counted as lost.
     pub fn finish(mut self) -> Samples {
         self.samples.lost += self.outstanding_total as u64;
-        // Silence until the end of sending is a gap too.
+        // A time without replies at the end of sending is also a gap.
         self.samples.gaps.end_at(self.plan.sending());
         self.samples
     }
 
-    /// Returns whether this time is within the measured time.
+    /// Returns whether the time `at` is part of the measurement.
     pub fn is_measured(&self, at: Nanos) -> bool {
         let from = self.start.saturating_add(self.plan.warmup);
         (from..from.saturating_add(self.plan.measure)).contains(&at)

@@ -1,4 +1,4 @@
-//! Published figures, and the experiments that reproduce them, by name.
+//! Published figures, and the named experiments that reproduce them.
 //!
 //! The data is in `papers/*.toml`, one file per paper, with the table, figure or section of each
 //! number. Numbers that the source calls approximate, or that were read off a plot, are marked.
@@ -29,58 +29,53 @@ const FILES: [(&str, &str); 5] = [
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
-    /// System that the paper describes.
+    /// Name of the system that the paper describes.
     pub name: String,
-    /// Full title.
     pub title: String,
-    /// Machines used in the paper.
+    /// Machines and network used in the paper.
     pub setup: String,
-    /// Experiments of the paper.
     pub scenario: Vec<Scenario>,
 }
 
-/// An experiment of a paper.
+/// An experiment from a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Name on the command line.
+    /// Name of the experiment on the command line.
     pub name: String,
-    /// Figure or table in the paper.
+    /// Number of the figure or table in the paper.
     pub source: String,
-    /// Description of the experiment.
+    /// Description of the experiment in one sentence.
     pub about: String,
-    /// Prerequisites that are missing here; empty if none.
+    /// Prerequisites that are missing in this version; empty if none.
     #[serde(default)]
     pub waits_for: String,
-    /// Parameters of our run; absent while prerequisites are missing.
+    /// Parameters with which we run the experiment; absent while prerequisites are missing.
     pub run: Option<Run>,
     /// Single numbers from the paper.
     #[serde(default)]
     pub figure: Vec<Figure>,
-    /// Whole tables from the paper.
+    /// Complete tables from the paper.
     #[serde(default)]
     pub table: Vec<Table>,
-    /// Points of the paper's model and measurement.
+    /// Rows of a table that compares the paper's model with measurements.
     #[serde(default)]
     pub point: Vec<Point>,
 }
 
-/// Parameters of our run of an experiment.
+/// Parameters with which we run an experiment.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// Kind of experiment.
     pub kind: Kind,
-    /// Service that executes commands.
     pub service: Service,
     /// `durable` or `volatile`.
     pub durability: String,
-    /// Value sizes, each of which is run.
+    /// Value sizes in bytes, each of which is measured.
     pub value_bytes: Vec<usize>,
-    /// Percentage of reads among commands.
     #[serde(default)]
     pub reads_percent: u32,
-    /// Numbers of clients, each of which is run. A client waits for its reply before it sends
+    /// Numbers of clients, each of which is measured. A client waits for its reply before it sends
     /// again.
     pub clients: Vec<u32>,
     /// Emulated wide-area network between the nodes; empty for none.
@@ -89,52 +84,52 @@ pub struct Run {
     /// Link speed of an emulated segment, such as `1gbit`; empty for none.
     #[serde(default)]
     pub lan: String,
-    /// Numbers of voters, each of which is run.
+    /// Numbers of voters, each of which is measured.
     #[serde(default)]
     pub voters: Vec<u32>,
-    /// Numbers of additional learners, each of which is run.
+    /// Numbers of additional learners, each of which is measured.
     #[serde(default)]
     pub learners: Vec<u32>,
-    /// Receive buffer of each socket in KiB, each of which is run; empty for the nodes' default.
+    /// Receive buffer sizes of each socket in KiB, each of which is measured; empty for the nodes'
+    /// default.
     #[serde(default)]
     pub buffers_kib: Vec<u32>,
-    /// Maximum bytes of values in a batch, each of which is run.
+    /// Maximum numbers of value bytes in a batch, each of which is measured.
     #[serde(default)]
     pub batches: Vec<u64>,
-    /// Maximum batches in flight, each of which is run.
+    /// Maximum numbers of batches in flight, each of which is measured.
     #[serde(default)]
     pub windows: Vec<u32>,
-    /// Target rates of the short form, in MB/s.
+    /// Target rates measured in the short form of the experiment, in MB/s.
     #[serde(default)]
     pub short_rates: Vec<u32>,
-    /// Write sizes of the short form.
+    /// Write sizes measured in the short form of the experiment, in bytes.
     #[serde(default)]
     pub short_bytes: Vec<usize>,
-    /// Parameters of bare programs that run instead of nodes.
+    /// Parameters of the bare programs that run instead of nodes.
     pub bare: Option<Bare>,
-    /// Planes and devices of the nodes, run in turn.
+    /// Planes and devices of the nodes, measured in turn.
     pub ways: Option<Ways>,
     /// Device of all nodes in a failure experiment.
     pub device: Option<Device>,
 }
 
-/// Row of a table that compares a model with measurements.
+/// Row of a table that compares the paper's model with measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
-    /// Size of a value in bytes.
     pub value_bytes: usize,
-    /// Bytes of values in a batch.
+    /// Number of value bytes in a batch.
     pub batch_bytes: u64,
-    /// Parallel instances that saturate the processor, by the paper's model.
+    /// Number of parallel instances that saturate the processor, by the paper's model.
     pub w_cpu: f64,
-    /// Parallel instances that saturate the link, by the paper's model.
+    /// Number of parallel instances that saturate the link, by the paper's model.
     pub w_net: f64,
-    /// Commands per second, by the paper's model.
+    /// Commands per second predicted by the paper's model.
     pub model: f64,
-    /// Smallest window at which the paper's throughput was highest.
+    /// Smallest window at which the paper reports its highest throughput.
     pub w_from: u32,
-    /// Largest window at which the paper's throughput was highest.
+    /// Largest window at which the paper reports its highest throughput.
     pub w_to: u32,
     /// Commands per second measured in the paper; approximate.
     pub measured: f64,
@@ -146,12 +141,12 @@ impl Point {
         (self.batch_bytes / (self.value_bytes as u64).max(1)).max(1)
     }
 
-    /// Describes the point.
+    /// Returns a description of the batch and value sizes, used in rows.
     pub fn name(&self) -> String {
         format!("{} B, batches of {} B", self.value_bytes, self.batch_bytes)
     }
 
-    /// Returns the valid rows of this point.
+    /// Returns the valid rows that were measured for this point.
     pub fn rows<'a>(&self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
         let (value_bytes, batch_bytes) = (self.value_bytes, self.batch_bytes);
         rows.iter().filter(move |row| {
@@ -160,7 +155,7 @@ impl Point {
     }
 }
 
-/// Kind of experiment.
+/// Kind of experiment, which determines its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -169,13 +164,14 @@ pub enum Kind {
     /// A row for each number of clients, then open loops at 25, 50 and 75 % of the highest
     /// throughput.
     Shares,
-    /// The rate over time while a node, or its external device process, is killed.
+    /// The rate over time while a node or its external device process is killed.
     Failure,
-    /// A row for each fixed batch and window.
+    /// A row for each combination of a fixed batch size and window.
     Grid,
-    /// For each point, rows for windows around the one that a model calls best.
+    /// For each point, a row for each of several windows around the one that the model predicts to
+    /// be best.
     BestWindow,
-    /// A row for each target rate and write size: the cells of a table.
+    /// A row for each target rate and write size, that is, for each cell of the paper's table.
     Rates,
     /// A row for each number of voters, learners and clients and each size, using multicast on a
     /// segment.
@@ -184,118 +180,107 @@ pub enum Kind {
     Ways,
     /// A row for each bare echo, size and number of messages in flight.
     Echo,
-    /// The segment alone: a row for each group of bare senders and receivers and each load.
+    /// Bare programs on the segment: a row for each group of senders and receivers and each load.
     Bare,
 }
 
 impl Kind {
-    /// Returns whether batch and window are fixed.
+    /// Returns whether the experiment fixes batch size and window.
     pub const fn fixes_batches(self) -> bool {
         matches!(self, Self::Grid | Self::BestWindow)
     }
 }
 
-/// Service used by an experiment.
+/// Service used in an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
-    /// Log service, without state.
+    /// Log service, which has no state.
     Log,
-    /// Key-value service in memory.
+    /// Key-value service with its store in memory.
     KvMemory,
-    /// Key-value service on disk.
+    /// Key-value service with its store on disk.
     KvLsm,
-    /// Byte streams instead of a service.
+    /// Byte streams, which need no service.
     Streams,
-    /// Bare programs instead of a service.
+    /// No service: bare programs run instead of nodes.
     Bare,
 }
 
-/// A number from a paper.
+/// A number published in a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// System that the number belongs to.
+    /// Name of the system that the number was measured on.
     pub system: String,
-    /// Measured quantity.
     pub metric: Metric,
     pub value: f64,
     /// The source says "about", or the number was read off a plot or derived.
     #[serde(default)]
     pub approximate: bool,
-    /// Place in the paper, if different from the scenario's.
+    /// Table, figure or section, if different from that of the scenario.
     #[serde(default)]
     pub place: String,
-    /// Size of a value in bytes.
     pub value_bytes: usize,
-    /// Number of clients; absent if the number is the maximum or minimum over all.
+    /// Number of clients; absent if the number is an extreme over all numbers of clients.
     pub clients: Option<u32>,
-    /// Percentage of the highest throughput at which it was measured.
+    /// Load as a percentage of the highest throughput, if the number was measured at such a load.
     pub percent: Option<u32>,
-    /// Number of bare senders.
     pub senders: Option<u32>,
-    /// Number of bare receivers.
     pub receivers: Option<u32>,
-    /// Plane of our row to compare with, where nodes use several.
+    /// Plane of the row to compare with, if the experiment uses several planes.
     #[serde(rename = "beside")]
     pub plane: Option<String>,
-    /// Link speed of our row, where there are several.
+    /// Link speed of the row to compare with, if the experiment uses several speeds.
     pub link: Option<String>,
 }
 
-/// Quantity that a number measures.
+/// Quantity that a published number measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
     /// Commands per second.
     Throughput,
-    /// Highest throughput of all rows.
+    /// Highest throughput over all rows.
     ThroughputMax,
-    /// Median latency.
     P50Us,
-    /// 95th percentile of the latency.
     P95Us,
-    /// 99.9th percentile of the latency.
     P999Us,
-    /// Mean latency.
     MeanUs,
-    /// Lowest mean latency of all rows.
+    /// Lowest mean latency over all rows.
     MeanUsMin,
-    /// Highest mean latency of all rows.
+    /// Highest mean latency over all rows.
     MeanUsMax,
-    /// Standard deviation of the latency.
     DeviationUs,
-    /// The leader's context switches per second.
     SwitchesPerS,
-    /// Highest throughput with one batch in flight, as a share of the overall highest.
+    /// Highest throughput with one batch in flight, relative to the overall highest.
     WindowOneShare,
     /// Smallest batch at which a window of two reaches 95 % of the highest throughput.
     WindowTwoBatch,
-    /// Throughput with the largest window and batch, as a share of the highest.
+    /// Throughput with the largest window and batch, relative to the highest.
     LargestShare,
-    /// Multicast rate per receiver, as a multiple of its unicast rate.
+    /// Rate at each receiver with multicast, as a multiple of the rate with unicast.
     TimesUnicast,
-    /// Highest loss over all loads.
+    /// Highest loss over all offered loads.
     LossMax,
 }
 
-/// A published number next to ours.
+/// A published number next to the number measured here.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Paper and place in it.
+    /// Name of the paper and location of the number in it.
     pub source: String,
-    /// System, quantity and conditions.
+    /// Description of the system, quantity and conditions.
     pub what: String,
-    /// Published number.
     pub published: f64,
     pub unit: String,
     /// The published number is approximate, as in [`Figure::approximate`].
     pub approximate: bool,
-    /// Our number; `None` if the row was not run or is invalid.
+    /// Number measured here; `None` if the row was not run or is invalid.
     pub ours: Option<f64>,
 }
 
-/// Contradiction in the data files.
+/// Description of a contradiction in the data files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadData(String);
 
@@ -307,7 +292,7 @@ impl fmt::Display for BadData {
 
 impl std::error::Error for BadData {}
 
-/// Returns all papers after checking their data.
+/// Loads all papers and checks their data.
 pub fn all() -> Result<Vec<Paper>, BadData> {
     let read = |(name, text): (&str, &str)| {
         let paper: Paper =
@@ -377,17 +362,17 @@ fn check(paper: &Paper) -> Result<(), String> {
 }
 
 impl Scenario {
-    /// Returns whether the paper has this name, with or without `paxos`.
+    /// Returns whether `name` refers to this paper. The word `paxos` may be omitted.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.name.replacen("-paxos-", "-", 1) == name
     }
 
-    /// Returns the name of rows at a percentage of the highest throughput.
+    /// Returns the scenario name of rows measured at a percentage of the highest throughput.
     pub fn at_share(&self, percent: u32) -> String {
         format!("{} at {percent} %", self.name)
     }
 
-    /// Returns every published number of this scenario with our number from these rows.
+    /// Pairs every published number of this scenario with the number in `rows`.
     pub fn compared(&self, paper: &Paper, rows: &[Row]) -> Vec<Comparison> {
         let of = |figure: &Figure| {
             let place = if figure.place.is_empty() { &self.source } else { &figure.place };
@@ -462,7 +447,7 @@ impl Figure {
 }
 
 impl Metric {
-    /// Returns whether the metric applies only to bare senders and receivers.
+    /// Returns whether the metric exists only for bare senders and receivers.
     const fn is_of_bare(self) -> bool {
         matches!(self, Self::TimesUnicast | Self::LossMax)
     }
@@ -524,7 +509,7 @@ impl Metric {
         })
     }
 
-    /// Returns a figure computed from all rows of a grid.
+    /// Computes the metric from all rows of a grid; `None` for other metrics.
     #[expect(clippy::cast_precision_loss, reason = "a size")]
     fn of_grid(self, rows: &[&Row]) -> Option<f64> {
         let greatest_of = |rows: &mut dyn Iterator<Item = &&Row>| {
@@ -580,7 +565,7 @@ mod tests {
         assert!(broken("clients = 1, beside", "clients = 12345, beside"));
         assert!(broken("metric = \"throughput\"", "metric = \"speed\""));
         assert!(broken("kind = \"ways\"", "kind = \"dance\""));
-        // Errors in ways, links and echoes.
+        // Errors in combinations, links and echoes.
         for (from, to) in [
             ("{ plane = \"udp\" }", "{ plane = \"pigeon\" }"),
             ("device = \"kernel\"", "device = \"magic\""),

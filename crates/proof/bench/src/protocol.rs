@@ -9,10 +9,10 @@ use crate::load::Answer;
 
 /// A client protocol whose replies arrive in the order of the requests.
 pub trait Protocol {
-    /// Appends the request for command `number`.
+    /// Appends the request for the command with this number.
     fn request(&mut self, number: u64, out: &mut Vec<u8>);
 
-    /// Decodes the reply at the start of the input and returns its length; `None` if it is
-    /// incomplete.
+    /// Decodes the reply at the start of the input and returns its length with the answer; `None`
+    /// if the reply is incomplete.
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<(usize, Answer<'a>)>, Malformed>;
 }

@@ -1,4 +1,4 @@
-//! One repetition: the generator's samples, counters, and resource usage per role.
+//! One repetition: the generator's samples, counters, and resource usage by role.
 
 use quorate_testbed::usage::Usage;
 use serde::Serialize;
@@ -15,58 +15,55 @@ pub const GENERATOR: &str = "generator";
 /// Measurements of one repetition.
 #[derive(Clone, Debug, Default)]
 pub struct Repetition {
-    /// The generator's samples.
     pub samples: Samples,
-    /// Replies between the two readings of the counters.
+    /// Number of replies between the two readings of the counters.
     pub counted: u64,
-    /// CPU time and context switches of each role between the readings; empty if the processes are
-    /// not ours.
+    /// CPU time and context switches of each role between the readings; empty if the bench did not
+    /// start the processes.
     pub roles: Vec<RoleUsage>,
-    /// Log writes of all nodes; `None` if the nodes are not ours.
+    /// Number of log writes of all nodes; `None` if the bench did not start the nodes.
     pub writes: Option<u64>,
-    /// Flushes of all nodes; `None` if the nodes are not ours.
+    /// Number of flushes of all nodes; `None` if the bench did not start the nodes.
     pub flushes: Option<u64>,
     /// Share of the machine's CPU used by other processes, 0 to 1.
     pub foreign_cpu: Option<f64>,
-    /// Batches created by the leader.
+    /// Number of batches that the leader created.
     pub batches: Option<u64>,
-    /// Bytes sent by the leader to its peers.
+    /// Number of bytes that the leader sent to its peers.
     pub peer_bytes: Option<u64>,
-    /// Packets dropped by the emulated network.
+    /// Number of packets that the emulated network dropped.
     pub dropped: Option<u64>,
-    /// Commands per second executed by the slowest node; `None` if the nodes are not ours, or one
-    /// was killed.
+    /// Commands per second executed by the slowest node; `None` if the bench did not start the
+    /// nodes, or one was killed.
     pub delivered_per_s: Option<f64>,
-    /// Work of devices, if devices were requested.
+    /// Work of the leader's device, if devices were requested.
     pub device: Option<DeviceWork>,
 }
 
-/// Resource usage of one role in the measured time.
+/// Resource usage of one role during the measured time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoleUsage {
-    /// `leader`, `followers`, `generator`.
+    /// `leader`, `followers` or `generator`.
     pub role: String,
     pub usage: Usage,
 }
 
-/// Resource usage per command of one role.
+/// Resource usage of one role, per command or per second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoleCost {
-    /// `leader`, `followers`, `generator`.
+    /// `leader`, `followers` or `generator`.
     pub role: String,
     /// Microseconds in user mode per command.
     pub user_us_per_op: f64,
     /// Microseconds in the kernel per command.
     pub system_us_per_op: f64,
-    /// Context switches per command.
     pub switches_per_op: f64,
-    /// Context switches per second.
     pub switches_per_s: f64,
-    /// CPUs kept busy.
+    /// Number of CPUs kept busy.
     pub cpus_busy: f64,
 }
 
-/// Returns the median costs of each role.
+/// Returns the costs of each role, as medians over the repetitions.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 pub fn role_costs(all: &[Repetition]) -> Vec<RoleCost> {
     let Some(first) = all.first() else {

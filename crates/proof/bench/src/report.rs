@@ -1,4 +1,4 @@
-//! Rows as a document: JSON for programs, CSV for spreadsheets, HTML for people.
+//! Document of rows, in three formats: JSON for programs, CSV for spreadsheets, HTML for people.
 
 mod csv;
 mod html;
@@ -18,19 +18,19 @@ use crate::{
 /// Results of one run of the bench.
 #[derive(Clone, Debug, Serialize)]
 pub struct Document {
-    /// Command that repeats the run.
+    /// Command line that repeats the run.
     pub command: String,
-    /// Start of the run, in seconds since 1970.
+    /// Start time of the run, in seconds since 1970.
     pub unix_time: u64,
     pub environment: Environment,
     /// Measured limits of the machine.
     pub ceilings: Vec<Ceiling>,
     pub rows: Vec<Row>,
-    /// Published figures next to ours.
+    /// Published figures next to those measured here.
     pub published: Vec<Comparison>,
-    /// Model predictions with parameters measured here, next to our figures.
+    /// Model predictions with parameters measured here, next to the measurements.
     pub predictions: Vec<Predicted>,
-    /// Hops of commands, where measured.
+    /// Hops of commands, if they were traced.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lives: Vec<Life>,
     /// Notes for the reader.
@@ -38,24 +38,23 @@ pub struct Document {
 }
 
 impl Document {
-    /// Returns the document as JSON.
     pub fn json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("a document is plain data");
         text.push('\n');
         text
     }
 
-    /// Returns the rows as CSV, one line per row.
+    /// Renders the rows as CSV, with one line per row.
     pub fn csv(&self) -> String {
         csv::render(&self.rows)
     }
 
-    /// Returns the lives of commands as an SVG picture.
+    /// Renders the lives of commands as an SVG image.
     pub fn svg(&self) -> String {
         lanes::render(&self.lives)
     }
 
-    /// Returns a self-contained HTML page.
+    /// Renders the document as a self-contained HTML page.
     pub fn html(&self) -> String {
         html::render(self)
     }

@@ -1,4 +1,4 @@
-//! One row of a report: repetitions of one setting, with medians and spread.
+//! One row of a report: the repetitions of one setting, with medians and spread.
 
 use serde::Serialize;
 
@@ -16,12 +16,12 @@ use crate::{
     },
 };
 
-/// Parameters of a row.
+/// System, load and conditions of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     /// Name of the experiment, such as `kv` or `kernel-paxos-fig5`.
     pub scenario: String,
-    /// Measured system.
+    /// Name of the measured system.
     pub system: String,
     /// `durable`, `volatile` or `unknown`; stated in every row ([class-5]).
     pub durability: String,
@@ -29,25 +29,22 @@ pub struct Setting {
     pub store: String,
     /// Size of a command's value in bytes.
     pub value_bytes: usize,
-    /// Percentage of reads among commands.
     pub reads_percent: u32,
-    /// Number of connections.
     pub connections: u32,
-    /// Offered load.
     pub offer: Offer,
-    /// Modelled time of a flush; 0 for the real disk.
+    /// Simulated flush time; 0 for the real disk.
     pub disk_flush_ms: f64,
-    /// Batch and window, if fixed.
+    /// Batch size and window, if both are fixed.
     pub batching: Option<Batching>,
     /// Emulated network between the nodes, if any.
     pub wan: Option<String>,
-    /// Plane of the nodes, if set.
+    /// Plane and device of the nodes, if not the default.
     pub plane: Option<String>,
 }
 
 impl Setting {
-    /// Returns the parameters of this system with one connection that only writes, and nothing
-    /// modelled, emulated or fixed.
+    /// Returns the parameters of a system with a single connection that only writes, without
+    /// simulation, emulation or fixed batches.
     pub fn new(
         scenario: &str,
         durability: &str,
@@ -72,16 +69,15 @@ impl Setting {
     }
 }
 
-/// Fixed batch and window of a node.
+/// Fixed batch size and window of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batching {
-    /// Maximum bytes of values in a batch.
+    /// Maximum number of value bytes in a batch.
     pub batch_bytes: u64,
-    /// Maximum batches in flight.
     pub window: u32,
 }
 
-/// Keys that every row of a report has, in their order.
+/// JSON keys that every row of a report has, in order.
 pub const KEYS: [&str; 20] = [
     "scenario",
     "system",
@@ -105,66 +101,56 @@ pub const KEYS: [&str; 20] = [
     "ratio_to_ceiling",
 ];
 
-/// A row as written to JSON; the first 21 keys are fixed.
+/// A row in the form in which it is written to JSON. The first 21 keys are fixed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Name of the experiment.
     pub scenario: String,
-    /// Measured system.
+    /// Name of the measured system.
     pub system: String,
-    /// Durability class.
+    /// Durability class of the cluster: `durable`, `volatile` or `unknown`.
     pub durability: String,
-    /// Store of the service.
+    /// Store of the service: `lsm`, `memory`, `none` or `unknown`.
     pub store: String,
-    /// Size of a value in bytes.
     pub value_bytes: usize,
-    /// Number of connections.
     pub connections: u32,
-    /// Outstanding commands, in a closed loop.
+    /// Number of outstanding commands in a closed loop; null in an open loop.
     pub outstanding: Option<u32>,
-    /// Commands per second offered, in an open loop.
+    /// Commands offered per second in an open loop; null in a closed loop.
     pub offered_per_s: Option<u64>,
-    /// Commands per second answered.
+    /// Successful replies per second.
     pub achieved_per_s: f64,
-    /// Median latency.
     pub p50_us: f64,
-    /// 95th percentile of the latency.
     pub p95_us: f64,
-    /// 99th percentile of the latency.
     pub p99_us: f64,
-    /// 99.9th percentile of the latency.
     pub p999_us: f64,
     /// Longest latency of all repetitions.
     pub max_us: f64,
-    /// CPU time of all nodes per command, without the generator.
+    /// CPU time of all nodes per command, excluding the load generator.
     pub cpu_us_per_op: Option<f64>,
-    /// Error replies over all repetitions.
+    /// Number of error replies over all repetitions.
     pub errors: u64,
-    /// Number of repetitions.
     pub repeats: usize,
     /// Share of the CPU used by other processes, 0 to 1, in the worst repetition.
     pub foreign_cpu: Option<f64>,
-    /// Rate of a bare program at the same size, window and class, per second.
+    /// Commands per second of a bare program with the same value size, window and class.
     pub ceiling: Option<f64>,
     /// Achieved rate as a share of the ceiling.
     pub ratio_to_ceiling: Option<f64>,
-    /// The row is a valid result; otherwise `why_not` has the objections.
+    /// The row is a valid result; otherwise `why_not` explains why it is not.
     pub valid: bool,
     /// Reasons why the row is invalid; empty if it is valid.
     pub why_not: Vec<String>,
-    /// Commands without a reply, over all repetitions.
+    /// Number of commands without a reply, over all repetitions.
     pub lost: u64,
     /// Share of commands that the generator sent late, in the worst repetition.
     pub late_share: f64,
-    /// Longest delay of sending.
+    /// Longest delay with which a command was sent.
     pub latest_us: f64,
-    /// Mean latency.
     pub mean_us: f64,
-    /// Standard deviation of the latency.
     pub deviation_us: f64,
-    /// Percentage of reads among commands.
     pub reads_percent: u32,
-    /// Modelled time of a flush; 0 for the real disk.
+    /// Simulated flush time; 0 for the real disk.
     pub disk_flush_ms: f64,
     /// Minimum and maximum of `achieved_per_s` over the repetitions.
     pub achieved_spread: Spread,
@@ -172,60 +158,58 @@ pub struct Row {
     pub p50_spread: Spread,
     /// Minimum and maximum of `p99_us` over the repetitions.
     pub p99_spread: Spread,
-    /// Costs of each role.
     pub roles: Vec<RoleCost>,
     /// Context switches of all nodes per command.
     pub switches_per_op: Option<f64>,
-    /// System calls of all nodes per command, where they can be counted.
+    /// System calls of all nodes per command, if they can be counted.
     pub syscalls_per_op: Option<f64>,
-    /// Writes into the logs of all nodes per command.
+    /// Log writes of all nodes per command.
     pub writes_per_op: Option<f64>,
     /// Flushes of all nodes per command.
     pub flushes_per_op: Option<f64>,
-    /// Maximum bytes of values in a batch, if fixed.
+    /// Maximum number of value bytes in a batch, if fixed.
     pub batch_bytes: Option<u64>,
-    /// Maximum batches in flight, if fixed.
+    /// Maximum number of batches in flight, if fixed.
     pub window: Option<u32>,
     /// Mean number of commands in the leader's batches.
     pub commands_per_batch: Option<f64>,
-    /// Bytes sent by the leader to its peers per command.
+    /// Bytes that the leader sent to its peers, per command.
     pub peer_bytes_per_op: Option<f64>,
     /// Emulated network between the nodes, if any.
     pub wan: Option<String>,
-    /// Plane of the nodes, if set.
+    /// Plane and device of the nodes, if not the default.
     pub plane: Option<String>,
     /// Devices that the nodes used, if devices were requested.
     pub device: Option<OfDevice>,
-    /// Packets dropped by the emulated network, over all repetitions.
+    /// Number of packets dropped by the emulated network, over all repetitions.
     pub dropped_packets: Option<u64>,
     /// Commands per second executed by the slowest node.
     pub delivered_per_s: Option<f64>,
-    /// Commit of the program that replied; unknown if it is another program that does not report
-    /// it.
+    /// Commit of the program that served the load; unknown if that program does not report it.
     pub commit: Commit,
     /// Name and release of the kernel.
     pub kernel: String,
-    /// CPUs of the machine.
+    /// Number of CPUs of the machine.
     pub cpus: usize,
     /// Latency distribution over all repetitions, as (share, microseconds).
     pub cdf: Vec<(f64, f64)>,
-    /// Replies in each tenth of a second of the first repetition, including warm-up.
+    /// Number of replies in each tenth of a second of the first repetition, including warm-up.
     pub over_time: Vec<u32>,
     /// Time of an intervention in the system, in seconds from the start of the first repetition.
     pub event_s: Option<f64>,
-    /// Longest time without any reply from the intervention on, in milliseconds; the median of the
+    /// Longest time without a reply after the intervention, in milliseconds; the median over the
     /// repetitions.
     pub gap_ms: Option<f64>,
-    /// Longest time without any reply, per repetition.
+    /// Longest time without a reply after the intervention in each repetition, in milliseconds.
     pub gaps_ms: Vec<f64>,
-    /// Figures of byte streams, if commands are stream writes.
+    /// Figures about byte streams, if the commands are stream writes.
     pub stream: Option<Figures>,
-    /// Figures of a segment, if commands are datagrams of bare programs.
+    /// Figures about a segment, if the commands are datagrams of bare programs.
     pub segment: Option<OfSegment>,
 }
 
 impl Row {
-    /// Returns the medians of repetitions; `None` without any.
+    /// Returns the medians over the repetitions; `None` if there are none.
     pub fn new(setting: &Setting, environment: &Environment, all: &[Repetition]) -> Option<Self> {
         let first = all.first()?;
         let median_of = |figure: &dyn Fn(&Samples) -> f64| {
@@ -323,9 +307,9 @@ impl Row {
         })
     }
 
-    /// Returns the medians of stream writes; `None` without any. `acknowledged` belongs to the same
-    /// repetitions. A load that was not fully delivered is late by nature, and still a valid
-    /// result.
+    /// Returns the medians over repetitions of stream writes; `None` if there are none.
+    /// `acknowledged` belongs to the same repetitions. A load that is not fully delivered is
+    /// necessarily late, but still a valid result.
     pub fn of_streams(
         setting: &Setting,
         environment: &Environment,
@@ -349,25 +333,26 @@ impl Row {
         Some(row)
     }
 
-    /// Marks the row as invalid for this reason.
+    /// Marks the row as invalid and adds the reason.
     pub fn object(&mut self, why: String) {
         self.valid = false;
         self.why_not.push(why);
     }
 
-    /// Marks the commands as datagrams of bare programs, which have no loop and no replies.
+    /// Records that the commands are datagrams of bare programs, which have no loop and no replies.
     pub fn set_segment(&mut self, figures: OfSegment) {
         self.outstanding = None;
         self.segment = Some(figures);
     }
 
-    /// Sets the ceiling, the rate of a bare program.
+    /// Sets the rate of a bare program as the ceiling.
     pub fn set_ceiling(&mut self, per_second: f64) {
         self.ceiling = Some(round(per_second));
         self.ratio_to_ceiling = (per_second > 0.0).then(|| round(self.achieved_per_s / per_second));
     }
 
-    /// Sets the ceiling and compares it with the rate of the slowest node.
+    /// Sets the ceiling, and compares it with the rate of the slowest node instead of the clients'
+    /// rate.
     pub fn set_ceiling_of_delivery(&mut self, per_second: f64) {
         self.set_ceiling(per_second);
         if let Some(delivered) = self.delivered_per_s {
@@ -376,27 +361,27 @@ impl Row {
         }
     }
 
-    /// Sets the time of an intervention and each repetition's longest time without a reply after
-    /// it.
+    /// Sets the time of an intervention and, for each repetition, the longest time without a reply
+    /// after it.
     pub fn set_event(&mut self, event_s: f64, gaps_ms: &[f64]) {
         self.event_s = Some(event_s);
         self.gap_ms = (!gaps_ms.is_empty()).then(|| round(median(gaps_ms.iter().copied())));
         self.gaps_ms = gaps_ms.iter().copied().map(round).collect();
     }
 
-    /// Returns whether latencies from the intended time are meaningful: under overload they keep
-    /// growing, and datagrams of bare programs have no replies.
+    /// Returns whether latencies from the intended send time are meaningful. Under overload they
+    /// grow without bound, and datagrams of bare programs have no replies.
     pub fn has_latency(&self) -> bool {
         self.segment.is_none() && self.stream.as_ref().is_none_or(Figures::is_delivered)
     }
 
     /// Returns the share of commands sent late; `None` in a closed loop, where commands have no
-    /// intended time.
+    /// intended send time.
     pub fn lateness(&self) -> Option<f64> {
         self.offered_per_s.map(|_| self.late_share)
     }
 
-    /// Describes the load, with batch and window if they were fixed.
+    /// Describes the load, and the batch size and window if they are fixed.
     pub fn load(&self) -> String {
         if let Some(figures) = &self.stream {
             return figures.load(self.outstanding, self.connections);
@@ -539,7 +524,7 @@ mod tests {
         assert!((row.p50_us - 200.0).abs() < 1.0);
         assert_eq!(row.achieved_spread, Spread(1000.0, 3000.0));
         assert_eq!((row.writes_per_op, row.flushes_per_op), (Some(3.0), Some(3.0)));
-        // 0.3 s of CPU for 2000 commands, twice; the generator's own does not count.
+        // Two repetitions use 0.3 s of CPU for 2000 commands each, not counting the generator.
         assert_eq!(row.cpu_us_per_op, Some(300.0));
         assert_eq!(row.switches_per_op, Some(0.5));
         assert_eq!(row.commands_per_batch, Some(4.0));

@@ -4,7 +4,7 @@
 //! Each subcommand of `quorate bench` has a file: [`series`] (`kv`, `log`), [`probe`], [`paper`]
 //! with its kinds of experiments, [`stream`] and [`wan`]; [`sweep`] belongs to `quorate tune`. They
 //! share sessions, measuring, readings and ceilings. The caller cleans up on an interrupt
-//! ([`quorate_testbed::interrupt`]), and decides what is published where.
+//! ([`quorate_testbed::interrupt`]), and decides which results are published where.
 
 mod bare;
 pub mod bare_stream;
@@ -39,13 +39,12 @@ use std::time::Duration;
 pub use program::launcher;
 pub use session::resolve;
 
-/// Duration of a row's parts.
 #[derive(Clone, Debug)]
 pub struct Time {
-    /// Measured time of a repetition.
+    /// Measured time of each repetition.
     pub duration: Duration,
-    /// Warm-up time before each repetition, which is not measured.
+    /// Time before the measurement in each repetition.
     pub warmup: Duration,
-    /// Number of repetitions; their medians are reported.
+    /// Number of repetitions, whose medians are reported.
     pub repeat: u32,
 }

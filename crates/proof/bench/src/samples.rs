@@ -4,18 +4,18 @@ use hdrhistogram::Histogram;
 
 use crate::schedule::{Nanos, SECOND};
 
-/// Upper limit of recorded latencies; longer ones are recorded as this.
+/// Maximum latency in nanoseconds; longer latencies are recorded as this value.
 const LATENCY_MAX: Nanos = 3600 * SECOND;
-/// Significant digits: three keep the error below 0.1 %.
+/// Number of significant decimal digits. Three digits limit the error to 0.1 %.
 const DIGITS: u8 = 3;
-/// Width of one bar of the rate over time.
+/// Width of a bar in the chart of rate over time, in nanoseconds.
 pub const BUCKET: Nanos = SECOND / 10;
-/// Maximum number of bars; longer runs are cut off there.
+/// Maximum number of bars. Replies after the last bar do not appear in the chart.
 const BUCKETS_MAX: usize = 36_000;
-/// Maximum length of the first error's message.
+/// Maximum length of the recorded error message, in bytes.
 const ERROR_BYTES: usize = 200;
 
-/// Latencies in nanoseconds, at the resolution of an HDR histogram.
+/// Latencies in nanoseconds, with the resolution of an HDR histogram.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
 
@@ -27,47 +27,43 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Records a latency.
     pub fn record(&mut self, latency: Nanos) {
         self.0.saturating_record(latency.max(1));
     }
 
-    /// Adds the latencies of another histogram.
+    /// Adds all latencies of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("both have the same bounds");
     }
 
-    /// Returns the number of latencies.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// Returns the latency that `share` (0 to 1) of all do not exceed, in microseconds.
+    /// Returns the latency in microseconds that a `share` (0 to 1) of all latencies does not
+    /// exceed.
     pub fn quantile_us(&self, share: f64) -> f64 {
         us(self.0.value_at_quantile(share))
     }
 
-    /// Returns the longest latency, in microseconds.
     pub fn max_us(&self) -> f64 {
         us(self.0.max())
     }
 
-    /// Returns the number of latencies up to this many microseconds.
+    /// Returns the number of latencies of at most `us` microseconds.
     pub fn count_to_us(&self, us: u64) -> u64 {
         self.0.count_between(0, us.saturating_mul(1000))
     }
 
-    /// Returns the mean, in microseconds.
     pub fn mean_us(&self) -> f64 {
         self.0.mean() / 1000.0
     }
 
-    /// Returns the standard deviation, in microseconds.
     pub fn deviation_us(&self) -> f64 {
         self.0.stdev() / 1000.0
     }
 
-    /// Returns the distribution in a few points: (share of all, microseconds).
+    /// Returns a few points of the distribution as (share of all, microseconds).
     pub fn distribution(&self) -> Vec<(f64, f64)> {
         const SHARES: [f64; 21] = [
             0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98,
@@ -85,18 +81,19 @@ fn us(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }
 
-/// Gaps between successful replies; keeps enough of them to find the longest one after any moment.
+/// Gaps between successful replies. Retains only the gaps needed to find the longest one after any
+/// given time.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
-    /// End of the last gap, since the start.
+    /// End of the last gap, in nanoseconds since the start.
     last: Nanos,
-    /// End and length of gaps. Invariant: each is longer than all after it, since a gap followed by
-    /// a longer one is never the longest after any moment.
+    /// End and length of each retained gap. Invariant: each gap is longer than all later ones,
+    /// because a gap followed by a longer one is never the longest after any time.
     longest: Vec<(Nanos, Nanos)>,
 }
 
 impl Gaps {
-    /// Ends the current gap: a reply arrived, or waiting ended.
+    /// Ends the current gap, because a reply arrived or the wait for replies ended.
     pub fn end_at(&mut self, since_start: Nanos) {
         let length = since_start.saturating_sub(self.last);
         if length == 0 {
@@ -107,44 +104,45 @@ impl Gaps {
         self.longest.push((since_start, length));
     }
 
-    /// Returns the longest gap that ended after `moment`, measured from its start, which may be
-    /// earlier.
+    /// Returns the length of the longest gap that ended after `moment`. The whole gap counts, even
+    /// if it began before `moment`.
     pub fn longest_after(&self, moment: Nanos) -> Option<Nanos> {
         let mut gaps = self.longest.iter();
         gaps.find_map(|(end, length)| (*end > moment).then_some(*length))
     }
 }
 
-/// Samples of one repetition.
+/// Counts and latencies of one repetition.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
-    /// Latencies of commands whose sending time is within the measured time, from the intended time
-    /// (open loop) or the actual one (closed loop) to the reply.
+    /// Latencies of commands sent within the measured time, from the intended (open loop) or actual
+    /// (closed loop) send time to the reply.
     pub latencies: Latencies,
-    /// Successful replies within the measured time.
+    /// Number of successful replies within the measured time.
     pub completed: u64,
     /// Length of the measured time.
     pub measured: Nanos,
-    /// Error replies, at any time.
+    /// Number of error replies, including those outside the measured time.
     pub errors: u64,
-    /// Commands without a reply, at any time.
+    /// Number of commands without a reply, including those outside the measured time.
     pub lost: u64,
-    /// Message of the first error.
+    /// Message of the first error reply.
     pub first_error: Option<String>,
-    /// Commands sent within the measured time.
+    /// Number of commands sent within the measured time.
     pub sent: u64,
-    /// Commands sent within the measured time, but more than [`crate::load::LATE`] late.
+    /// Number of commands within the measured time that were sent more than [`crate::load::LATE`]
+    /// late.
     pub late: u64,
-    /// Longest delay of sending.
+    /// Longest delay with which a command was sent.
     pub latest: Nanos,
-    /// Replies in each [`BUCKET`] since the start, including warm-up.
+    /// Number of replies in each [`BUCKET`] since the start, including warm-up.
     pub over_time: Vec<u32>,
-    /// Gaps between successful replies, including warm-up.
+    /// Gaps between successful replies, including those of the warm-up.
     pub gaps: Gaps,
 }
 
 impl Samples {
-    /// Returns the replies per second of the measured time.
+    /// Returns the number of successful replies per second of the measured time.
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     pub fn per_second(&self) -> f64 {
         self.completed as f64 * SECOND as f64 / self.measured.max(1) as f64
@@ -156,7 +154,8 @@ impl Samples {
         self.late as f64 / self.sent.max(1) as f64
     }
 
-    /// Returns the bars that lie entirely between these moments, with zeros after the last reply.
+    /// Returns the bars that lie entirely between `from` and `to`, with zeros for bars after the
+    /// last reply.
     pub(crate) fn bars_between(&self, from: Nanos, to: Nanos) -> Vec<u32> {
         let bar = |index: Nanos| usize::try_from(index).unwrap_or(BUCKETS_MAX);
         let (from, to) = (bar(from.div_ceil(BUCKET)), bar(to / BUCKET));
@@ -165,8 +164,8 @@ impl Samples {
         all.skip(from).take(to.saturating_sub(from)).collect()
     }
 
-    /// Returns the replies per second in whole bars between these moments; partial bars would
-    /// distort the rate.
+    /// Returns the replies per second in the bars that lie entirely between `from` and `to`,
+    /// because partial bars would distort the rate.
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     pub(crate) fn rate_between(&self, from: Nanos, to: Nanos) -> f64 {
         let bars = self.bars_between(from, to);
@@ -212,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_longest_gap_since_a_moment_is_known_for_every_moment() {
-        // Gap lengths: 10, 50, 5, 30, 30 and 1.
+        // The gaps are 10, 50, 5, 30, 30 and 1 long.
         let ends = [10, 60, 65, 95, 95, 125, 126];
         let mut gaps = Gaps::default();
         ends.into_iter().for_each(|end| gaps.end_at(end));

@@ -1,15 +1,14 @@
-//! Schedule of an open loop: a fixed rate, whatever the system under test does.
+//! Schedule of an open loop, whose rate does not depend on the system under test.
 
 /// Nanoseconds since the start of the caller's clock.
 pub type Nanos = u64;
 
-/// Nanoseconds per second.
 pub const SECOND: Nanos = 1_000_000_000;
-/// Minimum distance of wake-ups: at higher rates commands are sent in bursts, because a generator
-/// that woke for each one would take the CPU of what it measures.
+/// Minimum interval between wake-ups. At higher rates commands are sent in bursts, because a
+/// generator that woke up for each command would take CPU time from the system under test.
 pub const BURST: Nanos = 20_000;
 
-/// Evenly spaced moments. Each is computed exactly, so that no error accumulates.
+/// Evenly spaced times. Each is computed exactly, so that no error accumulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     start: Nanos,
@@ -18,12 +17,13 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Returns the schedule of `per_second` commands, at least one, from `start` on.
+    /// Returns a schedule of `per_second` (at least one) commands per second that begins at
+    /// `start`.
     pub fn new(start: Nanos, per_second: u64) -> Self {
         Self { start, per_second: per_second.max(1), next: 0 }
     }
 
-    /// Returns when the next command is meant to be sent.
+    /// Returns the time at which the next command should be sent.
     pub fn peek(&self) -> Nanos {
         let after = u128::from(self.next) * u128::from(SECOND) / u128::from(self.per_second);
         let after = u64::try_from(after).unwrap_or(u64::MAX);
@@ -32,7 +32,7 @@ impl Schedule {
         self.start.saturating_add(after)
     }
 
-    /// Takes the next command's moment if it has passed.
+    /// Returns the time of the next command and advances past it, if that time has been reached.
     pub fn take(&mut self, now: Nanos) -> Option<Nanos> {
         let intended = self.peek();
         (intended <= now).then(|| {

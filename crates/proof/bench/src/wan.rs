@@ -1,4 +1,4 @@
-//! Emulated wide-area links: their profiles, and a bare program that measures their capacity.
+//! Profiles of emulated wide-area links, and a bare program that measures the capacity of a link.
 
 use std::{
     fmt,
@@ -13,19 +13,18 @@ use quorate_testbed::relay::link::{Law, SECOND};
 use crate::samples::Latencies;
 
 const MS: u64 = 1_000_000;
-/// Size of an echoed message.
+/// Size of an echoed message, in bytes.
 const MESSAGE: usize = 64;
-/// Number of echoed messages; their median counts.
+/// Number of echoed messages, of which the median round trip counts.
 const MESSAGES: u32 = 11;
-/// TCP needs several round trips until it fills the link.
+/// Time that TCP needs to fill the link, which is several round trips.
 const WARMUP: Duration = Duration::from_secs(2);
-/// Time for which data is sent.
+/// Time for which the near end sends data.
 const SENDING: Duration = Duration::from_secs(6);
-/// Purpose byte at the start of an echo connection.
+/// First byte of an echo connection, which states its purpose.
 const ECHO: u8 = b'e';
 const SINK: u8 = b's';
 
-/// Profile of an emulated network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Name on the command line.
@@ -34,9 +33,9 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The network of the JPaxos paper, §5: "connected point-to-point by a 10Mbits link with 50ms
-    /// latency". The paper does not say how much its routers buffered; here it is 250 000 bytes,
-    /// 200 ms of the link, twice what is in flight on it.
+    /// Network of the JPaxos paper, §5: "connected point-to-point by a 10Mbits link with 50ms
+    /// latency". The paper does not state the buffer size of its routers; here it is 250 000 bytes,
+    /// which is 200 ms of the link and twice the bytes in flight on it.
     pub const JPAXOS: Self = Self {
         name: "jpaxos",
         law: Law { bits_per_second: 10_000_000, one_way: 50 * MS, queue_bytes: 250_000 },
@@ -44,12 +43,12 @@ impl Profile {
     /// Network of the JPaxos paper with half the delay.
     pub const HALF: Self = Self { name: "half", law: Law { one_way: 25 * MS, ..Self::JPAXOS.law } };
 
-    /// Returns the profile with this name.
+    /// Returns the profile with this name; `None` if there is no such profile.
     pub fn named(name: &str) -> Option<Self> {
         [Self::JPAXOS, Self::HALF].into_iter().find(|profile| profile.name == name)
     }
 
-    /// Returns the properties of each link.
+    /// Returns the delay, speed and buffer of each link.
     pub const fn law(&self) -> Law {
         self.law
     }
@@ -70,12 +69,12 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A link as measured by a bare program.
+/// Properties of a link as measured by a bare program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// Round trip of 64 bytes over TCP, in microseconds.
+    /// Round trip of a 64-byte message over TCP, in microseconds.
     pub round_trip_us: f64,
-    /// Throughput of one TCP connection, without headers.
+    /// Throughput of one TCP connection in bytes per second, without headers.
     pub bytes_per_s: f64,
 }
 
@@ -97,7 +96,7 @@ impl Measured {
     }
 }
 
-/// Serves the far end: accepts two connections, then returns.
+/// Runs the far end, which serves two connections and then returns.
 pub fn serve(address: SocketAddr) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     for _ in 0..2 {
@@ -124,7 +123,7 @@ fn echo(socket: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// Receives data and replies with the rate, as bytes and nanoseconds.
+/// Receives data and replies with the rate as a pair of bytes and nanoseconds.
 fn sink(socket: &mut TcpStream) -> io::Result<()> {
     let mut input = vec![0; 1 << 16];
     let mut seen = Vec::new();
@@ -145,17 +144,18 @@ fn sink(socket: &mut TcpStream) -> io::Result<()> {
     socket.write_all(&nanos.to_le_bytes())
 }
 
-/// Bytes received up to a time.
+/// Number of bytes received up to a point in time.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: u64,
     total: u64,
 }
 
-/// Returns the bytes and nanoseconds between a moment soon after the warm-up and one near the end.
+/// Returns the bytes and nanoseconds between a time soon after the warm-up and a time near the end.
 ///
 /// After a loss TCP holds data back, and a busy machine reads late: counts lag behind the link and
-/// then catch up at once. Both moments are therefore those with the least lag within their second.
+/// then catch up at once. Both times are therefore chosen within one second as those at which the
+/// lag is smallest.
 fn rate(seen: &[Seen]) -> (u64, u64) {
     let warm = WARMUP.as_nanos();
     let late: Vec<Seen> = seen.iter().copied().filter(|one| u128::from(one.at) >= warm).collect();
@@ -180,7 +180,7 @@ fn rate(seen: &[Seen]) -> (u64, u64) {
     }
 }
 
-/// Measures the link from the near end.
+/// Runs the near end, which measures the link.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 pub fn measure(address: SocketAddr) -> io::Result<Measured> {
     let mut socket = dial(address, ECHO)?;
@@ -243,8 +243,8 @@ mod tests {
         );
     }
 
-    /// Returns the counts of a link of one byte per microsecond, read by a receiver that stalls
-    /// after the warm-up.
+    /// Returns counts for a link of one byte per microsecond, read by a receiver that stalls after
+    /// the warm-up.
     #[test]
     fn a_reader_that_lags_does_not_change_the_rate() {
         let stalls = [0..0, 1_900_000..2_150_000, 5_700_000..6_000_001];
@@ -254,8 +254,7 @@ mod tests {
             let lagging: Vec<Seen> = seen
                 .iter()
                 .map(|one| Seen {
-                    // Bytes that arrive just before the end of the stall are read a little after
-                    // it.
+                    // Bytes that arrive just before the end of the stall are read shortly after it.
                     total: if (2_150_000..2_200_000).contains(&(one.at / 1000)) {
                         1_900_000
                     } else {

@@ -1,8 +1,8 @@
 //! Runs seeds one after another: `hunt FROM COUNT STEPS [LINES [STOP]]`.
 //!
-//! With LINES, each trace retains that many lines, including frames; with STOP, the program ends at
-//! the first broken seed. The fingerprint at the end covers all traces: it stays the same across
-//! changes that are not meant to alter what replicas do.
+//! With LINES, each trace retains that many lines, including frames. With STOP, the program ends at
+//! the first seed that violates a property. The fingerprint at the end covers all traces. It does
+//! not change unless a commit alters what replicas do.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::process::ExitCode;

@@ -12,14 +12,15 @@ use std::{
     time::Instant,
 };
 
-/// A mutant: file, text to find, and its replacement.
+/// A mutant, defined by a file, the text to find in it, and its replacement.
 struct Mutant {
     name: String,
     rule: String,
     file: String,
     find: String,
     replace: String,
-    /// Arguments of `cargo test` that detect it, where clusters cannot; empty if they do.
+    /// Arguments of the `cargo test` that detects the mutant; empty if simulated clusters detect
+    /// it.
     test: String,
 }
 
@@ -144,7 +145,8 @@ fn mutants(folder: &Path) -> io::Result<Vec<Mutant>> {
     Ok(list)
 }
 
-/// Copies what a build needs. Leaves equal files alone, so that little is recompiled.
+/// Copies the files that a build needs. Does not touch files that are equal, so that little is
+/// recompiled.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     remove_what_is_gone(from, to)?;
@@ -152,7 +154,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let (source, target) = (entry.path(), to.join(&name));
-        // Includes the documentation, because tests compare its pages with the code.
+        // The documentation is included, because tests compare its pages with the code.
         if [".git", "target"].iter().any(|skipped| name == *skipped) {
             continue;
         }
@@ -168,8 +170,8 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes files that no longer exist in the original: a module that moved would otherwise exist
-/// twice.
+/// Removes files that no longer exist in the original, because a module that moved would otherwise
+/// exist twice.
 fn remove_what_is_gone(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(to)? {
         let entry = entry?;
@@ -185,8 +187,8 @@ fn remove_what_is_gone(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the compiler's errors for the mutant's crate; `None` if it compiles. A mutant that is
-/// not built proves nothing.
+/// Returns the compiler's errors for the crate of the mutant; `None` if it compiles. A mutant that
+/// does not compile proves nothing.
 fn does_not_compile(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<Option<String>> {
     let manifest = Path::new(&mutant.file)
         .ancestors()

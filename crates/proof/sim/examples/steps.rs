@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     };
     let mut world = World::new(Settings::draw(seed));
     world.keep_steps();
-    // A violation does not matter here: the trace up to it does.
+    // A violation is ignored, because only the trace up to it is needed.
     let _ = world.act_one(steps);
     print!("{}", world.steps());
     ExitCode::SUCCESS

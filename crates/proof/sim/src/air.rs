@@ -1,8 +1,8 @@
-//! Faults of single datagrams between nodes; each datagram fares independently, as on a wire.
+//! Faults of single datagrams between nodes. The faults of one datagram are independent of those of
+//! all others.
 //!
-//! A datagram that was sent once may be lost, duplicated at once or seconds later, delayed, cut in
-//! two, or have a bit flipped. The world decides at the time of arrival which copies arrive, and at
-//! which process.
+//! A datagram may be lost, duplicated at once or seconds later, delayed, cut in two, or have a bit
+//! flipped. The world decides at the time of arrival which copies arrive, and at which process.
 
 use std::fmt;
 
@@ -14,32 +14,32 @@ use crate::{
     network::{Carrier, Weather},
 };
 
-/// Datagram faults of a run in addition to its weather, and parameters of the sending planes.
+/// Datagram faults of a run in addition to its weather, and parameters of the packet planes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatagramFaults {
-    /// Datagrams are sealed with a key instead of a checksum.
+    /// Datagrams are authenticated with a key instead of a checksum.
     pub keyed: bool,
-    /// Bytes that a plane may send before any of them is decided.
+    /// Number of bytes that a plane may send before the first of them is decided.
     pub window_bytes: usize,
-    /// Capacity of a process's socket, in bytes.
+    /// Capacity of the receive buffer of a process's socket, in bytes.
     pub socket_bytes: usize,
-    /// Datagrams per 1000 that arrive a second time, up to seconds later.
+    /// Datagrams per 1000 of which a copy arrives up to seconds later.
     pub echoed_of_1000: u64,
     /// Datagrams per 1000 in which a bit flips.
     pub flipped_of_1000: u64,
-    /// Datagrams per 1000 that arrive as two halves.
+    /// Datagrams per 1000 that arrive in two halves.
     pub cut_of_1000: u64,
-    /// Send calls per 1000 that the sender's own socket refuses because it is full.
+    /// Send calls per 1000 that fail because the sender's socket is full.
     pub refused_of_1000: u64,
-    /// Mean interval between losses of a node's multicast reception.
+    /// Mean interval between losses of multicast reception of a node; `None` if none occur.
     pub deaf_us: Option<u64>,
     /// Mean interval between forced changes of a plane's transport, useful or not ([plane-3]). If
-    /// set, planes choose their transport.
+    /// set, planes also choose their transport themselves.
     pub changes_us: Option<u64>,
 }
 
 impl DatagramFaults {
-    /// Returns settings that lose nothing and whose windows never fill.
+    /// Returns faults of which none occurs, and windows that never fill.
     pub const fn calm() -> Self {
         Self {
             keyed: true,
@@ -54,8 +54,9 @@ impl DatagramFaults {
         }
     }
 
-    /// Draws the faults, and whether the run has packets: two thirds of the runs that would lose
-    /// whole frames do. Uses separate dice, so that seeds without packets replay unchanged.
+    /// Draws the faults, and whether the run uses packets, which two thirds of the runs with
+    /// [`Carrier::Datagrams`] do. Uses separate dice, so that seeds without packets replay
+    /// unchanged.
     pub fn draw(seed: u64, carrier: Carrier) -> (Carrier, Self) {
         let dice = &mut Dice::new(seed ^ 0x5061_636b_6574_7321);
         let packets = dice.chance(2, 3) && carrier == Carrier::Datagrams;
@@ -94,7 +95,7 @@ impl DatagramFaults {
         };
     }
 
-    /// Draws the fate of one datagram sent to one node. Returns the datagrams that arrive, each
+    /// Draws the faults of one datagram sent to one node. Returns the datagrams that arrive, each
     /// with its delay in microseconds.
     pub fn fly(
         &self,
@@ -127,7 +128,7 @@ impl DatagramFaults {
             let (us, bytes) = &mut arrivals[at];
             if dice.chance(self.flipped_of_1000, 1000) {
                 counts.flipped += 1;
-                // Half of the flips hit the few bytes of the header.
+                // Half of the flips hit the header, which is only a few bytes long.
                 let within = dice.pick(&[bytes.len(), bytes.len().min(HEADER_BYTES)]);
                 let bit = dice.index(within * 8);
                 bytes[bit / 8] ^= 1 << (bit % 8);
@@ -143,46 +144,45 @@ impl DatagramFaults {
     }
 }
 
-/// Counts of datagram events.
+/// Number of occurrences of each datagram event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Datagrams sent; multicast ones count once per possible receiver.
+    /// Datagrams sent. A multicast datagram counts once per possible receiver.
     pub flown: u64,
-    /// Datagrams lost in flight.
     pub lost: u64,
-    /// Datagrams blocked by a partition or lost multicast reception.
+    /// Datagrams blocked by a partition or by a loss of multicast reception.
     pub blocked: u64,
-    /// Datagrams that arrived at a full socket or at no process.
+    /// Datagrams that found a full socket or no running process.
     pub unheard: u64,
-    /// Datagrams that arrived twice.
+    /// Datagrams that were duplicated.
     pub repeated: u64,
-    /// Datagrams that arrived once more much later.
+    /// Datagrams of which a copy arrived much later.
     pub echoed: u64,
-    /// Datagrams with a flipped bit.
+    /// Datagrams in which a bit was flipped.
     pub flipped: u64,
     /// Datagrams that arrived in two halves.
     pub cut: u64,
-    /// Datagrams refused by the sender's full socket.
+    /// Datagrams that the sender's full socket refused.
     pub own_drops: u64,
     /// Datagrams that planes refused, by reason ([`Refusal::ALL`]).
     pub refused: [u64; Refusal::ALL.len()],
-    /// Counters of the planes.
+    /// Sum of the counters of all planes.
     pub planes: quorate_packets::plane::Counters,
-    /// Introductions accepted.
     pub introduced: u64,
-    /// Introductions rejected: outdated or of another boot.
+    /// Introductions rejected because they were outdated or belonged to another process start.
     pub not_introduced: u64,
-    /// Complete frames that name a sender other than the datagram's, or do not decode.
+    /// Complete frames that name a sender other than that of their datagram, or that cannot be
+    /// decoded.
     pub frames_wrong: u64,
-    /// Times a node became reachable by packets.
+    /// Number of times that a node became reachable by packets.
     pub up: u64,
-    /// Times a node became unreachable by packets.
+    /// Number of times that a node became unreachable by packets.
     pub down: u64,
-    /// Times a node became reachable by multicast.
+    /// Number of times that a node became reachable by multicast.
     pub group_up: u64,
-    /// Times a node became unreachable by multicast.
+    /// Number of times that a node became unreachable by multicast.
     pub group_down: u64,
-    /// Times a node lost multicast reception.
+    /// Number of times that a node lost multicast reception.
     pub deaf: u64,
 }
 

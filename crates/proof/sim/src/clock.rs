@@ -1,4 +1,4 @@
-//! Clocks that drift and jump: each node has its own time, different from the world's.
+//! Clocks that drift and jump. Each node has its own time, which differs from world time.
 
 use quorate_core::time::Time;
 
@@ -7,14 +7,14 @@ use crate::dice::Dice;
 /// Unix time at the start of every run, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
 
-/// One node's clocks.
+/// Monotonic clock and wall clock of one node.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// Rate of the monotonic clock: microseconds it advances per second of world time.
+    /// Rate of the monotonic clock, in microseconds per second of world time.
     rate_ppm: u64,
-    /// World time at which the process started; the monotonic clock then read zero.
+    /// World time at which the process started and the monotonic clock read zero.
     started: Time,
-    /// Offset of the wall clock from world time.
+    /// Offset of the wall clock from world time, in milliseconds.
     wall_offset_ms: i64,
 }
 
@@ -24,7 +24,7 @@ impl Clock {
         Self { rate_ppm: 1_000_000, started: Time(0), wall_offset_ms: 0 }
     }
 
-    /// Draws a clock that drifts by up to `drift_ppm` and is off by up to `skew_ms`.
+    /// Draws a clock that drifts by up to `drift_ppm` and is wrong by up to `skew_ms`.
     pub fn draw(dice: &mut Dice, drift_ppm: u64, skew_ms: u64) -> Self {
         let rate_ppm = 1_000_000 - drift_ppm + dice.below(2 * drift_ppm + 1);
         let mut clock = Self { rate_ppm, ..Self::exact() };
@@ -32,7 +32,7 @@ impl Clock {
         clock
     }
 
-    /// Restarts the monotonic clock at zero, as the reactor's restarts with the process.
+    /// Restarts the monotonic clock at zero, because the reactor's clock restarts with the process.
     pub fn restart(&mut self, world: Time) {
         self.started = world;
     }
@@ -44,26 +44,26 @@ impl Clock {
         Time(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// Returns the world time at which the node's clock shows `node`, rounded up so that it is
-    /// never early.
+    /// Returns the world time at which the node's monotonic clock shows `node`. Rounds up, so that
+    /// a timer is never early.
     pub fn world(&self, node: Time) -> Time {
         let passed = (u128::from(node.0) * 1_000_000).div_ceil(u128::from(self.rate_ppm));
         self.started.plus_us(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// Returns the reading of the wall clock, Unix time in milliseconds.
+    /// Returns the reading of the wall clock as Unix time in milliseconds.
     pub fn wall_ms(&self, world: Time) -> u64 {
         (WALL_START_MS + world.0 / 1000).saturating_add_signed(self.wall_offset_ms)
     }
 
-    /// Sets the wall clock wrong by a random amount of up to `skew_ms`.
+    /// Makes the wall clock wrong by a random amount of up to `skew_ms`.
     pub fn jump(&mut self, dice: &mut Dice, skew_ms: u64) {
         let skew = i64::try_from(skew_ms).unwrap_or(0);
         let drawn = i64::try_from(dice.below(2 * skew_ms + 1)).unwrap_or(0);
         self.wall_offset_ms = drawn - skew;
     }
 
-    /// Sets the wall clock wrong by `ms`.
+    /// Makes the wall clock wrong by `ms` milliseconds.
     pub fn set_off(&mut self, ms: i64) {
         self.wall_offset_ms = ms;
     }

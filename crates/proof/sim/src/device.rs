@@ -1,6 +1,6 @@
-//! A node's device: production's reference programs with production's owner. It outlives its
-//! owner's process, and frames between the two are lost, duplicated and late, including control
-//! frames ([offload-17]).
+//! A node's device, which runs the reference programs with the owner used in production. The device
+//! outlives its owner's process. Frames between owner and device may be lost, duplicated or late,
+//! including control frames ([offload-17]).
 
 use std::{
     collections::VecDeque,
@@ -21,49 +21,50 @@ use quorate_replica::{AttachedDevice, DeviceSource};
 
 use crate::dice::Dice;
 
-/// Hash of the devices' group; frames of other groups are dropped first.
+/// Hash of the group of the devices. Devices drop frames with other hashes first.
 const GROUP_HASH: u32 = 0x5152_5445;
-/// Address of all devices in a run, and of decisions for their clients.
+/// Address of all devices in a run, to which decisions for their clients are also sent.
 const GROUP: Address = stations(GROUP_HASH)[1];
-/// Frames queued for an owner; further frames are lost.
+/// Maximum number of frames queued for an owner; further frames are lost.
 const TAP_MAX: usize = 64;
-/// Frames queued for a stalled device; further frames are lost.
+/// Maximum number of frames queued for a stalled device; further frames are lost.
 const UNSEEN_MAX: usize = 4096;
 
-/// Faults of devices.
+/// Parameters and faults of the devices in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// Number of slots that each program stores.
     pub cells: u32,
     /// Payload capacity of a frame, in bytes.
     pub room: usize,
-    /// Frames per 1000 lost between a device and its owner, each way.
+    /// Frames per 1000 that are lost between a device and its owner, in each direction.
     pub lost_of_1000: u64,
-    /// Frames per 1000 that arrive a second time, later.
+    /// Frames per 1000 of which a copy arrives later.
     pub repeated_of_1000: u64,
-    /// Drains per 1000 that are not complete when polled.
+    /// Polls per 1000 that report an incomplete drain.
     pub slow_of_1000: u64,
-    /// Mean interval between power losses of a device whose owner keeps running; in a volatile
-    /// group, only on nodes that may forget.
+    /// Mean interval between power losses of a device whose owner keeps running. In a volatile
+    /// group, only devices of nodes that may forget are affected.
     pub resets_us: Option<u64>,
-    /// Owner deaths per 1000 in which the device loses power too.
+    /// Owner deaths per 1000 in which the device also loses power.
     pub dies_too_of_1000: u64,
-    /// Mean interval between removals of a device from its place in the network.
+    /// Mean interval between removals of a device from the network.
     pub taken_us: Option<u64>,
-    /// Mean interval between stalls, in which a device forgets nothing.
+    /// Mean interval between stalls of a device, which do not erase its memory.
     pub stalls_us: Option<u64>,
-    /// The device reports that it forgot; otherwise its owner learns it from the device's answers.
+    /// The device reports a loss of memory. Otherwise its owner notices the loss from the device's
+    /// answers.
     pub reports_loss: bool,
-    /// Frames per 1000 between devices in which a bit flips.
+    /// Frames per 1000 between devices in which a bit is flipped.
     pub damaged_of_1000: u64,
     /// Mean interval between frames from strangers: replays, and frames that no device would send,
-    /// including some in a node's own name ([offload-21]). Strangers never forge votes: a sender
-    /// able to do that could decide anything.
+    /// including some in a node's own name ([offload-21]). Strangers never forge votes, because a
+    /// sender able to do that could decide anything.
     pub strangers_us: Option<u64>,
 }
 
 impl Faults {
-    /// Draws from separate dice, so that seeds without devices replay unchanged.
+    /// Draws the faults from separate dice, so that seeds without devices replay unchanged.
     pub fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x4465_7669_6365_7321);
         let mut faults = Self {
@@ -89,7 +90,7 @@ impl Faults {
         is_there.then_some(faults)
     }
 
-    /// Returns settings without faults.
+    /// Returns parameters without faults.
     pub const fn calm() -> Self {
         Self {
             cells: 64,
@@ -108,33 +109,33 @@ impl Faults {
     }
 }
 
-/// State of a device.
+/// State of a device, shared by the world and the owner.
 struct State {
     faults: Faults,
     own: Address,
     host: Host<'static>,
-    /// Number of the current power-up.
+    /// Number of times that the device was powered on.
     boot: u32,
     dice: Dice,
     for_owner: VecDeque<(Program, FrameOrigin, Vec<u8>)>,
     for_network: Vec<Vec<u8>>,
-    /// Owner's frames to deliver a second time.
+    /// Frames from the owner that are to be delivered a second time.
     late: VecDeque<Vec<u8>>,
-    /// Frames queued while the device is stalled; `None` while it runs.
+    /// Frames queued while the device is stalled; `None` while the device runs.
     unseen: Option<VecDeque<(Port, Vec<u8>)>>,
     lost: u64,
-    /// Process that owns the device.
+    /// Number of the process that owns the device.
     owner: u64,
-    /// The device is permanently cut off from the network.
+    /// The device was removed from the network.
     is_taken: bool,
 }
 
-/// A node's device, as the world uses it.
+/// A node's device, as seen by the world.
 #[derive(Clone)]
 pub struct Device(Arc<Mutex<State>>);
 
-/// Access of a process to its node's device, which is replaced by a new one after removal from its
-/// place.
+/// Access of a process to its node's device. If the device was removed from the network, the
+/// process gets a new device.
 pub struct DeviceAccess {
     device: Device,
     process: u64,
@@ -150,16 +151,16 @@ impl DeviceSource for DeviceAccess {
     }
 }
 
-/// A node's device, as one process uses it.
+/// A node's device, as seen by one process.
 struct DevicePort {
     device: Device,
     owner: u64,
-    /// Boot of the device when this process became its owner.
+    /// Power-on number of the device when this process became its owner.
     boot: u32,
 }
 
-/// Returns a forged frame in the name of a node's device: an old frame with altered contents, or an
-/// invalid value.
+/// Returns a frame that pretends to come from a node's device. It is an old frame with altered
+/// contents, or contains an invalid value.
 pub fn forged(old: &[u8], of: usize, dice: &mut Dice) -> Option<Vec<u8>> {
     let at = Form::Raw.header_at();
     let mut header = Header::read(old.get(at..at + HEADER_BYTES)?.first_chunk()?)?;
@@ -180,7 +181,7 @@ pub fn forged(old: &[u8], of: usize, dice: &mut Dice) -> Option<Vec<u8>> {
         (header.slot, header.ballot, header.voted) = (0, PackedBallot::NONE, 0);
         (header.position, header.reason, header.boot) = (0, 0, 0);
         (header.value.kind, header.value.crc) = (dice.pick(&[1, 2, 4, 8]), !header.value.crc);
-        // Makes the value invalid under each of these kinds.
+        // Makes the value invalid for each of these kinds.
         header.value.length = header.value.length.max(1);
         header.value.counter |= 1 << 63;
     }
@@ -211,7 +212,7 @@ fn programs(faults: &Faults, node: usize) -> Host<'static> {
 }
 
 impl Device {
-    /// Returns a powered device without an owner.
+    /// Returns a device that is powered on and has no owner.
     pub fn new(seed: u64, node: usize, faults: Faults) -> Self {
         Self(Arc::new(Mutex::new(State {
             faults,
@@ -233,10 +234,10 @@ impl Device {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a process's access to this device.
+    /// Returns the access of a process to this device.
     pub fn owning(&self, process: u64, boot: u32) -> DeviceAccess {
         let device = self.clone();
-        // A process that finds its device removed gets a replacement.
+        // A process whose device was removed from the network gets a new device.
         let mut state = device.state();
         if state.is_taken {
             state.renew();
@@ -245,7 +246,7 @@ impl Device {
         DeviceAccess { device, process, boot }
     }
 
-    /// Makes a process the owner: returns its side of the port, with production's owner.
+    /// Makes a process the owner of the device, and returns the process's end of the port.
     fn own(&self, process: u64, boot: u32) -> AttachedDevice {
         let mut state = self.state();
         state.owner = process;
@@ -266,7 +267,7 @@ impl Device {
         }
     }
 
-    /// Handles the death of the owner. Returns whether the device lost power too.
+    /// Handles the death of the owner. Returns whether the device also lost power.
     pub fn orphan(&self) -> bool {
         let mut state = self.state();
         state.owner = 0;
@@ -279,25 +280,25 @@ impl Device {
         dies
     }
 
-    /// Cuts the power and restores it; the device forgets everything.
+    /// Cuts and restores the power, which erases the memory of the device.
     pub fn reset(&self) {
         self.state().forget();
     }
 
-    /// Removes the device from its place: it is cut off from the network in both directions. Its
-    /// owner can still query it.
+    /// Removes the device from the network, so that it neither sends nor receives frames. Its owner
+    /// can still query it.
     pub fn take_away(&self) {
         let mut state = self.state();
         state.is_taken = true;
         state.for_network.clear();
     }
 
-    /// Stalls the device; it forgets nothing ([offload-9]).
+    /// Stalls the device without erasing its memory ([offload-9]).
     pub fn stall(&self) {
         self.state().unseen.get_or_insert_default();
     }
 
-    /// Resumes the device where it stalled.
+    /// Resumes a stalled device, beginning with the queued frames.
     pub fn resume(&self) {
         let mut state = self.state();
         for (from, frame) in state.unseen.take().into_iter().flatten() {
@@ -305,7 +306,7 @@ impl Device {
         }
     }
 
-    /// Receives a frame from the network. Returns whether frames for the owner are waiting.
+    /// Receives a frame from the network. Returns whether any frame is waiting for the owner.
     pub fn receive_frame(&self, frame: &[u8]) -> bool {
         let mut state = self.state();
         if !state.is_taken {
@@ -314,7 +315,7 @@ impl Device {
         !state.for_owner.is_empty()
     }
 
-    /// Takes the frames to send to the network.
+    /// Takes the frames that the device sends to the network.
     pub fn take_sent(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.state().for_network)
     }
@@ -354,13 +355,13 @@ impl State {
         self.unseen = None;
     }
 
-    /// Replaces the device with a new one at the same place.
+    /// Replaces the device with a new one that is connected to the network.
     fn renew(&mut self) {
         self.forget();
         self.is_taken = false;
     }
 
-    /// Passes one frame through both programs.
+    /// Passes one frame through the acceptor's and the coordinator's program.
     fn step(&mut self, from: Port, frame: &[u8]) {
         if let Some(unseen) = &mut self.unseen {
             if unseen.len() < UNSEEN_MAX {
@@ -379,7 +380,7 @@ impl State {
                 self.for_network.push(frame.to_vec());
             }
         }
-        // Counts of other devices do not concern this one and are passed on to the owner.
+        // Counts of other devices are irrelevant to the programs and are passed on to the owner.
         let passed = (verdict == Verdict::Pass && from == Port::Network).then_some(frame);
         let passed = passed.map(|frame| (FrameOrigin::Network, frame));
         for (came, frame) in passed.into_iter().chain(out.frames_for_owner(from)) {
@@ -399,7 +400,7 @@ impl State {
     }
 }
 
-/// Returns the program that sent a frame: a coordinator's frames have a flag.
+/// Returns the program that sent a frame. Frames from a coordinator have a flag.
 fn speaker(frame: &[u8]) -> Program {
     let at = Form::Raw.header_at() + 33;
     let coordinator = u8::try_from(COORDINATOR).unwrap_or(u8::MAX);
@@ -426,7 +427,7 @@ impl Owned for DevicePort {
         if !state.dice.chance(lost, 1000) {
             state.step(Port::Owner, frame);
         }
-        // Delivers an earlier frame again, after later ones.
+        // Delivers an earlier frame a second time, after later frames.
         if state.dice.chance(100, 1000)
             && let Some(again) = state.late.pop_front()
         {
@@ -453,8 +454,8 @@ impl Owned for DevicePort {
 
     fn drain(&mut self) {}
 
-    /// Reports whether a drain is complete. Steps are atomic, but completion may become known
-    /// later.
+    /// Returns whether a drain is complete. Every step is atomic, but its completion may be
+    /// reported later.
     fn drained(&mut self) -> Drained {
         let mut state = self.device.state();
         let slow = state.faults.slow_of_1000;

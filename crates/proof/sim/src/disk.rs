@@ -1,7 +1,7 @@
 //! The checkers' view of the disks: every log write that became durable, read back in order.
 //!
-//! The disks themselves are `quorate_log::disk::MemoryDisk`, which the log's own tests use too. It
-//! provides the guarantees of [model-3] and no more.
+//! The disks themselves are `quorate_log::disk::MemoryDisk`, which the tests of the log also use.
+//! It provides exactly the guarantees of [model-3].
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ use quorate_log::{
 pub struct LogWrite {
     /// Sequence number of the write.
     pub seq: u64,
-    /// Incarnation that wrote it.
+    /// Incarnation that wrote the log write.
     pub incarnation: Incarnation,
     pub records: Vec<Record>,
 }
 
-/// Reads the log write at `at`; `None` unless a complete one is stored there.
+/// Reads the log write at `at`; `None` if no complete log write begins there.
 pub fn read(disk: &MemoryDisk, at: Position) -> Option<LogWrite> {
     let segment = disk.bytes(at.file)?;
     let from = usize::try_from(at.offset).ok()?;
     parse(at, segment.get(from..)?)
 }
 
-/// Parses a write of the segment's current epoch; remains of its earlier uses are ignored.
+/// Parses a log write of the segment's current epoch. Remains of earlier epochs are ignored.
 fn parse(at: Position, bytes: &[u8]) -> Option<LogWrite> {
     let header = Header::decode(bytes.get(..BLOCK)?).ok()?;
     if Position::from(header.place) != at {
@@ -43,8 +43,8 @@ fn parse(at: Position, bytes: &[u8]) -> Option<LogWrite> {
     Some(LogWrite { seq: header.seq, incarnation: header.incarnation, records })
 }
 
-/// Reads all complete log writes with these numbers. If a number occurs twice, the one in the later
-/// segment wins: the other was cut off ([disk-4]).
+/// Reads all complete log writes with these numbers. If two have the same number, the one in the
+/// later segment counts, because the other one was cut off ([disk-4]).
 pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
     let mut found = BTreeMap::new();
     let mut segment = None;
@@ -62,7 +62,7 @@ pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
     found.into_values().collect()
 }
 
-/// Returns positions and lengths of all complete log writes numbered `from` or higher, in any
+/// Returns the positions and lengths of all complete log writes numbered `from` or higher, in any
 /// segment.
 pub fn writes_from(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> {
     let mut found = Vec::new();
@@ -81,9 +81,9 @@ pub fn writes_from(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> {
     found
 }
 
-/// Returns the blocks that may rot ([model-3]): log blocks older than the `newest` latest writes,
-/// and all blocks of other files. Blocks past the latest write belong to an earlier use of the
-/// segment, or to none.
+/// Returns the blocks that may rot ([model-3]): blocks of the log older than the `newest` latest
+/// writes, and all blocks of other files. Blocks after the latest write belong to an earlier use of
+/// the segment, or to none.
 pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
     let blocks = disk.written_blocks();
     let mut segment = None;
@@ -105,7 +105,7 @@ pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
     blocks.into_iter().filter(old).collect()
 }
 
-/// Returns positions and lengths of the log writes whose blocks may all rot.
+/// Returns the positions and lengths of the log writes of which all blocks may rot.
 pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
     let old = old_blocks(disk, newest);
     let heads = old.into_iter().filter(|place| place.file.family == Family::Log);
@@ -118,7 +118,7 @@ pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
     whole.collect()
 }
 
-/// Durable, released prefix of a node's log, in write order ([disk-2]).
+/// Durable and released prefix of a node's log, in write order ([disk-2]).
 #[derive(Debug, Default)]
 pub struct Released {
     next: u64,
@@ -126,17 +126,18 @@ pub struct Released {
 }
 
 impl Released {
-    /// Starts at write `next`; all earlier writes were already reported.
+    /// Returns a prefix that ends before write `next`.
     pub fn new(next: u64) -> Self {
         Self { next, early: BTreeMap::new() }
     }
 
-    /// Returns the number of the next log write.
+    /// Returns the number of the first log write after the prefix.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Records a log write that reached the disk. Returns the writes this releases, in order.
+    /// Records a log write that reached the disk. Returns the writes that are released as a result,
+    /// in order.
     pub fn complete(&mut self, write: LogWrite) -> Vec<LogWrite> {
         self.early.insert(write.seq, write);
         let mut out = Vec::new();

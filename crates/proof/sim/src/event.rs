@@ -1,4 +1,4 @@
-//! Events of a run, and their queue.
+//! Events of a run, and the queue of future events.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::{
     workload::frame_client::{Answer as DeskAnswer, Ask as DeskAsk},
 };
 
-/// Something that happens at a scheduled time.
+/// Event that happens at a scheduled time.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A node gets a turn.
+    /// A node runs a turn.
     Turn { node: usize, life: u64 },
-    /// A fragment of a stream may have arrived.
+    /// A fragment of a byte stream between two nodes may have arrived.
     Piece(Link),
-    /// A datagram arrives at a node's own address or at the multicast group's.
+    /// A datagram arrives at a node, addressed to the node or to the multicast group.
     Datagram { from: usize, to: usize, by_group: bool, bytes: Vec<u8> },
     /// Two nodes try to connect.
     Dial(usize, usize),
@@ -26,23 +26,23 @@ pub(crate) enum Event {
     Part { node: usize, peer: usize },
     /// A node notices a broken connection.
     Down { node: usize, life: u64, peer: usize, connection: u64 },
-    /// A disk operation completes.
+    /// A disk operation is complete.
     Disk { node: usize, life: u64, operation: u64 },
     /// A process starts.
     Start(usize),
     /// A paused process resumes.
     Resume { node: usize, life: u64 },
-    /// Client requests reach a node.
+    /// Bytes from a client reach a node.
     ToNode { node: usize, life: u64, connection: ConnectionId, bytes: Vec<u8> },
-    /// Replies reach a client.
+    /// Bytes from a node reach a client.
     ToClient { client: usize, connection: ConnectionId, bytes: Vec<u8> },
-    /// A client notices that its connection broke.
+    /// A client notices that its connection is broken.
     ClientDown { client: usize, connection: ConnectionId },
-    /// A client acts.
+    /// A client sends its next request, or times out.
     Client(usize),
     /// A stream client's request reaches a node.
     ToStreams { node: usize, life: u64, connection: ConnectionId, tag: StreamTag, ask: Ask },
-    /// A client of devices acts.
+    /// A client of devices takes its next step.
     FrameClient(usize),
     /// A request of a client of devices reaches a node.
     ToDesk { node: usize, life: u64, client: usize, ask: DeskAsk },
@@ -50,19 +50,19 @@ pub(crate) enum Event {
     FromDesk { client: usize, desk: (usize, u64), answer: DeskAnswer },
     /// A reply reaches a stream client.
     ToStreamer { client: usize, connection: ConnectionId, heard: Heard },
-    /// A stream client notices that its connection broke.
+    /// A stream client notices that its connection is broken.
     StreamerDown { client: usize, connection: ConnectionId },
-    /// A stream client acts.
+    /// A stream client sends its next request, or times out.
     Streamer(usize),
-    /// A fault happens.
+    /// The fault with this index in the settings happens.
     Fault(usize),
-    /// An operator makes a request about the group.
+    /// An operator sends a request about the group.
     Operator,
     /// A link between two nodes is blocked or unblocked.
     Block { from: usize, to: usize, blocked: bool },
     /// An operator repairs a node whose disk failed.
     Repair { node: usize, life: u64 },
-    /// An operator checks all nodes, in act two.
+    /// An operator checks all nodes; only in act two.
     Rounds,
     /// A slow disk returns to normal speed.
     DiskCalm(usize),
@@ -80,13 +80,13 @@ pub(crate) enum Event {
     Stall,
     /// An operator requests a scrub.
     Scrub,
-    /// A disk misplaces a write, or a small file rots.
+    /// A disk writes to the wrong position, or a small file is damaged.
     Stray,
     /// A disk loses the end of a log.
     Lie,
     /// A client requests another class than the group's.
     Class,
-    /// A frame arrives at a device.
+    /// A frame arrives at the station of a device or of a client of devices.
     Frame { from: usize, to: usize, bytes: Vec<u8> },
     /// A device loses power.
     DeviceReset,
@@ -102,11 +102,11 @@ pub(crate) enum Event {
     Deaf,
     /// A plane changes its transport.
     Way,
-    /// The node receives multicast again.
+    /// A node regains multicast reception.
     Hears(usize),
 }
 
-/// Future events by time; events of the same time run in the order in which they were scheduled.
+/// Future events by time. Events at the same time run in the order in which they were scheduled.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     events: BTreeMap<(Time, u64), Event>,
@@ -126,13 +126,13 @@ impl Schedule {
         Some(at)
     }
 
-    /// Removes the next event and returns it with its time.
+    /// Removes the next event and returns it with its time; `None` if no event is left.
     pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
         let ((at, _), event) = self.events.pop_first()?;
         Some((at, event))
     }
 
-    /// Removes matching events.
+    /// Removes all events that match.
     pub(crate) fn cancel(&mut self, wanted: impl Fn(&Event) -> bool) {
         self.events.retain(|_, event| !wanted(event));
     }

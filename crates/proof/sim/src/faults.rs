@@ -1,4 +1,4 @@
-//! Faults and settings of a run: each seed draws a subset of faults with very different rates.
+//! Faults and settings of a run. Each seed draws a subset of the faults, with very different rates.
 
 use quorate_core::{
     configuration::Configuration, laying::Route, lease::Leases, node_id::NodeId,
@@ -18,20 +18,18 @@ use crate::{
     workload::streams::Load,
 };
 
-/// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// A process is killed and restarts soon.
     Crash,
-    /// All processes are killed at once.
+    /// All processes are killed at the same time.
     CrashAll,
-    /// A process stops on request and restarts.
+    /// A process shuts down gracefully and restarts.
     CleanStop,
-    /// A process is down for long enough to fall far behind.
+    /// A process is down long enough to fall far behind.
     LongOutage,
-    /// A process pauses with its connections open.
+    /// A process pauses while its connections remain open.
     Pause,
-    /// A connection breaks.
     Reset,
     /// The link from one node to another is blocked for a while.
     OneWay,
@@ -39,36 +37,34 @@ pub enum Fault {
     Partition,
     /// Links are blocked one by one and unblocked in a different order.
     Clog,
-    /// A client's connection breaks.
     ClientReset,
     /// A disk becomes very slow for a while.
     SlowDisk,
     /// A write or a sync fails.
     DiskError,
-    /// No space for new segments for a while.
+    /// A disk has no space for new segments for a while.
     DiskFull,
     /// A process runs out of file descriptors for a while.
     NoDescriptors,
     /// A bit flips in data written long ago.
     Rot,
-    /// A node loses its log, or the end of it, while the process is down.
+    /// A node loses its log, or the end of the log, while its process is down.
     LostLog,
-    /// A wall clock jumps.
     ClockJump,
-    /// The leader is asked to transfer the leadership.
+    /// An operator asks the leader to transfer the leadership.
     Transfer,
-    /// Processes are killed while founding or joining, and the founder while admitting a node.
+    /// Processes are killed while they found or join a cluster, and the founder while it admits a
+    /// node.
     FoundingKill,
-    /// A process is killed and its successor dies around its first change of the identity; or a
-    /// process dies while marking a clean stop.
+    /// A process is killed, and its successor is killed around its first change of the identity; or
+    /// a process is killed while it marks a clean stop.
     IdentityKill,
     /// A process forgets its votes, and its successor is killed between recording the new
-    /// incarnation in its identity and its first log write.
+    /// incarnation in the identity and writing to the log for the first time.
     IncarnationKill,
 }
 
 impl Fault {
-    /// Every kind of fault.
     pub const ALL: [Self; 21] = [
         Self::Crash,
         Self::CrashAll,
@@ -94,13 +90,13 @@ impl Fault {
     ];
 }
 
-/// Extent of memory losses in a run.
+/// Scope of the memory losses in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Losses {
-    /// Fewer nodes than a quorum forget their votes: the group must continue ([model-5]).
+    /// Fewer nodes than a quorum forget their votes, so the group must continue ([model-5]).
     WithinBudget,
-    /// A volatile group loses its quorum: it must stop, report that, and never reply incorrectly
-    /// ([class-5]).
+    /// A volatile group loses its quorum. The group must stop, report the loss, and never reply
+    /// incorrectly ([class-5]).
     Beyond,
 }
 
@@ -112,85 +108,81 @@ pub struct Settings {
     pub nodes: usize,
     /// Number of nodes that may join later.
     pub spares: usize,
-    /// Mean interval between operator requests.
+    /// Mean interval between operator requests; `None` for a run without operators.
     pub operators_us: Option<u64>,
-    /// The group's class.
     pub class: Class,
-    /// Extent of memory losses.
     pub losses: Losses,
-    /// Maximum writes in flight per log.
+    /// Maximum number of writes in flight per log.
     pub depth: usize,
-    /// Size of a log segment.
+    /// Size of a log segment, in bytes.
     pub segment_bytes: u64,
-    /// Maximum proposals in flight.
     pub inflight_max: usize,
-    /// Maximum distance of a node's votes ahead of its decided prefix.
+    /// Maximum number of slots by which a node's votes may be ahead of its decided prefix.
     pub window_slots: u64,
-    /// Makes the replicas' queues tiny, so that they fill up.
+    /// The replicas' queues are tiny, so that they fill up.
     pub tiny_queues: bool,
-    /// Tuning of batch and window sizes; `None` leaves them fixed.
+    /// Automatic tuning of batch size and window; `None` leaves both fixed.
     pub tuning: Option<Tuning>,
-    /// Time limit of a request at a node.
+    /// Timeout of a client request at a node.
     pub client_timeout_ms: u64,
     pub clients: usize,
-    /// Memory for the requests and replies of all clients of a node.
+    /// Memory limit for the requests and replies of all clients of a node, in bytes.
     pub client_memory: usize,
     /// Maximum time between two requests of a client.
     pub think_us: u64,
-    /// Network conditions.
+    /// Conditions of the network between nodes.
     pub weather: Weather,
-    /// Datagram faults, if the carrier is packets.
+    /// Datagram faults, which apply only if the carrier is packets.
     pub air: DatagramFaults,
     /// Minimum and maximum duration of a disk operation.
     pub disk_us: (u64, u64),
-    /// Drift of monotonic clocks.
     pub drift_ppm: u64,
-    /// Largest error of wall clocks.
+    /// Maximum error of wall clocks.
     pub skew_ms: u64,
-    /// Kinds of faults with their mean intervals.
+    /// Kinds of faults in the run, each with its mean interval in microseconds.
     pub faults: Vec<(Fault, u64)>,
-    /// Mean interval between disk failures of a service.
+    /// Mean interval between disk failures of a service; `None` if none occur.
     pub store_faults_us: Option<u64>,
-    /// Snapshot schedule and log size limits.
+    /// Snapshot schedule and log size limits of the nodes.
     pub snapshots: SnapshotOptions,
-    /// Load of stream clients, if any.
+    /// Load of stream clients; `None` for a run without streams.
     pub streams: Option<Load>,
-    /// Leases, if used.
+    /// Lease settings; `None` if leases are off.
     pub leases: Option<Leases>,
-    /// Mean interval between stalls of a process within a turn, in runs with leases.
+    /// Mean interval between stalls of a process within a turn; set only in runs with leases.
     pub stalls_us: Option<u64>,
-    /// Auxiliaries, and the quorum rule.
+    /// Auxiliaries and quorum rule of the founding configuration.
     pub terms: Terms,
-    /// Leaders send proposals to a bare quorum.
+    /// Leaders send proposals to no more nodes than a quorum.
     pub thrifty: bool,
-    /// Route of votes to leaders.
+    /// Route by which votes reach leaders.
     pub votes: Route,
-    /// Devices of nodes with their faults, if any.
+    /// Parameters and faults of devices; `None` for a run without devices.
     pub devices: Option<device::Faults>,
-    /// Number of clients of devices.
     pub frame_clients: usize,
-    /// Releases installed during the run, if any.
+    /// Release changes; `None` if all nodes run the newest release.
     pub releases: Option<Releases>,
-    /// Scrub settings, if nodes scrub.
+    /// Scrub settings; `None` if nodes do not scrub.
     pub scrubs: Option<Scrubs>,
-    /// Mean interval between losses of the end of one node's log, acknowledged or not.
+    /// Mean interval between losses of the end of one node's log, including acknowledged writes;
+    /// `None` if none occur.
     pub lies_us: Option<u64>,
-    /// Mean interval between commands that request another class than the group's. If set, the
-    /// feature level rises at once.
+    /// Mean interval between commands that request a class other than the group's. If set, the
+    /// feature level is raised at the start.
     pub classes_us: Option<u64>,
 }
 
-/// Release changes of a run: nodes start on the oldest compatible release, and other releases are
+/// Release changes of a run. Nodes start on the oldest compatible release, and other releases are
 /// installed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Releases {
     /// Mean interval between installations.
     pub mean_us: u64,
-    /// One in this many installations is the older release.
+    /// One in this many installations is of the oldest release.
     pub back_of: u64,
-    /// Node that gets the newest release last.
+    /// Index of the node that gets the newest release last.
     pub laggard: Option<usize>,
-    /// Time that a leader waits before it raises the level.
+    /// Time for which a leader waits before it raises the feature level.
     pub raise_ms: u64,
 }
 
@@ -210,29 +202,31 @@ impl Releases {
 /// Scrub settings of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scrubs {
-    /// Interval between the end of a node's scrub and its next, if nodes start scrubs themselves.
+    /// Time from the end of a scrub to the start of the next; `None` if nodes do not start scrubs
+    /// themselves.
     pub every_ms: Option<u64>,
     /// Mean interval between scrub requests of operators.
     pub asked_us: u64,
-    /// Pace of scrubs.
+    /// Rate limit of scrubs.
     pub bytes_per_second: u64,
-    /// Mean interval between bit flips, where the seed draws no rot otherwise.
+    /// Mean interval between bit flips, if the seed did not draw bit rot as a fault.
     pub rot_us: u64,
-    /// Mean interval between misdirected writes or damaged small files on one node.
+    /// Mean interval between misdirected writes, or between damaged small files, on one node;
+    /// `None` if neither occurs.
     pub strays_us: Option<u64>,
 }
 
-/// First seed that may draw disks which lose acknowledged data; earlier seeds replay unchanged.
+/// First seed that may draw disks that lose acknowledged data. Earlier seeds replay unchanged.
 const LIES_FROM: u64 = 3001;
-/// First seed that may draw clients which request other classes; earlier seeds replay unchanged.
+/// First seed that may draw clients that request other classes. Earlier seeds replay unchanged.
 const CLASSES_FROM: u64 = 4001;
-/// First seed that may draw scrubs; earlier seeds replay unchanged.
+/// First seed that may draw scrubs. Earlier seeds replay unchanged.
 const SCRUBS_FROM: u64 = 1001;
-/// First seed that may draw misdirected writes; earlier seeds replay unchanged.
+/// First seed that may draw misdirected writes. Earlier seeds replay unchanged.
 const STRAYS_FROM: u64 = 2001;
 
 impl Scrubs {
-    /// Draws scrubs for a third of the seeds from `SCRUBS_FROM` on, with separate dice.
+    /// Draws scrub settings for a third of the seeds from `SCRUBS_FROM` on, using separate dice.
     fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x5363_7275_6262_6564);
         let scrubs = Self {
@@ -249,7 +243,7 @@ impl Scrubs {
 }
 
 impl Settings {
-    /// Draws the settings of this seed.
+    /// Draws the settings of a run from its seed.
     pub fn draw(seed: u64) -> Self {
         let dice = &mut Dice::new(seed ^ 0x5175_6f72_6174_6521);
         let nodes = dice.pick(&[1, 3, 3, 3, 3, 5]);
@@ -269,8 +263,8 @@ impl Settings {
         }
         let tiny_queues = dice.chance(1, 3);
         let terms = draw_terms(seed, nodes, class);
-        // Plans keep the loss of one node survivable, but not of two. With an auxiliary, a full
-        // replica that forgets in the middle of a plan leaves no step that [era-12] allows.
+        // Plans keep the loss of one node survivable, but not the loss of two. With an auxiliary, a
+        // full replica that forgets in the middle of a plan leaves no step that [era-12] allows.
         let forgets = |(fault, _): &(Fault, u64)| {
             matches!(fault, Fault::Rot | Fault::LostLog | Fault::IncarnationKill)
         };
@@ -332,7 +326,7 @@ impl Settings {
         self
     }
 
-    /// Adapts the limits to streams: a slot is one byte there, and a record may contain all
+    /// Adapts the limits to streams, in which a slot is one byte, and a record may contain all
     /// undecided bytes of a stream.
     fn fit_streams(mut self) -> Self {
         if let Some(load) = &self.streams {
@@ -343,8 +337,8 @@ impl Settings {
         self
     }
 
-    /// Returns the number of spare segments of each log. Derived from the segment size, so that it
-    /// needs no draw.
+    /// Returns the number of spare segments of each log. The number is derived from the segment
+    /// size, so that it needs no draw.
     pub fn spare_segments(&self) -> usize {
         match self.segment_bytes {
             ..=0x8000 => 3,
@@ -352,7 +346,7 @@ impl Settings {
         }
     }
 
-    /// Returns settings without faults: a calm cluster of `nodes`.
+    /// Returns settings without faults for a cluster of `nodes` nodes.
     pub fn calm(seed: u64, nodes: usize, class: Class) -> Self {
         Self {
             seed,
@@ -400,7 +394,8 @@ impl Settings {
         self
     }
 
-    /// Draws leases from separate dice. Clocks drift by no more than leases allow.
+    /// Draws lease settings from separate dice, and limits the drift of clocks to that permitted by
+    /// leases.
     fn draw_leases(mut self) -> Self {
         let dice = &mut Dice::new(self.seed ^ 0x4c65_6173_6564_7265);
         let stalls_ms = dice.pick(&[None, Some(100), Some(400)]);
@@ -416,29 +411,29 @@ impl Settings {
     /// Returns the founding configuration.
     ///
     /// # Panics
-    /// The terms do not fit the nodes.
+    /// The terms do not fit the number of nodes.
     pub fn founding(&self) -> Configuration {
         let nodes: Vec<NodeId> = (0..self.nodes).map(crate::ids::id).collect();
         let founding = self.terms.configuration(&nodes, self.class);
         founding.expect("terms are drawn to fit")
     }
 
-    /// Returns whether this node is an auxiliary.
+    /// Returns whether the node with this index is an auxiliary.
     pub fn is_auxiliary(&self, index: usize) -> bool {
         self.terms.auxiliaries.contains(&crate::ids::id(index))
     }
 
-    /// Returns the number of nodes that may forget their votes in one run.
+    /// Returns the number of nodes that may forget their votes in this run.
     pub fn budget(&self) -> usize {
         match self.terms.rule {
-            // Phase 1 may need all three promises, so no node may lose its votes.
+            // Phase 1 may need promises from all three nodes, so no node may lose its votes.
             QuorumRule::Flexible { .. } => 0,
             QuorumRule::Majority | QuorumRule::Grid { .. } => (self.nodes - 1) / 2,
         }
     }
 }
 
-/// Returns a network without loss or delay variation.
+/// Returns network conditions without loss or delay variation.
 pub fn calm_weather() -> Weather {
     Weather {
         carrier: Carrier::Streams,
@@ -453,14 +448,15 @@ pub fn calm_weather() -> Weather {
     }
 }
 
-/// Draws service disk failures from separate dice, so that seeds without them replay unchanged.
+/// Draws disk failures of services from separate dice, so that seeds without them replay unchanged.
 fn draw_store_faults(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x5374_6f72_6564_6965);
     let mean_ms = dice.pick(&[40, 150, 600]);
     dice.chance(1, 4).then_some(mean_ms * 1000)
 }
 
-/// Draws lying disks for a third of the seeds from `LIES_FROM` on, with separate dice.
+/// Draws disks that lose acknowledged data for a third of the seeds from `LIES_FROM` on, using
+/// separate dice.
 fn draw_lies(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x4c69_6172_7321);
     let mean_us = dice.pick(&[8_000, 30_000, 100_000]);
@@ -480,8 +476,8 @@ fn draw_operators(seed: u64) -> Option<u64> {
     dice.chance(1, 2).then_some(mean_ms * 1000)
 }
 
-/// Draws auxiliaries and quorum rule from separate dice. Volatile groups have neither: their
-/// tolerated losses are counted in nodes.
+/// Draws auxiliaries and the quorum rule from separate dice. Volatile groups have neither, because
+/// their tolerated losses are counted in nodes.
 fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
     let dice = &mut Dice::new(seed ^ 0x4175_7869_6c69_6172);
     let (flexible, spared) = (dice.chance(1, 5), dice.chance(1, 3));
@@ -501,7 +497,7 @@ fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
 }
 
 /// Draws snapshot settings from separate dice. Files are as small as possible, so that each
-/// snapshot has many.
+/// snapshot consists of many.
 fn draw_snapshots(seed: u64) -> SnapshotOptions {
     let dice = &mut Dice::new(seed ^ 0x536e_6170_7368_6f74);
     let (log_bytes_min, ratio) = (dice.pick(&[16 << 10, 48 << 10, 160 << 10]), dice.pick(&[0, 2]));
@@ -533,7 +529,7 @@ fn draw_weather(dice: &mut Dice) -> Weather {
     }
 }
 
-/// Draws the tuning, with batches small enough to matter for the few commands of a run.
+/// Draws the tuning. Batches are small enough to matter with the few commands of a run.
 fn draw_tuning(dice: &mut Dice, nodes: usize, tiny: bool) -> Option<Tuning> {
     let batch_bytes_max = if tiny { 512 } else { 16 << 10 };
     let tuning = Tuning {

@@ -3,58 +3,50 @@
 /// Operation of a client on one key. Values are unique within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
-    /// SET without a deadline.
+    /// SET without an expiry.
     Set(i64),
-    /// SET with a deadline: the key may vanish from now on.
+    /// SET with an expiry: the key may disappear at any time afterwards.
     SetExpiring(i64),
-    /// DEL of the key.
     Delete,
-    /// GET of the key.
     Get,
-    /// INCR of the key.
     Increment,
     /// WATCH and a GET that returned `seen`, then MULTI, SET `new`, EXEC.
     Swap {
-        /// Old value of the key.
+        /// Value that the GET returned.
         seen: Option<i64>,
-        /// New value of the key.
+        /// Value that the SET writes.
         new: i64,
     },
 }
 
-/// Outcome of an operation.
+/// Reply to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// The operation succeeded.
     Ok,
-    /// Value of the key, or none.
+    /// Value of the key, or `None` if the key does not exist.
     Value(Option<i64>),
-    /// Counter after INCR.
+    /// Value of the counter after the INCR.
     Number(i64),
     /// True if the key was deleted, false if it did not exist.
     Removed(bool),
-    /// No reply, or "unknown": the operation may have been executed, or may yet be.
+    /// No reply, or an error that leaves the outcome open. The operation may have been executed, or
+    /// may still be executed later.
     Unknown,
 }
 
-/// One operation on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Key of the operation.
     pub key: String,
-    /// Index of the client.
     pub client: usize,
-    /// Operation performed.
     pub act: Act,
-    /// Moment of the request; moments are unique.
+    /// Number of the moment of the request. No two moments have the same number.
     pub called: u64,
-    /// Moment of the reply; `u64::MAX` without one.
+    /// Number of the moment of the reply; `u64::MAX` if there was none.
     pub returned: u64,
-    /// Outcome of the operation.
     pub answer: Answer,
 }
 
-/// Every operation except those certainly not executed.
+/// All operations except those that were certainly not executed.
 #[derive(Debug, Default)]
 pub struct History {
     moment: u64,
@@ -62,14 +54,14 @@ pub struct History {
 }
 
 impl History {
-    /// Returns the next moment.
+    /// Returns the number of the next moment.
     pub fn moment(&mut self) -> u64 {
         self.moment += 1;
         self.moment
     }
 
-    /// Records an operation called at `called` that ends now. Operations that were certainly not
-    /// executed are never recorded.
+    /// Records an operation that was called at `called` and ends now. Operations that were
+    /// certainly not executed must not be recorded.
     pub fn ended(&mut self, client: usize, key: &str, act: Act, called: u64, answer: Answer) {
         let returned = if answer == Answer::Unknown { u64::MAX } else { self.moment() };
         if answer == Answer::Unknown && act == Act::Get {
@@ -79,7 +71,7 @@ impl History {
         self.operations.push(Operation { key, client, act, called, returned, answer });
     }
 
-    /// Returns all operations.
+    /// Returns all recorded operations.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }

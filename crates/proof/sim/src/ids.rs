@@ -1,4 +1,4 @@
-//! Names of nodes in a run, and the hash of commands and replies.
+//! Ids and names of the nodes in a run, and the hash of commands and replies.
 
 use quorate_core::node_id::NodeId;
 

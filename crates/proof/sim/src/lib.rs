@@ -1,4 +1,4 @@
-//! A whole cluster in one thread, with every fault that can happen to it.
+//! Simulates a whole cluster in one thread, with every fault that can happen to it.
 //!
 //! The replica, log and key-value service are the real ones; network, disks and clocks are
 //! simulated. Everything is drawn from one seed, so a run can be repeated exactly. In act one any

@@ -1,4 +1,4 @@
-//! Network between nodes: messages arrive late, in fragments, or never.
+//! Network between nodes. Messages arrive late, in fragments, or never.
 //!
 //! There are three carriers. *Streams* are TCP-like connections: bytes arrive in order, in
 //! fragments of any size, or the connection breaks and everything in flight is lost; a full
@@ -17,13 +17,13 @@ use crate::dice::Dice;
 /// Transport that carries frames between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// Ordered byte streams: frames arrive in order or not at all.
+    /// Ordered byte streams, in which frames arrive in order or not at all.
     Streams,
-    /// Independent datagrams, one per frame.
+    /// Independent datagrams with one frame each.
     Datagrams,
-    /// Packet plane where it reaches a node, streams elsewhere.
+    /// Packet plane for nodes that it reaches, and streams for all others.
     Packets {
-        /// Transport of broadcast frames.
+        /// Transport by which the packet plane sends broadcast frames.
         reach: Reach,
     },
 }
@@ -31,34 +31,30 @@ pub enum Carrier {
 /// Network conditions of a run.
 #[derive(Clone, Debug)]
 pub struct Weather {
-    /// Transport between nodes.
     pub carrier: Carrier,
-    /// Minimum time in flight.
     pub delay_min_us: u64,
-    /// Maximum time in flight, except for late deliveries.
+    /// Maximum delay of a delivery that is not late.
     pub delay_max_us: u64,
-    /// Deliveries per 1000 that take ten times as long.
+    /// Deliveries per 1000 that are late, which multiplies their delay by ten.
     pub late_of_1000: u64,
     /// Datagrams lost per 1000.
     pub lost_of_1000: u64,
     /// Datagrams duplicated per 1000.
     pub repeated_of_1000: u64,
-    /// Fragments with a flipped bit, per 100 000.
+    /// Fragments in which a bit is flipped, per 100 000.
     pub corrupt_of_100k: u64,
-    /// Capacity of the sender's queue of one lane, in bytes.
+    /// Capacity of the sender's queue for one lane, in bytes.
     pub queue_bytes_max: usize,
-    /// Maximum bytes in flight on one lane of a stream.
+    /// Maximum number of bytes in flight on one lane of a stream.
     pub window_bytes: usize,
 }
 
 /// One direction of one lane between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
-    /// Index of the sender.
     pub from: usize,
-    /// Index of the receiver.
     pub to: usize,
-    /// 0 for control, 1 for bulk.
+    /// 0 for the control lane, 1 for the bulk lane.
     pub lane: usize,
 }
 
@@ -68,7 +64,7 @@ impl Link {
     }
 }
 
-/// Contiguous bytes in flight, delivered at once.
+/// Contiguous bytes in flight that are delivered together.
 #[derive(Clone, Debug)]
 struct Piece {
     at: Time,
@@ -77,31 +73,31 @@ struct Piece {
 
 #[derive(Debug, Default)]
 struct Pipe {
-    /// Written by the sender in this turn, not yet checked.
+    /// Bytes that the sender wrote in this turn and that are not checked yet.
     fresh: Vec<u8>,
-    /// Queued bytes that are not yet in flight.
+    /// Queued bytes that are not in flight yet.
     queue: Vec<u8>,
     in_flight: VecDeque<Piece>,
     in_flight_bytes: usize,
-    /// Blocks all deliveries while set.
+    /// No bytes are delivered while this is set.
     blocked: bool,
 }
 
-/// All links, and the connections between nodes.
+/// Links and connections between all nodes.
 #[derive(Debug)]
 pub struct Network {
     weather: Weather,
     dice: Dice,
     pipes: BTreeMap<Link, Pipe>,
     nodes: usize,
-    /// Connection number of each connected pair (lower index, higher index).
+    /// Connection number of each connected pair of nodes (lower index, higher index).
     connections: BTreeMap<(usize, usize), u64>,
     next_connection: u64,
-    /// Largest queue that any lane ever had.
+    /// Maximum length that any lane's queue ever had, in bytes.
     pub queue_bytes_seen: usize,
 }
 
-/// Returns the pair of two nodes, lower index first.
+/// Returns the indices of two nodes, lower index first.
 pub fn pair(a: usize, b: usize) -> (usize, usize) {
     (a.min(b), a.max(b))
 }
@@ -121,7 +117,6 @@ impl Network {
         Self { weather, dice, pipes, nodes, connections, next_connection: 0, queue_bytes_seen: 0 }
     }
 
-    /// Returns the conditions of the network.
     pub fn weather(&self) -> &Weather {
         &self.weather
     }
@@ -142,7 +137,7 @@ impl Network {
         self.pipes.get_mut(&link).expect("links of all pairs exist")
     }
 
-    /// Returns the connection number of two nodes, if they are connected.
+    /// Returns the number of the connection between two nodes; `None` if they are not connected.
     pub fn connection(&self, a: usize, b: usize) -> Option<u64> {
         self.connections.get(&pair(a, b)).copied()
     }
@@ -159,12 +154,12 @@ impl Network {
         }
     }
 
-    /// Returns whether two nodes could connect now.
+    /// Returns whether the network allows two nodes to connect at present.
     pub fn can_connect(&self, a: usize, b: usize) -> bool {
         self.connection(a, b).is_none() && !self.is_blocked(a, b) && !self.is_blocked(b, a)
     }
 
-    /// Connects two nodes and returns the connection number.
+    /// Connects two nodes and returns the number of the connection.
     pub fn connect(&mut self, a: usize, b: usize) -> u64 {
         self.clear(a, b);
         self.next_connection += 1;
@@ -172,7 +167,8 @@ impl Network {
         self.next_connection
     }
 
-    /// Breaks a connection and drops all bytes in flight. Returns whether there was one.
+    /// Breaks the connection between two nodes and drops all bytes in flight. Returns whether the
+    /// nodes were connected.
     pub fn disconnect(&mut self, a: usize, b: usize) -> bool {
         self.clear(a, b);
         self.connections.remove(&pair(a, b)).is_some()
@@ -190,15 +186,15 @@ impl Network {
         }
     }
 
-    /// Returns the nodes connected to this one.
+    /// Returns the indices of the nodes connected to this node.
     pub fn peers(&self, node: usize) -> Vec<usize> {
         (0..self.nodes)
             .filter(|peer| *peer != node && self.connection(node, *peer).is_some())
             .collect()
     }
 
-    /// Returns whether the sender's queue has space for `bytes` more. One frame always fits into an
-    /// empty queue.
+    /// Returns whether the sender's queue has space for `bytes` more bytes. An empty queue always
+    /// has space for one frame.
     pub fn has_room(&self, link: Link, bytes: usize) -> bool {
         let Some(pipe) = self.pipes.get(&link) else {
             return false;
@@ -306,7 +302,7 @@ impl Network {
         times
     }
 
-    /// Takes the next fragment whose arrival time has come.
+    /// Takes the next fragment, if its arrival time has come.
     pub fn arrived(&mut self, now: Time, link: Link) -> Option<Vec<u8>> {
         let pipe = self.pipe(link);
         if pipe.blocked {
@@ -317,13 +313,14 @@ impl Network {
         Some(piece.bytes)
     }
 
-    /// Returns the arrival time of the next fragment, unless the link is blocked.
+    /// Returns the arrival time of the next fragment; `None` if nothing is in flight or the link is
+    /// blocked.
     pub fn next_arrival(&self, link: Link) -> Option<Time> {
         let pipe = &self.pipes[&link];
         pipe.in_flight.front().filter(|_| !pipe.blocked).map(|piece| piece.at)
     }
 
-    /// Returns the bytes in flight and queued on this link.
+    /// Returns the number of bytes queued and in flight on this link.
     pub fn backlog(&self, link: Link) -> usize {
         let pipe = &self.pipes[&link];
         pipe.in_flight_bytes + pipe.queue.len()

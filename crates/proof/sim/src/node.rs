@@ -1,5 +1,5 @@
-//! A simulated node: the state that outlives its processes, and the process, which runs the real
-//! replica on a simulated disk.
+//! A simulated node. Part of its state outlives its processes; each process runs the real replica
+//! on a simulated disk.
 
 use std::{
     cell::{Cell, RefCell},
@@ -65,50 +65,51 @@ use crate::{
     workload::frame_client::{Answer as DeskAnswer, Ask as DeskAsk},
 };
 
-/// Time that a starting node waits for peers that dial it before it leads alone. Exceeds any pause
-/// between dials plus a handshake.
+/// Time for which a starting node waits for connections from peers before it leads alone. It
+/// exceeds any pause between attempts to connect, plus a handshake.
 const DIALLED_US: u64 = 150_000;
 
-/// Size limit of a command in the simulator: small, so that clients exceed it.
+/// Maximum length of a command in the simulator, which is so small that clients exceed it.
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
-/// Stream layout on disk: small, so that chunks and files fill up.
+/// Layout of streams on disk. Chunks and files are so small that they fill up.
 const STREAM_LAYOUT: Layout = Layout { unit_bytes: 4 << 10, chunk_bytes: 16 << 10, file_chunks: 8 };
 
-/// Service events for the checkers.
+/// Event of a service, recorded for the checkers.
 #[derive(Clone, Copy, Debug)]
 pub enum ServiceEvent {
-    /// Execution of a command, with hashes of the command and its reply.
+    /// A command was executed. Contains hashes of the command and the reply.
     Executed(CommandId, u64, u64),
-    /// Everything below this slot is applied; includes the state's digest where one was taken.
+    /// All slots below this one are applied. Contains a digest of the state if one was computed.
     Applied(Slot, Option<u128>),
 }
 
-/// Simulated disk of a service, with its faults; outlives the processes.
+/// Simulated disk of a service with its faults. It outlives the processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreDisk {
-    /// The disk accepts no writes.
+    /// The disk has no space for writes.
     pub full: bool,
     /// The disk cannot be opened.
     pub gone: bool,
-    /// Commands to execute before the disk becomes unreadable.
+    /// Number of commands that the service executes before the disk becomes unreadable; `None` if
+    /// the disk does not fail.
     pub fails_after: Option<u32>,
 }
 
-/// Wraps the real service: records its events for the checkers, and loses all state when the disk
-/// fails.
+/// Wrapper of the real service. It records events for the checkers, and loses all state when the
+/// disk fails.
 pub struct RecordingService {
     service: Service,
     told: Rc<RefCell<Vec<ServiceEvent>>>,
     disk: Rc<Cell<StoreDisk>>,
     logged_to: Slot,
-    /// Latest position that a persistent service could have on disk by now.
+    /// Latest position that the disk of a persistent service may already contain.
     kept_to: Rc<Cell<Slot>>,
-    /// The service lost its state: its last reply is void and it must start over.
+    /// The service lost its state, so that its last reply is void and it must start over.
     lost: bool,
-    /// A file of the service is damaged, in a part not read yet.
+    /// A file of the service is damaged in a part that was not read since.
     rotten: Rc<Cell<bool>>,
-    /// A scrub is reading the service's files.
+    /// A scrub is currently reading the files of the service.
     scrubbed: bool,
 }
 
@@ -122,7 +123,7 @@ impl StateMachine for RecordingService {
             self.disk.set(disk);
         }
         if self.lost {
-            // The checkers catch a node that accepts this reply.
+            // If a node accepts this reply, the checkers report a violation.
             reply.extend_from_slice(b":-666\r\n");
             return;
         }
@@ -268,86 +269,78 @@ impl RecordingService {
         Ok(())
     }
 
-    /// Returns a fingerprint of the whole state.
+    /// Returns a digest of the whole state.
     pub fn digest(&self) -> u128 {
         self.service.digest()
     }
 }
 
-/// Input to a process from outside, in order of arrival.
+/// Input to a process, in order of arrival.
 #[derive(Debug)]
 pub enum Arrival {
-    /// The handshake with a peer completed.
+    /// The handshake with a peer is complete.
     PeerUp {
-        /// Index of the peer.
         peer: usize,
-        /// Number of the connection.
         connection: u64,
-        /// Current identity of the peer.
         member: Member,
         /// Start number of the peer's process.
         boot: u32,
-        /// Levels that its release supports.
+        /// Feature levels that the peer's release supports.
         levels: Levels,
     },
-    /// A connection broke.
+    /// The connection to a peer is broken.
     PeerDown {
-        /// Index of the peer.
         peer: usize,
-        /// Number of the connection.
         connection: u64,
     },
-    /// A client connected.
+    /// A client opened a connection.
     Opened(ConnectionId),
-    /// Bytes from a client.
+    /// Bytes arrived from a client.
     Bytes(ConnectionId, Vec<u8>),
-    /// A client disconnected.
+    /// A client closed its connection.
     Closed(ConnectionId),
-    /// Operator request to hand over the leadership, to this node or to any.
+    /// Operator request to hand over the leadership to a node, or to any node if `None`.
     Transfer(Option<NodeId>),
-    /// Operator request to stop.
     Stop,
-    /// Operator request to scrub, at this pace or the node's own.
+    /// Operator request to scrub with a rate limit, or with the node's own limit if `None`.
     Scrub(Option<u64>),
-    /// Request of a stream client.
+    /// Request from a stream client.
     Stream(ConnectionId, StreamTag, StreamAsk),
-    /// Request about the group, from an operator or a joining node.
+    /// Request about the group from an operator or a joining node.
     Ask(u64, Ask),
-    /// Client request to execute the command with this number under a class of its own.
+    /// Request to execute the command with this number under a class other than the group's.
     Class {
-        /// Number of the command.
         number: u64,
-        /// If true, acknowledge once a quorum has the command in memory; otherwise once a quorum
-        /// has it on disk.
+        /// If true, the command is acknowledged once a quorum has it in memory, otherwise once a
+        /// quorum has it on disk.
         early: bool,
     },
-    /// Request of the client of devices with this index.
+    /// Request from the client of devices with this index.
     Desk(usize, DeskAsk),
 }
 
-/// A running process.
 pub struct Running {
-    /// The node host, as the reactor runs it.
+    /// Node host, which the reactor runs in production.
     pub host: Host,
-    /// Arrivals not processed yet.
+    /// Arrivals that the process has not handled yet.
     pub inbox: VecDeque<Arrival>,
-    /// Numbers of the peer connections known to the process, by peer index.
+    /// Numbers of the connections known to the process, by peer index.
     pub up: BTreeMap<usize, u64>,
-    /// Incomplete frames, by peer and lane.
+    /// Bytes of incomplete frames, by peer index and lane.
     pub partial: BTreeMap<(usize, usize), Vec<u8>>,
-    /// Request bytes that the front has not accepted yet.
+    /// Requests that the front has not accepted yet.
     pub requests: BTreeMap<ConnectionId, Vec<u8>>,
-    /// Service events since the last check.
+    /// Service events that were not checked yet.
     pub service_events: Rc<RefCell<Vec<ServiceEvent>>>,
-    /// Answers to clients of devices in this turn.
+    /// Answers to clients of devices from the current turn.
     pub(crate) desk_answers: Vec<(usize, DeskAnswer)>,
-    /// Packet plane of the process, if the run's carrier is packets.
+    /// Packet plane of the process; `None` unless the run's carrier is packets.
     pub(crate) packets: Option<PacketEndpoint>,
-    /// State at the previous trace, to detect changes.
+    /// State at the time of the previous trace line, used to detect changes.
     pub seen: TracedState,
 }
 
-/// Node host of production on a simulated disk.
+/// The node host used in production, on a simulated disk.
 pub type Host = NodeHost<MemoryDisk, RecordingService, Fronts>;
 
 impl Running {
@@ -365,95 +358,92 @@ impl Running {
         }
     }
 
-    /// Returns the host's replica.
+    /// Returns the replica of the process.
     pub fn replica(&self) -> &Replica<MemoryDisk, RecordingService> {
         self.host.replica()
     }
 }
 
-/// State of a replica as last traced.
+/// State of a replica at the time of its last trace line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TracedState {
-    /// Role and leader.
+    /// Role of the replica, and its leader.
     pub role: String,
     pub ballot: Ballot,
     pub decided_to: Slot,
     /// Position up to which the stream table was checked.
     pub streams_to: Slot,
-    /// Counters of its device: slots assigned, decisions counted, withdrawals, values too long for
-    /// it, and values offered to other nodes' devices.
+    /// Counters of the node's device: slots assigned, decisions counted, withdrawals of slot
+    /// assignment, values too long for the device, and values offered to other nodes' devices.
     pub device: [u64; 5],
-    /// Counters of its replica.
     pub counters: Counters,
-    /// Reason why it does not serve.
+    /// Reason why the replica does not serve; `None` if it serves.
     pub error: Option<String>,
-    /// Whether a scrub is in progress, and the number of damaged places found by all scrubs.
+    /// Whether a scrub is in progress, and the number of damaged places that all scrubs found.
     pub scrubs: (bool, u64),
 }
 
-/// A node: the state that outlives its processes, and the running process, if any.
+/// A node. Most of its state outlives its processes.
 pub struct Node {
-    /// Index in the world's list.
+    /// Index of the node in the world.
     pub index: usize,
-    /// The disk with the node's home; handles from before a crash are dead.
+    /// Disk with the node's data folder. Handles opened before a crash no longer work.
     pub disk: MemoryDisk,
     pub clock: Clock,
-    /// Number of process starts so far; events meant for an earlier process are ignored.
+    /// Number of process starts up to now. Events meant for an earlier process are ignored.
     pub life: u64,
-    /// Device of the node, if the run has any; outlives the process.
+    /// Device of the node, which outlives the process; `None` in runs without devices.
     pub device: Option<Device>,
-    /// The running process.
+    /// Running process; `None` while the node is down.
     pub running: Option<Running>,
-    /// The node was admitted after the cluster was founded.
+    /// The node joined after the cluster was founded.
     pub joined: bool,
     /// The node was removed from the group and switched off permanently.
     pub retired: bool,
-    /// The process is paused.
     pub paused: bool,
-    /// Time that the host reads within a turn.
+    /// Time that the host reads from its clock within a turn.
     pub reading: Arc<AtomicU64>,
-    /// Clock readings at which the current turn began, while the process is stalled within it.
+    /// Clock readings at the beginning of the current turn, while the process is stalled within the
+    /// turn.
     pub stalled: Option<Now>,
-    /// World time of its next turn.
+    /// World time of the node's next turn.
     pub turn_at: Option<Time>,
-    /// Disk operations whose completion is scheduled.
+    /// Numbers of the disk operations whose completion is scheduled.
     pub planned: BTreeSet<u64>,
-    /// Current slowdown factor of its disk.
+    /// Factor by which the node's disk is currently slowed down.
     pub disk_factor: u64,
-    /// The next write fails.
+    /// The next write to the disk fails.
     pub disk_error: bool,
-    /// A bit of its disk was flipped in this run.
+    /// A bit on the node's disk was flipped in this run.
     pub has_rotted: bool,
-    /// The disk loses the end of its log at the next start.
+    /// The disk loses the end of the log at the next start.
     pub disk_lies: bool,
-    /// Copies of identity and address book from earlier starts of the same incarnation.
+    /// Copies of identity and address book from earlier starts of the current incarnation.
     pub(crate) copies: Vec<FolderCopy>,
-    /// A test replaced its folder with an old copy, which no other node can detect when it starts.
+    /// A test replaced the node's folder with an old copy, which no other node can detect when the
+    /// node starts.
     pub set_back: bool,
-    /// Small file that was damaged last.
+    /// Small file that was most recently damaged.
     pub(crate) damaged_file: Option<DamagedFile>,
-    /// Scrubs completed.
+    /// Number of scrubs that were completed.
     pub scrubs: u64,
-    /// Result of the last scrub.
     pub scrubbed: ScrubStatus,
-    /// Number of disk changes after which the next process dies.
+    /// Number of disk changes after which the next process is killed.
     pub dies_after: Option<u64>,
-    /// The disk of its service.
     pub store: Rc<Cell<StoreDisk>>,
-    /// A file of its service is damaged, in a part not read yet. A process that starts rebuilds
-    /// every file.
+    /// A file of the node's service is damaged in a part that was not read since. A starting
+    /// process rebuilds every file.
     pub store_rotten: Rc<Cell<bool>>,
-    /// Latest position that a persistent service could have on disk by now.
+    /// Latest position that the disk of a persistent service may already contain.
     pub kept_to: Rc<Cell<Slot>>,
-    /// Newest level that the installed release supports.
+    /// Highest feature level that the installed release supports.
     pub release: Level,
-    /// Newest level that the release of the current or last process supports.
+    /// Highest feature level that the release of the current or last process supports.
     pub release_running: Level,
-    /// A process of the newest release has run here.
+    /// A process of the newest release has run on this node.
     pub ran_newest: bool,
 }
 
-/// A damaged small file.
 #[derive(Clone, Debug)]
 pub(crate) struct DamagedFile {
     pub(crate) name: &'static str,
@@ -461,31 +451,30 @@ pub(crate) struct DamagedFile {
     pub(crate) damaged: Vec<u8>,
 }
 
-/// Copy of a folder's small files.
+/// Copy of the small files in a folder.
 #[derive(Clone, Debug)]
 pub(crate) struct FolderCopy {
-    /// Incarnation and level of the folder when it was copied.
+    /// Incarnation and feature level of the folder at the time of the copy.
     pub(crate) version: (Incarnation, Level),
     pub(crate) files: Vec<(&'static str, Option<Vec<u8>>)>,
 }
 
-/// Outcome of a start.
+/// Outcome of a process start.
 pub enum Start {
-    /// The process runs.
     Runs(Box<Started>),
-    /// The start waits for what the text names. Repeating it is safe.
+    /// The start cannot complete yet, for the reason given. Repeating the start is safe.
     Waits(&'static str),
-    /// The folder needs a newer release.
+    /// The release is too old for the data folder.
     TooOld,
-    /// The process died during the start.
+    /// The process was killed during the start.
     Died,
 }
 
-/// Result of a start.
+/// Details of a successful start.
 pub struct Started {
     /// Result of reading the log.
     pub recovery: Recovery,
-    /// Reasons why votes may have been forgotten.
+    /// Reasons why the node may have forgotten votes.
     pub lost: Vec<String>,
 }
 
@@ -527,31 +516,29 @@ impl Node {
         }
     }
 
-    /// Returns the node's id.
     pub fn id(&self) -> NodeId {
         id(self.index)
     }
 
-    /// Returns the identity on the node's disk, whether a process runs or not; `None` before the
+    /// Returns the identity on the node's disk, even if no process is running; `None` before the
     /// first start is complete.
     pub fn identity(&self) -> Option<Identity<MemoryDisk>> {
         Identity::open(self.disk.attach(), &Expected::default()).ok()
     }
 
-    /// Returns whether its disk records that it was removed from the group.
+    /// Returns whether the node's disk records that the node was removed from the group.
     pub fn is_removed(&self) -> bool {
         let opened = Identity::open(self.disk.attach(), &Expected::default());
         matches!(opened, Err(IdentityError::Removed { .. }))
     }
 
-    /// Returns whether its folder needs a newer release than the installed one.
+    /// Returns whether the node's folder requires a newer release than the installed one.
     fn is_too_old(&self) -> bool {
         let expected = Expected { supports: Some(self.release), ..Expected::default() };
         let opened = Identity::open(self.disk.clone(), &expected);
         matches!(opened, Err(IdentityError::Level { .. }))
     }
 
-    /// Returns the node's member identity.
     pub fn member(&self) -> Member {
         let running = self.running.as_ref();
         running
@@ -560,10 +547,10 @@ impl Node {
             .unwrap_or_else(|| Member::first(self.id().0))
     }
 
-    /// Records the id of a joining node on its disk.
+    /// Records the assigned id of a joining node on its disk.
     ///
     /// # Errors
-    /// The record cannot be written.
+    /// The id cannot be written.
     pub fn join(&mut self, nonce: u64, role: As, joined: Joined) -> Result<(), JoiningError> {
         let newcomer = Newcomer::prepare(self.disk.attach(), nonce)?;
         newcomer.finish(&Wanted::default(), role, joined)?;
@@ -571,14 +558,14 @@ impl Node {
         Ok(())
     }
 
-    /// Returns the reading of the node's clock.
+    /// Returns the reading of the node's monotonic clock.
     pub fn time(&self, world: Time) -> Time {
         self.clock.time(world)
     }
 
-    /// Starts a process, as production does: on its first start the node obtains its identity, from
-    /// the founder through `ask`; then it boots. `recalled` holds what other nodes remember about
-    /// its log.
+    /// Starts a process as in production. At its first start the node obtains an identity, using
+    /// `ask` to contact the founder; then the process boots. `recalled` contains what other nodes
+    /// remember about the node's log.
     ///
     /// # Errors
     /// The process refuses to start.
@@ -604,12 +591,12 @@ impl Node {
         let outcome = self.start_as(settings, dice, ask, recalled);
         if self.disk.is_alive() {
             if matches!(outcome, Ok(Start::Waits(_))) {
-                // The next start repeats all changes.
+                // The next start repeats all changes of the disk.
                 self.dies_after = dies_after;
             }
             return outcome;
         }
-        // The process died, so its result is dropped.
+        // The process was killed, so the result of its start is dropped.
         self.running = None;
         Ok(Start::Died)
     }
@@ -672,8 +659,8 @@ impl Node {
         })))
     }
 
-    /// Returns the identity in the home, creating it if needed; `None` if the founder does not
-    /// answer.
+    /// Returns the identity in the data folder, creating it if needed; `None` if the founder does
+    /// not answer.
     fn settle(
         &self,
         settings: &Settings,
@@ -710,7 +697,7 @@ impl Node {
         Ok(Some(settled))
     }
 
-    /// Kills the process: memory is lost, and the disk retains what it guaranteed.
+    /// Kills the process. Its memory is lost, and the disk retains only what it guarantees.
     pub fn kill(&mut self, dice: &mut Dice) {
         self.running = None;
         self.stalled = None;
@@ -722,11 +709,11 @@ impl Node {
     }
 }
 
-/// Start of a node with the run's settings.
+/// Environment for starting a node with the settings of the run.
 struct Simulated<'a> {
     settings: &'a Settings,
     release: Level,
-    /// Memories of other nodes about this node's log.
+    /// What other nodes remember about the node's log.
     recalled: Vec<(NodeId, Memory)>,
     recovery: Option<Recovery>,
     lost: Vec<String>,
@@ -790,13 +777,13 @@ impl Starter for Simulated<'_> {
         self.recalled.clone()
     }
 
-    /// Never waits: the world retries the whole start later.
+    /// Never waits, because the world repeats the whole start later.
     fn wait_for_room(&mut self, _: &BootError) -> bool {
         false
     }
 }
 
-/// Ignores all events: the trace inspects the replica directly.
+/// Listener that ignores all events, because the trace inspects the replica directly.
 struct NullListener;
 
 impl Listener for NullListener {
@@ -809,7 +796,7 @@ impl Listener for NullListener {
     fn end_turn(&mut self, _: Time) {}
 }
 
-/// Returns a node's start parameters, with the full member list.
+/// Returns the start parameters of a node, including the full member list.
 pub fn start_parameters(settings: &Settings, node: NodeId) -> Wanted {
     let member = |index| (id(index), format!("n{}:1", index + 1));
     Wanted {
@@ -825,7 +812,7 @@ pub fn start_parameters(settings: &Settings, node: NodeId) -> Wanted {
     }
 }
 
-/// Returns the capacities of the replica's queues.
+/// Returns the capacities of a replica's queues.
 pub fn limits(settings: &Settings) -> Limits {
     if !settings.tiny_queues {
         return Limits::default();

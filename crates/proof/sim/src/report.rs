@@ -1,4 +1,4 @@
-//! Runs a seed and reports the result, with the command that repeats the run.
+//! Runs a seed and reports the result together with the command that repeats the run.
 
 use std::{
     fmt,
@@ -12,30 +12,25 @@ use crate::{
     world::{Counts, World},
 };
 
-/// Outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub seed: u64,
-    /// Events of act one.
     pub steps: u64,
-    /// Settings drawn from the seed.
     pub settings: Settings,
-    /// First broken property, if any.
+    /// First violation; `None` if all properties held.
     pub violation: Option<Violation>,
-    /// Last lines of the trace.
     pub lines: Vec<String>,
-    /// Hash of the trace; equal runs have equal hashes.
+    /// Hash of the trace. Identical runs have identical hashes.
     pub trace_hash: u64,
-    /// Counts of events.
     pub counts: Counts,
-    /// Requests answered, refused, and with an unknown outcome.
+    /// Numbers of requests answered, requests refused, and requests with an unknown outcome.
     pub requests: [u64; 3],
-    /// Virtual time that passed, in milliseconds.
+    /// Virtual time that elapsed, in milliseconds.
     pub virtual_ms: u64,
 }
 
 impl Report {
-    /// Returns the command that repeats this run, provided that it was not shrunk.
+    /// Returns the command that repeats this run. Valid only for a run that was not shrunk.
     pub fn replay(&self) -> String {
         format!("quorate sim --seed {} --steps {}", self.seed, self.steps)
     }
@@ -101,17 +96,17 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs a seed: `steps` events of act one, then act two.
+/// Runs a seed with `steps` events in act one, followed by act two.
 pub fn run(seed: u64, steps: u64) -> Report {
     run_with(Settings::draw(seed), steps)
 }
 
-/// Runs with these settings. A panic of production code counts as a violation.
+/// Runs the given settings. A panic of production code counts as a violation.
 pub fn run_with(settings: Settings, steps: u64) -> Report {
     run_world(World::new(settings), steps)
 }
 
-/// Runs a prepared world, for instance one that retains more trace lines.
+/// Runs a prepared world, for example one that retains more trace lines.
 pub fn run_world(mut world: World, steps: u64) -> Report {
     let acts = AssertUnwindSafe(|| {
         world.act_one(steps)?;
@@ -140,9 +135,9 @@ pub fn run_world(mut world: World, steps: u64) -> Report {
     }
 }
 
-/// Searches for a smaller run that breaks the same property: fewer events, then fewer faults, then
-/// fewer clients. Takes at most a few dozen runs, and returns the original report if no smaller run
-/// does.
+/// Searches for a smaller run that violates the same property: fewer events, then fewer faults,
+/// then fewer clients. Makes at most a few dozen runs, and returns the original report if none of
+/// them violates the property.
 pub fn shrink(report: Report) -> Report {
     let Some(property) = report.violation.as_ref().map(|violation| violation.property) else {
         return report;

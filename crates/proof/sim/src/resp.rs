@@ -1,6 +1,5 @@
-//! Client wire format for simulated nodes: the necessary part of RESP2.
+//! Client wire format for simulated nodes, limited to the required part of RESP2.
 
-/// A RESP2 reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// `+…`
@@ -15,7 +14,7 @@ pub enum Reply {
     Array(Option<Vec<Self>>),
 }
 
-/// Appends a request.
+/// Appends an encoded request.
 pub fn request(words: &[&[u8]], out: &mut Vec<u8>) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
@@ -25,7 +24,7 @@ pub fn request(words: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the first reply in `bytes` and its length; `None` if it is incomplete.
+/// Decodes the first reply in `bytes` and returns it with its length; `None` if it is incomplete.
 ///
 /// # Errors
 /// The bytes are not a reply.

@@ -1,5 +1,5 @@
-//! A process's packet plane and its socket, the counterpart of what production has between a
-//! replica and the network.
+//! Packet plane and socket of a process. In production, the corresponding code is between a replica
+//! and the network.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,34 +22,34 @@ use crate::{
     dice::Dice,
 };
 
-/// Number of the shared key, if the run uses keys.
+/// Number of the shared key, in runs that use keys.
 const KEY: u8 = 1;
-/// MTU of the paths between nodes.
+/// MTU of the paths between nodes, in bytes.
 const MTU: usize = 1500;
-/// Capacity for datagrams retained for retransmission, per channel.
+/// Capacity of the retransmission buffer of a channel, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Maximum missing ranges per channel: small, so that the limit is exceeded at times.
+/// Maximum number of missing ranges per channel, which is so small that it is sometimes exceeded.
 const GAPS_MAX: usize = 16;
-/// Configured link capacity: low, so that datagrams queue.
+/// Configured link capacity, which is so low that datagrams queue.
 const LINK_BYTES_S: u64 = 25_000_000;
 
-/// A packet plane, and what its process knows about peers.
+/// Packet plane of a process, and its knowledge about peers.
 pub(crate) struct PacketEndpoint {
     plane: Packets,
-    /// Datagrams in the socket that are not read yet.
+    /// Datagrams that the process has not read from the socket yet.
     socket: VecDeque<Vec<u8>>,
     socket_bytes: usize,
     socket_bytes_max: usize,
-    /// Process announced by each connected peer's handshake, by node.
+    /// Member and start number from each connected peer's handshake, by node.
     boots: BTreeMap<NodeId, (Member, u32)>,
-    /// Frames of this turn with their receivers, not checked yet.
+    /// Frames sent in this turn with their receivers, not checked yet.
     fresh: Vec<(NodeSet, Vec<u8>)>,
-    /// Counters at the previous count.
+    /// Counters of the plane when they were last added to the run's counts.
     counted: Counts,
 }
 
 impl PacketEndpoint {
-    /// Creates the plane of a starting process.
+    /// Returns the packet plane of a starting process.
     pub(crate) fn new(
         me: Member,
         boot: u32,
@@ -109,7 +109,7 @@ impl PacketEndpoint {
         boot: u32,
         now: Time,
     ) -> Option<Vec<u8>> {
-        // Any earlier connection is over.
+        // An earlier connection to this peer has ended.
         self.part(peer.node);
         let introduction = self.plane.meet(peer, now)?;
         self.boots.insert(peer.node, (peer, boot));
@@ -120,7 +120,7 @@ impl PacketEndpoint {
         Some(bytes)
     }
 
-    /// Handles an introduction received from a peer on its connection.
+    /// Handles an introduction that a peer sent over its connection.
     pub(crate) fn receive_introduction(
         &mut self,
         from: Member,
@@ -138,20 +138,20 @@ impl PacketEndpoint {
         counts.not_introduced += u64::from(!taken);
     }
 
-    /// Handles the end of a connection.
+    /// Handles the end of the connection to a peer.
     pub(crate) fn part(&mut self, node: NodeId) {
         self.boots.remove(&node);
         self.plane.part(node);
     }
 
-    // The replica's frames.
+    // Frames of the replica.
 
     /// Returns whether the plane accepts a frame of this length for a node.
     pub(crate) fn has_room(&self, node: NodeId, bytes: usize) -> bool {
         self.plane.has_room(node, bytes)
     }
 
-    /// Sends a frame to those nodes that packets reach; returns these nodes.
+    /// Sends a frame to the nodes in `to` that packets reach, and returns these nodes.
     pub(crate) fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
         let sent = self.plane.send(to, header, body);
         if !sent.is_empty() {
@@ -160,12 +160,11 @@ impl PacketEndpoint {
         sent
     }
 
-    /// Takes the frames sent since the last call, each once.
+    /// Takes the frames sent since the last call, each of them once.
     pub(crate) fn take_fresh(&mut self) -> Vec<(NodeSet, Vec<u8>)> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Returns the packet plane.
     pub(crate) fn plane(&mut self) -> &mut Packets {
         &mut self.plane
     }
@@ -182,8 +181,8 @@ impl PacketEndpoint {
         room
     }
 
-    /// Processes arrived datagrams and timers. Returns the complete frames, each with the sender
-    /// that its tag proves.
+    /// Processes timers and all datagrams in the socket. Returns the complete frames, each with the
+    /// sender proven by its tag.
     pub(crate) fn read(&mut self, now: Time, counts: &mut Counts) -> Vec<(Member, Vec<u8>)> {
         for datagram in self.socket.drain(..) {
             self.plane.on_datagram(&datagram, now);
@@ -204,7 +203,7 @@ impl PacketEndpoint {
         frames
     }
 
-    /// Returns the datagrams that leave now; those refused by a full socket are missing.
+    /// Returns the datagrams to send now, except those that the full socket refuses.
     pub(crate) fn take_datagrams(
         &mut self,
         now: Time,
@@ -226,12 +225,12 @@ impl PacketEndpoint {
         datagrams
     }
 
-    /// Returns when the plane must be polled next.
+    /// Returns the time at which the plane must be polled next; `None` if no timer is set.
     pub(crate) fn next_due(&self) -> Option<Time> {
         self.plane.next_due()
     }
 
-    /// Adds the plane's counters since the previous count to the run's counts.
+    /// Adds the increase of the plane's counters since the previous call to the run's counts.
     fn count(&mut self, counts: &mut Counts) {
         let before = self.counted;
         for (reason, count) in self.plane.refusals().iter() {
@@ -250,7 +249,7 @@ impl PacketEndpoint {
     }
 }
 
-/// Returns whether the bytes are exactly one frame of this member.
+/// Returns whether the bytes are exactly one frame from this member.
 fn says(bytes: &[u8], by: Member) -> bool {
     let decoded = decode(bytes, BODY_BYTES_MAX);
     matches!(decoded, Ok(Decoded::Frame { from, used, .. }) if from == by && used == bytes.len())

@@ -1,4 +1,4 @@
-//! Steps of nodes in the terms of the TLA+ specification: one JSON object per line, for `cargo
+//! Steps of nodes in the terms of the TLA+ specification, as one JSON object per line for `cargo
 //! xtask tla --trace`.
 //!
 //! Some lines record state on stable storage (`round`, `promise`, `vote`, `learned`), others
@@ -21,7 +21,7 @@ use quorate_core::{
     value::Value,
 };
 
-/// Steps recorded in a run.
+/// Recorder of the steps in a run.
 #[derive(Debug)]
 pub(crate) struct Steps {
     text: String,
@@ -54,7 +54,7 @@ impl Steps {
         &self.text
     }
 
-    /// Records that a member's log record, and all before it, are on stable storage.
+    /// Records that a log record of a member, and all records before it, are on stable storage.
     pub(crate) fn wrote(&mut self, by: Member, record: &Record) {
         let rest = match record {
             Record::Round { ballot } => format!("\"round\",{},{}", of(by), in_(*ballot)),
@@ -97,7 +97,7 @@ impl Steps {
         }
     }
 
-    /// Records that a node knows all slots below `to` to be decided.
+    /// Records that a node knows that all slots below `to` are decided.
     pub(crate) fn decides(&mut self, node: usize, to: Slot) {
         let known = self.decided.entry(node).or_insert(Slot::FIRST);
         if *known < to {
@@ -152,11 +152,11 @@ fn rule(rule: QuorumRule) -> String {
     }
 }
 
-/// Returns a value's name; for a reconfiguration, including its change.
+/// Returns the name of a value. The name of a reconfiguration includes its change.
 fn value(value: &Value) -> String {
     let Value::Reconfigure { era, change } = value else {
         return match value {
-            // Batches with equal names and different bytes are different values.
+            // Batches with the same name and different bytes are different values.
             Value::Batch(name) => format!("\"{value} {:08x}\"", name.checksum),
             _ => format!("\"{value}\""),
         };

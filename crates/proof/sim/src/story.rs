@@ -1,17 +1,18 @@
-//! Calm runs of a few replicas that show a procedure line by line: compared with `docs/stories/`,
-//! and shown by `quorate sim --page`.
+//! Calm runs of a few replicas that show a procedure line by line. They are compared with
+//! `docs/stories/`, and `quorate sim --page` shows them.
 
 use quorate_core::{ballot::Ballot, slot::Slot};
 
 use crate::{check::Violation, faults::Settings, resp::Reply, trace::Trace, world::World};
 
-/// Trace lines retained: far more than a story has.
+/// Maximum number of retained trace lines, far more than a story has.
 const LINES_MAX: usize = 10_000;
 
-/// Returns a cluster whose sessions are all registered and which traces every frame from now on.
+/// Returns a cluster in which all sessions are registered, and which traces every frame from now
+/// on.
 ///
 /// # Errors
-/// A rule was broken.
+/// A property is violated.
 pub fn begin(settings: Settings) -> Result<World, Violation> {
     let mut world = World::elected(settings)?;
     for node in 0..world.nodes.len() {
@@ -23,16 +24,16 @@ pub fn begin(settings: Settings) -> Result<World, Violation> {
     Ok(world)
 }
 
-/// Returns the lines of the trace without heartbeats, which are always the same.
+/// Returns the lines of the trace without heartbeats, which are all alike.
 pub fn lines(world: &World) -> impl Iterator<Item = &str> {
     let dull = |line: &&str| line.contains("heartbeat ballot") || line.contains(": heard ballot");
     world.trace.lines().filter(move |line| !dull(line))
 }
 
-/// Kills the leader, lets a client write through a follower, and restarts the old leader.
+/// Kills the leader, sends a write to a follower, and restarts the old leader.
 ///
 /// # Errors
-/// A rule was broken.
+/// A property is violated.
 pub fn a_leader_dies(world: &mut World) -> Result<(), Violation> {
     let leader = world.wait_for_leader()?;
     let follower = (leader + 1) % world.nodes.len();
@@ -42,10 +43,10 @@ pub fn a_leader_dies(world: &mut World) -> Result<(), Violation> {
     world.run_until("all have applied it", World::is_caught_up)
 }
 
-/// Lets a client write through a follower while all is well.
+/// Sends a write to a follower while the cluster is healthy.
 ///
 /// # Errors
-/// A rule was broken.
+/// A property is violated.
 pub fn a_write(world: &mut World) -> Result<(), Violation> {
     let follower = (world.wait_for_leader()? + 1) % world.nodes.len();
     expect_ok(world.ask(follower, "SET greeting hi")?)?;
@@ -62,16 +63,15 @@ fn expect_ok(reply: Reply) -> Result<(), Violation> {
 /// State at the beginning of a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Id of the leader.
+    /// Node id of the leader.
     pub leader: u32,
-    /// Ballot of the leader.
     pub ballot: Ballot,
-    /// Decided prefix, known to all nodes.
+    /// End of the decided prefix, known to all nodes.
     pub decided_to: Slot,
 }
 
 impl Opening {
-    /// Returns the current state.
+    /// Returns the current state of the cluster.
     ///
     /// # Errors
     /// No leader is elected.

@@ -1,4 +1,4 @@
-//! Trace of a run, one aligned line per event; the legend is in `docs/spec/simulator.md`.
+//! Trace of a run, with one aligned line per event. The legend is in `docs/spec/simulator.md`.
 
 use std::{collections::VecDeque, fmt};
 
@@ -9,15 +9,15 @@ use crate::dice::mix;
 /// Number of lines in a report.
 pub const LINES_KEPT: usize = 50;
 
-/// Trace of a run: its last lines and a hash over all of them.
+/// Trace of a run, consisting of its last lines and a hash over all lines.
 #[derive(Debug)]
 pub struct Trace {
     lines: VecDeque<String>,
-    /// Number of lines retained.
+    /// Maximum number of retained lines.
     pub keep: usize,
     hash: u64,
     count: u64,
-    /// Traces every frame with its contents.
+    /// Every frame is traced with its contents.
     pub frames: bool,
 }
 
@@ -50,7 +50,7 @@ impl Trace {
         self.lines.iter().map(String::as_str)
     }
 
-    /// Returns a hash over all lines; equal runs have equal hashes.
+    /// Returns the hash over all lines. Identical runs have identical hashes.
     pub fn hash(&self) -> u64 {
         mix(self.hash ^ self.count)
     }

@@ -1,11 +1,11 @@
-//! Client connections: their ids and the arrival times of the bytes sent on them.
+//! Client connections, with their ids and the arrival times of bytes on them.
 
 use std::collections::BTreeMap;
 
 use quorate_core::time::Time;
 use quorate_replica::front::ConnectionId;
 
-/// Connections opened by clients.
+/// Connections that clients have opened.
 #[derive(Debug, Default)]
 pub(crate) struct ClientConnections {
     last: u64,
@@ -19,8 +19,8 @@ impl ClientConnections {
         ConnectionId(self.last)
     }
 
-    /// Returns the arrival time of data due at `at`, delayed so that bytes on one connection stay
-    /// in order.
+    /// Returns the arrival time of data that is due at `at`. The data is delayed if necessary, so
+    /// that bytes on one connection remain in order.
     pub(crate) fn arrival(&mut self, connection: ConnectionId, at: Time) -> Time {
         let last = self.last_arrival.entry(connection).or_default();
         *last = at.max(last.plus_us(1));

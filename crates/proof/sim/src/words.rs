@@ -1,4 +1,4 @@
-//! Textual form of frames, for traces.
+//! Text form of frames, for traces.
 
 use quorate_core::{
     message::Message,
@@ -7,7 +7,7 @@ use quorate_core::{
 };
 use quorate_wire::Frame;
 
-/// Returns a frame's contents as text.
+/// Formats the contents of a frame.
 pub fn frame(frame: &Frame<'_>) -> String {
     match frame {
         Frame::Protocol { message, bytes } => {

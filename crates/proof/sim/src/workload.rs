@@ -1,6 +1,6 @@
-//! Client workloads: each kind tries to expose a different violation.
+//! Client workloads, each of which tries to expose a different violation.
 //!
-//! This module has the clients and their handling of replies; `asks` has their requests.
+//! This module contains the clients and their handling of replies; `asks` contains their requests.
 
 mod asks;
 mod books;
@@ -21,32 +21,32 @@ use crate::{
     resp::{Reply, request},
 };
 
-/// Outstanding requests at which a pipelining client stops sending.
+/// Number of outstanding requests at which a pipelining client stops sending.
 const PIPELINE_MAX: usize = 12;
 
-/// Workload of a client, named for the property that it tries to break.
+/// Workload of a client, named after the property that it tries to violate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// SET, GET and DEL on keys shared with other clients.
     Register,
     /// INCR on counters shared with other clients.
     Counter,
-    /// INCR numbered in a session, retried on any node until it is answered.
+    /// INCR numbered within a session, retried on any node until it is answered.
     Session,
-    /// WATCH, GET, MULTI, SET, EXEC on keys that are created and deleted.
+    /// WATCH, GET, MULTI, SET and EXEC on keys that other clients create and delete.
     Swap,
-    /// Pipelined SET and GET on the client's own key and on shared keys. Each read of its own key
-    /// must return the write before it and no later one.
+    /// Pipelined SET and GET on the client's own key and on shared keys. A read of the client's own
+    /// key must return exactly the last write before it.
     Own,
-    /// SET with and without deadlines.
+    /// SET with and without an expiry.
     Expiring,
-    /// SET on two keys that always change together.
+    /// SET of two keys that always change together.
     Pair,
-    /// GET of the final value of each key, in act two.
+    /// GET of the final value of each key; only in act two.
     Auditor,
-    /// One write on one node, in act two; the node must accept it.
+    /// A single write on one node, which must accept it; only in act two.
     Visitor,
-    /// Requests of a scenario.
+    /// Requests chosen by a scenario.
     Script,
 }
 
@@ -61,7 +61,8 @@ impl Kind {
         Self::Pair,
     ];
 
-    /// Returns the kind of a client: kinds alternate by index, starting at one chosen by the seed.
+    /// Returns the kind of a client. Kinds alternate by index, starting with one chosen by the
+    /// seed.
     pub fn of(index: usize, seed: u64) -> Self {
         let count = Self::ALL.len();
         let first = usize::try_from(seed % count as u64).unwrap_or_default();
@@ -69,16 +70,16 @@ impl Kind {
     }
 }
 
-/// Outstanding request, which the next reply on the connection answers.
+/// Outstanding request. Replies on the connection arrive in the order of the requests.
 #[derive(Clone, Debug)]
 enum PendingRequest {
     /// An operation on one key.
     Key { key: String, act: Act, called: u64 },
-    /// A command whose reply carries no information.
+    /// A command whose reply contains no information.
     Word,
-    /// The command that prepares the connection: it attaches the session, or sets READONLY.
+    /// The command that prepares the connection: it attaches the session or sets READONLY.
     Ready,
-    /// EXEC of a swap.
+    /// EXEC at the end of a swap.
     Exec { key: String, seen: Option<i64>, new: i64, called: u64 },
     /// GET within a swap.
     Look { key: String, called: u64 },
@@ -88,63 +89,63 @@ enum PendingRequest {
     OwnGet,
     /// SET of both keys of the pair.
     PairSet,
-    /// GET of both keys of the pair in one reply.
+    /// GET of both keys of the pair, answered by one reply.
     PairGet,
     /// Registration of a new session.
     Session,
-    /// A numbered INCR.
+    /// An INCR numbered within a session.
     Sequence(i64),
-    /// A command above the size limit.
+    /// A command that exceeds the size limit.
     TooBig,
-    /// GET of a key's final value.
+    /// GET of the final value of a key.
     Audit(String),
-    /// A request of a scenario.
+    /// A request chosen by a scenario.
     Script,
 }
 
 /// A simulated client with its workload.
 #[derive(Debug)]
 pub struct Client {
-    /// Index in the world's list.
+    /// Index of the client in the world.
     pub index: usize,
-    /// Kind of workload.
     pub kind: Kind,
-    /// Current connection, with the index of the node.
+    /// Current connection, with the index of the node; `None` while disconnected.
     pub connection: Option<(ConnectionId, usize)>,
-    /// Deadline for a reply.
+    /// Time at which the client gives up on the node if no reply has arrived.
     pub reply_deadline: Option<Time>,
-    /// Time of its next request, sent even if earlier ones are unanswered.
+    /// Time of the client's next request, which is sent even if earlier ones are unanswered.
     pub next_request_at: Option<Time>,
-    /// The client makes no new requests.
+    /// The client sends no new requests.
     pub done: bool,
     dice: Dice,
     input: Vec<u8>,
     waiting: VecDeque<PendingRequest>,
-    /// Key and value returned by GET in the current swap.
+    /// Key and value from the GET of the current swap.
     seen: Option<(String, Option<i64>)>,
-    /// Key watched by the current swap, not read yet.
+    /// Key watched by the current swap, until it is read.
     watched: Option<String>,
     own_generation: u64,
     own_value: Option<i64>,
-    /// Uses READONLY connections, and reads only its own key.
+    /// The client uses READONLY connections and reads only its own key.
     stale: bool,
     session: Option<String>,
-    /// The connection is prepared, or will be before the node reads what is sent now.
+    /// The connection is prepared, or the command that prepares it precedes everything that the
+    /// client sends now.
     ready: bool,
     sequence: i64,
     audits: VecDeque<String>,
-    /// The only node that it connects to.
+    /// Index of the only node to which the client connects; `None` for any node.
     pub(crate) home: Option<usize>,
-    /// A visitor's write succeeded.
+    /// The write of a visitor has succeeded.
     welcomed: bool,
-    /// Replies to a scenario's requests; `None` stands for a broken connection.
+    /// Replies to a scenario's requests; `None` marks a broken connection.
     pub replies: VecDeque<Option<Reply>>,
     /// The client does not read its replies.
     pub ignores_replies: bool,
 }
 
 impl Client {
-    /// Returns a client that has not sent anything yet.
+    /// Returns a client that has sent no request yet.
     pub fn new(index: usize, kind: Kind, mut dice: Dice) -> Self {
         let stale = kind == Kind::Own && dice.chance(1, 4);
         Self {
@@ -173,36 +174,36 @@ impl Client {
         }
     }
 
-    /// Returns a client that reads these keys and is then done.
+    /// Returns a client that reads these keys and then stops.
     pub fn audit(index: usize, dice: Dice, keys: Vec<String>) -> Self {
         Self { audits: keys.into(), ..Self::new(index, Kind::Auditor, dice) }
     }
 
-    /// Returns a client that writes once on this node and is then done.
+    /// Returns a client that writes once on this node and then stops.
     pub fn visit(index: usize, dice: Dice, node: usize) -> Self {
         Self { home: Some(node), ..Self::new(index, Kind::Visitor, dice) }
     }
 
-    /// Returns whether it may send another request before the last one is answered.
+    /// Returns whether the client may send another request before the last one is answered.
     pub fn may_pipeline(&self) -> bool {
         self.kind == Kind::Own && !self.done && self.waiting.len() < PIPELINE_MAX
     }
 
-    /// Returns whether it waits for a reply.
+    /// Returns whether the client has outstanding requests.
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Returns whether it has work left that needs an answer.
+    /// Returns whether the client still has work for which it needs a reply.
     pub fn is_busy(&self) -> bool {
         let visiting = self.kind == Kind::Visitor && !self.welcomed;
         self.is_waiting() || !self.audits.is_empty() || visiting
     }
 
-    /// Processes bytes received from the node.
+    /// Handles bytes that arrived from the node.
     ///
     /// # Errors
-    /// A reply contradicts what the cluster promised.
+    /// A reply contradicts a guarantee of the cluster.
     pub fn receive_bytes(&mut self, bytes: &[u8], books: &mut Books) -> Verdict {
         self.input.extend_from_slice(bytes);
         loop {
@@ -214,7 +215,7 @@ impl Client {
             self.input.drain(..used);
             let Some(waiting) = self.waiting.pop_front() else {
                 if self.kind == Kind::Script {
-                    // A message on a channel.
+                    // The reply is a message on a channel.
                     self.replies.push_back(Some(reply));
                     continue;
                 }
@@ -307,8 +308,8 @@ impl Client {
                 self.audits.pop_front();
                 let called = books.history.moment();
                 let value = number(value.as_deref());
-                // Operations of sessions and of clients of devices are not in the history: their
-                // sequence numbers prove more than times do.
+                // Operations of sessions and of clients of devices are not part of the history,
+                // because their sequence numbers prove more than times do.
                 if !key.starts_with(['s', 'f']) {
                     books.history.ended(self.index, &key, Act::Get, called, Answer::Value(value));
                 }
@@ -330,12 +331,11 @@ impl Client {
             }
             "BUSY" | "NOQUORUM" | "EXECABORT" => {
                 books.refused += 1;
-                // The client prepares the connection again before it sends more.
+                // The client prepares the connection again before it sends further commands.
                 self.ready &= !matches!(waiting, PendingRequest::Ready);
                 Ok(())
             }
-            // The command followed the one that would have attached the session, and that one was
-            // refused.
+            // The command that should have attached the session was refused before.
             "NOSESSION"
                 if matches!(waiting, PendingRequest::Sequence(_))
                     && !self.ready
@@ -345,12 +345,13 @@ impl Client {
                 Ok(())
             }
             "TOOBIG" if matches!(waiting, PendingRequest::TooBig) => Ok(()),
-            // This includes a session that no node remembers, because the group's quorum forgot it.
+            // Errors include a session that no node remembers, because the group's quorum forgot
+            // it.
             _ => Err(self.surprised(&format!("{waiting:?}"), &Reply::Error(text))),
         }
     }
 
-    /// Records that the request may have been executed, or may yet be.
+    /// Records that a request may have been executed, or may still be executed later.
     fn record_unknown(&mut self, waiting: PendingRequest, books: &mut Books) {
         match waiting {
             PendingRequest::Key { key, act, called } => {
@@ -378,14 +379,14 @@ impl Client {
         }
     }
 
-    /// Handles a broken connection; outstanding replies are lost.
+    /// Handles a broken connection. No more replies will arrive on it.
     pub fn disconnected(&mut self, books: &mut Books) {
         self.connection = None;
         (self.reply_deadline, self.next_request_at) = (None, None);
         self.ready = false;
         (self.seen, self.watched) = (None, None);
         if self.stale {
-            // The next node may not have learned yet what this one reported.
+            // The next node may not know yet what this node has reported.
             self.forsake_own_key();
         }
         self.input.clear();
@@ -395,7 +396,7 @@ impl Client {
         }
     }
 
-    /// Encodes a request of a scenario.
+    /// Encodes a request chosen by a scenario.
     pub fn say(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
         request(words, &mut out);
@@ -403,19 +404,19 @@ impl Client {
         out
     }
 
-    /// Chooses one of `nodes` nodes, or its home if it has one.
+    /// Chooses one of `nodes` nodes, or the client's home if it has one.
     pub fn choose(&mut self, nodes: usize) -> usize {
         self.home.unwrap_or_else(|| self.dice.index(nodes))
     }
 
-    /// Draws the pause before its next request.
+    /// Draws the pause before the client's next request.
     pub fn draw_pause(&mut self, most_us: u64) -> u64 {
         self.dice.between(1, most_us.max(1))
     }
 }
 
 fn number(bytes: Option<&[u8]>) -> Option<i64> {
-    // -1 stands for a value that no client wrote; no operation will explain it.
+    // -1 denotes a value that no client wrote, which no operation will explain.
     bytes.map(|bytes| {
         std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or(-1)
     })
@@ -442,7 +443,7 @@ mod tests {
     const EXPIRED: &[u8] =
         b"-NOSESSION not executed now: the session is unknown or has expired\r\n";
 
-    /// Returns a session client on a new connection that has sent the command to attach its
+    /// Returns a session client on a new connection. It has sent the command that attaches its
     /// session, followed by one or two numbered commands.
     fn reconnected(seed: u64) -> (Client, Books) {
         let mut books = Books::default();

@@ -1,12 +1,12 @@
-//! World of a run: event queue, virtual time, nodes, network, clients, checks.
+//! World of a run: event queue, virtual time, nodes, network, clients and checks.
 //!
-//! This file has the parts and dispatches each event to one of them. `lives` has processes, disks
-//! and connections between nodes, `datagrams` single packets, `turn` a process's turn, `clients`
-//! the clients, `chaos` the faults, `operators` joining and leaving nodes; `acts` plays a run,
-//! `scene` serves directed scenarios.
+//! This module contains the state and dispatches each event to a submodule. `lives` has processes,
+//! disks and connections between nodes, `datagrams` single packets, `turn` a process's turn,
+//! `clients` the clients, `chaos` the faults, `operators` joining and leaving nodes; `acts` plays a
+//! run, `scene` serves directed scenarios.
 //!
 //! The world makes no decision for a node: a turn passes arrivals to the real replica in the
-//! reactor's order and carries away its output.
+//! reactor's order, and takes the replica's output.
 
 mod acts;
 mod chaos;
@@ -47,26 +47,23 @@ use crate::{
     workload::{Books, Client, Kind, frame_client::FrameClient, streams::Streamer},
 };
 
-/// Event counts of a run.
+/// Number of occurrences of each kind of event in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Events processed.
     pub events: u64,
-    /// Processes killed.
     pub kills: u64,
-    /// Processes killed during their start.
+    /// Processes killed while they started.
     pub start_kills: u64,
-    /// Clean stops.
+    /// Processes shut down gracefully.
     pub stops: u64,
-    /// Releases installed in place of another.
+    /// Releases installed in place of other releases.
     pub installed: u64,
-    /// Installed releases that the data folder refused as too old.
+    /// Installed releases that were too old for the data folder.
     pub too_old: u64,
     /// Increases of the group's feature level.
     pub raised: u64,
-    /// Times a node became leader.
+    /// Number of times that a node became leader.
     pub elections: u64,
-    /// Connections broken.
     pub resets: u64,
     /// Logs whose writes failed.
     pub disk_errors: u64,
@@ -82,31 +79,27 @@ pub struct Counts {
     pub class_early: u64,
     /// Commands of another class that were acknowledged once a quorum had them on disk.
     pub class_lasting: u64,
-    /// Small files damaged.
     pub files_rotted: u64,
     /// Starts refused because of a damaged small file.
     pub files_refused: u64,
-    /// Service stores damaged.
     pub stores_rotted: u64,
-    /// Scrubs completed.
     pub scrubs: u64,
     /// Damaged places found by scrubs.
     pub scrubs_found: u64,
-    /// Starts as a new incarnation.
+    /// Process starts with a new incarnation.
     pub forgot: u64,
     /// Disk failures of a service.
     pub store_faults: u64,
-    /// Clients disconnected because they occupied too much memory.
+    /// Clients disconnected because they used too much memory.
     pub shed: u64,
     /// Snapshots taken by nodes.
     pub snapshots: u64,
-    /// Peer snapshots installed by nodes that had fallen too far back.
+    /// Snapshots of peers installed by nodes that had fallen too far behind.
     pub installs: u64,
     /// Snapshots loaded by services.
     pub loads: u64,
-    /// Times a log's start was moved forward.
+    /// Number of times that the beginning of a log was trimmed.
     pub trims: u64,
-    /// Nodes that joined.
     pub joins: u64,
     /// Membership plans accepted from operators.
     pub plans: u64,
@@ -114,37 +107,32 @@ pub struct Counts {
     pub retired: u64,
     /// Processes stalled in the middle of a turn.
     pub stalls: u64,
-    /// Reads served under a lease.
     pub leased: u64,
-    /// Leased reads whose lease had expired by the time they ran.
+    /// Reads under a lease that had expired by the time of their execution.
     pub overtaken: u64,
-    /// Stream bytes acknowledged.
     pub stream_bytes: u64,
-    /// Stream pieces opened.
     pub stream_pieces: u64,
-    /// Stream bytes that records referenced in the store instead of containing them.
+    /// Stream bytes that records reference in the store instead of containing them.
     pub stream_bytes_placed: u64,
     /// Stream bytes read back and verified.
     pub stream_bytes_read: u64,
     /// Votes that ring members forwarded for others.
     pub relayed: u64,
-    /// Frames sent by devices.
     pub device_frames: u64,
-    /// Slots assigned by devices, as reported to their owners.
+    /// Slots assigned by devices, as reported to the devices' owners.
     pub device_given: u64,
-    /// Decisions counted by devices, as reported to their owners.
+    /// Decisions counted by devices, as reported to the devices' owners.
     pub device_counted: u64,
-    /// Times a leader withdrew its device's assignment of slots.
+    /// Number of times that a leader withdrew slot assignment from its device.
     pub taken_back: u64,
-    /// Values too long for frames, as counted by device owners.
+    /// Values that were too long for frames, as counted by device owners.
     pub device_outgrown: u64,
-    /// Values that nodes offered to the leader's device, as counted by the nodes.
+    /// Values that nodes offered to the leader's device, as counted by those nodes.
     pub device_offered: u64,
-    /// Devices that lost power.
     pub device_resets: u64,
-    /// Devices removed from their places in the network.
+    /// Devices removed from the network.
     pub devices_taken: u64,
-    /// Times a device stalled for a while.
+    /// Number of times that a device stalled.
     pub device_stalls: u64,
     /// Frames in which a bit was flipped.
     pub frames_damaged: u64,
@@ -152,28 +140,23 @@ pub struct Counts {
     pub frames_of_strangers: u64,
     /// Batches that clients of devices confirmed from frames alone.
     pub by_frames: u64,
-    /// Counts of the packet planes.
+    /// Counts of all packet planes.
     pub packets: air::Counts,
 }
 
-/// A running simulation.
 pub struct World {
     pub settings: Settings,
-    /// Current virtual time.
     pub now: Time,
     pub trace: Trace,
     pub counts: Counts,
-    /// The nodes, by index.
     pub nodes: Vec<Node>,
-    /// Network between the nodes.
     pub network: Network,
-    /// Clients, by index.
+    /// All clients of the Redis front, by index.
     pub clients: Vec<Client>,
-    /// Records of clients.
     pub books: Books,
-    /// Clients of byte streams, by index.
+    /// All clients of byte streams, by index.
     pub streamers: Vec<Streamer>,
-    /// Clients of devices, by index.
+    /// All clients of devices, by index.
     pub frame_clients: Vec<FrameClient>,
     schedule: Schedule,
     pub(crate) dice: Dice,
@@ -188,7 +171,7 @@ pub struct World {
 }
 
 impl World {
-    /// Returns a world at time zero, with all nodes about to start.
+    /// Returns a world at time zero, in which all nodes are about to start.
     pub fn new(settings: Settings) -> Self {
         let mut dice = Dice::new(settings.seed);
         let chaos = Chaos::new(&settings, &mut dice);
@@ -202,7 +185,7 @@ impl World {
         });
         let mut nodes: Vec<Node> = nodes.collect();
         let total = settings.nodes + settings.spares;
-        // Their clocks are exact and draw nothing from the shared dice.
+        // Spare nodes have exact clocks, which need no draws from the shared dice.
         nodes.extend((settings.nodes..total).map(|index| Node::new(index, Clock::exact())));
         let network = Network::new(settings.weather.clone(), total, dice.fork());
         let clients = (0..settings.clients)
@@ -276,7 +259,7 @@ impl World {
         self.trace.line(self.now, who, what, detail);
     }
 
-    /// Records the nodes' steps in the terms of the specification from now on.
+    /// Starts to record the nodes' steps in the terms of the TLA+ specification.
     pub fn keep_steps(&mut self) {
         self.watch.steps = Some(Steps::new(&self.settings.founding()));
     }
@@ -286,10 +269,10 @@ impl World {
         self.watch.steps.as_ref().map_or("", Steps::text)
     }
 
-    /// Processes the next event; returns false if none is left.
+    /// Processes the next event; returns false if there is none.
     ///
     /// # Errors
-    /// A property is broken.
+    /// A property is violated.
     pub fn step(&mut self) -> Result<bool, Violation> {
         let Some((at, event)) = self.schedule.pop() else {
             return Ok(false);
@@ -380,7 +363,8 @@ impl World {
         Ok(())
     }
 
-    /// Delivers an arrival to a process, unless the process it was meant for has ended.
+    /// Delivers an arrival to a process. Ignores it if the process for which it was meant has
+    /// ended.
     pub(crate) fn arrive(&mut self, node: usize, life: u64, arrival: Arrival) {
         if self.nodes[node].life != life {
             return;
@@ -391,7 +375,7 @@ impl World {
         }
     }
 
-    /// Schedules a turn of the node soon.
+    /// Schedules a turn of the node in the near future.
     pub(crate) fn wake(&mut self, node: usize) {
         let soon = 1 + self.dice.below(20);
         let at = self.now.plus_us(soon);

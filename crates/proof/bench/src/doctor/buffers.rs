@@ -1,4 +1,5 @@
-//! Receive buffer of a datagram socket: size granted on request, and size granted with privileges.
+//! Receive buffer of a datagram socket. Compares the size granted to any process with the size
+//! granted to a privileged one.
 
 use std::io;
 
@@ -10,24 +11,24 @@ use crate::doctor::{finding::Finding, kernel::BUFFER_BYTES, plane::Plane};
 /// Buffer sizes granted by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
-    /// Bytes granted by SO_RCVBUF alone.
+    /// Number of bytes granted by SO_RCVBUF alone.
     pub asked: usize,
-    /// Bytes granted in the way a node asks: SO_RCVBUFFORCE where permitted.
+    /// Number of bytes granted to a node, which uses SO_RCVBUFFORCE where permitted.
     pub got: usize,
 }
 
-/// Requests as much as a datagram endpoint does, both ways.
+/// Requests the receive buffer of a datagram endpoint both with and without privileges.
 pub fn ask() -> io::Result<BufferSizes> {
     let open = || socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
     let plain = open()?;
     sockopt::set_socket_recv_buffer_size(&plain, BUFFER_BYTES)?;
-    // The kernel reports twice the requested size, to include its overhead.
+    // The kernel reports twice the requested size to account for its overhead.
     let asked = sockopt::socket_recv_buffer_size(&plain)? / 2;
     let got = Buffered::receive(open()?, BUFFER_BYTES)?.bytes;
     Ok(BufferSizes { asked, got })
 }
 
-/// Requests the buffer and judges the result.
+/// Requests the receive buffer and judges the granted sizes.
 pub fn examine() -> Finding {
     judge(&ask())
 }

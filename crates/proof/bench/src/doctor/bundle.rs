@@ -1,8 +1,8 @@
 //! Support bundle: one file without secrets that contains the report, the pages of each node, logs,
 //! and files that describe the machine. Missing items are listed with the reason.
 //!
-//! Only what is listed here is included. All text passes through [`redact`]; key files are never
-//! opened.
+//! Only items listed in this module are included. All text passes through [`redact`]; key files are
+//! never opened.
 
 use std::{
     env,
@@ -26,19 +26,19 @@ use crate::doctor::{
     system::{System, Unread},
 };
 
-/// Folder name within the archive.
+/// Name of the only top-level folder in the archive.
 const FOLDER: &str = "quorate-bundle";
-/// Maximum bytes included from the end of each log.
+/// Maximum number of bytes included from the end of each log.
 const LOG_BYTES_MAX: u64 = 8 << 20;
-/// Maximum number of logs.
+/// Maximum number of logs in a bundle.
 const LOGS_MAX: usize = 32;
-/// Maximum lines of the journal.
+/// Maximum number of lines included from the systemd journal, as an argument.
 const JOURNAL_LINES: &str = "50000";
-/// Timeout for reading the journal.
+/// Timeout for reading the systemd journal.
 const JOURNAL_WAIT: Duration = Duration::from_secs(15);
-/// Timeout for each page of a node.
+/// Timeout for fetching one admin page.
 const WAIT: Duration = Duration::from_secs(3);
-/// Admin pages of each node, with their file names.
+/// Admin pages fetched from each node, with their file names in the bundle.
 const PAGES: [(&str, &str); 5] = [
     ("/status", "status.json"),
     ("/metrics", "metrics.txt"),
@@ -46,7 +46,8 @@ const PAGES: [(&str, &str); 5] = [
     ("/tuning", "tuning.json"),
     ("/ready", "ready.txt"),
 ];
-/// Files that describe the machine. Excludes the kernel command line, which may contain anything.
+/// Files that describe the machine. The kernel command line is excluded because it may contain
+/// secrets.
 const MACHINE: [&str; 29] = [
     "proc/version",
     "proc/loadavg",
@@ -79,56 +80,54 @@ const MACHINE: [&str; 29] = [
     "sys/kernel/mm/transparent_hugepage/enabled",
 ];
 
-/// Inputs of a bundle.
+/// Sources from which a bundle is assembled.
 #[derive(Clone, Debug)]
 pub struct BundleInputs<'a> {
-    /// Report as a JSON document.
     pub report: Json,
-    /// Report as text.
+    /// Report as printed by `quorate doctor`.
     pub shown: String,
     /// A running cluster with the admin addresses through which it was found, or the reason why
-    /// there is none.
+    /// none was found.
     pub cluster: Result<(&'a ClusterView, &'a [String]), String>,
-    /// Logs whose ends are included.
+    /// Paths of logs, of which only the ends are included.
     pub logs: &'a [PathBuf],
 }
 
 /// Table of contents of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Manifest {
-    /// Time of creation, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub made_unix_s: u64,
-    /// Version of the program that created it.
+    /// Version of the program that created the bundle.
     pub version: String,
-    /// Files in the bundle, except the manifest itself.
+    /// Files in the bundle except the manifest.
     pub files: Vec<Entry>,
-    /// Items that are missing.
+    /// Items that could not be included.
     pub missing: Vec<Missing>,
 }
 
-/// A file in the bundle.
+/// Manifest entry of an included file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// Path within the archive's folder.
+    /// Path of the file within the archive's top-level folder.
     pub file: String,
-    /// Source of the file.
+    /// Origin of the contents, such as a path, URL or command.
     pub source: String,
-    /// Size in the archive.
+    /// Size in the archive, in bytes.
     pub bytes: usize,
     /// Number of redacted lines; null for documents that were redacted by value.
     pub redacted_lines: Option<usize>,
 }
 
-/// An item missing from a bundle.
+/// Manifest entry of an item that could not be included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
     /// Path or description of the missing item.
     pub what: String,
-    /// Reason, as text.
     pub why: String,
 }
 
-/// Returns whether a bundle can be written to this path. Checked before any work that takes time.
+/// Fails if the path exists or its folder does not. Called before any slow work, to fail early.
 pub fn is_free(to: &Path) -> io::Result<()> {
     match fs::symlink_metadata(to) {
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
@@ -244,7 +243,8 @@ impl Bundle {
         self.manifest.missing.push(Missing { what: plain(what), why: plain(why) });
     }
 
-    /// Adds this program's environment variables; others may contain secrets.
+    /// Adds the environment variables of this program. All others are omitted because they may
+    /// contain secrets.
     fn variables(&mut self) {
         let ours = env::vars_os().filter_map(|(name, value)| {
             let name = name.to_string_lossy().into_owned();
@@ -314,7 +314,7 @@ impl Bundle {
     }
 }
 
-/// Returns a safe file name for a log, such as `logs/2-node.log`.
+/// Returns a file name for a log that is safe in an archive, such as `logs/2-node.log`.
 fn log_name(number: usize, log: &Path) -> String {
     let name = log.file_name().unwrap_or_default().to_string_lossy();
     let plain = |c: char| {
@@ -324,7 +324,7 @@ fn log_name(number: usize, log: &Path) -> String {
     format!("logs/{number}-{name}")
 }
 
-/// Returns the end of a log, starting at the beginning of a line.
+/// Returns the last part of a log, starting at the beginning of a line.
 fn end_of(log: &Path) -> Result<String, String> {
     let read = || -> io::Result<(Vec<u8>, bool)> {
         // Reading a pipe would block.
@@ -342,8 +342,8 @@ fn end_of(log: &Path) -> Result<String, String> {
     readable(bytes, is_cut)
 }
 
-/// Returns the bytes as text, without the first line if it may be cut. Fails for binary data, in
-/// which secrets cannot be recognised.
+/// Converts the bytes to text, without the first line if it may be truncated. Fails for binary
+/// data, in which secrets cannot be recognised.
 fn readable(mut bytes: Vec<u8>, is_cut: bool) -> Result<String, String> {
     if is_cut {
         let first = bytes.iter().position(|byte| *byte == b'\n');
@@ -355,7 +355,7 @@ fn readable(mut bytes: Vec<u8>, is_cut: bool) -> Result<String, String> {
     }
 }
 
-/// Returns the end of a command's output, if the command finishes in time.
+/// Runs a command and returns the end of its output; fails if it does not finish in time.
 fn said_by(command: &mut Command, wait: Duration) -> Result<Vec<u8>, String> {
     command.env("LC_ALL", "C").stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::null());
@@ -385,7 +385,7 @@ fn said_by(command: &mut Command, wait: Duration) -> Result<Vec<u8>, String> {
         let _ = send.send(all);
     });
     let said = receive.recv_timeout(wait);
-    // The command has finished or timed out.
+    // Harmless if the command has already finished.
     let _ = child.kill();
     let status = child.wait().map_err(|error| error.to_string())?;
     let said = said.map_err(|_| format!("no answer within {} s", wait.as_secs()))?;
@@ -412,7 +412,7 @@ mod tests {
         }
     }
 
-    /// Returns the files of a bundle with their contents.
+    /// Reads a bundle and returns its files with their contents.
     fn unpacked(bundle: &Path) -> Vec<(String, String)> {
         let file = flate2::read::GzDecoder::new(File::open(bundle).unwrap());
         let mut archive = tar::Archive::new(file);

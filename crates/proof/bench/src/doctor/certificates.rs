@@ -1,5 +1,5 @@
-//! Certificates: those in a folder, with their keys, and those presented by running nodes. No part
-//! of a key is retained.
+//! Examines certificates: those in a folder, together with their keys, and those presented by
+//! running nodes. No part of a key is retained.
 
 use std::{
     cmp::Reverse,
@@ -21,21 +21,20 @@ use crate::doctor::finding::Finding;
 const HINT: &str = "create a new one with 'quorate cert': the node reloads it while running";
 const NOT_YET_HINT: &str = "check the clock of this machine, or create a new one with 'quorate cert': the node reloads \
                             it while running";
-/// Mode bit: readable by every account on the machine.
+/// File mode bit that lets every account on the machine read the file.
 const OTHERS_READ: u32 = 0o004;
 
-/// An examined certificate.
+/// Expiry of an examined certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Certificate {
-    /// `folder`, or the node that presents it.
+    /// `folder`, or the node that presents the certificate.
     pub of: String,
-    /// Name of the file, or the node's name for it.
+    /// File name of the certificate, or the name that the node reports for it.
     pub what: String,
-    /// Whole days until it expires; negative afterwards.
+    /// Number of whole days until expiry; negative if the certificate has expired.
     pub days_left: i64,
 }
 
-/// Certificates examined, with the findings about them.
 #[derive(Clone, Debug, Default)]
 pub struct Examined {
     /// One finding per file and per node.
@@ -101,7 +100,7 @@ pub fn of_nodes(cluster: &ClusterView) -> Examined {
     examined
 }
 
-/// Returns the name that a node uses for a file.
+/// Returns the name that nodes report for a certificate file.
 fn shown_as(file: &str) -> &str {
     match file {
         "node.crt" => "node",
@@ -112,7 +111,7 @@ fn shown_as(file: &str) -> &str {
     }
 }
 
-/// Returns the most urgent certificate.
+/// Returns the certificate that needs attention first.
 fn worst(all: &[CertificateView]) -> Option<&CertificateView> {
     all.iter().min_by_key(|one| (Reverse(one.state), one.ends_unix_s))
 }
@@ -140,7 +139,7 @@ fn judge(name: &str, which: &str, view: &CertificateView) -> Finding {
     }
 }
 
-/// Checks whether other accounts can read a key. Its contents are examined together with its
+/// Checks whether other accounts can read a key file. The key itself is examined together with its
 /// certificate.
 fn key(folder: &Path, file: &str) -> Finding {
     let name = format!("key {file}");
@@ -169,7 +168,8 @@ fn key(folder: &Path, file: &str) -> Finding {
     }
 }
 
-/// Checks whether certificates, keys and names match, as a node or client does at its start.
+/// Checks whether certificates, keys and names match, with the check that a node or client runs on
+/// startup.
 fn together(folder: &Path) -> Finding {
     let name = "certificates";
     let loaded = if folder.join("node.crt").exists() {

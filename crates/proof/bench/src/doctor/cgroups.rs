@@ -1,7 +1,8 @@
 //! Limits of this process's control group: memory, CPU, processes and disk. The tightest limit of
 //! the group and its parents counts.
 //!
-//! This is the group of `quorate doctor`; a node run by a service manager is in another one.
+//! The group examined is that of `quorate doctor`; a node run by a service manager is in another
+//! group.
 
 use crate::doctor::{
     finding::Finding,
@@ -10,14 +11,14 @@ use crate::doctor::{
 
 const OWN: &str = "proc/self/cgroup";
 const ROOT: &str = "sys/fs/cgroup";
-/// Memory that a node needs with its usual client memory and store.
+/// Minimum memory for a node with the default client memory and store, in bytes.
 const MEMORY_LEAST: u64 = 512 << 20;
-/// More than a node's number of threads.
+/// Minimum number of processes and threads; exceeds the number of threads of a node.
 const PIDS_LEAST: u64 = 128;
-/// Maximum depth of nested groups examined.
+/// Maximum number of nested groups examined.
 const DEPTH_MAX: usize = 32;
 
-/// Examines all limits.
+/// Examines the memory, CPU, process and disk limits.
 pub fn examine(system: &System) -> Vec<Finding> {
     let groups = match groups(system) {
         Ok(groups) => groups,
@@ -43,7 +44,7 @@ pub fn examine(system: &System) -> Vec<Finding> {
 fn groups(system: &System) -> Result<Vec<String>, Unread> {
     let text = system.read(OWN)?;
     let own = text.lines().find_map(|line| line.strip_prefix("0::"));
-    // Where both versions are in use, version 1 sets the limits.
+    // Where both cgroup versions are in use, version 1 sets the limits.
     let first = text.lines().any(|line| line.contains(":memory:") || line.contains(",memory"));
     let Some(own) = own.filter(|_| !first) else {
         return Err(Unread(format!("/{OWN}: no group of version 2 has the memory")));
@@ -51,13 +52,13 @@ fn groups(system: &System) -> Result<Vec<String>, Unread> {
     if !system.has(&format!("{ROOT}/cgroup.controllers")) {
         return Err(Unread(format!("/{ROOT}: no groups of version 2 are mounted there")));
     }
-    // In a container, parts outside its view appear as dots.
+    // In a container, path components outside the container's view appear as `..`.
     let parts: Vec<&str> = own.split('/').filter(|part| !matches!(*part, "" | "..")).collect();
     let depth = parts.len().min(DEPTH_MAX);
     Ok((0..=depth).rev().map(|depth| [&[ROOT], &parts[..depth]].concat().join("/")).collect())
 }
 
-/// Returns the smallest number that a group sets, with that group.
+/// Returns the smallest number set by any group, with the name of that group.
 fn least(all: &[(String, String)]) -> Option<(u64, &str)> {
     let number =
         |(group, text): &'_ (String, String)| Some((text.parse::<u64>().ok()?, group.clone()));
@@ -84,7 +85,7 @@ fn memory(max: &[(String, String)], high: &[(String, String)]) -> Finding {
 
 fn processors(all: &[(String, String)]) -> Finding {
     let name = "cgroup cpu";
-    // Quota and period are in microseconds.
+    // Quota and period are given in microseconds.
     let share = |(group, text): &'_ (String, String)| {
         let (quota, period) = text.split_once(' ')?;
         let (quota, period) = (quota.parse::<u64>().ok()?, period.trim().parse::<u64>().ok()?);
@@ -139,7 +140,7 @@ fn disk(all: &[(String, String)]) -> Finding {
     }
 }
 
-/// Returns whether an entry sets a limit, such as `wbps=1048576` but not `wbps=max`.
+/// Returns whether an entry of `io.max` sets a limit: `wbps=1048576` does, `wbps=max` does not.
 fn bounds_something(part: &str) -> bool {
     part.split_once('=').is_some_and(|(_, value)| value.parse::<u64>().is_ok())
 }
@@ -184,7 +185,7 @@ mod tests {
         assert!(found.detail.contains("/sys/fs/cgroup/a.slice;"), "{found:?}");
         let high = &of(&[("a.slice/b.service/memory.high", "629145600")])[0];
         assert_eq!((high.state, &*high.what), (State::Ok, "limited to 600 MiB"));
-        // A container sees its own limits at the root.
+        // A container sees its own limits in the root group.
         let inside = &of(&[("pids.max", "20")])[2];
         assert_eq!(inside.state, State::Warning);
     }

@@ -1,7 +1,7 @@
 //! Clock: source, resolution, jumps, and whether a daemon synchronizes it.
 //!
-//! Safety never depends on wall time. Timeouts and leases use a monotonic clock, and a slow clock
-//! source costs time in every turn.
+//! Safety never depends on wall time. Timeouts and leases use a monotonic clock, so a slow clock
+//! source delays every event loop iteration.
 
 use std::{thread, time::Duration};
 
@@ -17,21 +17,21 @@ use crate::doctor::{
 };
 
 const SOURCE: &str = "sys/devices/system/clocksource/clocksource0/current_clocksource";
-/// Clock sources that are read without a system call, in some tens of nanoseconds.
+/// Clock sources that are read without a system call, within some tens of nanoseconds.
 const FAST: [&str; 4] = ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"];
-/// Files left by time daemons.
+/// Files by which time daemons are recognised.
 const KEEPERS: [(&str, &str); 4] = [
     ("run/systemd/timesync/synchronized", "systemd-timesyncd"),
     ("run/chrony/chronyd.pid", "chrony"),
     ("run/chronyd.pid", "chrony"),
     ("run/ntpd.pid", "ntpd"),
 ];
-/// Time over which both clocks are compared.
+/// Time over which wall time and monotonic time are compared.
 const LOOK: Duration = Duration::from_millis(50);
-/// Difference that slewing cannot explain in that time.
+/// Difference that slewing cannot cause within [`LOOK`].
 const JUMP_NS: i64 = 1_000_000;
 
-/// Examines the clock; takes a twentieth of a second.
+/// Examines the clock, which takes 50 ms.
 pub fn examine(system: &System) -> Vec<Finding> {
     let before = apart();
     thread::sleep(LOOK);
@@ -69,7 +69,7 @@ fn resolution(nanos: i64) -> Finding {
     }
 }
 
-/// Judges how much further wall time advanced than monotonic time.
+/// Judges the difference between the advances of wall time and monotonic time.
 fn jumps(nanos: i64) -> Finding {
     let name = "jumps";
     if nanos.abs() < JUMP_NS {

@@ -1,8 +1,8 @@
 //! Disk of a data folder: file system, support for direct I/O, flush time, and free space.
 //!
-//! All test files are written to a folder of their own inside the data folder and then removed; a
-//! node running there is not disturbed. A folder that does not exist yet is judged by the one in
-//! which it would be created.
+//! All test files are written to a separate folder inside the data folder and then removed. A node
+//! that is running on the data folder is not disturbed. If the data folder does not exist yet, its
+//! nearest existing parent is examined.
 
 use std::{
     io,
@@ -23,24 +23,24 @@ use crate::doctor::{
     system::{System, Unread},
 };
 
-/// Free space below which a disk fills up soon: a log may grow to 8 GiB.
+/// Minimum free space, in bytes. A disk with less fills up soon, because a log may grow to 8 GiB.
 const FREE_BYTES_LEAST: u64 = 2 << 30;
-/// Inodes needed for the files of a log, a store and their snapshots, with a margin.
+/// Minimum number of free inodes: enough for the files of a log, a store and their snapshots, with
+/// a margin.
 const FREE_INODES_LEAST: u64 = 4096;
-/// Results of examining a disk.
 #[derive(Debug)]
 pub struct Examined {
     /// One finding per check.
     pub findings: Vec<Finding>,
-    /// Flush times, if the disk could be flushed.
+    /// Flush times; `None` if they could not be measured.
     pub flushes: Option<Flushes>,
-    /// Free space, if known.
+    /// Free space; `None` if unknown.
     pub room: Option<Room>,
-    /// Folder for test files, removed when this is dropped.
+    /// Folder for test files, which is deleted on drop.
     pub scratch: Option<TempDir>,
 }
 
-/// Examines an existing or future data folder.
+/// Examines the disk of an existing or future data folder.
 pub fn examine(system: &System, data: &Path) -> Examined {
     let mut findings = Vec::new();
     let folder = match existing(data) {
@@ -79,8 +79,8 @@ pub fn examine(system: &System, data: &Path) -> Examined {
     Examined { findings, flushes, room, scratch: Some(scratch) }
 }
 
-/// Returns the folder or its nearest existing parent; fails with the path of a file that is in the
-/// way.
+/// Returns the folder or its nearest existing parent. Fails with the path of a file that is in the
+/// place of a folder.
 fn existing(data: &Path) -> Result<PathBuf, PathBuf> {
     let data = std::path::absolute(data).unwrap_or_else(|_| data.to_owned());
     let mut above = data.ancestors();
@@ -119,14 +119,14 @@ fn file_system(system: &System, folder: &Path) -> Finding {
     found.detail(detail)
 }
 
-/// Space available to unprivileged users.
+/// Disk space available to unprivileged users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Room {
-    /// Free bytes.
     pub free_bytes: u64,
-    /// Free bytes below which the disk fills up soon.
+    /// Number of free bytes below which the disk is reported as nearly full.
     pub least_bytes: u64,
-    /// Files that can still be created; null if the file system allocates inodes dynamically.
+    /// Number of files that can still be created; null if the file system allocates inodes
+    /// dynamically.
     pub free_inodes: Option<u64>,
 }
 

@@ -1,4 +1,5 @@
-//! Full examination in order: findings, planes, figures, and whether a node should be started here.
+//! Runs all examinations in order and collects findings, verdicts on planes, figures, and whether
+//! this machine is fit to run a node.
 
 use std::{net::SocketAddrV4, path::Path, time::Duration};
 
@@ -34,80 +35,77 @@ use crate::doctor::{
     verdict::Verdict,
 };
 
-/// Timeout for a node's reply.
+/// Timeout for a node's status page.
 const WAIT: Duration = Duration::from_secs(3);
-/// Group size assumed if none is known.
+/// Group size assumed if no cluster or peers are given.
 const NODES: u32 = 3;
 
-/// Options of an examination.
 #[derive(Clone, Debug)]
 pub struct ExaminationOptions<'a> {
     /// Data folder of a node.
     pub data: Option<&'a Path>,
-    /// Folder of certificates.
+    /// Folder with the TLS certificates.
     pub tls: Option<&'a Path>,
-    /// Addresses at which peers listen.
+    /// Addresses at which the other members listen.
     pub peers: &'a [String],
     /// A running cluster with the admin addresses through which it was found.
     pub cluster: Option<(&'a ClusterView, &'a [String])>,
-    /// Multicast group to test.
+    /// Multicast group used for the tests.
     pub group: SocketAddrV4,
-    /// The user named the group, so it is expected to work.
+    /// The user named the multicast group, so a failure to reach it is a problem.
     pub group_wanted: bool,
-    /// Interface for planes, on this machine and on each member.
+    /// Interface used by planes, on this machine and on each member; `None` for the default.
     pub interface: Option<&'a str>,
-    /// Datagrams that each member sends.
+    /// Number of datagrams that each member sends in the multicast test.
     pub count: u32,
-    /// Compares predictions with measurements.
+    /// Also measures bare commits and compares them with predictions.
     pub measure: bool,
-    /// Skips everything that takes more than a few seconds: no bare programs run, and members send
-    /// nothing.
+    /// Skips every step that takes more than a few seconds: bare programs do not run, and members
+    /// send nothing.
     pub quick: bool,
-    /// Launcher of bare programs.
+    /// Starts the bare programs; `None` to omit all steps that need them.
     pub launcher: Option<&'a Launcher>,
 }
 
-/// Results of an examination.
+/// Results of a full examination.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Examined machine.
     pub machine: MachineView,
     /// One finding per check.
     pub findings: Vec<Finding>,
     /// One verdict per plane.
     pub planes: Vec<Verdict>,
-    /// Figures behind the predictions.
+    /// Measured values on which the predictions are based.
     pub figures: Figures,
     /// Flush times, if a data folder was examined.
     pub flushes: Option<Flushes>,
-    /// Free space of the data folder.
+    /// Free space of the data folder; `None` if unknown or no folder was examined.
     pub room: Option<Room>,
-    /// Certificates of the folder and those presented by running nodes.
+    /// Certificates from the folder and from running nodes.
     pub certificates: Vec<Certificate>,
-    /// Multicast reach between members, if tested.
+    /// Results of the multicast test between members, if it ran.
     pub reach: Option<Reach>,
-    /// Paths between members, if known.
+    /// Paths between members; `None` without a running cluster.
     pub trips: Option<Vec<Trip>>,
-    /// Predictions compared with measurements, if requested.
+    /// Predictions compared with measurements, if this was requested.
     pub measured: Option<Vec<Compared>>,
-    /// Contents of a bundle, if one was made.
+    /// Contents of the support bundle, if one was written.
     pub bundle: Option<Manifest>,
-    /// TCP works and no check fails.
+    /// TCP works and no finding is in the state [`State::Failing`].
     pub healthy: bool,
 }
 
-/// Description of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MachineView {
-    /// Name and release of the kernel.
+    /// Name and release of the operating system kernel.
     pub kernel: String,
-    /// CPUs that this process may use.
+    /// Number of CPUs that this process may use.
     pub cpus: usize,
     /// CPU model as reported by the kernel.
     pub cpu_model: String,
 }
 
-/// Runs every requested examination.
+/// Runs every examination that the options request.
 pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
     let rights = Rights::now();
     let machine = Machine::now();
@@ -175,7 +173,7 @@ pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
     let measured = wish.measure.then(|| {
         let scratch = scratch.map(tempfile::TempDir::path);
         let mut all = measure::all(launcher, scratch, &figures);
-        // For a running cluster, also compares its leader's predictions for the current setting
+        // In a running cluster, the leader's predictions for the current setting are also compared
         // with its measurements.
         if let Some(trips) = &trips {
             let plane = trips::usual(trips).unwrap_or(Plane::Tcp);
@@ -215,7 +213,7 @@ fn is_healthy(findings: &[Finding], planes: &[Verdict]) -> bool {
     works && !failing
 }
 
-/// Returns the number of nodes that the group has, or would have.
+/// Returns the actual or expected number of nodes in the group.
 fn count(wish: &ExaminationOptions<'_>) -> u32 {
     let small = |count: usize| u32::try_from(count).unwrap_or(NODES);
     match wish.cluster {
@@ -225,7 +223,7 @@ fn count(wish: &ExaminationOptions<'_>) -> u32 {
     }
 }
 
-/// Returns the leader's tuner status.
+/// Returns the tuner status reported by the leader.
 fn tuning(wish: &ExaminationOptions<'_>) -> Result<TuningView, String> {
     let (cluster, given) = wish.cluster.ok_or("give --admin")?;
     let (members, _) = reach::members(cluster, given);
@@ -243,7 +241,7 @@ fn tuning(wish: &ExaminationOptions<'_>) -> Result<TuningView, String> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns a report of a machine that was not examined.
+    /// Returns an empty report, for tests.
     pub(crate) fn report() -> Report {
         Report {
             machine: MachineView {

@@ -1,4 +1,5 @@
-//! Figures that predictions are based on, each with its source or the reason why it is unknown.
+//! Measured values on which predictions are based, each with its source or the reason why it is
+//! unknown.
 
 use std::{io, time::Duration};
 
@@ -18,28 +19,27 @@ use crate::doctor::{
     trips::{self, Trip},
 };
 
-/// Duration of a round of round-trip measurements. The quietest of several rounds counts: on a busy
-/// machine, or one whose processors sleep, whole rounds are slow.
+/// Duration of one round of round-trip measurements. The fastest of several rounds counts: on a
+/// busy machine, or one whose processors sleep, whole rounds are slow.
 const LOOK: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 3;
 
-/// Names of figures.
 pub mod name {
-    /// Round trip to another process over a connection.
+    /// Round trip to another process on this machine over TCP.
     pub const TRIP_TCP: &str = "round_trip_tcp";
-    /// Round trip to another process over datagrams.
+    /// Round trip to another process on this machine over UDP.
     pub const TRIP_UDP: &str = "round_trip_udp";
-    /// Processor time of one end for one message each way, over a connection.
+    /// Processor time that one end needs to send and receive one message over TCP.
     pub const CPU_TCP: &str = "cpu_per_exchange_tcp";
-    /// Processor time of one end for one message each way, over datagrams.
+    /// Processor time that one end needs to send and receive one message over UDP.
     pub const CPU_UDP: &str = "cpu_per_exchange_udp";
-    /// Writing and flushing 4 KiB.
+    /// Time to write and flush 4 KiB.
     pub const FLUSH: &str = "flush";
     /// Network round trip to the peer that completes a majority.
     pub const TRIP_PEERS: &str = "round_trip_peers";
     /// Network round trip as measured by the leader of a running cluster.
     pub const TRIP_LEADER: &str = "round_trip_leader";
-    /// Round trip between members in raw frames, as they probe it.
+    /// Round trip of raw frames between members, as measured by their probes.
     pub const TRIP_ETHERNET: &str = "round_trip_ethernet";
     /// Duration of a flush as measured by the leader of a running cluster.
     pub const FLUSH_LEADER: &str = "flush_leader";
@@ -49,10 +49,10 @@ pub mod name {
     pub const CPU_BATCH: &str = "cpu_per_batch_leader";
 }
 
-/// A figure, known or unknown.
+/// A measured value, which may be unknown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// One of the names in [`name`].
+    /// One of the constants in [`name`].
     pub name: &'static str,
     /// Value in microseconds; null if unknown.
     pub value_us: Option<f64>,
@@ -97,7 +97,7 @@ impl Figures {
         self.0.push(Figure { name, value_us: None, source: why.into() });
     }
 
-    /// Measures round trips to another process of this machine.
+    /// Measures round trips to another process on this machine.
     pub fn round_trips(&mut self, launcher: Option<&Launcher>) {
         for (over, trip, cpu) in
             [(Over::Tcp, name::TRIP_TCP, name::CPU_TCP), (Over::Udp, name::TRIP_UDP, name::CPU_UDP)]
@@ -129,7 +129,8 @@ impl Figures {
         }
     }
 
-    /// Checks whether messages on this machine return at all; no findings without a launcher.
+    /// Reports whether messages on this machine arrive at all. Returns no findings without a
+    /// launcher.
     pub fn loopback(&self, launcher: Option<&Launcher>) -> Vec<Finding> {
         if launcher.is_none() {
             return Vec::new();
@@ -155,7 +156,7 @@ impl Figures {
         vec![tcp, udp]
     }
 
-    /// Sets the time of a flush.
+    /// Records the flush time. `asked` is whether a data folder was given.
     pub fn flush(&mut self, asked: bool, flush_us: Option<f64>) {
         match flush_us {
             Some(us) => self.put(
@@ -168,7 +169,7 @@ impl Figures {
         }
     }
 
-    /// Sets the round trip measured by dialling peers.
+    /// Records the round trip measured by connecting to peers.
     pub fn peers(&mut self, dialled: &[Dialled]) {
         match peers::round_trip_us(dialled) {
             Some(us) => self.put(
@@ -181,7 +182,7 @@ impl Figures {
         }
     }
 
-    /// Sets the round trip that members report.
+    /// Records the round trips that members report.
     pub fn members(&mut self, trips: Option<&[Trip]>) {
         let known = trips.and_then(|trips| trips::median_us(trips, Plane::Ethernet));
         match (known, trips) {
@@ -198,7 +199,7 @@ impl Figures {
         }
     }
 
-    /// Sets the costs reported by the leader of a running cluster.
+    /// Records the costs that the leader of a running cluster reports.
     pub fn leader(&mut self, tuning: Result<&TuningView, String>) {
         for (own, its) in [
             (name::TRIP_LEADER, "round_trip"),

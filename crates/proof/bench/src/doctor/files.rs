@@ -1,16 +1,17 @@
-//! Open files: usage on the whole machine, and how far the limit of one process can be raised.
+//! Open files: usage on the whole machine, and the limit up to which this process can raise its
+//! own.
 
 use crate::doctor::{
     finding::Finding,
     system::{System, Unread},
 };
 
-/// Descriptors that a process with many clients needs.
+/// Recommended number of file descriptors for a process with many clients.
 const PROCESS_WANTED: u64 = 65_536;
-/// Percentage of the machine's limit that counts as full.
+/// Percentage of the machine's limit in use that causes a warning.
 const FULL_PERCENT: u64 = 90;
 
-/// Examines both limits.
+/// Examines the limits of the machine and of this process.
 pub fn examine(system: &System) -> Vec<Finding> {
     vec![all(system), one(system)]
 }

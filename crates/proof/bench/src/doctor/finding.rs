@@ -1,20 +1,20 @@
-//! Finding: result of one check, with its state and advice.
+//! Result of one check, with a state and advice.
 
 use serde::Serialize;
 
 use crate::doctor::plane::Plane;
 
-/// State of a finding.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// No action is needed.
     Ok,
-    /// Works, or is not needed on every node, but could be better.
+    /// The checked part works, or is not needed on every node, but could be better.
     Warning,
     /// Action is needed.
     Failing,
-    /// Could not be determined.
+    /// The check could not be carried out.
     Unknown,
 }
 
@@ -33,19 +33,18 @@ impl State {
 /// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Name for programs; the same on every machine, except for interface names and addresses in
-    /// it.
+    /// Stable identifier for programs. It is the same on every machine, except for any interface
+    /// names and addresses in it.
     pub name: String,
     pub state: State,
-    /// Summary in a few words.
+    /// Summary of a few words.
     pub what: String,
-    /// Details; may be empty.
+    /// Further explanation; empty if there is none.
     pub detail: String,
-    /// Advice; empty if none.
+    /// Advice to the operator; empty if there is none.
     pub hint: String,
-    /// Planes affected.
     pub about: Vec<Plane>,
-    /// The affected planes cannot work.
+    /// The planes in `about` cannot work.
     pub blocks: bool,
 }
 
@@ -62,41 +61,39 @@ impl Finding {
         }
     }
 
-    /// Returns a finding that all is well.
+    /// Returns a finding in the state [`State::Ok`].
     pub fn ok(name: &str, what: impl Into<String>) -> Self {
         Self::new(name, State::Ok, what, "")
     }
 
-    /// Returns a finding that something could be better.
+    /// Returns a finding in the state [`State::Warning`].
     pub fn warning(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(name, State::Warning, what, hint)
     }
 
-    /// Returns a finding that needs action.
+    /// Returns a finding in the state [`State::Failing`].
     pub fn failing(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(name, State::Failing, what, hint)
     }
 
-    /// Returns a finding that something is unknown.
+    /// Returns a finding in the state [`State::Unknown`].
     pub fn unknown(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(name, State::Unknown, what, hint)
     }
 
-    /// Sets the details.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
     }
 
-    /// Sets the affected planes.
     #[must_use]
     pub fn about(mut self, planes: &[Plane]) -> Self {
         self.about = planes.to_vec();
         self
     }
 
-    /// Marks these planes as unable to work.
+    /// Sets the affected planes and marks them as blocked.
     #[must_use]
     pub fn blocks(mut self, planes: &[Plane]) -> Self {
         self.blocks = true;

@@ -1,4 +1,4 @@
-//! Flush times: the quietest round, the distribution, and whether the slowest flushes are too slow.
+//! Flush times: the fastest round, the distribution, and whether the slowest flushes are too slow.
 
 use std::{io, path::Path, time::Duration};
 
@@ -7,55 +7,49 @@ use serde::Serialize;
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Flushes per round. The quietest round counts: on a busy machine a flush waits longer for a
-/// processor than for the disk.
+/// Number of flushes in a round. The fastest round counts, because on a busy machine a flush waits
+/// longer for a processor than for the disk.
 const FLUSHES: usize = 40;
 const ROUNDS: usize = 5;
-/// Time after which a round ends early.
+/// Time after which a round stops early.
 const ROUND_WAIT: Duration = Duration::from_millis(500);
-/// Heartbeat interval in µs: slower flushes noticeably delay every command.
+/// Heartbeat interval in µs. Flushes that take longer noticeably delay every command.
 pub const SLOW_US: f64 = 20_000.0;
 /// Default minimum of the election timeout, in µs.
 const ELECTION_US: f64 = 100_000.0;
-/// Ratio of the slowest flushes to the median that counts as a long tail.
+/// Ratio of the slowest flushes to the median at which the distribution has a long tail.
 const TAIL_TIMES: f64 = 10.0;
 /// Flush time below which a long tail does not matter, in µs.
 const TAIL_US_LEAST: f64 = 1_000.0;
-/// Upper bound of the first bar; each further bound is twice the previous one.
+/// Upper bound of the first histogram bar in µs. Each further bound is twice the previous one.
 const FIRST_BOUND_US: u64 = 16;
 
-/// Flush times, in microseconds.
+/// Distribution of flush times, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Flushes {
-    /// Number of flushes.
     pub count: u64,
-    /// Median of the quietest round.
+    /// Median of the fastest round.
     pub quietest_us: f64,
     /// Median of the slowest round.
     pub slowest_us: f64,
-    /// Median of all.
     pub p50_us: f64,
-    /// 90th percentile.
     pub p90_us: f64,
-    /// 99th percentile.
     pub p99_us: f64,
-    /// Slowest flush.
     pub max_us: f64,
-    /// Histogram, without gaps, from the first to the last non-empty bar.
+    /// Histogram bars from the first to the last non-empty one, including empty ones between them.
     pub histogram: Vec<Bar>,
 }
 
-/// One bar of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bar {
-    /// Upper bound of the bar, inclusive; the previous bar's bound is the lower one.
+    /// Inclusive upper bound of the bar. Its lower bound is the previous bar's upper bound.
     pub to_us: u64,
-    /// Number of flushes.
+    /// Number of flushes in the bar.
     pub count: u64,
 }
 
 impl Flushes {
-    /// Measures flushes of small writes in this folder.
+    /// Measures flushes of small writes to this folder.
     pub fn measure(folder: &Path) -> io::Result<Self> {
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
@@ -119,7 +113,7 @@ impl Flushes {
     }
 }
 
-/// Returns the finding that the disk cannot be flushed.
+/// Returns a finding that reports a failed flush.
 pub fn failed(error: &io::Error) -> Finding {
     let hint = "check whether the disk is full or read-only";
     Finding::failing("flush", "cannot flush", hint).detail(error.to_string()).blocks(&Plane::ALL)

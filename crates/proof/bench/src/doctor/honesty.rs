@@ -1,8 +1,8 @@
-//! Plausibility of flushes as far as visible from outside: the block device's cache, the mount
-//! options, and replies faster than a disk can be.
+//! Checks whether flushes are plausible, as far as this is visible to software: the block device's
+//! cache, the mount options, and replies that are faster than a disk can be.
 //!
-//! Only a power cut gives proof. These findings can show that durability is unlikely, never that it
-//! is certain.
+//! Only a power cut proves durability. These findings can show that durability is unlikely, never
+//! that it is certain.
 
 use std::path::Path;
 
@@ -14,13 +14,14 @@ use crate::doctor::{
 };
 
 const NAME: &str = "flush honesty";
-/// Flush time below which a cache must have replied, whatever the disk, in µs.
+/// Flush time in µs below which a cache must have replied, whatever the disk.
 const SOONEST_US: f64 = 15.0;
-/// Flush time below which a cache must have replied, for a spinning disk, in µs.
+/// Flush time in µs below which a cache must have replied, if the disk rotates.
 const SOONEST_TURNING_US: f64 = 500.0;
 /// Mount options with which the file system does not flush the disk's cache.
 const WITHOUT_BARRIERS: [&str; 2] = ["nobarrier", "barrier=0"];
-/// Devices whose flushes are carried out elsewhere, by the prefix of their names.
+/// Name prefixes of block devices that pass flushes on, with a description of the responsible
+/// party.
 const OF_OTHERS: [(&str, &str); 9] = [
     ("vd", "a virtual disk: the host"),
     ("xvd", "a virtual disk: the host"),
@@ -32,12 +33,12 @@ const OF_OTHERS: [(&str, &str); 9] = [
     ("drbd", "a mirror over the network: this and another machine"),
     ("bcache", "a cache before another device: both"),
 ];
-/// Prefixes of the names of devices in memory.
+/// Name prefixes of block devices in memory.
 const OF_MEMORY: [&str; 2] = ["ram", "zram"];
 /// Vendor names of virtual disks.
 const HOSTS: [&str; 7] = ["QEMU", "VMware", "Msft", "Google", "Amazon", "Xen", "VBOX"];
 
-/// Judges the disk of a folder, including its flush times if known.
+/// Judges the disk that holds a folder, including its flush times if known.
 pub fn examine(system: &System, folder: &Path, flushes: Option<&Flushes>) -> Finding {
     let mount = match mount_of(system, folder) {
         Ok(mount) => mount,
@@ -64,15 +65,15 @@ pub fn examine(system: &System, folder: &Path, flushes: Option<&Flushes>) -> Fin
     device.judge(flushes.map(|flushes| flushes.quietest_us))
 }
 
-/// Properties of a block device.
+/// Properties of a block device as reported by the kernel.
 #[derive(Clone, Debug)]
 struct Device {
     name: String,
-    /// `write back` or `write through`.
+    /// Cache mode: `write back` or `write through`.
     cache: String,
     fua: bool,
     turning: bool,
-    /// Party responsible for flushes, if not the disk itself.
+    /// Party responsible for flushes, if it is not the disk itself.
     other: Option<String>,
 }
 
@@ -186,7 +187,7 @@ mod tests {
         for (name, whose) in
             [("vda", "the host"), ("loop3", "below"), ("dm-0", "those"), ("nbd1", "machine")]
         {
-            // A virtual disk claims to rotate by default.
+            // A virtual disk reports itself as rotational by default.
             let found = of(PLAIN, name, "write back", "1", 200.0);
             assert!(found.state == State::Unknown && found.what.contains(whose), "{found:?}");
             let soon = of(PLAIN, name, "write back", "1", 3.0);

@@ -1,9 +1,9 @@
-//! Network interfaces: names, link states, maximum packet sizes; and the kernel's support for
+//! Network interfaces (names, link states, maximum packet sizes) and the kernel's support for
 //! datagrams.
 //!
 //! Hardware offloads (checksums, segmentation, coalescing) are reported only by ethtool, through
-//! ioctls that none of our safe crates supports; the finding says how to query them. The feature
-//! that matters to a node, sending many datagrams in one call, is tested on a socket.
+//! ioctls that none of our safe crates supports; the finding explains how to query them. The
+//! feature that matters to a node, sending many datagrams in one call, is tested on a socket.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -19,37 +19,36 @@ use crate::doctor::{
 };
 
 const CLASS: &str = "sys/class/net";
-/// Flag bit: the interface is switched on.
+/// Flag bit of an interface that is administratively up.
 const UP: u64 = 0x1;
 const LOOPBACK: u64 = 0x8;
 const MULTICAST: u64 = 0x1000;
-/// Minimum MTU of a usable path.
+/// Minimum MTU of an interface that planes can use, in bytes.
 const MTU_LEAST: u64 = (DATAGRAM_BYTES_MIN + IP_UDP_BYTES) as u64;
-/// Maximum interfaces listed individually; further ones are only counted.
+/// Maximum number of interfaces listed individually; the remaining ones are only counted.
 const SHOWN_MAX: usize = 32;
 
-/// An interface as reported by the system.
+/// A network interface as reported by the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceView {
-    /// System name of the interface.
     pub name: String,
-    /// Switched on, and has a carrier.
+    /// The interface is administratively up and has a carrier.
     pub up: bool,
-    /// Reaches only this machine.
+    /// The interface reaches only this machine.
     pub loopback: bool,
-    /// Supports multicast groups.
+    /// The interface supports multicast groups.
     pub multicast: bool,
-    /// Maximum packet size.
+    /// Maximum packet size in bytes, if reported.
     pub mtu: Option<u64>,
-    /// Speed in Mbit/s, if reported.
+    /// Link speed in Mbit/s, if reported.
     pub mbit: Option<u64>,
-    /// Name of the driver; a virtual interface has none.
+    /// Name of the driver; `None` for a virtual interface.
     pub driver: Option<String>,
     /// Numbers of receive and transmit queues.
     pub queues: (usize, usize),
 }
 
-/// Returns every interface of the machine.
+/// Returns all interfaces of the machine.
 pub fn seen(system: &System) -> Result<Vec<InterfaceView>, Unread> {
     let names = system.names(CLASS)?;
     // Some drivers put files next to the interfaces' folders.
@@ -70,7 +69,7 @@ fn of(system: &System, name: String) -> InterfaceView {
         loopback: flags & LOOPBACK != 0,
         multicast: flags & MULTICAST != 0,
         mtu: system.number(&path("mtu")).ok(),
-        // The speed is -1 if unknown.
+        // The kernel reports a speed of -1 if it is unknown.
         mbit: system.number(&path("speed")).ok().filter(|mbit| *mbit > 0),
         driver: system.link(&path("device/driver")),
         queues: (queues("rx-"), queues("tx-")),
@@ -78,7 +77,7 @@ fn of(system: &System, name: String) -> InterfaceView {
     }
 }
 
-/// Judges all interfaces; `wanted` is the one that planes use.
+/// Judges all interfaces. `wanted` is the interface used by planes.
 pub fn examine(system: &System, wanted: Option<&str>) -> Vec<Finding> {
     let all = match seen(system) {
         Ok(all) => all,
@@ -137,7 +136,7 @@ fn judge(seen: &InterfaceView, wanted: bool) -> Finding {
     let what = format!("{}, MTU {}", if seen.up { "up" } else { "down" }, known(seen.mtu));
     let datagrams = [Plane::Udp, Plane::Multicast, Plane::Chain];
     let found = match seen {
-        // An interface that planes do not use may be down.
+        // An interface that no plane uses may be down.
         _ if !wanted && !seen.up => Finding::ok(&name, what),
         InterfaceView { up: false, .. } => {
             let hint = format!("ip link set {} up; check the cable", seen.name);
@@ -162,8 +161,8 @@ fn judge(seen: &InterfaceView, wanted: bool) -> Finding {
     found.detail(detail)
 }
 
-/// Checks whether one call can send many datagrams (UDP_SEGMENT), and whether IP leaves them
-/// unfragmented.
+/// Checks whether one call can send many datagrams (UDP_SEGMENT), and whether they leave without IP
+/// fragmentation.
 pub fn datagrams() -> Finding {
     let name = "datagrams";
     let planes = &[Plane::Udp, Plane::Multicast, Plane::Chain];
@@ -282,7 +281,7 @@ mod tests {
         let mut nameless = ETHERNET;
         nameless[3].1 = "x";
         assert_eq!(check(&nameless, None).state, State::Unknown);
-        // The machine has only loopback.
+        // The machine has no interface other than loopback.
         let alone =
             Tree::of(&[("sys/class/net/lo/flags", "0x9"), ("sys/class/net/bonding_masters", "")]);
         let found = &examine(&alone.system(), None)[0];

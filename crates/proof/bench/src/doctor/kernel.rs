@@ -1,4 +1,4 @@
-//! Kernel: its release, and the settings that limit sockets and multicast groups.
+//! Kernel release, and the settings that limit sockets and multicast groups.
 
 use crate::doctor::{
     finding::Finding,
@@ -6,15 +6,15 @@ use crate::doctor::{
     system::{System, Unread},
 };
 
-/// Oldest supported release: earlier ones lack UDP_SEGMENT (4.18), RWF_DSYNC and pidfds, and are
-/// untested.
+/// Oldest supported release. Earlier releases lack UDP_SEGMENT (4.18), RWF_DSYNC and pidfds, and
+/// are untested.
 const OLDEST: (u64, u64) = (4, 18);
-/// Recommended release: supports io_uring with a single issuer and deferred work.
+/// Recommended release, which supports io_uring with a single issuer and deferred work.
 const WANTED: (u64, u64) = (6, 1);
-/// Receive buffer that a datagram endpoint requests.
+/// Receive buffer that a datagram endpoint requests, in bytes.
 pub const BUFFER_BYTES: usize = 4 << 20;
 
-/// Examines release and settings. `forced`: this process may exceed the buffer settings.
+/// Examines release and settings. `forced` means that this process may exceed the buffer settings.
 pub fn examine(system: &System, forced: bool) -> Vec<Finding> {
     let datagrams = &[Plane::Udp, Plane::Multicast, Plane::Chain];
     let buffer = |name, why| {
@@ -73,14 +73,14 @@ fn release(system: &System) -> Finding {
     found.detail(release.chars().take(80).collect::<String>())
 }
 
-/// Returns major and minor version: (6, 1) for `6.1.0-13-amd64`.
+/// Parses major and minor version: (6, 1) for `6.1.0-13-amd64`.
 fn version(release: &str) -> Option<(u64, u64)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     let mut number = || parts.next()?.parse().ok();
     Some((number()?, number()?))
 }
 
-/// A number in `/proc/sys` with its recommended minimum.
+/// A numeric setting in `/proc/sys` with its recommended minimum.
 struct Setting {
     group: &'static str,
     name: &'static str,

@@ -1,11 +1,11 @@
-//! Other work on this machine, which distorts measurements.
+//! Load by other processes on this machine, which distorts measurements.
 
 use crate::doctor::{
     finding::Finding,
     system::{System, Unread},
 };
 
-/// Judges the load of the last minute, for a machine of `cpus` CPUs.
+/// Judges the load average of the last minute on a machine with `cpus` CPUs.
 pub fn examine(system: &System, cpus: usize) -> Finding {
     let name = "load";
     let hint = "uptime";

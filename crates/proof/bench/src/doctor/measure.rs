@@ -1,4 +1,4 @@
-//! Measures a bare commit on this machine and compares it with the model's prediction.
+//! Measures bare commits on this machine and compares them with the model's predictions.
 
 use std::{io, path::Path, time::Duration};
 
@@ -18,27 +18,26 @@ use crate::doctor::{
 
 /// Warm-up time before each measurement.
 const WARMUP: Duration = Duration::from_millis(200);
-/// Duration of one measurement.
+/// Measured time of each run.
 const MEASURE: Duration = Duration::from_secs(1);
-/// Group size of the bare program.
+/// Number of nodes in the bare commit.
 const NODES: u32 = 3;
 
 /// A prediction compared with a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
     pub plane: Plane,
-    /// `latency` or `throughput` of a bare program on this machine; `latency of the leader` or
-    /// `throughput of the leader` between the members of a cluster.
+    /// `latency` or `throughput` for a bare program on this machine; `latency of the leader` or
+    /// `throughput of the leader` for the members of a cluster.
     pub what: &'static str,
     /// `us` or `per_s`.
     pub unit: &'static str,
-    /// Value predicted by the model.
     pub predicted: Option<f64>,
-    /// Measured value; null if unavailable.
+    /// Measured value; null if it is missing.
     pub measured: Option<f64>,
     /// Error of the prediction, in percent of the measurement.
     pub error_percent: Option<f64>,
-    /// Reason why a value is missing; empty if both are known.
+    /// Reason why a value is missing; empty if neither is.
     pub why: String,
 }
 
@@ -75,7 +74,7 @@ fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// Measures all planes of bare programs. Commands are flushed in `scratch`, if given.
+/// Measures bare commits on each plane. Commands are flushed to `scratch` if it is given.
 pub fn all(
     launcher: Option<&Launcher>,
     scratch: Option<&Path>,
@@ -100,7 +99,8 @@ pub fn all(
     all
 }
 
-/// Compares the leader's predictions for the current setting with its measurements on this plane.
+/// Compares the leader's predictions for the current setting with the leader's measurements on this
+/// plane.
 pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared; 2] {
     let expected = |tuning: &TuningView| {
         let SettingView { batch_bytes, window } = tuning.chosen;
@@ -117,7 +117,7 @@ pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared
     let of = |what, unit, value: fn(&(PointView, MeasuredView)) -> (f64, f64)| {
         let both = figures.as_ref().map(value).map_err(Clone::clone);
         let predicted = both.as_ref().map(|both| both.0).map_err(Clone::clone);
-        // The reason is the same and is reported once.
+        // Both values have the same reason, which is reported once.
         let measured = both.map(|both| both.1).or(Err(String::new()));
         Compared::new((plane, what, unit), predicted, measured)
     };
@@ -131,7 +131,8 @@ pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared
     ]
 }
 
-/// Measures the latency of a single command in microseconds, and the rate of many per second.
+/// Measures the latency of a single command in microseconds, and the number of commands per second
+/// with many outstanding.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
 fn measure(launcher: &Launcher, scratch: Option<&Path>, over: Over) -> io::Result<(f64, f64)> {
     let shape = Shape {

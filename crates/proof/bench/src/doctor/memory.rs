@@ -7,7 +7,7 @@ use crate::doctor::{
 
 const PAGES: &str = "sys/kernel/mm/transparent_hugepage/enabled";
 
-/// Examines all memory settings.
+/// Examines huge pages, swapping and overcommitment.
 pub fn examine(system: &System) -> Vec<Finding> {
     vec![pages(system), swap(system), promises(system)]
 }

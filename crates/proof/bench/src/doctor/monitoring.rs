@@ -1,7 +1,8 @@
 //! One line for monitoring in the format of Nagios plugins: a state, a summary, and figures.
 //!
 //! The worst finding determines the state. Findings that affect only unused planes do not count,
-//! nor do findings excluded by name; unknown findings count only if there are no others.
+//! nor do findings that the user excludes by name. Unknown findings count only if there are no
+//! other findings.
 
 use crate::doctor::{
     examination::Report,
@@ -11,21 +12,21 @@ use crate::doctor::{
     trips,
 };
 
-/// Maximum findings named in a line.
+/// Maximum number of findings named in a line.
 const NAMED_MAX: usize = 5;
-/// Maximum certificates with a figure.
+/// Maximum number of certificates for which a line contains a figure.
 const CERTIFICATES_MAX: usize = 32;
 
-/// Monitoring result.
+/// Line for a monitoring system, with its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckResult {
-    /// Overall state.
+    /// Worst state of all findings that count.
     pub state: State,
-    /// Complete line.
+    /// Line to print, without a line break.
     pub line: String,
 }
 
-/// Returns the exit code of a state, by the convention of Nagios.
+/// Returns the exit code that Nagios defines for a state.
 pub const fn code(state: State) -> u8 {
     match state {
         State::Ok => 0,
@@ -44,12 +45,12 @@ const fn word(state: State) -> &'static str {
     }
 }
 
-/// Returns a line without a report, explaining why there is none.
+/// Returns the result for an examination that produced no report.
 pub fn line(state: State, what: &str) -> CheckResult {
     CheckResult { state, line: format!("QUORATE {} - {}", word(state), plain(what)) }
 }
 
-/// Judges a report, ignoring findings with these names.
+/// Judges a report. Ignores findings whose names are listed in `ignored`.
 pub fn summarize(report: &Report, ignored: &[String]) -> CheckResult {
     let used = used(report);
     let counts = |finding: &&Finding| {
@@ -64,7 +65,7 @@ pub fn summarize(report: &Report, ignored: &[String]) -> CheckResult {
     };
     let (ok, warning) = (of(State::Ok), of(State::Warning));
     let (failing, unknown) = (of(State::Failing), of(State::Unknown));
-    // An ignored finding does not count for the planes that it blocks either.
+    // A plane blocked by an ignored finding does not count as blocked.
     let blocked = counted.iter().any(|finding| {
         finding.blocks && finding.state != State::Ok && finding.about.contains(&Plane::Tcp)
     });
@@ -100,7 +101,7 @@ pub fn summarize(report: &Report, ignored: &[String]) -> CheckResult {
     CheckResult { line: format!("{} | {}", told.line, figures.join(" ")), ..told }
 }
 
-/// Returns the planes in use, as far as members report them; TCP is always needed.
+/// Returns the planes in use as reported by members. TCP is always included.
 fn used(report: &Report) -> Vec<Plane> {
     let trips = report.trips.as_deref().unwrap_or_default();
     let has = |plane: &Plane| trips.iter().any(|trip| trip.way == plane.name());
@@ -110,7 +111,7 @@ fn used(report: &Report) -> Vec<Plane> {
     used
 }
 
-/// Returns the figures, with their thresholds if they have any.
+/// Formats the figures, with their thresholds if they have any.
 fn measured(report: &Report) -> Vec<String> {
     let mut all = Vec::new();
     if let Some(flushes) = &report.flushes {
@@ -134,7 +135,7 @@ fn measured(report: &Report) -> Vec<String> {
     all
 }
 
-/// Replaces characters that would end the text of a line.
+/// Replaces characters that have a meaning in the format of a line.
 fn plain(text: &str) -> String {
     text.chars()
         .map(|c| match c {

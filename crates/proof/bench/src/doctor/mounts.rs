@@ -1,25 +1,25 @@
-//! Mount of a folder's file system: mount point, device and options, from a line of
-//! `/proc/self/mountinfo`.
+//! Finds the mount of a folder's file system in `/proc/self/mountinfo`: mount point, device and
+//! options.
 
 use std::path::Path;
 
 use crate::doctor::system::{System, Unread};
 
-/// File systems whose files are lost, or stored elsewhere, after a crash.
+/// File system types whose files are lost, or stored elsewhere, after a crash.
 pub(crate) const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
-/// File systems whose locks and flushes depend on another machine.
+/// File system types whose locks and flushes depend on another machine.
 pub(crate) const REMOTE: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"];
 
-/// Mount point of a file system, with its device and options.
+/// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Mount point.
+    /// Path of the mount point.
     pub at: String,
     /// Device numbers, as in `/sys/dev/block`; starts with `0:` if there is no block device.
     pub device: String,
     /// File system type, such as `ext4`.
     pub kind: String,
-    /// Options of the mount and of the file system.
+    /// Options of the mount and of the file system together.
     pub options: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ pub fn mount_of(system: &System, folder: &Path) -> Result<Mount, Unread> {
         .ok_or_else(|| Unread(format!("/{path}: nothing about {}", folder.display())))
 }
 
-/// Finds the innermost mount of a folder. Malformed lines are skipped.
+/// Returns the innermost mount that contains a folder. Malformed lines are skipped.
 fn mounted(mounts: &str, folder: &Path) -> Option<Mount> {
     let line = |line: &str| {
         let (left, right) = line.split_once(" - ")?;
@@ -48,11 +48,11 @@ fn mounted(mounts: &str, folder: &Path) -> Option<Mount> {
             options: options.map(str::to_owned).collect(),
         })
     };
-    // If two have the same mount point, the later one covers the earlier.
+    // Of two mounts with the same mount point, the later one covers the earlier one.
     mounts.lines().filter_map(line).max_by_key(|mount| mount.at.len())
 }
 
-/// Decodes the octal escapes that the kernel uses for blanks and similar characters.
+/// Decodes the octal escapes that the kernel uses for spaces and similar characters.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

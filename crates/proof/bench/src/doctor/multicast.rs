@@ -1,5 +1,5 @@
-//! Multicast on this machine alone: checks that datagrams sent to a group return to a listener
-//! here.
+//! Tests multicast on this machine alone: datagrams sent to a group must return to a local
+//! listener.
 //!
 //! [`crate::doctor::reach`] tests whether the group reaches other machines.
 
@@ -17,14 +17,12 @@ use quorate_packets::socket::{
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Number of datagrams.
 const COUNT: u32 = 50;
-/// Timeout for their arrival, long enough for a busy machine.
+/// Time to wait for the datagrams to arrive, which is long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Default interface.
 const LOOPBACK: &str = "lo";
 
-/// Sends datagrams on loopback or the given interface, and counts those that return.
+/// Sends datagrams on the given interface, or on loopback, and counts the datagrams that return.
 pub fn examine(group: SocketAddrV4, interface: Option<&str>) -> Finding {
     let interface = interface.unwrap_or(LOOPBACK);
     judge(group, interface, &count(group, interface))
@@ -34,7 +32,7 @@ fn count(group: SocketAddrV4, interface: &str) -> Result<u32, Failed> {
     let (token, sender) = (crate::doctor::reach::token(), 0);
     let mut listener = Listener::join(group, interface, token)?;
     reach::send(group, interface, (token, sender), COUNT, thread::sleep)?;
-    // All datagrams are sent; count those that are waiting.
+    // All datagrams have been sent, so count the ones that arrived.
     let until = Instant::now() + PATIENCE;
     let left = || until.saturating_duration_since(Instant::now());
     let listened = listener.listen(left, &AtomicBool::new(true));

@@ -1,5 +1,5 @@
-//! Comparison of the nodes in a running cluster: versions, settings, space for logs, and each
-//! node's own health report.
+//! Compares the nodes of a running cluster: versions, settings, space for logs, and each node's own
+//! health report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use quorate_admin::{
 
 use crate::doctor::finding::Finding;
 
-/// Maximum settings named in a finding.
+/// Maximum number of settings named in a finding.
 const NAMED_MAX: usize = 8;
-/// Maximum characters shown of a value, which is foreign input.
+/// Maximum number of characters shown of a value, because values are untrusted input.
 const VALUE_MAX: usize = 60;
 
-/// A disk that will be full within this many seconds needs action today.
+/// Number of seconds until a disk is full below which action is needed today.
 const SOON_S: u64 = 24 * 3600;
 
 /// Examines versions, settings, space, health, scrubs and the feature level.
@@ -43,7 +43,7 @@ pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
         .collect()
 }
 
-/// Nodes grouped by a value.
+/// Sets of node ids, keyed by the value that their nodes report.
 type Values = BTreeMap<String, BTreeSet<u32>>;
 
 fn versions(views: &[&NodeView]) -> Finding {
@@ -64,7 +64,7 @@ fn versions(views: &[&NodeView]) -> Finding {
             }
         }
         _ => {
-            // Sort numerically: 0.9 before 0.10.
+            // Versions are sorted numerically, so that 0.9 precedes 0.10.
             let mut order: Vec<(&String, &BTreeSet<u32>)> = all.iter().collect();
             order.sort_by_key(|(version, _)| numbers(version));
             let what: Vec<String> = order
@@ -97,7 +97,7 @@ fn numbers(version: &str) -> Vec<u64> {
 
 fn settings(views: &[&NodeView]) -> Finding {
     let name = "settings";
-    // A node without settings runs an older version, or is not our program.
+    // A node without settings runs an older version or another program.
     let telling: Vec<&&NodeView> = views.iter().filter(|view| !view.settings.is_empty()).collect();
     let mut all: BTreeMap<&str, Values> = BTreeMap::new();
     let names: BTreeSet<&String> = telling.iter().flat_map(|view| view.settings.keys()).collect();
@@ -146,7 +146,7 @@ fn settings(views: &[&NodeView]) -> Finding {
     }
 }
 
-/// Checks whether logs have space to grow to their limit.
+/// Checks whether each node's disk has space for the log to grow to its limit.
 fn room(views: &[&NodeView]) -> Finding {
     let name = "room of nodes";
     let hint = "free disk space on those machines, or lower --log-max";
@@ -183,7 +183,7 @@ fn room(views: &[&NodeView]) -> Finding {
     }
 }
 
-/// Checks whether every node votes and serves, by its own report.
+/// Checks whether every node reports that it votes and serves clients.
 fn health(views: &[&NodeView]) -> Finding {
     let name = "health of nodes";
     let troubled = views.iter().filter_map(|view| {
@@ -202,7 +202,7 @@ fn health(views: &[&NodeView]) -> Finding {
     }
 }
 
-/// Checks whether the last scrub found all stored data sound.
+/// Checks whether every node's last scrub found all stored data intact.
 fn scrubs(views: &[&NodeView]) -> Finding {
     let name = "scrubs";
     let damaged = views.iter().filter(|view| view.scrub.is_damaged());
@@ -242,7 +242,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::doctor::finding::State;
 
-    /// Returns a node's status with almost no contents.
+    /// Returns a minimal status of a node, for tests.
     pub(crate) fn view(node: u32) -> NodeView {
         let json = serde_json::json!({
             "cluster": "ab", "node": node, "role": "follower", "leader": 1, "era": 0, "plan": null,
@@ -313,7 +313,7 @@ pub(crate) mod tests {
         });
         let expected = "nodes differ: reads: index (1 2), lease (3); store: lsm (1 2), memory (3); thrifty: not given (1 2), on (3)";
         assert_eq!(settings, (State::Warning, expected.to_owned()));
-        // A node of a version that reports no settings does not count as different.
+        // A node of a version that reports no settings is not reported as different.
         let [_, settings] = examined(|view| {
             if view.node == 3 {
                 view.settings.clear();

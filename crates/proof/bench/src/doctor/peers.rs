@@ -1,4 +1,5 @@
-//! Peers: whether they can be dialled, and the time to connect, which is one network round trip.
+//! Connects to peers to test whether they are reachable. The time to connect is one network round
+//! trip.
 
 use std::{
     io::ErrorKind,
@@ -9,35 +10,35 @@ use std::{
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Connections to each peer; their median counts.
+/// Number of connections to each peer, of which the median time counts.
 const TRIES: usize = 7;
-/// Timeout of a connection.
+/// Timeout for establishing a connection.
 const WAIT: Duration = Duration::from_secs(2);
-/// Maximum number of peers dialled.
+/// Maximum number of peers examined.
 pub const PEERS_MAX: usize = 64;
 
-/// A dialled peer.
+/// A peer with the result of connecting to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dialled {
     /// Address as given by the user.
     pub address: String,
-    /// Resolved address.
+    /// Address to which the name resolved; `None` if it did not resolve.
     pub place: Option<IpAddr>,
     pub outcome: Outcome,
 }
 
-/// Outcome of dialling a peer.
+/// Result of connecting to a peer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// A process listens; time to connect, in microseconds.
+    /// A process listens. Contains the time to connect, in microseconds.
     Listens(f64),
-    /// The machine is reachable, but no process listens.
+    /// The machine is reachable, but no process listens at the port.
     Refused,
-    /// No reply, or the name has no address.
+    /// The peer did not reply, or its name has no address. Contains the reason.
     Unreachable(String),
 }
 
-/// Dials all peers at once.
+/// Connects to all peers in parallel.
 pub fn dial(addresses: &[String]) -> Vec<Dialled> {
     thread::scope(|scope| {
         let asked = addresses.iter().take(PEERS_MAX);
@@ -72,8 +73,8 @@ fn time(place: SocketAddr) -> Outcome {
     Outcome::Listens(times[TRIES / 2])
 }
 
-/// Returns a finding for each peer. If no peer is reachable, no plane works; a single unreachable
-/// peer is an ordinary failure.
+/// Returns a finding for each peer. If no peer is reachable, no plane works, whereas a single
+/// unreachable peer is an ordinary failure.
 pub fn examine(dialled: &[Dialled]) -> Vec<Finding> {
     let away = |peer: &Dialled| matches!(peer.outcome, Outcome::Unreachable(_));
     let alone = dialled.iter().all(away);
@@ -103,7 +104,7 @@ fn judge(peer: &Dialled, alone: bool) -> Finding {
 }
 
 /// Returns the round trip to the peer that completes a majority: of n − 1 peers ⌊n/2⌋ must reply.
-/// `None` if fewer are known, or all are on this machine.
+/// Returns `None` if fewer than ⌊n/2⌋ round trips are known, or if all peers are on this machine.
 pub fn round_trip_us(dialled: &[Dialled]) -> Option<f64> {
     let near = |peer: &&Dialled| peer.place.is_some_and(|place| place.is_loopback());
     if dialled.iter().all(|peer| near(&peer)) {

@@ -6,20 +6,20 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Plane {
-    /// Connection to each peer; works everywhere.
+    /// TCP connection to each peer, which works everywhere.
     Tcp,
-    /// Datagrams to each peer.
+    /// UDP datagrams to each peer.
     Udp,
     /// Multicast datagrams to all peers.
     Multicast,
     /// Raw Ethernet frames to all peers, without IP.
     Ethernet,
-    /// Datagrams passed from one member to the next.
+    /// UDP datagrams that each member passes on to the next.
     Chain,
 }
 
 impl Plane {
-    /// Every plane.
+    /// All planes in the order of the report.
     pub const ALL: [Self; 5] = [Self::Tcp, Self::Udp, Self::Multicast, Self::Ethernet, Self::Chain];
 
     /// Returns the name used in JSON.

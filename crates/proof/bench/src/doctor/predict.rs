@@ -16,62 +16,61 @@ use crate::doctor::{
 
 /// Size of a command in bytes.
 pub const COMMAND_BYTES: usize = 64;
-/// Outstanding commands when measuring throughput; latency is measured with one.
+/// Number of outstanding commands when throughput is measured. Latency is measured with one.
 pub const OUTSTANDING: u32 = 64;
-/// Size in bytes of a reply, and of a batch without its commands.
+/// Size in bytes of a reply, a vote and a batch header.
 const SMALL_BYTES: f64 = 8.0;
-/// Maximum bytes of a batch.
+/// Maximum size of a batch in bytes.
 const BATCH_BYTES: f64 = (1 << 20) as f64;
 
-/// A prediction, or the reason why there is none.
+/// Predicted performance, or the reason why there is no prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Predicted {
-    /// Commands per second, with [`OUTSTANDING`] at a time.
+    /// Commands per second, with [`OUTSTANDING`] commands in flight.
     pub throughput_per_s: Option<f64>,
-    /// Latency in microseconds from command to reply, one at a time.
+    /// Latency in microseconds from command to reply, with one command in flight.
     pub latency_us: Option<f64>,
     /// `durable` if every command is flushed, otherwise `volatile`.
     pub class: Option<&'static str>,
-    /// Number of nodes in the group.
     pub nodes: Option<u32>,
     /// Basis of the prediction, or the reason why there is none.
     pub why: String,
 }
 
 impl Predicted {
-    /// Returns an unknown prediction.
+    /// Returns a prediction without values.
     pub fn unknown(why: impl Into<String>) -> Self {
         Self { throughput_per_s: None, latency_us: None, class: None, nodes: None, why: why.into() }
     }
 }
 
-/// Placement of the nodes.
+/// Location of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
-    /// All nodes on this machine, over loopback.
+    /// All nodes run on this machine and communicate over loopback.
     Here,
-    /// Nodes on separate machines, as far as their network was measured.
+    /// Nodes run on separate machines. Their network may have been measured only in part.
     Apart,
 }
 
-/// Predicts the performance of a group of this size on this plane.
+/// Predicts the performance of a group of `nodes` members on a plane.
 pub fn predict(plane: Plane, nodes: u32, place: Where, figures: &Figures) -> Predicted {
     Ground::of(plane, nodes, place, figures)
         .map_or_else(Predicted::unknown, |ground| ground.predict(plane))
 }
 
-/// Inputs of the model.
+/// Measured inputs of the model.
 #[derive(Clone, Debug, PartialEq)]
 struct Ground {
     nodes: u32,
-    /// Round trip between nodes.
+    /// Round trip between two nodes.
     trip_us: f64,
     /// Round trip between the leader and its client.
     client_us: f64,
     flush_us: Option<f64>,
-    /// The leader's cost of one message each way.
+    /// The leader's processor time for sending and receiving one message.
     exchange_us: f64,
-    /// Costs of a full node per command and per batch.
+    /// Processor time of a full node per command and per batch.
     node_us: Option<(f64, f64)>,
     why: String,
 }
@@ -82,15 +81,15 @@ impl Ground {
         let (trip, cpu) = match plane {
             Plane::Tcp => (name::TRIP_TCP, name::CPU_TCP),
             Plane::Udp | Plane::Multicast | Plane::Chain => (name::TRIP_UDP, name::CPU_UDP),
-            // The datagram cost is an upper bound for raw frames.
+            // The cost of datagrams is an upper bound for raw frames.
             Plane::Ethernet => (name::TRIP_ETHERNET, name::CPU_UDP),
         };
         let here = need(trip)?;
-        // The Ethernet figure was measured between members already.
+        // The Ethernet figure was already measured between members.
         let apart = place == Where::Apart && plane != Plane::Ethernet;
         let far = |name| figures.get(name).filter(|_| apart);
-        // The leader's own figure includes everything. Dialled peers reply in their kernels,
-        // without waking a process.
+        // The figure from the leader includes all delays. Peers that are only connected to reply in
+        // their kernels, without waking a process.
         let (trip_us, from) = match (far(name::TRIP_LEADER), far(name::TRIP_PEERS)) {
             (Some(trip), _) if plane == Plane::Tcp => (trip, "the leader's round trip"),
             (_, Some(trip)) => {
@@ -137,7 +136,7 @@ impl Ground {
         }
     }
 
-    /// Returns the time from a single batch to its replies.
+    /// Returns the time from sending a single batch to receiving all replies to it.
     fn wall_us(&self, plane: Plane, commands: f64) -> f64 {
         let nodes = f64::from(self.nodes);
         let others = nodes - 1.0;
@@ -147,13 +146,15 @@ impl Ground {
         let command = self.node_us.map_or(self.exchange_us / commands, |(command, _)| command);
         let batch = self.node_us.map_or(self.exchange_us, |(_, batch)| batch / others);
         let (batch, hops) = match plane {
-            // One message to all and a reply from each: half an exchange each way.
+            // The leader sends one message to all followers and receives a reply from each, which
+            // is half an exchange per message.
             Plane::Multicast => (batch * 0.5 * (1.0 + 1.0 / others), 2.0),
-            // One message to the first, and one back from the last of a quorum.
+            // The leader sends one message to the first follower and receives one from the last of
+            // a quorum.
             Plane::Chain => (batch / others, quorum),
             Plane::Tcp | Plane::Udp | Plane::Ethernet => (batch, 2.0),
         };
-        // Link speeds are unknown; small commands do not saturate them.
+        // Link speeds are unknown, but small commands do not saturate links.
         let unbounded = Bandwidth(f64::INFINITY);
         let mut model = Model::paper(
             nodes,

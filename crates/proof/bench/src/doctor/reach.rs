@@ -1,5 +1,5 @@
-//! Tests whether multicast reaches the members of a running cluster: all listen, each sends in
-//! turn, all report.
+//! Tests whether multicast reaches the members of a running cluster. All members listen, each sends
+//! in turn, and all report the datagrams they received.
 
 use std::{net::SocketAddrV4, thread, time::Duration};
 
@@ -14,80 +14,77 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Timeout of a request; exceeds the time that a member listens or sends.
+/// Timeout of a request to a member. It exceeds the time for which a member listens or sends.
 const WAIT: Duration = Duration::from_secs(15);
-/// Maximum number of members tested.
+/// Maximum number of members in a test.
 const MEMBERS_MAX: usize = 64;
-/// Maximum pairs named in a finding.
+/// Maximum number of pairs named in a finding.
 const NAMED_MAX: usize = 6;
 
-/// A member that can take part.
+/// A member that can take part in the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Node id.
     pub node: u32,
-    /// Admin address.
+    /// Address of the member's admin server.
     pub admin: String,
 }
 
 /// Parameters of the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReachOptions {
-    /// Multicast group.
+    /// Multicast group to test.
     pub group: SocketAddrV4,
-    /// Interface of each member; `None` for the one on which it listens for peers.
+    /// Interface on each member; `None` for the interface on which the member listens for peers.
     pub interface: Option<String>,
-    /// Datagrams per sender.
+    /// Number of datagrams that each member sends.
     pub count: u32,
 }
 
-/// Datagrams that each member received from every other one.
+/// Matrix of the datagrams that each member received from each other member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reach {
-    /// Group as `ADDRESS:PORT`.
+    /// Multicast group as `ADDRESS:PORT`.
     pub group: String,
-    /// Datagrams per sender.
+    /// Number of datagrams that each member was asked to send.
     pub count: u32,
-    /// Members in the order of rows and columns.
+    /// Members in the order of the matrix rows and columns.
     pub members: Vec<Placed>,
     /// One row per sender.
     pub matrix: Vec<Row>,
-    /// Failed requests, with reasons.
+    /// Requests to members that failed, with the reasons.
     pub problems: Vec<String>,
 }
 
 /// A member and the interface on which it listened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Placed {
-    /// Node id.
     pub node: u32,
     /// Name of the interface; null if the member did not listen.
     pub interface: Option<String>,
 }
 
-/// Datagrams of one sender, and their receivers.
+/// Matrix row with the datagrams of one sender, as counted by each receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// Node id of the sender.
     pub sender: u32,
-    /// Datagrams sent; null if the sender failed.
+    /// Number of datagrams sent; null if the sender failed.
     pub sent: Option<u32>,
-    /// Datagrams received by each member; null without a report.
+    /// Number of datagrams received by each member; null for a member that sent no report.
     pub heard: Vec<Option<u32>>,
 }
 
-/// Draws a unique token.
+/// Draws a random token that distinguishes this test from concurrent ones.
 pub fn token() -> u64 {
     let mut bytes = [0; 8];
     let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match random {
         Ok(8) => u64::from_le_bytes(bytes),
-        // Only needs to distinguish two tests at the same time.
+        // The token only needs to distinguish concurrent tests.
         _ => u64::from(std::process::id()) << 32,
     }
 }
 
-/// Returns the members that can take part, and why the others cannot.
+/// Returns the members that can take part, and the reasons why others cannot.
 pub fn members(cluster: &ClusterView, given: &[String]) -> (Vec<Member>, Vec<String>) {
     let (mut members, mut problems) = (Vec::new(), Vec::new());
     for answer in cluster.nodes.iter().take(MEMBERS_MAX) {
@@ -119,7 +116,7 @@ fn called(node: Option<u32>) -> String {
     node.map_or_else(|| "a node".to_owned(), |node| format!("node {node}"))
 }
 
-/// Runs the test on all members.
+/// Runs the test on all members and collects the reports.
 pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &ReachOptions) -> Reach {
     let token = format!("{:016x}", token());
     let group = wish.group.to_string();
@@ -133,7 +130,7 @@ pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &ReachOptions) -
         post::<Listening>(member, "", &request)
     };
     let listening = of_all(members, listen);
-    // Members send one after another, so that they cause no loss to each other.
+    // Members send one at a time, so that they do not cause each other's datagrams to be lost.
     let send = |member: &Member| {
         let request = SendRequest {
             group: group.clone(),
@@ -158,7 +155,7 @@ pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &ReachOptions) -
         });
     }
     problems.extend(sent.iter().filter_map(|sent| sent.as_ref().err().cloned()));
-    // A member that did not listen has already reported that.
+    // A member that failed to listen has already reported that problem.
     let deaf = heard.iter().zip(&listening).filter(|(_, listening)| listening.is_ok());
     problems.extend(deaf.filter_map(|(heard, _)| heard.as_ref().err().cloned()));
     let row = |(member, sent): (&Member, &Result<Sent, String>)| Row {
@@ -215,7 +212,8 @@ fn post<T: DeserializeOwned>(
 }
 
 impl Reach {
-    /// Judges the result. `wanted`: the user named the group, so it is expected to work.
+    /// Judges the matrix. `wanted` means that the user named the group, so a failure to reach it is
+    /// a problem.
     pub fn judge(&self, wanted: bool) -> Finding {
         let name = "reach";
         let planes = &[Plane::Multicast];
@@ -300,7 +298,7 @@ mod tests {
         let all = Some(200);
         let good = reach([[all, all], [all, all]]).judge(true);
         assert_eq!((good.state, good.blocks), (State::Ok, false), "{good:?}");
-        // Datagrams that return to their sender prove nothing.
+        // Datagrams that return to their own sender do not count.
         let own = reach([[Some(0), all], [all, Some(0)]]).judge(true);
         assert_eq!(own.state, State::Ok);
         let silent = reach([[all, Some(0)], [all, all]]);

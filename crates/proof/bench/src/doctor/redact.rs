@@ -1,11 +1,11 @@
 //! Removes secrets from text that strangers will see: private keys, plane keys, passwords, tokens.
-//! Anything that looks like a secret is removed too: losing a line is better than leaking a secret.
+//! Text that only looks like a secret is removed too, because losing a line is better than leaking
+//! a secret.
 
 use serde_json::Value as Json;
 
-/// Replacement for a secret.
 const GONE: &str = "[redacted]";
-/// Words after which the rest of a line is removed, in any case.
+/// Words that announce a secret. The rest of the line is removed. Matching ignores case.
 const WORDS: [&str; 25] = [
     "password",
     "passwd",
@@ -33,29 +33,29 @@ const WORDS: [&str; 25] = [
     "pwd=",
     "auth ",
 ];
-/// Minimum number of digits in a plane key.
+/// Minimum number of hexadecimal digits that are treated as a plane key.
 const HEX_LEAST: usize = 64;
-/// Minimum run of letters and digits that looks like a key.
+/// Minimum length of a run of letters and digits that is treated as a key.
 const RUN_LEAST: usize = 40;
-/// Lines after which an unterminated private key is assumed to have ended.
+/// Number of lines after which an unterminated private key is assumed to have ended.
 const BLOCK_LINES_MAX: usize = 1024;
-/// Parts of variable names that suggest a secret, including abbreviations.
+/// Parts of variable names that suggest a secret, some of them abbreviated.
 const NAMES: [&str; 5] = ["key", "pass", "pwd", "auth", "cert"];
 
-/// A redacted text, with the number of changed lines.
+/// Text without secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redacted {
-    /// The remaining text.
     pub text: String,
-    /// Number of redacted lines.
+    /// Number of lines changed or removed.
     pub lines: usize,
 }
 
-/// Removes secrets from lines of text.
+/// Removes secrets from text, line by line.
 pub fn text(text: &str) -> Redacted {
     let mut all = Redacted::default();
     let mut state = Lines::default();
-    // The beginning of a key may be missing: lines before an unmatched end are then part of it.
+    // The beginning of a key may be missing. All lines before an unmatched end line are then
+    // treated as part of the key.
     let lines: Vec<&str> = text.lines().collect();
     let cut = lines.iter().position(|line| is_end(line));
     let begins = lines.iter().position(|line| is_begin(line));
@@ -100,7 +100,7 @@ pub fn json(document: &Json) -> Json {
     }
 }
 
-/// Returns the redacted value of a variable or setting with this name.
+/// Returns the value, or its redacted form if the name or the value suggests a secret.
 pub fn value(name: &str, value: &str) -> String {
     let lower = name.to_ascii_lowercase();
     match word(name).is_some() || NAMES.iter().any(|part| lower.contains(part)) {
@@ -117,31 +117,31 @@ fn is_end(line: &str) -> bool {
     line.contains("-----END") && line.contains("PRIVATE KEY")
 }
 
-/// Returns the end of the first word that announces a secret.
+/// Returns the end position of the first word in the line that announces a secret.
 fn word(line: &str) -> Option<usize> {
     let lower = line.to_ascii_lowercase();
     let ends = WORDS.iter().filter_map(|word| Some(lower.find(word)? + word.len()));
     ends.min()
 }
 
-/// State from earlier lines.
+/// State carried from one line to the next.
 #[derive(Debug, Default)]
 struct Lines {
-    /// Lines of the current private key so far.
+    /// Number of lines seen of the current private key; `None` outside a key.
     block: Option<usize>,
-    /// The previous line ended with a word that announces a secret.
+    /// The previous line ended with a word that announces a secret, so this line may begin with it.
     hangs: bool,
 }
 
 impl Lines {
-    /// Returns the redacted line; `None` for further lines of a private key.
+    /// Returns the redacted line; `None` for all but the first line of a private key.
     fn line(&mut self, line: &str) -> Option<String> {
         if let Some(count) = self.block {
             self.block = (!is_end(line) && count < BLOCK_LINES_MAX).then_some(count + 1);
             return None;
         }
         if is_begin(line) {
-            // A key written in a single line ends there.
+            // A key written in a single line ends in the same line.
             self.block = (!is_end(line)).then_some(0);
             let begin = line.find("-----BEGIN").unwrap_or_default();
             return Some(format!("{}{GONE}", words(&before_word(&line[..begin]).0)));
@@ -156,7 +156,7 @@ impl Lines {
     }
 }
 
-/// Splits a line after a word that announces a secret.
+/// Splits a line after the first word that announces a secret.
 fn before_word(line: &str) -> (String, Option<&str>) {
     match word(line) {
         Some(end) => (format!("{} {GONE}", line[..end].trim_end()), Some(&line[end..])),
@@ -164,7 +164,7 @@ fn before_word(line: &str) -> (String, Option<&str>) {
     }
 }
 
-/// Removes words that look like keys, and user names and passwords from URLs.
+/// Removes words that look like keys, and removes user names and passwords from URLs.
 fn words(line: &str) -> String {
     let mut kept = String::new();
     let mut run = String::new();
@@ -208,7 +208,7 @@ fn looks_secret(run: &str) -> bool {
     let has = |test: fn(&char) -> bool| run.chars().any(|c| test(&c));
     let mixed =
         has(char::is_ascii_lowercase) && has(char::is_ascii_uppercase) && has(char::is_ascii_digit);
-    // The first part of a JSON web token starts like this.
+    // The first part of a JSON web token starts with `eyJ`.
     let web = run.starts_with("eyJ") && run.len() > 16;
     hex || web || (run.len() >= RUN_LEAST && mixed)
 }
@@ -226,10 +226,10 @@ mod tests {
         let key =
             "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIabc\nZZ==\n-----END EC PRIVATE KEY-----";
         assert_eq!(of(&format!("a\n{key}\nb")), "a\n[redacted]\nb\n");
-        // As in a journal, where each line has a prefix.
+        // Lines of a journal have a prefix.
         let lines: Vec<String> = key.lines().map(|line| format!("host q[1]: {line}")).collect();
         assert_eq!(of(&format!("{}\nb", lines.join("\n"))), "host q[1]: [redacted]\nb\n");
-        // A key in one line, a key without its beginning, a key without its end.
+        // The cases are a key in one line, a key without its beginning, and a key without its end.
         assert_eq!(of(&format!("{}\nb", key.replace('\n', "\\n"))), "[redacted]\nb\n");
         let (_, tail) = key.split_once('\n').unwrap();
         let kept = of(&format!("{tail}\nb"));

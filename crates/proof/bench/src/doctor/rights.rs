@@ -1,7 +1,7 @@
 //! Rights of this process: capabilities, raw sockets, limits on locked memory and open files.
 //!
-//! They are those of `quorate doctor`; a node that runs as another user or under a service manager
-//! may have others.
+//! The rights examined are those of `quorate doctor`; a node that runs as another user or under a
+//! service manager may have different ones.
 
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socket_with},
@@ -11,31 +11,30 @@ use rustix::{
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Bytes that a node registers with io_uring for the log's buffers.
+/// Number of bytes that a node registers with io_uring for the buffers of its log.
 const LOCKED_BYTES: u64 = 4 << 20;
-/// Minimum descriptors with which one of three nodes starts.
+/// Minimum number of file descriptors with which a node of a three-node group starts.
 const FILES_LEAST: u64 = 248;
-/// Descriptors needed for a few hundred clients.
+/// Number of file descriptors needed for a few hundred clients.
 const FILES_WANTED: u64 = 1024;
 
-/// Rights as reported by the system.
+/// Rights of a process as reported by the system.
 #[derive(Clone, Debug)]
 pub struct Rights {
-    /// Effective capabilities; `None` if the kernel does not report them.
+    /// Effective capabilities; `None` if the kernel does not report capabilities.
     pub capabilities: Option<CapabilitySet>,
     /// Result of opening a packet socket.
     pub packets: Result<(), String>,
-    /// Hard limit on locked memory; `None` if unlimited.
+    /// Hard limit on locked memory in bytes; `None` if unlimited.
     pub locked_bytes: Option<u64>,
-    /// Hard limit on open files.
+    /// Hard limit on the number of open files; `None` if unlimited.
     pub files: Option<u64>,
 }
 
 impl Rights {
-    /// Returns the rights of this process.
     pub fn now() -> Self {
         let flags = SocketFlags::CLOEXEC;
-        // Without a protocol the socket receives nothing.
+        // A socket bound to no protocol receives nothing.
         let packets = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None);
         Self {
             capabilities: capabilities(None).ok().map(|sets| sets.effective),
@@ -45,7 +44,7 @@ impl Rights {
         }
     }
 
-    /// Returns whether the kernel grants larger buffers than the settings allow.
+    /// Returns whether this process can get larger socket buffers than the settings allow.
     pub fn forces_buffers(&self) -> bool {
         self.has(CapabilitySet::NET_ADMIN) == Some(true)
     }
@@ -55,7 +54,6 @@ impl Rights {
         Some(all.contains(capability))
     }
 
-    /// Judges all rights.
     pub fn examine(&self) -> Vec<Finding> {
         vec![
             self.raw(),
@@ -98,8 +96,8 @@ impl Rights {
         }
     }
 
-    /// Returns an informative finding for a right that can be replaced by something else, which is
-    /// judged on its own.
+    /// Returns an informational finding for a capability that a node can do without. The substitute
+    /// has its own finding.
     fn plain(&self, capability: CapabilitySet, name: &str, without: &str) -> Finding {
         match self.has(capability) {
             Some(true) => Finding::ok(name, "held"),
@@ -184,7 +182,7 @@ mod tests {
         let blocking = little.examine().into_iter().filter(|finding| finding.blocks);
         assert_eq!(blocking.count(), 1);
         assert!(!little.forces_buffers());
-        // The capability replaces the limit.
+        // CAP_IPC_LOCK makes the limit irrelevant.
         let locks = Rights { capabilities: Some(CapabilitySet::IPC_LOCK), ..little };
         assert_eq!(of(&locks, "memlock").state, State::Ok);
     }

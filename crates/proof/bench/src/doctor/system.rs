@@ -1,5 +1,5 @@
-//! Files in which a machine describes itself (`/proc`, `/sys`, `/run`), or a tree created by a
-//! test.
+//! Reads the files in which a machine describes itself (`/proc`, `/sys`, `/run`), or a file tree
+//! created by a test.
 
 use std::{
     fs::{self, File},
@@ -7,33 +7,33 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Maximum bytes read from a file.
+/// Maximum number of bytes read from a file.
 const BYTES_MAX: u64 = 1 << 20;
-/// Maximum entries read from a folder.
+/// Maximum number of names read from a folder.
 const NAMES_MAX: usize = 1024;
 
-/// File trees in which a machine describes itself, below a root.
+/// Root folder below which `/proc`, `/sys` and `/run` are read.
 #[derive(Clone, Debug)]
 pub struct System {
     root: PathBuf,
 }
 
-/// Reason why a file could not be used.
+/// Reason why a file could not be read or understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread(pub String);
 
 impl System {
-    /// Returns the system of this machine.
+    /// Returns the system of this machine, with the root `/`.
     pub fn real() -> Self {
         Self::at("/")
     }
 
-    /// Returns a system below a folder.
+    /// Returns a system whose root is another folder.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Returns the text of a file, trimmed.
+    /// Returns the text of a file without surrounding white space.
     pub fn read(&self, path: &str) -> Result<String, Unread> {
         let read = || -> io::Result<String> {
             let mut text = String::new();
@@ -45,7 +45,7 @@ impl System {
         Ok(text.trim().to_owned())
     }
 
-    /// Returns the number that is a file's only content.
+    /// Parses a file whose only content is a number.
     pub fn number(&self, path: &str) -> Result<u64, Unread> {
         let text = self.read(path)?;
         text.parse().map_err(|_| Unread(format!("/{path}: {:?} is no number", short(&text))))
@@ -56,7 +56,7 @@ impl System {
         self.path(path).exists()
     }
 
-    /// Returns the names in a folder, sorted.
+    /// Returns the sorted names in a folder.
     pub fn names(&self, path: &str) -> Result<Vec<String>, Unread> {
         let read = || -> io::Result<Vec<String>> {
             let entries = fs::read_dir(self.path(path))?.take(NAMES_MAX);
@@ -67,7 +67,7 @@ impl System {
         Ok(names)
     }
 
-    /// Returns the last component of a link's target.
+    /// Returns the last component of a symbolic link's target.
     pub fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
@@ -78,7 +78,7 @@ impl System {
     }
 }
 
-/// Shortens text that may be garbage.
+/// Shortens text for an error message.
 fn short(text: &str) -> String {
     text.chars().take(40).collect()
 }
@@ -87,7 +87,7 @@ fn short(text: &str) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// A temporary tree of files with these contents.
+    /// A temporary file tree, for tests.
     pub(crate) struct Tree(tempfile::TempDir);
 
     impl Tree {

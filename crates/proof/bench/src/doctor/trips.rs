@@ -1,33 +1,34 @@
-//! Paths between the members of a running cluster, as they probe them: plane and round trip.
+//! Paths between the members of a running cluster, as measured by the members' probes: plane and
+//! round trip.
 
 use quorate_admin::view::{Answer, ClusterView};
 use serde::Serialize;
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Maximum pairs named in a finding.
+/// Maximum number of pairs named in a finding.
 const NAMED_MAX: usize = 6;
 
 /// Path from one member to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trip {
-    /// Member that reports the path.
+    /// Id of the member that reports the path.
     pub from: u32,
-    /// The other member.
+    /// Id of the member to which the path leads.
     pub to: u32,
-    /// The nodes are connected.
     pub connected: bool,
-    /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`; empty if not connected.
+    /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`; empty if the members are not connected.
     pub way: String,
     /// Transport of raw frames: `packet`, `xdp, copied` or `xdp, zero copy`; null for other planes.
     pub frames: Option<String>,
-    /// Round trip in microseconds; null if not probed.
+    /// Round trip in microseconds; null if it was not probed.
     pub rtt_us: Option<u64>,
-    /// Reason why the preferred plane is not in use; empty if it is, or if there is none.
+    /// Reason why the preferred plane is not in use; empty if the preferred plane is in use or none
+    /// is preferred.
     pub why: String,
 }
 
-/// Returns every path that a member reports.
+/// Returns every path reported by a member.
 pub fn of(cluster: &ClusterView) -> Vec<Trip> {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let trips = views.flat_map(|view| {
@@ -48,7 +49,7 @@ pub fn of(cluster: &ClusterView) -> Vec<Trip> {
     trips.collect()
 }
 
-/// Returns the median round trip of the paths on a plane.
+/// Returns the median round trip over all paths on a plane.
 pub fn median_us(trips: &[Trip], plane: Plane) -> Option<u64> {
     let of_plane = trips.iter().filter(|trip| trip.way == plane.name());
     let mut all: Vec<u64> = of_plane.filter_map(|trip| trip.rtt_us).collect();
@@ -56,14 +57,14 @@ pub fn median_us(trips: &[Trip], plane: Plane) -> Option<u64> {
     all.get(all.len() / 2).copied()
 }
 
-/// Returns the plane of most pairs; `None` if no pair is connected.
+/// Returns the most common plane; `None` if no members are connected.
 pub fn usual(trips: &[Trip]) -> Option<Plane> {
     let pairs = |plane: &Plane| trips.iter().filter(|trip| trip.way == plane.name()).count();
     let most = Plane::ALL.into_iter().max_by_key(pairs);
     most.filter(|plane| pairs(plane) > 0)
 }
 
-/// Judges the paths.
+/// Judges whether members are connected and use the preferred plane.
 pub fn judge(trips: &[Trip]) -> Finding {
     let named = |trips: &[&Trip], what: &dyn Fn(&Trip) -> String| {
         let mut named: Vec<String> = trips.iter().take(NAMED_MAX).map(|trip| what(trip)).collect();

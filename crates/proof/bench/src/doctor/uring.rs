@@ -1,5 +1,5 @@
-//! io_uring: whether this process can create a ring that a log can use, by the same probe as at a
-//! node's start.
+//! Checks whether this process can create an io_uring that a log can use, with the same probe that
+//! a node runs on startup.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use quorate_log::disk::{Buffers, uring_available};
 
 use crate::doctor::{finding::Finding, system::System};
 
-/// Creates a ring and judges the result.
+/// Creates an io_uring and judges the result.
 pub fn examine(system: &System) -> Finding {
     judge(&uring_available(Buffers::default()), system)
 }

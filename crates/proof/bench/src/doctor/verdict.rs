@@ -1,5 +1,4 @@
-//! Verdict on a plane: whether it works here according to the findings, and its expected
-//! performance.
+//! Verdict on a plane: whether the findings allow it on this machine, and its expected performance.
 
 use serde::Serialize;
 
@@ -9,26 +8,24 @@ use crate::doctor::{
     predict::Predicted,
 };
 
-/// Verdict on a plane on this machine.
+/// Judgement of a plane on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The plane judged.
     pub plane: Plane,
-    /// This machine supports the plane, as far as known.
+    /// No finding prevents the plane from working on this machine.
     pub works: bool,
     /// Nodes of this version support the plane.
     pub spoken: bool,
-    /// Names of the findings that prevent the plane from working; if it works, of those by which it
-    /// could be better.
+    /// Names of the findings that prevent the plane from working. If it works, names of the
+    /// findings that suggest improvements.
     pub because: Vec<String>,
     /// Advice from the findings in `because`; empty if none.
     pub what_to_do: Vec<String>,
-    /// Predicted performance.
     pub predicted: Predicted,
 }
 
 impl Verdict {
-    /// Judges a plane by the findings.
+    /// Derives the verdict on a plane from the findings.
     pub fn new(
         plane: Plane,
         findings: &[Finding],
@@ -53,7 +50,7 @@ impl Verdict {
     }
 }
 
-/// Returns each piece of advice once, in order.
+/// Returns the distinct pieces of advice, in the order of the findings.
 fn hints<'a>(reasons: impl Iterator<Item = &'a Finding>) -> Vec<String> {
     let mut hints: Vec<String> = Vec::new();
     for finding in reasons {

@@ -1,4 +1,4 @@
-//! Figures of bare senders and receivers on a segment.
+//! Figures that summarize bare senders and receivers on a segment.
 
 use serde::Serialize;
 
@@ -7,90 +7,84 @@ use crate::figure::{median, round};
 
 const BITS_PER_BYTE: f64 = 8.0;
 const MEGA: f64 = 1e6;
-/// Share of its load below which a sender counts as limited.
+/// Minimum share of the offered load that senders must send to count as not limited.
 const SENT_MIN: f64 = 0.98;
-/// Share of its payload at which a link counts as full.
+/// Share of its payload capacity at which a link counts as full.
 const LINK_FULL: f64 = 0.95;
-/// Share of their time at which processors count as saturated.
+/// Busy share at which the processors of the machine count as saturated.
 const CPUS_FULL: f64 = 0.95;
 
-/// Requested senders, receivers and load.
+/// Number of senders and receivers, and the load to offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BareSetting {
-    /// Transport of the datagrams.
     pub way: Way,
-    /// Simultaneous senders.
     pub senders: u32,
-    /// Number of receivers.
     pub receivers: u32,
-    /// Load of all senders in percent of the link, including headers; `None` for as much as the
-    /// link takes.
+    /// Load of all senders as a percentage of the link capacity, including headers; `None` for
+    /// unlimited.
     pub load_percent: Option<u32>,
-    /// Datagrams that a sender sends at once.
+    /// Number of datagrams that a sender sends at once.
     pub burst: u32,
-    /// Queue of the switch for each of its links, in KiB; `None` for the same as with nodes.
+    /// Size of the switch's queue for each link, in KiB; `None` for the size used with nodes.
     pub queue_kib: Option<u32>,
 }
 
 /// Measurements of one repetition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
-    /// Result of each receiver.
     pub heard: Vec<Reception>,
-    /// CPU seconds of the senders between two readings, during which all receivers counted.
+    /// CPU seconds that the senders used between two readings. All receivers were counting at both
+    /// readings.
     pub senders_cpu_s: f64,
     /// Seconds between the two readings.
     pub seconds: f64,
-    /// Busy share of the machine's processors.
+    /// Busy share of the machine's processors between the two readings, if known.
     pub cpus_busy: Option<f64>,
-    /// Share of the machine's processors used by other processes.
+    /// Share of the machine's processors used by other processes, if known.
     pub foreign_cpu: Option<f64>,
 }
 
-/// Figures of a row of bare programs. Rates are payload, in Mbit/s.
+/// Figures in a row about bare programs. Rates count payload only, in Mbit/s.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// `multicast` or `unicast`.
     pub way: String,
     pub senders: u32,
     pub receivers: u32,
-    /// Load of all senders in percent of the link; `None` for as much as the link takes.
+    /// Load of all senders as a percentage of the link capacity; `None` for unlimited.
     pub load_percent: Option<u32>,
-    /// Datagrams that a sender sends at once.
+    /// Number of datagrams that a sender sends at once.
     pub burst: u32,
-    /// Queue of the switch for each of its links, in KiB; `None` for the same as with nodes.
+    /// Size of the switch's queue for each link, in KiB; `None` for the size used with nodes.
     pub queue_kib: Option<u32>,
-    /// Offered load.
+    /// Offered load; `None` for unlimited.
     pub offered_mbit: Option<f64>,
-    /// Load sent by all senders.
     pub sent_mbit: f64,
-    /// Rate of the slowest receiver.
     pub slowest_mbit: f64,
-    /// Mean rate of the receivers.
     pub mean_mbit: f64,
-    /// Share of the datagrams that did not reach their receivers.
+    /// Share of the datagrams that were lost on the way to their receivers.
     pub loss: f64,
-    /// Share lost by the receiver that lost most.
+    /// Share of the datagrams that were lost at the receiver with the highest loss.
     pub loss_worst: f64,
-    /// Processors kept busy by the senders.
+    /// Number of processors kept busy by the senders.
     pub sender_cpus: f64,
     /// CPU seconds of the senders per 10⁹ bytes at each receiver.
     pub sender_s_per_gb: f64,
-    /// Greatest busy share of the machine's processors in a repetition.
+    /// Highest busy share of the machine's processors in any repetition.
     pub cpus_busy: Option<f64>,
     /// Factor that limited the senders.
     pub limit: String,
 }
 
 impl BareSetting {
-    /// Returns the datagrams per second of one sender.
+    /// Returns the number of datagrams per second for each sender; `None` for unlimited.
     pub fn per_second(&self, lan: Lan) -> Option<u64> {
         let percent = u64::from(self.load_percent?);
         let frames = lan.megabits() * 1_000_000 * percent / 100 / (FRAME_BYTES as u64 * 8);
         Some((frames / u64::from(self.senders.max(1))).max(1))
     }
 
-    /// Describes the participants as rows name them.
+    /// Returns the description of the senders and receivers used in rows.
     pub fn said(&self) -> String {
         let (s, z) = (plural(self.senders), plural(self.receivers));
         let burst = self.burst;
@@ -139,10 +133,10 @@ impl Found {
 }
 
 impl Figures {
-    /// Returns the medians of the repetitions.
+    /// Returns the medians over all repetitions.
     pub fn new(asked: &BareSetting, lan: Lan, all: &[Found]) -> Self {
         let middle = |figure: &dyn Fn(&Found) -> f64| round(median(all.iter().map(figure)));
-        // A multicast datagram is sent once, whatever the number of receivers.
+        // A multicast datagram is sent once, regardless of the number of receivers.
         let copies = match asked.way {
             Way::Multicast => 1.0,
             Way::Unicast => f64::from(asked.receivers),
@@ -182,7 +176,6 @@ impl Figures {
         }
     }
 
-    /// Describes the load.
     pub fn load(&self) -> String {
         let load = match self.load_percent {
             Some(percent) => format!("{percent} % of the link by {}", self.burst),
@@ -193,8 +186,8 @@ impl Figures {
     }
 }
 
-/// Returns the factor that limited the senders: `sent` is a share of the offered load, `link` of
-/// the link's capacity.
+/// Returns the name of the limiting factor. `sent` is the share of the offered load that was sent,
+/// and `link` is the share of the link capacity in use.
 const fn limit(sent: Option<f64>, link: f64, cpus_full: bool) -> &'static str {
     let done = matches!(sent, Some(share) if share >= SENT_MIN);
     match (done, link >= LINK_FULL, cpus_full) {
@@ -242,7 +235,8 @@ mod tests {
         BareSetting { way, senders: 2, receivers: 2, load_percent, burst: AT_ONCE, queue_kib: None }
     }
 
-    /// Returns the result of a receiver that got `datagrams` of `numbers` in one second.
+    /// Returns the result of a receiver that received `datagrams` of `numbers` datagrams in one
+    /// second.
     fn heard(datagrams: u64, numbers: u64) -> Reception {
         Reception {
             bytes: datagrams * DATAGRAM_BYTES as u64,
@@ -289,7 +283,7 @@ mod tests {
         near(figures.loss, 0.25);
         near(figures.loss_worst, 0.375);
         near(figures.sender_cpus, 0.25);
-        // Half a second of CPU for 17.664 MB.
+        // Half a second of CPU time for 17.664 MB.
         near(figures.sender_s_per_gb, 28.31);
         assert_eq!(figures.limit, "the load");
     }

@@ -1,4 +1,5 @@
-//! Bare receiver: counts datagrams for some time, and detects lost ones by their numbers.
+//! Bare receiver: counts datagrams for a fixed time, and detects lost ones by gaps in their
+//! numbers.
 
 use std::{
     fmt,
@@ -13,48 +14,47 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Way, group, port, read_head, timeout};
 
-/// Receive buffer in the kernel.
+/// Size of the kernel's receive buffer, in bytes.
 const RECEIVE_BYTES: usize = 16 << 20;
-/// Timeout for datagrams, and for the first datagram of every sender.
+/// Longest time to wait for any datagram, and for the first datagram of every sender.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Parameters of a receiver.
+/// Parameters of a bare receiver.
 #[derive(Clone, Debug)]
 pub struct Listening {
-    /// Network interface.
     pub interface: String,
-    /// Selects the multicast group or this receiver's unicast datagrams.
+    /// Transport, which determines whether the receiver joins the multicast group.
     pub way: Way,
-    /// Number of senders; counting starts only after all of them are received.
+    /// Number of senders. The receiver starts to count only after it has received a datagram from
+    /// each.
     pub senders: u32,
-    /// Time between the reception of all senders and the start of counting.
+    /// Time between the first datagram of the last sender and the start of counting.
     pub warmup: Duration,
-    /// Duration of counting.
+    /// Time for which datagrams are counted.
     pub time: Duration,
 }
 
-/// Result of a receiver, printed as `BYTES NANOSECONDS DATAGRAMS NUMBERS`.
+/// Counts of a receiver, printed as `BYTES NANOSECONDS DATAGRAMS NUMBERS`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reception {
-    /// Bytes in all datagrams.
+    /// Total size of the counted datagrams, without headers.
     pub bytes: u64,
-    /// Counted time in nanoseconds.
+    /// Time for which datagrams were counted, in nanoseconds.
     pub nanos: u64,
-    /// Number of datagrams.
     pub datagrams: u64,
-    /// Numbers from each sender's first to last datagram: those that would have arrived without
-    /// loss.
+    /// Number of datagrams from each sender's first to last number, that is, as many as would have
+    /// arrived without loss.
     pub numbers: u64,
 }
 
-/// First and last number received from a sender.
+/// First and last datagram number received from one sender.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     first: u64,
     last: u64,
 }
 
-/// Counts of all senders.
+/// Running counts over all senders.
 #[derive(Debug)]
 struct Tally {
     spans: Vec<Option<Span>>,
@@ -62,8 +62,8 @@ struct Tally {
     datagrams: u64,
 }
 
-/// Runs a receiver: prints `ready` when it listens, `begun` when it starts counting, and finally
-/// its [`Reception`].
+/// Runs a receiver. Prints `ready` when it listens, `begun` when it starts to count, and finally
+/// the [`Reception`].
 pub fn receive(listening: &Listening) -> io::Result<()> {
     let mut socket = match listening.way {
         Way::Multicast => Udp::join(group(), &listening.interface, RECEIVE_BYTES),
@@ -85,7 +85,8 @@ pub fn receive(listening: &Listening) -> io::Result<()> {
             let nanos = u64::try_from((now - begun).as_nanos()).unwrap_or(u64::MAX);
             return say(&tally.heard(nanos)?.to_string());
         }
-        // Checked on every pass and not on arrival, since a datagram may be one of a burst.
+        // Checked on every pass, not only when a datagram arrives, since a datagram may be one of a
+        // burst.
         let is_steady = complete.is_some_and(|complete| now - complete >= listening.warmup);
         if is_steady && begun.is_none() {
             begun = Some(now);
@@ -121,7 +122,7 @@ impl Tally {
         Self { spans: vec![None; senders as usize], bytes: 0, datagrams: 0 }
     }
 
-    /// Counts a datagram, unless a stranger sent it.
+    /// Counts a datagram, unless it comes from another program.
     fn take(&mut self, datagram: &[u8]) {
         let Some((sender, number)) = read_head(datagram) else {
             return;

@@ -1,5 +1,5 @@
-//! Bare sender: numbered datagrams to a group or to each receiver, at a rate or as fast as the link
-//! takes them.
+//! Bare sender: sends numbered datagrams to a group or to each receiver, at a fixed rate or as fast
+//! as the link accepts them.
 
 use std::{
     io,
@@ -13,36 +13,35 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{DATAGRAM_BYTES, group, head, timeout};
 
-/// Maximum datagrams per call.
+/// Maximum number of datagrams per system call.
 pub const AT_ONCE: u32 = 44;
-/// Receive buffer of a socket that only sends.
+/// Size of the receive buffer of a socket that only sends, in bytes.
 const RECEIVE_BYTES: usize = 4096;
 
-/// Parameters of a sender.
+/// Parameters of a bare sender.
 #[derive(Clone, Debug)]
 pub struct Sending {
-    /// Network interface.
     pub interface: String,
-    /// Index among all senders, from 0.
+    /// Index of this sender among all senders, from 0.
     pub sender: u32,
-    /// Receivers, each of which gets a copy; empty for the multicast group.
+    /// Receivers, each of which gets a copy of every datagram; empty for the multicast group.
     pub to: Vec<SocketAddr>,
-    /// Datagrams per second; `None` for as many as the link takes.
+    /// Number of datagrams per second; `None` for unlimited.
     pub per_second: Option<u64>,
-    /// Datagrams sent at once in one call; at most [`AT_ONCE`].
+    /// Number of datagrams sent in one system call; at most [`AT_ONCE`].
     pub burst: u32,
-    /// Duration of sending.
+    /// Time for which the sender sends.
     pub time: Duration,
 }
 
-/// Next numbers, and the bytes of a call.
+/// State of a sender, with the next datagram numbers and the buffer for a system call.
 struct Run {
     sender: u32,
     next: Vec<u64>,
     bytes: Vec<u8>,
 }
 
-/// Sends until the time is over.
+/// Sends datagrams until the time is over.
 pub fn send(sending: &Sending) -> io::Result<()> {
     let socket = Udp::bind("0.0.0.0:0".parse().expect("an address"), RECEIVE_BYTES);
     let socket = socket.map_err(io::Error::other)?;
@@ -84,7 +83,7 @@ pub fn send(sending: &Sending) -> io::Result<()> {
 }
 
 impl Run {
-    /// Sends `count` datagrams and returns how many were sent. Waits if the socket is full.
+    /// Sends up to `count` datagrams and returns the number sent. Waits if the socket is full.
     fn send(
         &mut self,
         socket: &Udp,
@@ -98,7 +97,7 @@ impl Run {
             datagram[..head.len()].copy_from_slice(&head);
         }
         let left = match socket.send(to, bytes, DATAGRAM_BYTES)? {
-            // Datagrams dropped by a full device are lost; their numbers will be missing.
+            // Datagrams dropped by a full device are lost, and receivers will miss their numbers.
             Sent::All | Sent::Dropped(_) => count,
             Sent::Blocked(left) => {
                 let mut waits = [PollFd::new(socket, PollFlags::OUT)];
@@ -115,7 +114,7 @@ impl Run {
     }
 }
 
-/// Returns when a datagram is due, from the start.
+/// Returns the time at which a datagram is due, relative to the start.
 fn moment(number: u64, per_second: u64) -> Duration {
     let nanos = u128::from(number) * 1_000_000_000 / u128::from(per_second.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

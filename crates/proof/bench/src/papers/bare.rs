@@ -1,5 +1,5 @@
 //! Experiments without nodes: groups of bare senders and receivers, and the published figures about
-//! them.
+//! such groups.
 
 use serde::Deserialize;
 
@@ -10,43 +10,43 @@ use crate::{
     row::Row,
 };
 
-/// Maximum number of senders that one machine can carry.
+/// Maximum number of senders in one experiment, because they share one machine.
 const SENDERS_MAX: u32 = 8;
 const RECEIVERS_MAX: u32 = 32;
 const LOAD_PERCENT_MAX: u32 = 200;
-/// Queue sizes: large enough for a burst, and small enough for the memory of all queues.
+/// Valid queue sizes in KiB: large enough for a burst, and small enough that all queues fit into
+/// memory.
 const QUEUE_KIB: std::ops::RangeInclusive<u32> = 32..=16_384;
 
-/// Groups of bare programs: all combinations of the listed values.
+/// Groups of bare programs: one for each combination of the listed values.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bare {
-    /// Transports of the datagrams.
+    /// Transports from senders to receivers.
     pub ways: Vec<Way>,
-    /// Numbers of simultaneous senders.
     pub senders: Vec<u32>,
-    /// Numbers of receivers.
     pub receivers: Vec<u32>,
-    /// Loads of all senders in percent of the link, including headers; empty for as much as the
-    /// link takes.
+    /// Loads of all senders as percentages of the link capacity, including headers; empty for
+    /// unlimited.
     #[serde(default)]
     pub loads_percent: Vec<u32>,
-    /// Datagrams that a sender sends at once; empty for as many as one call takes.
+    /// Numbers of datagrams that a sender sends at once; empty for as many as one system call
+    /// accepts.
     #[serde(default)]
     pub bursts: Vec<u32>,
-    /// Queues of the switch for each of its links, in KiB; empty for the same as with nodes.
+    /// Sizes of the switch's queue for each link, in KiB; empty for the size used with nodes.
     #[serde(default)]
     pub queues_kib: Vec<u32>,
 }
 
 impl Bare {
-    /// Returns the number of namespaces that the largest group needs.
+    /// Returns the number of network namespaces that the largest group needs.
     pub fn room(&self) -> u32 {
         let most = |counts: &[u32]| counts.iter().copied().max().unwrap_or(0);
         most(&self.senders) + most(&self.receivers)
     }
 
-    /// Returns all groups; with `quick`, only those with the first and last value of each list.
+    /// Returns all groups. With `quick`, uses only the first and last value of each list.
     pub fn groups(&self, quick: bool) -> Vec<BareSetting> {
         let loads = optional(&self.loads_percent);
         let shapes = ends(&optional(&self.queues_kib), quick).into_iter();
@@ -89,7 +89,7 @@ impl Bare {
     }
 }
 
-/// Returns each value, or a single `None` if the list is empty.
+/// Returns each value as `Some`, or a single `None` if the list is empty.
 fn optional(counts: &[u32]) -> Vec<Option<u32>> {
     if counts.is_empty() {
         return vec![None];
@@ -104,8 +104,8 @@ fn ends<T: Copy>(all: &[T], quick: bool) -> Vec<T> {
     }
 }
 
-/// Returns whether the run has groups exactly if it is of this kind, and whether they fit on one
-/// machine.
+/// Returns whether groups are present exactly if the run is of kind [`Kind::Bare`], and whether one
+/// machine can run them.
 pub(super) fn fits(run: &Run) -> bool {
     let is_bare = run.kind == Kind::Bare;
     let bounded = run.bare.as_ref().is_some_and(Bare::is_bounded);
@@ -115,7 +115,7 @@ pub(super) fn fits(run: &Run) -> bool {
         && (!is_bare || (bounded && sized))
 }
 
-/// Returns whether the run includes the groups that the figure names, if any.
+/// Returns whether the run includes the group that the figure names. True if the figure names none.
 pub(super) fn has(run: &Run, figure: &Figure) -> bool {
     let Some(bare) = &run.bare else {
         return !figure.metric.is_of_bare()
@@ -130,7 +130,7 @@ pub(super) fn has(run: &Run, figure: &Figure) -> bool {
         && (figure.metric != Metric::TimesUnicast || compared)
 }
 
-/// Describes a figure, without a value size, which only we have.
+/// Describes the conditions of a figure. Omits the value size, because papers do not state one.
 pub(super) fn what(figure: &Figure) -> String {
     let mut what = format!("{}: {}", figure.system, figure.metric.name());
     for (count, name) in [(figure.senders, "senders"), (figure.receivers, "receivers")] {
@@ -141,7 +141,7 @@ pub(super) fn what(figure: &Figure) -> String {
     what
 }
 
-/// Returns our number for a figure.
+/// Returns the number measured here that corresponds to a figure.
 pub(super) fn ours<'a>(figure: &Figure, rows: impl Iterator<Item = &'a Row>) -> Option<f64> {
     let all = rows.filter_map(|row| row.segment.as_ref()).filter(|one| {
         figure.senders.is_none_or(|count| count == one.senders)
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Returns a row in which each receiver gets `datagrams` per second out of 8000.
+    /// Returns a row in which each receiver receives `datagrams` of 8000 datagrams per second.
     fn row(way: Way, senders: u32, datagrams: u64) -> Row {
         let asked = BareSetting {
             way,

@@ -1,4 +1,5 @@
-//! Whole tables of a paper; if a metric is set, every number is compared with ours.
+//! Complete tables of a paper. If a table has a metric, each number is compared with the number
+//! measured here.
 
 use serde::Deserialize;
 
@@ -10,46 +11,44 @@ use crate::row::Row;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// Title of the table.
     pub title: String,
-    /// Quantity of its numbers, if they are compared with ours. Its rows are then target rates in
-    /// MB/s, and its columns write sizes.
+    /// Quantity of the numbers; `None` if they are not compared with ours. With a metric, rows are
+    /// target rates in MB/s and columns are write sizes.
     pub metric: Option<CellMetric>,
-    /// Names of the columns, including the first.
+    /// Names of all columns, including the first.
     pub columns: Vec<String>,
-    /// Rows; `nan` where the paper has no number.
+    /// Numbers of each row; `nan` where the paper has no number.
     pub rows: Vec<Vec<f64>>,
 }
 
-/// Quantity of a number in a table of rates and sizes.
+/// Quantity of the numbers in a table of rates and sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CellMetric {
-    /// Delivered share of the target.
+    /// Delivered rate relative to the target rate.
     Delivered,
     /// Writes per microsecond.
     WriteMhz,
-    /// Mean bytes per acknowledgement.
+    /// Mean number of bytes per acknowledgement.
     Batch,
-    /// Median latency from the write call.
+    /// Median latency in milliseconds, measured from the write call.
     P50Ms,
-    /// 99th percentile of the latency from the write call.
+    /// 99th percentile of the latency in milliseconds, measured from the write call.
     P99Ms,
 }
 
-/// A target rate and a write size with their number.
+/// A number of the table, with its target rate and write size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
     /// Target rate in 10⁶ bytes per second.
     pub rate_mb: u32,
-    /// Size of a write in bytes.
     pub write_bytes: usize,
-    /// Number in the paper.
+    /// Number published in the paper.
     pub published: f64,
 }
 
 impl Table {
-    /// Returns all numbers, row by row; the columns after the first correspond to these sizes.
+    /// Returns all numbers, row by row. `sizes` are the write sizes of the columns after the first.
     pub fn cells<'a>(&'a self, sizes: &'a [usize]) -> impl Iterator<Item = Cell> + 'a {
         let of_row = move |row: &'a Vec<f64>| {
             let rate = row.first().copied().unwrap_or_default();
@@ -65,8 +64,8 @@ impl Table {
         self.rows.iter().flat_map(of_row)
     }
 
-    /// Returns whether every row is complete and, if numbers are compared, the columns are the
-    /// run's write sizes.
+    /// Returns whether every row is complete and, if the numbers are compared, there is one column
+    /// per write size of the run.
     pub(super) fn fits(&self, sizes: Option<&[usize]>) -> bool {
         let complete = self.rows.iter().all(|row| row.len() == self.columns.len());
         let columns = self.columns.iter().skip(1).cloned();
@@ -75,7 +74,8 @@ impl Table {
         complete && (self.metric.is_none() || alike)
     }
 
-    /// Returns the numbers for which these rows, all of this scenario, have one of ours.
+    /// Returns a comparison for each number of the table that `rows` cover. All `rows` belong to
+    /// this scenario.
     pub(super) fn compared(
         &self,
         source: &str,
@@ -108,12 +108,13 @@ impl Table {
 }
 
 impl Cell {
-    /// Returns the rate in bytes per second.
+    /// Returns the target rate in bytes per second.
     pub fn rate(&self) -> u64 {
         u64::from(self.rate_mb) * 1_000_000
     }
 
-    /// Returns whether the row has this rate, in whole writes, and this size.
+    /// Returns whether the row was measured at this rate, rounded to whole writes, and this write
+    /// size.
     fn is_of(&self, row: &Row) -> bool {
         let target = row.stream.as_ref().and_then(|one| one.target_bytes_per_s);
         let close = |target: u64| self.rate().abs_diff(target) < self.write_bytes as u64;
@@ -183,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Returns a row of 2 s at 5 MB/s in 14-byte writes, of which a tenth was delivered.
+    /// Returns a row of 2 s at 5 MB/s with 14-byte writes, a tenth of which was delivered.
     fn row() -> Row {
         let offer = Offer::Open { per_second: 357_142 };
         let setting = Setting::new("zcp-table1", "durable", "streams", 14, offer);

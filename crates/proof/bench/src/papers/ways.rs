@@ -1,4 +1,4 @@
-//! Experiments that compare planes and devices of nodes on segments of one or several speeds; and
+//! Experiments that compare planes and devices of nodes on segments of one or several speeds, and
 //! bare echoes.
 
 use serde::Deserialize;
@@ -10,42 +10,40 @@ use crate::{
     lan::Lan,
 };
 
-/// Planes that a run may name: those that need only a segment.
+/// Planes that an experiment may name, because they need nothing but a segment.
 const PLANES: [&str; 4] = ["tcp", "udp", "multicast", "ethernet"];
 
 /// Combinations of nodes and link speeds to compare.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ways {
-    /// Planes and devices of the nodes.
     pub nodes: Vec<PlaneAndDevice>,
-    /// Link speeds such as `1gbit`, each at most that of the run.
+    /// Link speeds such as `1gbit`, none higher than that of the run.
     pub links: Vec<String>,
 }
 
-/// Plane and device of the nodes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlaneAndDevice {
-    /// Plane, as for `--plane`.
+    /// Plane, named as in `--plane`.
     pub plane: String,
-    /// Device, as for `--device`; absent if nodes vote by themselves.
+    /// Device, named as in `--device`; absent if nodes vote without a device.
     pub device: Option<Device>,
-    /// Clients speak frames to the leader's device, and no node takes part in their commands.
+    /// Clients send frames to the leader's device, so that no node handles their commands.
     #[serde(default)]
     pub frames: bool,
 }
 
 impl PlaneAndDevice {
-    /// Returns the name used in rows.
+    /// Returns the name of the combination used in rows.
     pub fn name(&self) -> String {
         let by_frames = if self.frames { BY_FRAMES } else { "" };
         plane_and_device(&self.plane, self.device) + by_frames
     }
 }
 
-/// Returns whether the run has combinations exactly if it is of this kind, and whether they are
-/// possible.
+/// Returns whether combinations are present exactly if the run is of kind [`Kind::Ways`], and
+/// whether all combinations and echo sizes are possible.
 pub(super) fn fits(run: &Run) -> bool {
     let is_ways = run.kind == Kind::Ways;
     let possible = run.ways.as_ref().is_some_and(|ways| {
@@ -67,7 +65,7 @@ pub(super) fn fits(run: &Run) -> bool {
     is_ways == run.ways.is_some() && (!is_ways || possible) && (!is_echo || possible_echo)
 }
 
-/// Returns whether the figure names a row to compare with, and the run includes it.
+/// Returns whether the figure names a row to compare with, and whether the run includes that row.
 pub(super) fn has(run: &Run, figure: &Figure) -> bool {
     if run.kind == Kind::Echo {
         let plane = figure.plane.as_deref();

@@ -1,10 +1,10 @@
-//! A whole commit as bare programs: client, leader, two followers, and no protocol.
+//! A whole commit by bare programs: client, leader and two followers, without a protocol.
 //!
 //! The leader takes all commands that have arrived, sends them to both followers, writes and
 //! flushes them itself, waits for both, and replies. Followers do the same. There is one batch at a
 //! time: a system that sends the next batch while the previous one is being flushed can beat this
-//! where flushes are slow. There are no ballots, checksums, elections or services, and nothing can
-//! fail.
+//! where flushes are slow. There are no ballots, checksums, elections or services, and no failures
+//! are handled.
 
 use std::{
     collections::VecDeque,
@@ -29,38 +29,36 @@ use crate::{
     schedule::Nanos,
 };
 
-/// System name in its rows.
+/// System name in rows about the bare program.
 pub const SYSTEM: &str = "bare program";
 /// Number of followers, as in a cluster of three.
 const FOLLOWERS: usize = 2;
-/// Length of the header of a batch, which contains its length.
+/// Length of a batch header, which contains the length of the batch.
 const HEADER: usize = 8;
-/// Length of the reply to a command.
+/// Length of the reply to a command, in bytes.
 const REPLY: usize = 8;
-/// Maximum bytes of a batch.
+/// Maximum size of a batch, in bytes.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Maximum outstanding commands and bytes: the client writes without reading, and must not block on
-/// a leader that waits for it to read.
+/// Maximum number of outstanding commands and bytes. The client writes without reading, and must
+/// not block on a leader that waits for the client to read.
 const WINDOW_MAX: u32 = 1 << 16;
 const WINDOW_BYTES_MAX: usize = 64 << 20;
 
 /// Parameters of a bare commit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Size of a command in bytes.
     pub value_bytes: usize,
-    /// Number of outstanding commands.
     pub window: u32,
     /// All three nodes write and flush every batch.
     pub durable: bool,
-    /// Modelled time of a flush; zero for the real disk.
+    /// Simulated flush time; zero for the real disk.
     pub flush: Duration,
-    /// Transport between leader and followers; the client has a connection.
+    /// Transport between leader and followers. The client always uses a TCP connection.
     pub over: Over,
 }
 
 impl Shape {
-    /// Returns whether the bare program supports these parameters: sizes and windows are limited.
+    /// Returns whether the sizes and the window are within the limits of the bare program.
     pub fn is_possible(&self) -> bool {
         let window = usize::try_from(self.window).unwrap_or(usize::MAX);
         (1..=batch_bytes_max(self.over)).contains(&self.value_bytes)
@@ -68,7 +66,7 @@ impl Shape {
             && self.value_bytes.saturating_mul(window) <= WINDOW_BYTES_MAX
     }
 
-    /// Returns the parameters of its row.
+    /// Returns the parameters of the row about this commit.
     pub fn setting(&self) -> Setting {
         Setting {
             system: SYSTEM.to_owned(),
@@ -84,7 +82,8 @@ impl Shape {
     }
 }
 
-/// Returns the maximum batch; over datagrams it must fit into one together with its length.
+/// Returns the maximum batch size in bytes. Over datagrams, the batch and its header must fit into
+/// one datagram.
 const fn batch_bytes_max(over: Over) -> usize {
     match over {
         Over::Tcp => BATCH_BYTES_MAX,
@@ -92,7 +91,7 @@ const fn batch_bytes_max(over: Over) -> usize {
     }
 }
 
-/// Runs a follower; with `file` it writes every batch.
+/// Runs a follower, which writes every batch to `file` if given.
 pub fn follower(file: Option<LogFile>, over: Over) -> io::Result<()> {
     match over {
         Over::Tcp => follow(file),
@@ -142,7 +141,7 @@ fn follow(mut file: Option<LogFile>) -> io::Result<()> {
     }
 }
 
-/// Runs the leader.
+/// Runs the leader until the client disconnects.
 pub fn leader(
     value_bytes: usize,
     (over, followers): (Over, &[SocketAddr]),
@@ -192,7 +191,7 @@ fn read(socket: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// A running bare commit: three processes and this one, which is the client.
+/// A running bare commit: three processes, with this process as the client.
 #[derive(Debug)]
 pub struct Bare {
     shape: Shape,
@@ -202,7 +201,7 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Starts the processes, with their files in `folder`.
+    /// Starts the leader and the followers, with their files in `folder`.
     pub fn start(launcher: &Launcher, folder: &Path, shape: Shape) -> io::Result<Self> {
         if !shape.is_possible() {
             let why = format!("no bare program does {shape:?}");
@@ -233,7 +232,7 @@ impl Bare {
         Ok(Self { shape, leader, followers, client })
     }
 
-    /// Sets the number of outstanding commands from now on.
+    /// Changes the number of outstanding commands.
     pub fn set_window(&mut self, window: u32) -> io::Result<()> {
         let shape = Shape { window, ..self.shape };
         if !shape.is_possible() {
@@ -252,7 +251,7 @@ impl Bare {
         ]
     }
 
-    /// Commits for `measure` after a `warmup` that does not count.
+    /// Commits for `measure` after a `warmup` that does not count, and returns the measurements.
     pub fn repetition(&mut self, warmup: Duration, measure: Duration) -> io::Result<Repetition> {
         self.commit(warmup)?;
         let before = (self.usages(), Machine::now());
@@ -276,14 +275,14 @@ impl Bare {
         })
     }
 
-    /// Keeps the window full for `time`, then waits for outstanding commands.
+    /// Keeps the window full for `time`, then waits for the outstanding commands.
     fn commit(&mut self, time: Duration) -> io::Result<Samples> {
         let size = self.shape.value_bytes;
         let window = usize::try_from(self.shape.window.max(1)).expect("a window fits");
         let commands = vec![b'x'; size * window];
         let mut replies = vec![0; window * REPLY];
         let mut samples = Samples::default();
-        // Number and time of each send, oldest first.
+        // Number and send time of each command in flight, oldest first.
         let mut outstanding = VecDeque::new();
         let began = Instant::now();
         self.client.write_all(&commands)?;
@@ -313,7 +312,7 @@ impl Bare {
     }
 }
 
-/// Records the replies to the oldest `answered` commands.
+/// Records replies to the `answered` oldest commands.
 fn record(
     outstanding: &mut VecDeque<(usize, Instant)>,
     mut answered: usize,

@@ -14,18 +14,19 @@ use rustix::{fs::OFlags, thread::ClockId, time::Timespec};
 use super::Ceiling;
 use crate::{figure::round, samples::Latencies, schedule::SECOND};
 
-/// Size of the file that is overwritten repeatedly: the three segments that a trimmed log cycles
-/// through.
+/// Size of the file that is overwritten repeatedly. It equals the three segments that a trimmed log
+/// cycles through.
 const FILE_BYTES: u64 = 192 << 20;
-/// Size of the file for a few writes.
+/// Size of the file used for a limited number of writes.
 const SMALL_FILE_BYTES: u64 = 4 << 20;
-/// Size of a small write.
+/// Size of a small write, in bytes.
 const BLOCK: usize = 4096;
-/// Size of a large write.
+/// Size of a large write, in bytes.
 const LARGE: usize = 1 << 20;
 const LARGE_WRITES: u64 = 256;
 
-/// A file whose blocks were all written before, as in a good log: writes change no metadata.
+/// A file with all blocks written in advance, so that writes change no metadata, as in an efficient
+/// log.
 #[derive(Debug)]
 pub struct LogFile {
     file: File,
@@ -35,13 +36,13 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Creates the file, filled with zeros and flushed. `flush` models a slower device; zero uses
-    /// the real one.
+    /// Creates a file of the default size, filled with zeros and flushed. `flush` simulates a
+    /// slower device; zero uses the real flush time.
     pub fn create(path: &Path, flush: Duration) -> io::Result<Self> {
         Self::of_size(path, FILE_BYTES, flush)
     }
 
-    /// Creates such a file of this size, in whole MiB.
+    /// Creates a file of `bytes` bytes, rounded to whole MiB, like [`Self::create`].
     pub fn of_size(path: &Path, bytes: u64, flush: Duration) -> io::Result<Self> {
         let mut file = File::options().create(true).truncate(true).write(true).open(path)?;
         let zeros = vec![0; LARGE];
@@ -52,7 +53,7 @@ impl LogFile {
         Ok(Self { file, bytes, at: 0, model: (!flush.is_zero()).then(|| FlushModel::new(flush)) })
     }
 
-    /// Writes the bytes and returns when they are on stable storage.
+    /// Writes the bytes and returns once they are on stable storage.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let length = bytes.len() as u64;
         if self.at + length > self.bytes {
@@ -76,7 +77,7 @@ fn sleep_until(moment: u64) {
     while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &moment).is_err() {}
 }
 
-/// Measures 4 KiB writes for `time`, one after another, each flushed.
+/// Measures flushed 4 KiB writes for `time`, one after another.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
 pub fn append_and_flush(folder: &Path, flush: Duration, time: Duration) -> io::Result<Ceiling> {
     let mut file = LogFile::create(&folder.join("append"), flush)?;
@@ -99,7 +100,7 @@ pub fn append_and_flush(folder: &Path, flush: Duration, time: Duration) -> io::R
     })
 }
 
-/// Measures `count` writes of 4 KiB to a small file, one after another, each flushed; stops early
+/// Measures up to `count` flushed 4 KiB writes to a small file, one after another; stops early
 /// after `time`.
 pub fn flushes(folder: &Path, count: usize, time: Duration) -> io::Result<Latencies> {
     let mut file = LogFile::of_size(&folder.join("flushes"), SMALL_FILE_BYTES, Duration::ZERO)?;
@@ -117,7 +118,7 @@ pub fn flushes(folder: &Path, count: usize, time: Duration) -> io::Result<Latenc
     Ok(latencies)
 }
 
-/// Measures large writes with direct I/O and one flush at the end.
+/// Measures large writes with direct I/O and a single flush at the end.
 #[expect(clippy::cast_precision_loss, reason = "a bandwidth for people")]
 pub fn bandwidth(folder: &Path) -> io::Result<Ceiling> {
     let path = folder.join("bandwidth");

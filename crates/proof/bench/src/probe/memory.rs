@@ -5,15 +5,15 @@ use std::{hint::black_box, time::Instant};
 use super::Ceiling;
 use crate::figure::{median, round};
 
-/// Size of the copied memory, larger than the caches.
+/// Number of bytes copied, which exceeds the CPU caches.
 const BYTES: usize = 64 << 20;
 const ROUNDS: usize = 9;
 
-/// Measures copying in large blocks.
+/// Measures the rate of copying in large blocks.
 #[expect(clippy::cast_precision_loss, reason = "a bandwidth for people")]
 pub fn copy() -> Ceiling {
     let from = vec![1_u8; BYTES];
-    // Written once in advance, so that no round pays for page faults.
+    // Written once in advance, so that no measured round includes page faults.
     let mut to = vec![2_u8; BYTES];
     let rates: Vec<f64> = (0..ROUNDS)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! Probe parts that run as separate processes: starting, connecting and ending them.
+//! Starts, connects and stops the parts of a probe, which run as separate processes.
 
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},
@@ -7,20 +7,18 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// Command line that starts parts: a program and its leading arguments.
+/// Program and leading arguments of the command line that starts a part.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    /// Path of the program.
     pub program: PathBuf,
-    /// Arguments before those of the part.
+    /// Arguments that precede those of the part.
     pub arguments: Vec<String>,
 }
 
-/// A running part, which ends when this is dropped.
+/// A running part, which is stopped on drop.
 #[derive(Debug)]
 pub struct Part {
     child: Child,
-    /// Address at which the part listens.
     pub address: SocketAddr,
 }
 
@@ -30,7 +28,7 @@ impl Launcher {
         let mut child = Command::new(&self.program)
             .args(&self.arguments)
             .args(arguments)
-            // The part watches this pipe and ends too if this process is killed.
+            // The part watches this pipe and also exits if this process is killed.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -53,7 +51,7 @@ impl Launcher {
 }
 
 impl Part {
-    /// Returns the id of its process.
+    /// Returns the process id of the part.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -66,7 +64,7 @@ impl Drop for Part {
     }
 }
 
-/// Reports this part's address and accepts its one client.
+/// Reports the address of this part on standard output and accepts a single client.
 pub fn serve_one() -> io::Result<TcpStream> {
     end_with_parent()?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -76,7 +74,8 @@ pub fn serve_one() -> io::Result<TcpStream> {
     Ok(client)
 }
 
-/// Reports this part's address for datagrams; its client is the sender of the first one.
+/// Reports the datagram address of this part on standard output. The sender of the first datagram
+/// becomes the only client.
 pub fn serve_datagrams() -> io::Result<UdpSocket> {
     end_with_parent()?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -88,7 +87,7 @@ pub fn serve_datagrams() -> io::Result<UdpSocket> {
 
 fn end_with_parent() -> io::Result<()> {
     std::thread::Builder::new().name("parent".to_owned()).spawn(|| {
-        // The parent never writes; the pipe closes when the parent ends.
+        // The parent never writes. The pipe closes when the parent exits.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(0);
     })?;
@@ -102,7 +101,7 @@ fn say(address: SocketAddr) -> io::Result<()> {
     out.flush()
 }
 
-/// Connects to a part.
+/// Connects to a part over TCP.
 pub fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;

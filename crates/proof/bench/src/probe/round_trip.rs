@@ -14,15 +14,15 @@ use quorate_testbed::usage::Usage;
 
 use crate::{figure::round, samples::Latencies};
 
-/// Size of the message.
+/// Size of the message, in bytes.
 const BYTES: usize = 64;
 
-/// Method of waiting for a message.
+/// Method by which a process waits for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The kernel wakes the reader.
+    /// The process blocks until the kernel wakes it.
     Block,
-    /// The reader polls continuously, on a CPU of its own.
+    /// The process polls continuously on a dedicated CPU.
     Spin,
 }
 
@@ -35,13 +35,13 @@ impl Wait {
         }
     }
 
-    /// Returns the method with this name.
+    /// Returns the method with this name; `None` if there is no such method.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Block, Self::Spin].into_iter().find(|wait| wait.name() == name)
     }
 }
 
-/// Runs the part: sends every message back.
+/// Runs the echoing part, which returns every message.
 pub fn echo(wait: Wait, over: Over) -> io::Result<()> {
     let mut client = match over {
         Over::Tcp => Wire::Tcp(serve_one()?),
@@ -55,7 +55,7 @@ pub fn echo(wait: Wait, over: Over) -> io::Result<()> {
     Ok(())
 }
 
-/// Measures round trips for `time`, one message after another.
+/// Measures round trips for `time`, with one message in flight.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
 pub fn measure(launcher: &Launcher, wait: Wait, over: Over, time: Duration) -> io::Result<Ceiling> {
     let part = launcher.start(&["echo", wait.name(), over.name()].map(str::to_owned))?;
@@ -93,7 +93,7 @@ pub fn measure(launcher: &Launcher, wait: Wait, over: Over, time: Duration) -> i
     })
 }
 
-/// Receives a whole message; returns `false` at the end of the connection.
+/// Receives a complete message; returns false at the end of the connection.
 fn receive(socket: &mut Wire, message: &mut [u8]) -> io::Result<bool> {
     let mut have = 0;
     while have < message.len() {

@@ -1,10 +1,11 @@
-//! The bulk path as bare programs: client, leader, one follower, and no protocol.
+//! The bulk path of byte streams by bare programs: client, leader and one follower, without a
+//! protocol.
 //!
 //! The leader receives the client's bytes, forwards them as they arrive, and writes them with
 //! direct I/O to a file that was written before. When a unit is on disk, it writes a record to
 //! another file, so that data precedes its record. It reports how many bytes are durable both here
 //! and at the follower. The follower does the same without forwarding. There are no ballots,
-//! checksums or elections, and nothing can fail.
+//! checksums or elections, and no failures are handled.
 
 pub mod node;
 
@@ -19,35 +20,35 @@ use super::{
 use crate::repetition::{GENERATOR, RoleUsage};
 use crate::row::Setting;
 
-/// Maximum bytes covered by one record: one write with direct I/O.
+/// Maximum number of bytes covered by one record, which is the size of one write with direct I/O.
 pub const UNIT_BYTES: usize = 256 << 10;
 
-/// System name in rows of a sink.
+/// System name in rows about the sink.
 pub const SINK: &str = "sink";
 
 /// Disk and number of nodes of the bare programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Both nodes write and flush; otherwise nothing is written.
+    /// Both nodes write and flush all data; otherwise no data is written.
     pub durable: bool,
-    /// Modelled time of a flush; zero for the real disk.
+    /// Simulated flush time; zero for the real disk.
     pub flush: Duration,
-    /// Runs a follower. Without one the leader acknowledges on its own; if nothing is written
-    /// either, it is a sink.
+    /// A follower runs. Without one, the leader acknowledges on its own, and is a sink if it does
+    /// not write either.
     pub follower: bool,
 }
 
 impl Shape {
-    /// Accepts bytes and discards them.
+    /// Shape of the sink, which accepts bytes and discards them.
     pub const SINK: Self = Self { durable: false, flush: Duration::ZERO, follower: false };
 
-    /// Returns the system name in its rows.
+    /// Returns the system name in rows about this shape.
     pub const fn system(&self) -> &'static str {
         if self.follower { SYSTEM } else { SINK }
     }
 
-    /// Returns the parameters of its row, where `like` belongs to another system under the same
-    /// load.
+    /// Returns the parameters of a row about this shape, where `like` belongs to another system
+    /// under the same load.
     pub fn setting(&self, like: Setting) -> Setting {
         Setting {
             scenario: "probe".to_owned(),
@@ -58,7 +59,7 @@ impl Shape {
     }
 }
 
-/// Leader and follower processes, which serve one client.
+/// Leader and follower processes, which serve a single client.
 #[derive(Debug)]
 pub struct Bare {
     leader: Part,
@@ -66,7 +67,8 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Starts both, or the leader alone. Their files in `folder` overwrite earlier ones.
+    /// Starts the leader and, if the shape has one, the follower. Their files in `folder` overwrite
+    /// any earlier ones.
     pub fn start(launcher: &Launcher, folder: &Path, shape: Shape) -> io::Result<Self> {
         let arguments = |name: &str| {
             let folder = folder.join(name);
@@ -91,13 +93,13 @@ impl Bare {
         Ok(Self { leader, follower })
     }
 
-    /// Returns the client's address: it accepts bytes and returns counts, as a node's raw port
-    /// does.
+    /// Returns the address for the client. It accepts bytes and returns counts, as the raw stream
+    /// port of a node does.
     pub fn address(&self) -> std::net::SocketAddr {
         self.leader.address
     }
 
-    /// Returns the usage so far of its processes and of this one.
+    /// Returns the resource usage of the node processes and of this process up to now.
     pub fn usages(&self) -> Vec<RoleUsage> {
         let role = |role: &str, process| RoleUsage {
             role: role.to_owned(),

@@ -1,4 +1,4 @@
-//! Transport between two parts of a probe: a connection or datagrams.
+//! Transport between two parts of a probe: a TCP connection or datagrams.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -8,18 +8,16 @@ use std::{
 
 use super::part::dial;
 
-/// Time after which a datagram counts as lost and the probe fails.
+/// Time after which a datagram counts as lost, so that the probe fails.
 const LOST: Duration = Duration::from_secs(5);
-/// Maximum bytes in one datagram of a probe.
+/// Maximum size of a datagram between parts of a probe, in bytes.
 pub const DATAGRAM_BYTES_MAX: usize = 60_000;
 
-/// Kind of transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Over {
-    /// TCP connection.
     #[default]
     Tcp,
-    /// Datagrams, one per message.
+    /// UDP, with one datagram per message.
     Udp,
 }
 
@@ -32,7 +30,7 @@ impl Over {
         }
     }
 
-    /// Returns the name shown to people.
+    /// Returns the name shown in reports.
     pub const fn shown(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -40,22 +38,20 @@ impl Over {
         }
     }
 
-    /// Returns the transport with this name.
+    /// Returns the transport with this name; `None` if there is no such transport.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Tcp, Self::Udp].into_iter().find(|over| over.name() == name)
     }
 }
 
-/// One end of a transport.
 #[derive(Debug)]
 pub enum Wire {
     Tcp(TcpStream),
-    /// Connected UDP socket.
     Udp(UdpSocket),
 }
 
 impl Wire {
-    /// Connects to a part that listens at this address.
+    /// Connects to a part that listens at `address`.
     pub fn dial(address: SocketAddr, over: Over) -> io::Result<Self> {
         match over {
             Over::Tcp => dial(address).map(Self::Tcp),
@@ -75,7 +71,7 @@ impl Wire {
         }
     }
 
-    /// Sends a whole message.
+    /// Sends a complete message.
     pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.write_all(message),
@@ -86,8 +82,8 @@ impl Wire {
         }
     }
 
-    /// Receives some bytes of a message, or all of it if it is a datagram; returns 0 at the end of
-    /// a connection.
+    /// Receives some bytes of a message, or a complete datagram; returns 0 at the end of a
+    /// connection.
     pub fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(into),
@@ -95,7 +91,7 @@ impl Wire {
         }
     }
 
-    /// Receives a message of exactly this length.
+    /// Receives a message of exactly the length of `into`.
     pub fn receive_exact(&mut self, into: &mut [u8]) -> io::Result<()> {
         let mut have = 0;
         while have < into.len() {

@@ -1,4 +1,4 @@
-//! Client side of the log service's frames.
+//! Client side of the log service's framed protocol.
 
 use super::{Malformed, Protocol};
 use crate::{
@@ -6,17 +6,17 @@ use crate::{
     load::Answer,
 };
 
-/// Limit of a reply's length, far above that of any valid reply.
+/// Maximum length of a reply, far above that of any valid reply.
 const REPLY_BYTES_MAX: usize = 1 << 16;
 
-/// Encoder of commands of a fixed size.
+/// Encoder of commands with a fixed value size.
 #[derive(Clone, Debug)]
 pub struct Framed {
     frame: Vec<u8>,
 }
 
 impl Framed {
-    /// Returns an encoder of commands of `value_bytes`.
+    /// Returns an encoder of commands with `value_bytes` bytes each.
     pub fn new(value_bytes: usize) -> Self {
         let mut frame = Vec::new();
         frames::command(&vec![b'x'; value_bytes], &mut frame);
@@ -35,8 +35,8 @@ impl Protocol for Framed {
             Found::TooLong => Err(Malformed("a very long frame")),
             Found::Frame(&[]) => Err(Malformed("a frame without a status")),
             Found::Frame(reply @ &[status, ..]) => {
-                // Only requested statuses arrive: below the requested class nothing is reported as
-                // done.
+                // The node sends only the requested statuses, so no command below the requested
+                // class is reported as done.
                 let answer = if [Status::Done as u8, Status::InMemory as u8].contains(&status) {
                     Answer::Done
                 } else {

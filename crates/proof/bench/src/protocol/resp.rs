@@ -1,18 +1,18 @@
-//! SET and GET over the Redis protocol.
+//! SET and GET commands over the Redis protocol.
 
 use quorate_core::dice::word_at;
 
 use super::{Malformed, Protocol};
 use crate::load::Answer;
 
-/// Number of digits in a key.
+/// Number of decimal digits in a key.
 const DIGITS: usize = 12;
-/// Maximum length of a line.
+/// Maximum length of a reply line, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Maximum length of a value.
+/// Maximum length of a value, in bytes.
 const VALUE_BYTES_MAX: usize = 512 << 20;
 
-/// Writes of a fixed size and reads, to uniformly chosen keys.
+/// Encoder of a mix of reads and fixed-size writes to uniformly chosen keys.
 #[derive(Clone, Debug)]
 pub struct Resp {
     set: Template,
@@ -21,7 +21,7 @@ pub struct Resp {
     reads_percent: u64,
 }
 
-/// A request with a placeholder for the digits of its key.
+/// An encoded request with a placeholder for the digits of the key.
 #[derive(Clone, Debug)]
 struct Template {
     bytes: Vec<u8>,
@@ -57,8 +57,8 @@ impl Template {
 }
 
 impl Resp {
-    /// Returns an encoder in which `reads_percent` of the commands read and the others write
-    /// `value_bytes`.
+    /// Returns an encoder in which `reads_percent` of the commands are reads and the others write
+    /// `value_bytes` bytes.
     pub fn new(value_bytes: usize, keys: u64, reads_percent: u32) -> Self {
         Self {
             set: Template::new("SET", Some(&vec![b'x'; value_bytes])),
@@ -95,7 +95,7 @@ impl Protocol for Resp {
     }
 }
 
-/// Returns the first line, without its terminator.
+/// Returns the first line without its terminator; `None` if it is incomplete.
 fn line(input: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     match input.iter().position(|byte| *byte == b'\n') {
         Some(at) if at > 0 && input[at - 1] == b'\r' => Ok(Some(&input[..at - 1])),
@@ -105,7 +105,7 @@ fn line(input: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     }
 }
 
-/// Parses the length of a value; `None` stands for a missing value.
+/// Parses the length of a value; `None` for a missing value.
 fn value_bytes(digits: &[u8]) -> Result<Option<usize>, Malformed> {
     if digits == b"-1" {
         return Ok(None);

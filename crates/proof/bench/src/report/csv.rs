@@ -6,7 +6,7 @@ use crate::{
     stream::figures::{Figures, NodeCost},
 };
 
-/// A column: its name, and the function that formats it.
+/// Column name, and the function that formats the column of a row.
 type Column = (&'static str, fn(&Row) -> String);
 
 const COLUMNS: [Column; 76] = [
@@ -88,17 +88,17 @@ const COLUMNS: [Column; 76] = [
     ("limit", |row| of_segment(row, |figures| Some(figures.limit.clone()))),
 ];
 
-/// Formats a figure that only rows of byte streams have.
+/// Formats a figure that exists only in rows about byte streams.
 fn of_stream<T: ToString>(row: &Row, figure: fn(&Figures) -> Option<T>) -> String {
     optional(row.stream.as_ref().and_then(figure))
 }
 
-/// Formats a figure that only rows of bare programs on a segment have.
+/// Formats a figure that exists only in rows about bare programs on a segment.
 fn of_segment<T: ToString>(row: &Row, figure: fn(&OfSegment) -> Option<T>) -> String {
     optional(row.segment.as_ref().and_then(figure))
 }
 
-/// Formats the CPU time of a node of this role.
+/// Formats the CPU time per operation of the nodes in this role.
 fn cpu(row: &Row, role: &str, figure: fn(&NodeCost) -> f64) -> String {
     let figures = row.stream.as_ref();
     optional(figures.and_then(|figures| figures.cpu_of(role)).map(figure))

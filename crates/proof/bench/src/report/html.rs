@@ -1,4 +1,4 @@
-//! Rows as a self-contained page: no external script, font or picture.
+//! Rows as a self-contained HTML page, without external scripts, fonts or images.
 
 use std::fmt::Write as _;
 
@@ -60,7 +60,7 @@ fn head(document: &Document, page: &mut String) {
     }
 }
 
-/// Returns the common properties of rows that form one line.
+/// Returns the properties that the rows of one chart line have in common.
 fn family(row: &Row) -> String {
     let modelled = if row.disk_flush_ms > 0.0 {
         format!(", flush {} ms", row.disk_flush_ms)
@@ -71,7 +71,7 @@ fn family(row: &Row) -> String {
         "{} {}, {}, {} B, {}{modelled}",
         row.system, row.scenario, row.durability, row.value_bytes, row.store
     );
-    // The load of bare programs on a segment includes these.
+    // Rows about bare programs on a segment name these in their load.
     let ways = [&row.wan, &row.plane].into_iter().flatten();
     for way in ways.filter(|_| row.segment.is_none()) {
         family.push_str(&format!(", {way}"));
@@ -104,8 +104,8 @@ const fn axis(label: &'static str, scale: Scale) -> Axis {
     Axis { label, scale }
 }
 
-/// Returns the rows shown in the charts. Bare programs appear only in the chart against clients,
-/// unless nothing else was measured: they would squeeze all other lines into a corner.
+/// Returns the rows for the charts. Bare programs appear only in the chart against clients, unless
+/// nothing else was measured, because they would squeeze all other lines into a corner.
 fn shown<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let systems = rows.iter().copied().filter(|row| row.system != BARE);
     let systems: Vec<&Row> = systems.collect();
@@ -113,7 +113,7 @@ fn shown<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
 }
 
 fn charts(document: &Document, page: &mut String) {
-    // Rows with a fixed batch and window have their own chart.
+    // Rows with a fixed batch and window have a separate chart.
     let free: Vec<&Row> =
         document.rows.iter().filter(|row| row.window.is_none() && row.has_latency()).collect();
     let ours = shown(&free);
@@ -121,7 +121,8 @@ fn charts(document: &Document, page: &mut String) {
     let open = || all().filter(|row| row.offered_per_s.is_some());
     let clients = |row: &Row| row.outstanding.map(f64::from);
     let closed = || all().filter(|row| row.outstanding.is_some());
-    // A closed loop and a fixed rate are different loads: one line through both would mean nothing.
+    // A closed loop and a fixed rate are different loads, so one line through both would be
+    // meaningless.
     let mut against = Vec::new();
     for (loops, suffix) in [(closed().collect::<Vec<_>>(), ""), (open().collect(), ", fixed rate")]
     {
@@ -182,7 +183,7 @@ fn charts(document: &Document, page: &mut String) {
     page.push_str("</div>\n");
 }
 
-/// Returns the chart of rows with a fixed batch and window: one line per window.
+/// Returns the chart of rows with a fixed batch and window, with one line per window.
 fn against_batch(rows: &[Row]) -> Chart {
     let mut windows: Vec<u32> = rows.iter().filter_map(|row| row.window).collect();
     windows.sort_unstable();
@@ -201,7 +202,7 @@ fn against_batch(rows: &[Row]) -> Chart {
     }
 }
 
-/// Returns the chart of rows with an intervention in the system.
+/// Returns the chart of rate over time, for rows with an intervention in the system.
 fn over_time(rows: &[Row]) -> Chart {
     let disturbed = rows.iter().filter_map(|row| Some((row, row.event_s?)));
     let series = disturbed.map(|(row, event_s)| {
@@ -263,7 +264,7 @@ fn rows(document: &Document, page: &mut String) {
     page.push_str("</table></div>\n");
 }
 
-/// Appends the columns of byte streams.
+/// Appends the table of byte streams.
 fn streams(document: &Document, page: &mut String) {
     if document.rows.iter().all(|row| row.stream.is_none()) {
         return;
@@ -404,8 +405,8 @@ fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value.to_string())
 }
 
-/// Formats the share of late commands with two more digits than other shares, because 1 % already
-/// makes a row invalid.
+/// Formats the share of late commands with two more digits than other shares, because 1 % makes a
+/// row invalid.
 fn late(row: &Row) -> String {
     let share = row.lateness();
     share.map_or_else(|| "–".to_owned(), |share| format!("{:.2} %", share * 100.0))

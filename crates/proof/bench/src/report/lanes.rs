@@ -1,5 +1,5 @@
-//! Lives of commands as a self-contained picture: a panel for each kind of cluster with a lane for
-//! each process; time runs from left to right.
+//! Lives of commands as a self-contained SVG image. Each kind of cluster has a panel, each process
+//! has a lane, and time runs from left to right.
 
 use std::fmt::Write as _;
 
@@ -9,16 +9,17 @@ use crate::life::{Lane, Life, Reached};
 const WIDTH: f64 = 1180.0;
 const LEFT: f64 = 92.0;
 const RIGHT: f64 = 40.0;
-/// Height above the first lane, for title and ticks.
+/// Height above the first lane for title and ticks, in pixels.
 const HEAD: f64 = 62.0;
-/// Vertical gap between two panels.
+/// Vertical gap between two panels, in pixels.
 const GAP: f64 = 26.0;
-/// Height from a lane's line to its first row of labels, and between rows.
+/// Vertical distance from a lane's line to the first row of labels, and between rows of labels, in
+/// pixels.
 const LABEL: f64 = 15.0;
 const ROW: f64 = 13.0;
-/// Height above a lane's line, where the example is drawn.
+/// Height above a lane's line for the example command, in pixels.
 const ABOVE: f64 = 20.0;
-/// Width of a letter in a label.
+/// Approximate width of a letter in a label, in pixels.
 const LETTER: f64 = 6.3;
 const FOOT: f64 = 22.0;
 
@@ -46,7 +47,7 @@ pub(super) fn render(lives: &[Life]) -> String {
     )
 }
 
-/// Position of a label: its left end and its row.
+/// Horizontal start and row of a label.
 struct Label {
     text: String,
     at: f64,
@@ -105,7 +106,7 @@ fn title(life: &Life) -> String {
     )
 }
 
-/// Puts each label into the first row in which it overlaps no other.
+/// Puts each label into the first row in which it overlaps no other label.
 fn labels(lane: &Lane, across: &impl Fn(f64) -> f64) -> Vec<Label> {
     let mut ends: Vec<f64> = Vec::new();
     let label = |hop: &Reached| {
@@ -162,8 +163,8 @@ fn draw(lane: &Lane, labels: &[Label], line: f64, across: &impl Fn(f64) -> f64, 
     }
 }
 
-/// Draws arrows from where a message is sent to where it is read: the command, the proposals, the
-/// first vote read, the reply.
+/// Draws an arrow from the send to the read of each message: the command, the proposals, the first
+/// vote to be read, and the reply.
 fn messages(life: &Life, lines: &[f64], across: &impl Fn(f64) -> f64, svg: &mut String) {
     let [client, leader, followers @ ..] = &life.lanes[..] else {
         return;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::svg::{Axis, Chart, Scale, Series, escaped};
 use crate::{lan::figures::Figures, row::Row};
 
-/// Appends them to the page, if there are such rows.
+/// Appends the charts and the table to the page, if any row is about a segment.
 pub(super) fn render(rows: &[Row], page: &mut String) {
     let all = rows.iter().filter_map(|row| Some((row, row.segment.as_ref()?)));
     let all: Vec<(&Row, &Figures)> = all.collect();
@@ -82,7 +82,7 @@ fn charts(all: &[(&Row, &Figures)]) -> [Chart; 2] {
     ]
 }
 
-/// Groups points of the same name into a line.
+/// Groups points with the same name into one line.
 fn series(
     all: &[(&Row, &Figures)],
     point: impl Fn(&Figures) -> Option<(String, (f64, f64))>,

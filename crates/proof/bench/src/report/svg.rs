@@ -1,4 +1,4 @@
-//! A chart as inline SVG: lines with points on linear or logarithmic axes.
+//! A chart as inline SVG, whose axes are linear or logarithmic.
 
 use std::fmt::Write as _;
 
@@ -9,25 +9,23 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 44.0;
-/// Colours that remain distinguishable with colour blindness (Okabe and Ito).
+/// Colours that people with colour blindness can distinguish (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
 
-/// Scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
     Linear,
     Log,
 }
 
-/// An axis with its label and scale.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     pub(super) label: &'static str,
     pub(super) scale: Scale,
 }
 
-/// A named line of points.
+/// A line of points, with its name in the legend.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     pub(super) name: String,
@@ -42,7 +40,7 @@ pub(super) struct Chart {
     pub(super) series: Vec<Series>,
 }
 
-/// An axis with its range and ticks.
+/// Range and ticks of an axis.
 pub(super) struct Ruler {
     scale: Scale,
     from: f64,
@@ -63,7 +61,8 @@ impl Ruler {
         })
     }
 
-    /// Returns a linear axis that begins at zero, since any other would exaggerate.
+    /// Returns a linear axis that begins at zero, because any other start would exaggerate
+    /// differences.
     fn linear(greatest: f64) -> Self {
         let greatest = if greatest > 0.0 { greatest } else { 1.0 };
         let raw = greatest / 5.0;
@@ -90,12 +89,12 @@ impl Ruler {
         }
     }
 
-    /// Returns the tick values, lowest first.
+    /// Returns the values at which the axis has ticks, lowest first.
     pub(super) fn ticks(&self) -> &[f64] {
         &self.ticks
     }
 
-    /// Returns the position of a value, 0 to 1; `None` if it has no logarithm.
+    /// Returns the position of a value on the axis, 0 to 1; `None` if it has no logarithm.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         match self.scale {
             Scale::Linear => Some((value - self.from) / (self.to - self.from)),
@@ -105,7 +104,7 @@ impl Ruler {
     }
 }
 
-/// Formats a number briefly.
+/// Formats the label of a tick.
 fn short(value: f64) -> String {
     let (value, unit) = match value.abs() {
         big if big >= 1e6 => (value / 1e6, "M"),
@@ -122,7 +121,7 @@ pub fn escaped(text: &str) -> String {
 }
 
 impl Chart {
-    /// Renders the chart; returns an empty string without points.
+    /// Renders the chart; returns an empty string if it has no points.
     pub(super) fn render(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let x = Ruler::new(self.x.scale, points().map(|(x, _)| *x));

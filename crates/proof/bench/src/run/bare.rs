@@ -1,5 +1,5 @@
-//! Experiments with bare senders and receivers on an emulated segment: limits of the network
-//! itself, without nodes.
+//! Experiments with bare senders and receivers on an emulated segment, which find the limits of the
+//! network itself, without nodes.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ use crate::{
     row::{Row, Setting},
 };
 
-/// Default measured time, which is short because a bare program on a segment reaches its steady
-/// state at once.
+/// Default measured time. It is short because a bare program on a segment reaches its steady state
+/// at once.
 const MEASURE: Duration = Duration::from_secs(2);
-/// Maximum time: longer runs add nothing, and senders end on their own some time later.
+/// Maximum measured time and warm-up. Senders stop on their own some time later.
 const TIME_MAX: Duration = Duration::from_secs(60);
 const REPEAT: u32 = 3;
 
-/// Checks the durations of such an experiment.
+/// Checks the durations of an experiment with bare programs.
 pub(super) fn check(time: &PaperTime) -> Result<(), Problem> {
     let times = [time.duration, time.warmup].into_iter().flatten();
     if times.into_iter().any(|time| time > TIME_MAX) {
@@ -43,7 +43,7 @@ pub(super) fn check(time: &PaperTime) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Runs each group of the experiment, with the requested number of repetitions.
+/// Runs each group of the experiment for the requested number of repetitions.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     bare: &Bare,
@@ -102,7 +102,7 @@ fn setting(experiment: &Experiment<'_>, asked: &BareSetting, lan: lan::Lan) -> S
     }
 }
 
-/// Converts the result of the slowest receiver to a repetition.
+/// Converts the counts of the slowest receiver to a repetition.
 fn repetition(found: &Found) -> Repetition {
     let mut repetition = Repetition { foreign_cpu: found.foreign_cpu, ..Repetition::default() };
     if let Some(slowest) = found.slowest() {

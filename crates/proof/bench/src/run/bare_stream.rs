@@ -1,5 +1,5 @@
-//! Rate of the bare byte-stream program, under the load of a row or alone for `quorate bench probe
-//! --stream`.
+//! Measures the bare byte-stream program, either under the load of a row or alone for `quorate
+//! bench probe --stream`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -29,7 +29,7 @@ use super::{
     stream_load::{Load, StreamResult, row, setting},
 };
 
-/// A bare program that is restarted for each repetition.
+/// A bare byte-stream program that is restarted for each repetition.
 pub(super) struct BareStream {
     launcher: Launcher,
     folder: PathBuf,
@@ -40,20 +40,19 @@ pub(super) struct BareStream {
 /// Options of `quorate bench probe --stream`.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// Minimum time of a flush, including the disk's own.
+    /// Minimum flush time, including that of the disk itself.
     pub disk_flush: Duration,
-    /// The writer has a CPU of its own.
+    /// The writer runs on a dedicated CPU.
     pub pin: bool,
-    /// Durations of the measurement.
     pub time: Time,
 }
 
-/// Sizes of small writes, measured into the sink.
+/// Sizes of the small writes to the sink, in bytes.
 const SMALL_WRITES: [usize; 2] = [14, 100];
 
 impl Probe {
-    /// Measures one writer: large writes to this disk, to a modelled disk if requested, and to
-    /// memory; then small writes into a sink.
+    /// Measures one writer: large writes to this disk, to a simulated disk if requested, and to
+    /// memory; then small writes to a sink.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
         let session = Session::new()?;
         let pin = self.pin.then(Pin::new).transpose()?;
@@ -108,7 +107,7 @@ impl BareStream {
         Ok(self.row(&setting, &document.environment, load, all))
     }
 
-    /// Measures a row, where `like` belongs to another system.
+    /// Measures a row about the bare program, where `like` belongs to another system.
     pub(super) fn row(
         &self,
         like: &Setting,
@@ -170,8 +169,8 @@ impl BareStream {
     }
 }
 
-/// Returns the same load over the raw protocol in a single stream, since the bare program serves no
-/// more.
+/// Returns the load with a single stream over the raw protocol, because the bare program supports
+/// nothing else.
 fn as_one(load: &Load) -> Load {
     Load {
         speech: Speech::Raw,

@@ -1,4 +1,4 @@
-//! Ceilings: the rate of a bare program at the size, window and class of each row.
+//! Ceilings: the rates of bare programs with the value size, window and class of each row.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -17,12 +17,12 @@ use crate::{
 use super::{Time, program::launcher, session::Session};
 use crate::problem::Problem;
 
-/// Maximum measured time of a repetition: a bare program reaches its steady state at once.
+/// Maximum measured time of a repetition. A bare program reaches its steady state at once.
 const MEASURE_MAX: Duration = Duration::from_secs(2);
 const WARMUP: Duration = Duration::from_millis(300);
 const REPEAT_MAX: u32 = 5;
 
-/// Ceilings measured so far.
+/// Ceilings that were already measured, so that none is measured twice.
 pub(super) struct Ceilings {
     launcher: Launcher,
     folder: PathBuf,
@@ -33,7 +33,8 @@ pub(super) struct Ceilings {
 }
 
 impl Ceilings {
-    /// Returns ceilings that will be measured for as long as the rows, up to a limit.
+    /// Creates an empty set of ceilings, to be measured for the time of a row but at most
+    /// [`MEASURE_MAX`].
     pub(super) fn new(
         session: &Session,
         time: &Time,
@@ -62,7 +63,7 @@ impl Ceilings {
             value_bytes,
             window,
             durable,
-            // Volatile runs do not flush.
+            // Volatile clusters do not flush.
             flush: if durable { flush } else { Duration::ZERO },
             over: Over::Tcp,
         };
@@ -96,7 +97,7 @@ impl Ceilings {
         Ok(row)
     }
 
-    /// Returns the rows of all measured ceilings, in order.
+    /// Returns the rows of all measured ceilings, in the order of measurement.
     pub(super) fn into_rows(self) -> impl Iterator<Item = Row> {
         self.known.into_iter().filter_map(|(_, row)| row)
     }

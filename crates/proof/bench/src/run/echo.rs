@@ -20,13 +20,13 @@ use crate::{
     row::{Row, Setting},
 };
 
-/// Default measured time, which is short because a bare program reaches its steady state at once.
+/// Default measured time. It is short because a bare program reaches its steady state at once.
 const MEASURE: Duration = Duration::from_secs(1);
 const WARMUP: Duration = Duration::from_millis(200);
 const REPEAT: u32 = 5;
 
-/// Runs the experiment. The ways take turns, so that other load on the machine affects all of them
-/// equally.
+/// Runs the experiment. The ways are measured in turn, so that other load on the machine affects
+/// all of them equally.
 pub(super) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Result<(), Problem> {
     let time = &experiment.wish.time;
     let all = &experiment.run.clients[..];
@@ -63,13 +63,13 @@ pub(super) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Resul
     Ok(())
 }
 
-/// Repetitions of one kind of echo.
+/// Repetitions of one way with one message size and window.
 struct Echoed {
     way: Way,
     bytes: usize,
     outstanding: u32,
     all: Vec<Repetition>,
-    /// Reason why the kernel rejects its program.
+    /// Reason why the kernel rejected the server's program.
     refused: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl Echoed {
         Self { way, bytes, outstanding, all: Vec::new(), refused: None }
     }
 
-    /// Measures another repetition, unless the kernel has rejected the program.
+    /// Measures another repetition, unless the kernel has rejected the server's program.
     fn measure(&mut self, time: &PaperTime) -> Result<(), Problem> {
         if self.refused.is_some() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A paper's experiment that can run here, with its durations and nodes.
+//! An experiment from a paper that can run here, with its durations and nodes.
 
 use std::time::Duration;
 
@@ -21,19 +21,19 @@ use crate::{
     wan::Profile,
 };
 
-/// Durations of an experiment, as far as given; each kind has its own defaults.
+/// Durations requested for an experiment. Each kind of experiment has its own defaults.
 #[derive(Clone, Debug, Default)]
 pub struct PaperTime {
-    /// Measured time of a repetition.
+    /// Measured time of each repetition.
     pub duration: Option<Duration>,
-    /// Warm-up time before each repetition, which is not measured.
+    /// Time before the measurement in each repetition.
     pub warmup: Option<Duration>,
-    /// Repetitions of each row; their medians are reported.
+    /// Number of repetitions of each row, whose medians are reported.
     pub repeat: Option<u32>,
 }
 
 impl PaperTime {
-    /// Returns the durations with the defaults of most experiments.
+    /// Returns the requested durations, with defaults that suit most kinds.
     pub fn usual(&self) -> Time {
         Time {
             duration: self.duration.unwrap_or(Duration::from_secs(10)),
@@ -43,16 +43,16 @@ impl PaperTime {
     }
 }
 
-/// Options of a run in addition to the experiment itself.
+/// Options that the user sets in addition to the experiment.
 #[derive(Clone, Debug)]
 pub struct ExperimentOptions {
-    /// Minimum time of a flush.
     pub disk_flush: Duration,
-    /// Network that replaces the paper's.
+    /// Network to use instead of the one in the paper.
     pub wan: Option<Profile>,
-    /// Measures only the ends of each row and column, where batch and window are fixed.
+    /// If batch and window are fixed, measures only the first and last of each row and column.
     pub quick: bool,
-    /// Measures all rates and sizes for as long as in the paper, where a short form exists.
+    /// Measures all rates and sizes for as long as in the paper. Without it, some experiments use a
+    /// short form.
     pub full: bool,
     pub time: PaperTime,
 }
@@ -68,8 +68,8 @@ pub struct Experiment<'a> {
 }
 
 impl<'a> Experiment<'a> {
-    /// Finds the experiment with this name; fails if it is not ready or cannot run with these
-    /// options.
+    /// Finds the experiment with this name. Fails if its prerequisites are missing or the options
+    /// do not suit it.
     pub fn find(
         papers: &'a [Paper],
         name: &str,
@@ -104,17 +104,17 @@ impl<'a> Experiment<'a> {
         })
     }
 
-    /// Returns the network to enter before the run ([`super::network::enter`]).
+    /// Returns the network that must be entered before the run ([`super::network::enter`]).
     pub const fn network(&self) -> Option<Emulated> {
         self.network
     }
 
-    /// Starts three new nodes.
+    /// Starts three new nodes for the experiment.
     pub(super) fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
         self.bench_with(session, &[])
     }
 
-    /// Starts three new nodes with additional flags.
+    /// Starts three new nodes for the experiment with additional flags.
     pub(super) fn bench_with(
         &self,
         session: &mut Session,
@@ -147,7 +147,7 @@ impl<'a> Experiment<'a> {
         })
     }
 
-    /// Returns whether commands count only once they are on disk.
+    /// Returns whether commands are acknowledged only once they are on disk.
     pub(super) fn is_durable(&self) -> bool {
         self.run.durability == Class::Durable.name()
     }
@@ -164,7 +164,7 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// Returns the parameters of a row in which every client has its own connection.
+    /// Returns the parameters of a row in which each client has its own connection.
     pub(super) fn setting(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! The rate over time while a node, or the external device process that allocates its slots, is
+//! Measures the rate over time while a node, or the external device process that assigns slots, is
 //! killed.
 
 use std::{
@@ -29,22 +29,22 @@ use super::{
 };
 use crate::problem::{Kind, Problem};
 
-/// Time after the kill that counts neither for the rate before nor for the rate after.
+/// Time after the kill that counts neither for the rate before the kill nor for the rate after it.
 const SETTLING: Duration = Duration::from_secs(1);
-/// Minimum duration, which leaves half a second for the rate after the kill.
+/// Minimum duration. It leaves half a second for the rate after the kill.
 const DURATION_MIN: Duration = Duration::from_secs(3);
 
-/// Process that is killed.
+/// Process to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Follower,
     Leader,
-    /// External processes of the leader's device, if it has such a device.
+    /// External processes of the leader's device, if the device has any.
     Box,
 }
 
 impl Victim {
-    /// Returns the victims among nodes with these devices.
+    /// Returns the victims to measure on nodes with these devices.
     const fn all(device: Option<Device>) -> &'static [Self] {
         match device {
             Some(Device::P4) => &[Self::Follower, Self::Box, Self::Leader],
@@ -61,7 +61,7 @@ impl Victim {
     }
 }
 
-/// Checks that the duration suffices for the rates before and after.
+/// Checks that the duration suffices to measure the rates before and after the kill.
 pub(super) fn check(time: &Time) -> Result<(), Problem> {
     if time.duration >= DURATION_MIN {
         return Ok(());
@@ -73,7 +73,7 @@ pub(super) fn check(time: &Time) -> Result<(), Problem> {
     Err(Problem::usage(what).hint("use at least 3s: half before the kill, half after it"))
 }
 
-/// Adds a row for each victim, using a new cluster for each repetition.
+/// Adds a row for each victim, with a new cluster for each repetition.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,
@@ -102,7 +102,7 @@ fn rows(
     Ok(())
 }
 
-/// Measures all repetitions with one victim.
+/// Measures all repetitions with one kind of victim.
 fn row(
     experiment: &Experiment<'_>,
     session: &mut Session,
@@ -155,7 +155,7 @@ fn row(
     Ok(())
 }
 
-/// Runs one repetition, with the kill in the middle of the measured time.
+/// Runs one repetition, with a kill in the middle of the measured time.
 fn repetition(
     bench: &Bench,
     session: &mut Session,
@@ -171,7 +171,7 @@ fn repetition(
         let what = "three nodes were started, and there are others";
         return Err(Problem::new(Kind::Failed, "node_failed", what));
     };
-    // Clients are connected to a follower that survives.
+    // Clients connect to a follower that survives the kill.
     let killed = match victim {
         Victim::Follower => Some(other.node),
         Victim::Leader => Some(leader),
@@ -200,7 +200,7 @@ fn repetition(
     let end = Readings::take(Some(&left), running.completed());
     let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
     let mut repetition = Repetition { samples, ..Repetition::default() };
-    // The final leader counts as the leader since the kill; the short gap without a leader is
+    // The final leader counts as the leader since the kill. The short gap without a leader is
     // attributed to it.
     let next = left.leader().ok();
     UsageDelta::between(&begin, &before, Some(leader))
@@ -209,7 +209,7 @@ fn repetition(
     Ok(repetition)
 }
 
-/// Times of the events, from the start.
+/// Times of the events, relative to the start.
 #[derive(Clone, Copy, Debug)]
 struct Moments {
     begin: Duration,
@@ -227,7 +227,7 @@ impl Moments {
     }
 }
 
-/// Course of the rate: before, after, and the length of the gap.
+/// Rates before and after the kill, and the length of the gap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Story {
     before: f64,
@@ -259,7 +259,7 @@ impl std::fmt::Display for Story {
     }
 }
 
-/// Describes the medians and each gap.
+/// Describes the medians, and the gap of each repetition.
 fn told(stories: &[Story]) -> String {
     let of = |figure: fn(&Story) -> f64| median(stories.iter().map(figure));
     let story = Story {
@@ -281,8 +281,8 @@ mod tests {
     const TIME: Time =
         Time { duration: Duration::from_secs(4), warmup: Duration::from_millis(50), repeat: 1 };
 
-    /// Returns samples with a reply every millisecond: none from 2.090 s (the kill is at 2.050) to
-    /// 2.273 s, and every other one from 3 s on. The last bar covers only 50 ms.
+    /// Returns samples with one reply per millisecond, except for no replies from 2.090 s (the kill
+    /// is at 2.050) to 2.273 s, and every other reply from 3 s on. The last bar covers only 50 ms.
     fn samples() -> Samples {
         let mut samples = Samples { over_time: vec![0; 41], ..Samples::default() };
         let silent = 2_090..2_273;

@@ -1,4 +1,4 @@
-//! The rate over time while a group member is paused, or gets a narrow link or a slow disk.
+//! Measures the rate over time while a group member is paused, or has a slow link or a slow disk.
 
 use std::{
     fmt, thread,
@@ -28,14 +28,14 @@ use super::{
 
 /// Time after the fault that does not count for the rate after it.
 const SETTLING: Duration = Duration::from_secs(1);
-/// Minimum time before the fault and after its end.
+/// Minimum time before the fault begins and after it ends.
 const QUIET_MIN: Duration = Duration::from_secs(2);
 /// Share of the healthy rate at which the group counts as recovered.
 const GOOD: f64 = 0.9;
 /// Number of consecutive bars over which the recovered rate is averaged.
 const GOOD_BARS: usize = 5;
 
-/// Checks that the duration suffices for the rates before and after.
+/// Checks that the duration suffices to measure the rates before and after the fault.
 pub(super) fn check_time(fault: Fault, time: &Time) -> Result<(), Problem> {
     let wanted = QUIET_MIN * 2 + fault.lasts().unwrap_or_default();
     if time.duration >= wanted {
@@ -48,7 +48,8 @@ pub(super) fn check_time(fault: Fault, time: &Time) -> Result<(), Problem> {
     Err(Problem::usage(what).hint(format!("at least {wanted:?} for a node that is {fault}")))
 }
 
-/// Checks whether the load can continue despite the fault, and would be affected by it.
+/// Checks that a group of this size and class can serve the load despite the fault, and that the
+/// fault affects it.
 pub(super) fn check(
     fault: Fault,
     is_series: bool,
@@ -70,7 +71,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Measures all repetitions with one fault, each in its own cluster created by `boot`.
+/// Measures all repetitions with one fault, each in a new cluster created by `boot`.
 pub(super) fn row(
     fault: Fault,
     setting: &Setting,
@@ -110,7 +111,7 @@ pub(super) fn row(
     Ok(row)
 }
 
-/// Runs one repetition, with the fault after a quarter of the measured time.
+/// Runs one repetition, with a fault after a quarter of the measured time.
 fn repetition(
     bench: &Bench,
     session: &mut Session,
@@ -150,7 +151,7 @@ fn repetition(
     let last = Readings::take(Some(&left), running.completed());
     let later = ring_of(&left, leader);
     let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
-    // The next cluster uses the same links.
+    // The cluster of the next repetition uses the same links.
     heal(session, victim, fault)?;
     let figures = Figures::of(&samples, begin, at, end);
     let mut repetition = Repetition { samples, ..Repetition::default() };
@@ -161,7 +162,7 @@ fn repetition(
     Ok((repetition, story))
 }
 
-/// Applies the fault to a node.
+/// Inflicts the fault on a node.
 fn strike(session: &mut Session, node: u32, fault: Fault) -> Result<(), Problem> {
     let done = match fault {
         Fault::Stop(_) => session.pause(node),
@@ -171,7 +172,7 @@ fn strike(session: &mut Session, node: u32, fault: Fault) -> Result<(), Problem>
     done.map_err(|error| Problem::io("make a fault", &error))
 }
 
-/// Undoes faults that would outlive the nodes.
+/// Undoes a fault that would outlive the node.
 fn heal(session: &Session, node: u32, fault: Fault) -> Result<(), Problem> {
     if let Fault::Narrow(_) = fault {
         let healed = session.narrow(node, 100);
@@ -180,19 +181,20 @@ fn heal(session: &Session, node: u32, fault: Fault) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Returns the nodes that votes pass through, as the leader reports; empty if votes are sent
-/// directly, or if it does not report.
+/// Returns the nodes through which votes pass, as reported by the leader; empty if votes are sent
+/// directly or the leader reports none.
 fn ring_of(cluster: &Cluster, leader: u32) -> Vec<u32> {
     let asked = cluster.place_of(leader).map(|place| place.admin.clone());
     let view = query_cluster(&asked.into_iter().collect::<Vec<_>>()).ok();
     let nodes = view.as_ref().map_or(&[][..], |view| &view.nodes);
-    // `look` queries other nodes too; only the leader's view counts.
+    // `look` also queries other nodes, but only the leader's view counts.
     let mut views = nodes.iter().filter_map(Answer::view);
     let view = views.find(|view| view.node == leader);
     view.map(|view| view.ring.clone()).unwrap_or_default()
 }
 
-/// Returns the first ring member that does not lead; without a ring, any voter that does not.
+/// Returns the first ring member that is not the leader. Without a ring, returns any voter that is
+/// not the leader.
 fn victim(ring: &[u32], cluster: &Cluster, leader: u32) -> Result<u32, Problem> {
     let voters = cluster.members.iter().filter(|place| !place.learner);
     let mut all = ring.iter().copied().chain(voters.map(|place| place.node));
@@ -202,7 +204,7 @@ fn victim(ring: &[u32], cluster: &Cluster, leader: u32) -> Result<u32, Problem> 
     })
 }
 
-/// Events of a repetition.
+/// Times of the events in a repetition.
 #[derive(Clone, Debug, PartialEq)]
 struct Story {
     at: Duration,
@@ -232,16 +234,16 @@ impl fmt::Display for Story {
     }
 }
 
-/// Course of the rate.
+/// Rates before, during and after the fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Figures {
     before: f64,
-    /// Rate in the worst bar since the fault.
+    /// Rate of the worst bar since the fault.
     worst: f64,
-    /// Time from the fault to the first half second at nine tenths of the rate before; infinite if
-    /// that never happens.
+    /// Time from the fault until the rate over half a second first reached nine tenths of the rate
+    /// before the fault; infinite if it never did.
     back_ms: f64,
-    /// Rate from one second after the fault to the end.
+    /// Rate from one second after the fault to the end of the measured time.
     after: f64,
     /// Longest time without a reply since the fault.
     gap_ms: f64,
@@ -303,7 +305,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Describes the medians, then each repetition.
+/// Describes the medians and then each repetition.
 fn told(fault: Fault, stories: &[Story]) -> Vec<String> {
     let of = |figure: fn(&Figures) -> f64| median(stories.iter().map(|one| figure(&one.figures)));
     let medians = Figures {
@@ -327,8 +329,8 @@ mod tests {
     const AT: Duration = Duration::from_millis(2_050);
     const END: Duration = Duration::from_millis(8_100);
 
-    /// Returns samples with a reply every millisecond: none from 2.060 s to 2.273 s, every other
-    /// one from there to 3 s, then 19 of 20.
+    /// Returns samples with one reply per millisecond, except for no replies from 2.060 s to 2.273
+    /// s, every other reply from there to 3 s, and 19 of 20 after that.
     fn samples() -> Samples {
         let mut samples = Samples { over_time: vec![0; 82], ..Samples::default() };
         let replies = (0..8_150_u64).filter(|at| match at {

@@ -1,4 +1,5 @@
-//! Experiments with a fixed batch and window: a grid of both, or the windows around a model's best.
+//! Experiments with a fixed batch size and window: a grid of both, or the windows around the one
+//! that a model predicts to be best.
 
 use std::time::Duration;
 
@@ -21,35 +22,34 @@ use super::{
 };
 use crate::problem::{Kind as Why, Problem};
 
-/// Maximum batches in flight that a node accepts, whatever a model suggests.
+/// Maximum number of batches in flight that a node accepts, even if a model suggests more.
 const WINDOW_MAX: u32 = 64;
-/// Bytes per command in a batch, without its value.
+/// Bytes that a command occupies in a batch in addition to its value.
 const ENTRY_BYTES: u64 = 5;
-/// Approximate bytes per batch without its commands, including TCP headers.
+/// Approximate bytes that a batch occupies in addition to its commands, including TCP headers.
 const BATCH_HEADER: f64 = 230.0;
-/// Minimum of a node's `--batch`.
+/// Minimum of the node flag `--batch`, in bytes.
 const BATCH_MIN: u64 = 64;
-/// Minimum measured time. It also covers at least [`BATCHES`] batches at the link's full speed,
-/// since only whole batches count.
+/// Minimum measured time. The time also covers at least [`BATCHES`] batches at the full speed of
+/// the link, because only whole batches count.
 const MEASURE: Duration = Duration::from_secs(4);
 const BATCHES: f64 = 40.0;
-/// Warm-up until TCP fills the link.
+/// Warm-up time, in which TCP fills the link.
 const WARMUP: Duration = Duration::from_secs(3);
-/// Approximate maximum time that a client waits.
+/// Approximate maximum time for which a client waits for its reply.
 const WAIT: Duration = Duration::from_secs(20);
-/// Share of the greatest throughput at which a window counts as equally good.
+/// Share of the highest throughput at which a window counts as equally good.
 const AS_GOOD: f64 = 0.97;
-/// Target of the comparison with the model: median and worst error.
+/// Median and maximum error that the model should not exceed.
 const TARGET: (f64, f64) = (0.15, 0.30);
 
-/// A combination of value size, batch and window.
+/// Value size, batch size and window of a row.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     value_bytes: usize,
     batching: Batching,
 }
 
-/// Runs the experiment.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,
@@ -84,7 +84,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Returns all points, or the first and last of each size in a quick run.
+/// Returns all points. In a quick run, returns the first and last point of each value size.
 fn points(experiment: &Experiment<'_>) -> Vec<Point> {
     let all = &experiment.scenario.point;
     if !experiment.wish.quick {
@@ -98,7 +98,7 @@ fn points(experiment: &Experiment<'_>) -> Vec<Point> {
     all.iter().filter(ends).copied().collect()
 }
 
-/// Returns half of the window that saturates the link, that window, and its double.
+/// Returns half of the window that saturates the link, that window, and twice that window.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -123,7 +123,7 @@ fn around_the_best(points: &[Point], link: Measured, quick: bool) -> Vec<Cell> {
     cells.collect()
 }
 
-/// Returns every combination of batch and window.
+/// Returns every combination of batch size and window.
 fn grid(experiment: &Experiment<'_>) -> Vec<Cell> {
     let run = experiment.run;
     let ends =
@@ -144,7 +144,7 @@ fn grid(experiment: &Experiment<'_>) -> Vec<Cell> {
     cells
 }
 
-/// Measures three new nodes with this batch and window, and returns their row.
+/// Measures three new nodes with this batch size and window, and returns the row.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 fn measure(
     experiment: &Experiment<'_>,
@@ -174,8 +174,9 @@ fn measure(
     Ok(row)
 }
 
-/// Returns the experiment's number of clients, or fewer if they would wait longer than [`WAIT`].
-/// Additional ones would only join a queue that is never empty, without changing the throughput.
+/// Returns the experiment's number of clients, or fewer if clients would wait longer than [`WAIT`].
+/// More clients would only lengthen a queue that is never empty, and would not change the
+/// throughput.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -192,7 +193,7 @@ fn clients(most: u32, cell: Cell, link: Measured) -> u32 {
     (enough.min(f64::from(most)) as u32).max(1)
 }
 
-/// Returns the given durations, or defaults that suffice for the batch and link.
+/// Returns the requested durations, or defaults that suffice for the batch size and the link.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 fn time(given: &PaperTime, batch_bytes: u64, link: Measured) -> Time {
     let batches = Duration::from_secs_f64(BATCHES * batch_bytes as f64 / link.bytes_per_s);
@@ -203,7 +204,8 @@ fn time(given: &PaperTime, batch_bytes: u64, link: Measured) -> Time {
     }
 }
 
-/// Compares the model, fitted to our measurements, with our rate at the best window of each point.
+/// Fits the model to our measurements and compares it with our rate at the best window of each
+/// point.
 #[expect(clippy::cast_precision_loss, reason = "a count")]
 fn compare(experiment: &Experiment<'_>, link: Measured, document: &mut Document) {
     let seen: Vec<Seen> = document.rows.iter().filter_map(Seen::of).collect();
@@ -280,7 +282,7 @@ mod tests {
             let cells = around_the_best(&[point], LINK, quick);
             cells.iter().map(|cell| cell.batching.window).collect()
         };
-        // 64 commands of 1029 bytes occupy the link for 55 ms, and take 100 ms to be decided.
+        // 64 commands of 1029 bytes occupy the link for 55 ms, and are decided within 100 ms.
         assert_eq!(windows(point(1024, 65_536), false), [2, 3, 6]);
         assert_eq!(windows(point(1024, 65_536), true), [3]);
         assert_eq!(windows(point(128, 128), false), [32, 64], "no node takes more");
@@ -294,7 +296,7 @@ mod tests {
         };
         assert_eq!(clients(1200, cell(8192, 262_144, 2), LINK), 1200);
         assert_eq!(clients(1200, cell(128, 128, 64), LINK), 1200);
-        // One batch of one command takes 107 ms.
+        // A batch of one command takes 107 ms.
         assert_eq!(clients(1200, cell(8192, 8192, 1), LINK), 187);
     }
 

@@ -1,4 +1,4 @@
-//! Properties reported by a running cluster, which rows must not contradict.
+//! Properties that a running cluster reports. The flags of the bench must not contradict them.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -14,12 +14,12 @@ use crate::{
 use super::measure::Service;
 use crate::problem::Problem;
 
-/// Timeout for a reply, after which the properties count as unknown.
+/// Timeout for a reply, after which the properties of the node count as unknown.
 const WAIT: Duration = Duration::from_secs(3);
-/// Size of a read.
+/// Maximum number of bytes read at a time.
 const READ_BYTES: usize = 16 << 10;
 
-/// Class, store and version of a cluster, as far as known.
+/// Class, store and version of a cluster, each `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Info {
     pub(super) durability: Option<String>,
@@ -28,8 +28,8 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// Queries every node. Redis does not report these properties, and need not. Unreachable nodes
-    /// will be noticed under load.
+    /// Queries every node. Redis does not report these properties and does not have to. Unreachable
+    /// nodes are ignored, because the load will fail on them.
     pub(super) fn ask(service: Service, doors: &[Door]) -> Result<Self, Problem> {
         let mut all = Vec::new();
         for door in doors {
@@ -46,8 +46,8 @@ impl Info {
         Self::of_all(&all)
     }
 
-    /// Returns the properties on which the nodes agree. Class and store belong to the cluster;
-    /// versions may differ for a while.
+    /// Returns the properties on which the nodes agree. Fails if they differ in class or store,
+    /// which belong to the cluster; versions may differ during an upgrade.
     fn of_all(all: &[(&str, Introduction)]) -> Result<Self, Problem> {
         Ok(Self {
             durability: agreed(all, |said| said.durability.as_deref())?,
@@ -56,8 +56,8 @@ impl Info {
         })
     }
 
-    /// Describes the nodes' version. A report names the commit of the bench, while nodes may run
-    /// any other.
+    /// Describes the version of the nodes. A report names the commit of the bench, which may differ
+    /// from that of the nodes.
     pub(super) fn whose(&self) -> String {
         let nodes = self.version.as_ref().map_or_else(
             || "the nodes do not all say the same version, or none".to_owned(),
@@ -66,7 +66,7 @@ impl Info {
         format!("{nodes}; the commit of the report is that of the bench")
     }
 
-    /// Checks that a flag agrees with the cluster.
+    /// Checks that the value given for a flag does not contradict the cluster.
     pub(super) fn check(
         flag: &str,
         given: Option<&str>,
@@ -82,8 +82,8 @@ impl Info {
     }
 }
 
-/// Checks that the nodes speak the service's protocol; otherwise the bench would wait for a reply
-/// in vain.
+/// Checks that the nodes use the service's protocol. Otherwise the bench would wait for replies
+/// that never arrive.
 fn check_service(service: Service, address: &str, speaks: Speaks) -> Result<(), Problem> {
     let (what, other) = match (service, speaks) {
         (Service::Kv, Speaks::Resp) | (Service::Log, Speaks::Frames) => return Ok(()),
@@ -96,7 +96,7 @@ fn check_service(service: Service, address: &str, speaks: Speaks) -> Result<(), 
     Err(Problem::usage(format_args!("--connect {address}: {what}")).hint(hint))
 }
 
-/// Returns the value reported by the nodes; fails if they differ.
+/// Returns the value that the nodes report; fails if they report different ones.
 fn agreed(
     all: &[(&str, Introduction)],
     of: impl Fn(&Introduction) -> Option<&str>,
@@ -114,7 +114,7 @@ fn agreed(
     }
 }
 
-/// Returns a node's reply; `None` if it closes the connection or does not reply in time.
+/// Queries a node; returns `None` if it closes the connection or does not reply in time.
 fn ask(door: &Door) -> io::Result<Result<Option<Introduction>, Malformed>> {
     let until = Instant::now() + WAIT;
     let stream = door.connect(WAIT)?;
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Starts a server that sends these bytes to its first client.
+    /// Starts a server that sends these bytes to its first client, and returns its door.
     fn answering(bytes: &'static [u8]) -> Door {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

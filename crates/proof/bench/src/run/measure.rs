@@ -1,4 +1,4 @@
-//! Measures rows: repeats the same load, reading all counters before and after.
+//! Measures rows: applies the same load repeatedly, and reads all counters before and after.
 
 use std::{
     io,
@@ -36,19 +36,20 @@ use super::{
 };
 use crate::problem::{Kind, Problem};
 
-/// Time to wait for replies after the end.
+/// Longest time to wait for replies after the last command.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// Time to wait for replies over slow links: the outstanding commands of 1200 clients take ten
-/// seconds there.
+/// Longest time to wait for replies over slow links, where the outstanding commands of 1200 clients
+/// take ten seconds.
 const PATIENCE_WAN: Duration = Duration::from_secs(60);
-/// Number of keys written and read.
+/// Number of different keys in the load.
 const KEYS: u64 = 100_000;
-/// Interval of progress lines on a terminal.
+/// Interval between progress updates on a terminal.
 const PROGRESS: Duration = Duration::from_millis(250);
-/// Maximum time for counting system calls, in a repetition of its own because counting takes time.
+/// Maximum time for which system calls are counted. They are counted in a separate repetition,
+/// because counting slows the nodes down.
 const SYSCALLS: Duration = Duration::from_secs(1);
 
-/// Measured service.
+/// Service under load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Kv,
@@ -64,29 +65,30 @@ impl Service {
     }
 }
 
-/// Target and duration of a measurement.
+/// Nodes to measure, and how long and with which clients.
 #[derive(Clone, Debug)]
 pub(super) struct Bench {
     pub(super) service: Service,
-    /// Nodes started by the bench; `None` if the nodes are not ours.
+    /// Nodes started by the bench; `None` for a running cluster.
     pub(super) cluster: Option<Cluster>,
-    /// Nodes to connect to, if they are not ours.
+    /// Client addresses of a running cluster; empty if the bench started the nodes.
     pub(super) doors: Vec<Door>,
-    /// Processes of the connected nodes on this machine, if all are known.
+    /// Process ids of a running cluster's nodes; `None` unless all are known and on this machine.
     pub(super) connected: Option<Vec<u32>>,
     pub(super) time: Time,
     pub(super) environment: Environment,
-    /// Emulated network between our nodes, if any.
+    /// Emulated network between nodes started by the bench, if any.
     pub(super) network: Option<Arc<Network>>,
-    /// Device that our nodes must use.
+    /// Device that nodes started by the bench must use.
     pub(super) device: Option<Device>,
-    /// Interface of a client that speaks frames to devices, if it does.
+    /// Network interface of a client that sends frames to devices; `None` for other clients.
     pub(super) frames: Option<String>,
-    /// Class of the acknowledgements that clients request.
+    /// Durability class of the acknowledgements that clients request.
     pub(super) class: Asked,
 }
 
-/// Returns the processes of this machine that listen at these doors; `None` if one is unknown.
+/// Returns the processes on this machine that listen at these addresses; `None` unless all are
+/// known.
 pub(super) fn processes(doors: &[Door]) -> Option<Vec<u32>> {
     let mut processes = Vec::new();
     for door in doors {
@@ -100,8 +102,8 @@ pub(super) fn processes(doors: &[Door]) -> Option<Vec<u32>> {
 }
 
 impl Bench {
-    /// Measures all repetitions of a setting. If one fails, the earlier ones are added to the
-    /// document as an invalid row.
+    /// Measures all repetitions of a setting. If one fails, adds the earlier ones to the document
+    /// as an invalid row.
     pub(super) fn row(&self, setting: &Setting, document: &mut Document) -> Result<Row, Problem> {
         let leader = self.ready()?;
         let mut all = Vec::new();
@@ -124,7 +126,7 @@ impl Bench {
         Ok(row)
     }
 
-    /// Measures further repetitions of a setting, for rows whose nodes take turns with others.
+    /// Measures more repetitions of a setting, for rows that are measured in turn.
     pub(super) fn more(&self, setting: &Setting, all: &mut Vec<Repetition>) -> Result<(), Problem> {
         let leader = self.ready()?;
         self.repetitions(setting, leader, all)
@@ -153,7 +155,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Returns the leader, once its nodes use the required devices; 0 if the nodes are not ours.
+    /// Waits until the nodes use the required device, and returns the leader; 0 for a running
+    /// cluster.
     fn ready(&self) -> Result<u32, Problem> {
         if let (Some(cluster), Some(device)) = (&self.cluster, self.device) {
             cluster.wait_for_devices(device)?;
@@ -161,20 +164,20 @@ impl Bench {
         self.leader()
     }
 
-    /// Returns the counters of the leader's device, if one is required.
+    /// Reads the counters of the leader's device, if a device is required.
     fn device_reading(&self, leader: u32) -> Option<Reading> {
         self.device?;
         let view = self.cluster.as_ref()?.view_of(leader)?;
         Reading::of(&view)
     }
 
-    /// Returns the leader; 0 if the nodes are not ours.
+    /// Returns the leader; 0 for a running cluster.
     pub(super) fn leader(&self) -> Result<u32, Problem> {
         self.cluster.as_ref().map_or(Ok(0), Cluster::leader)
     }
 
-    /// Returns the doors for clients: for our own nodes only the leader's, since then nothing is
-    /// forwarded.
+    /// Returns the addresses to which clients connect. For nodes started by the bench, only the
+    /// leader's, so that no command is forwarded.
     fn targets(&self, leader: u32) -> Vec<Door> {
         let doors: Vec<Door> = match &self.cluster {
             Some(cluster) => cluster.client_of(leader).map(Door::from).into_iter().collect(),
@@ -233,7 +236,7 @@ impl Bench {
         Ok(repetition)
     }
 
-    /// Starts a load in a thread of its own.
+    /// Starts the load in its own thread.
     pub(super) fn start(
         &self,
         plan: Plan,
@@ -249,7 +252,7 @@ impl Bench {
                 .map_err(|error| Problem::io("start the load generator", &error))
         }
         if let Some(interface) = &self.frames {
-            // The client finds the current leader by itself.
+            // The client finds the leader itself.
             let nodes = match &self.cluster {
                 Some(cluster) => cluster.clients(),
                 None => self.doors.iter().map(Door::address).collect(),
@@ -266,12 +269,12 @@ impl Bench {
         }
     }
 
-    /// Counts system calls in a short repetition used for nothing else.
+    /// Counts system calls in a short separate repetition, and returns their number per command.
     fn syscalls_per_command(&self, setting: &Setting, leader: u32) -> Result<Option<f64>, Problem> {
         let Some(cluster) = &self.cluster else {
             return Ok(None);
         };
-        // Over slow links another run would take too much time.
+        // Over slow links another repetition would take too long.
         if self.network.is_some() || !syscalls::available() {
             return Ok(None);
         }
@@ -279,7 +282,7 @@ impl Bench {
         let time = SYSCALLS.min(self.time.duration);
         let plan = Plan {
             warmup: 0,
-            // `perf` needs time to start; the load is stopped when it is done.
+            // `perf` takes time to start. The load is stopped once `perf` has finished.
             measure: nanos(time + SYSCALLS * 3),
             ..self.plan(setting)
         };
@@ -298,7 +301,7 @@ impl Bench {
     }
 }
 
-/// Returns a row of the repetitions before a failure; `None` if there are none.
+/// Returns a row about the repetitions that preceded a failure; `None` if there are none.
 pub(super) fn cut_short(
     setting: &Setting,
     environment: &Environment,
@@ -311,7 +314,8 @@ pub(super) fn cut_short(
     Some(row)
 }
 
-/// Shows progress on a terminal until this time; elsewhere the line after the repetition suffices.
+/// Shows progress on a terminal until the given time. Elsewhere, the line printed after the
+/// repetition suffices.
 pub(super) fn watch<T: Send + 'static>(running: &Running<T>, until: Instant, head: &str) {
     let mut told = Progress::start();
     let mut before = running.completed();

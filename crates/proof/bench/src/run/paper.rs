@@ -1,4 +1,4 @@
-//! `quorate bench paper`: experiments from papers on our planes, with their figures compared with
+//! `quorate bench paper`: runs experiments from papers, and compares the published figures with
 //! ours.
 
 use crate::{
@@ -22,7 +22,7 @@ use super::{
 use crate::problem::Problem;
 
 impl Experiment<'_> {
-    /// Checks that the durations suffice for the experiment.
+    /// Checks that the durations suit the experiment.
     pub fn check(&self) -> Result<(), Problem> {
         match self.run.kind {
             Kind::Failure => failure::check(&self.wish.time.usual()),
@@ -31,7 +31,7 @@ impl Experiment<'_> {
         }
     }
 
-    /// Runs the experiment; rows measured before a failure stay in the document.
+    /// Runs the experiment. If it fails, the rows measured before remain in the document.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
         let most = |counts: &[u32]| counts.iter().copied().max().unwrap_or(0);
         let voters = most(&self.run.voters).max(NODES);
@@ -97,7 +97,7 @@ impl Experiment<'_> {
         document: &mut Document,
     ) -> Result<(), Problem> {
         for value_bytes in &self.run.value_bytes {
-            // Each size gets new nodes, so that their logs have similar contents.
+            // Each value size gets new nodes, so that the contents of their logs are similar.
             let bench = self.bench(session)?;
             let first = document.rows.len();
             for outstanding in &self.run.clients {
@@ -122,7 +122,7 @@ impl Experiment<'_> {
         Ok(())
     }
 
-    /// Measures a row, and right after it a bare program with the same window.
+    /// Measures a row, followed by a bare program with the same window.
     fn row(
         &self,
         bench: &Bench,

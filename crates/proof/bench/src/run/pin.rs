@@ -1,18 +1,20 @@
-//! Pinning: the writer on its own CPU, and everything else on the others.
+//! CPU pinning: the writer runs on a dedicated CPU, and all other threads and processes share the
+//! rest.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::problem::Problem;
 
-/// Assignment of CPUs.
+/// Assignment of CPUs to the writer and everything else.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pin {
-    /// First of the CPUs that this process may use.
+    /// CPU of the writer, the first that this process may use.
     pub(super) writer: CpuSet,
 }
 
 impl Pin {
-    /// Moves the threads and processes that this thread starts from now on to the other CPUs.
+    /// Restricts this thread, and the threads and processes that it starts from now on, to the
+    /// remaining CPUs.
     pub(super) fn new() -> Result<Self, Problem> {
         let failed = |error: rustix::io::Errno| Problem::io("choose CPUs", &error.into());
         let mut others = sched_getaffinity(None).map_err(failed)?;

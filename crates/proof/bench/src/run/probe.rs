@@ -13,18 +13,18 @@ use crate::probe::{
 use super::{Time, ceilings::Ceilings, program::launcher, session::Session};
 use crate::{problem::Problem, report::Document};
 
-/// Command size in bytes and number outstanding, for each measured commit.
+/// Command size in bytes and number of outstanding commands, for each commit to measure.
 const SHAPES: [(usize, u32); 7] =
     [(64, 1), (64, 16), (64, 64), (64, 256), (64, 1000), (1024, 256), (4096, 1)];
 
-/// Options of the probe.
+/// Options of `quorate bench probe`.
 #[derive(Clone, Debug)]
 pub struct ProbeOptions {
-    /// Minimum time of a flush, including the disk's own.
+    /// Minimum flush time, including that of the disk itself.
     pub disk_flush: Duration,
-    /// Measured time of each figure.
+    /// Measured time of each ceiling.
     pub duration: Duration,
-    /// Repetitions of each commit; their medians are reported.
+    /// Number of repetitions of each commit, whose medians are reported.
     pub repeat: u32,
 }
 
@@ -51,7 +51,7 @@ pub fn run(wish: &ProbeOptions, document: &mut Document) -> Result<(), Problem> 
     Ok(())
 }
 
-/// Measures the components of the machine.
+/// Measures round trips, disk and memory of this machine.
 fn machine(wish: &ProbeOptions, session: &Session) -> Result<Vec<Ceiling>, Problem> {
     let failed = |error: io::Error| Problem::io("the probe", &error);
     let (folder, time) = (session.folder(), wish.duration);

@@ -1,16 +1,17 @@
-//! Programs that a measurement starts: nodes, and parts of bare programs.
+//! Executables that a measurement starts: nodes, and parts of bare programs.
 
 use std::{env, path::PathBuf};
 
 use crate::{probe::part::Launcher, problem::Problem};
 
-/// Returns the path of the program that runs nodes, in the folder of this program.
+/// Returns the path of the executable that runs nodes, which is in the same folder as this one.
 pub(super) fn program() -> Result<PathBuf, Problem> {
     let own = env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
     Ok(own.with_file_name("quorate"))
 }
 
-/// Returns the launcher of a probe's parts: this program, if it has the subcommand `bench part`.
+/// Returns the launcher for parts of a probe. The parts run this executable, if it has the
+/// subcommand `bench part`.
 pub fn launcher() -> Result<Launcher, Problem> {
     Ok(Launcher { program: program()?, arguments: vec!["bench".to_owned(), "part".to_owned()] })
 }

@@ -1,4 +1,4 @@
-//! Experiments with target rates and write sizes: a table of the paper, cell by cell.
+//! Experiments with target rates and write sizes, which reproduce a table of a paper cell by cell.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use super::{
     stream_load::Load,
 };
 
-/// Runs the experiment. All cells use the same nodes, as in the paper: two that take part, and one
-/// that would if one of these failed.
+/// Runs the experiment. As in the paper, all cells use the same three nodes, one of which takes
+/// part only if one of the other two fails.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,
@@ -71,7 +71,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Returns the cells of the table to measure; `None` without a table.
+/// Returns the table cells to measure; `None` if the scenario has no table.
 fn cells(experiment: &Experiment<'_>) -> Option<Vec<Cell>> {
     let run = experiment.run;
     let mut tables = experiment.scenario.table.iter();
@@ -84,7 +84,7 @@ fn cells(experiment: &Experiment<'_>) -> Option<Vec<Cell>> {
     Some(table.cells(&run.value_bytes).filter(wanted).collect())
 }
 
-/// Returns the durations of the paper, or the shortest ones that show the effect.
+/// Returns the durations used in the paper, or the shortest ones that show the effect.
 fn time(asked: &PaperTime, full: bool) -> Time {
     let seconds = |short, long| Duration::from_secs(if full { long } else { short });
     Time {

@@ -1,4 +1,4 @@
-//! Resource usage and work of the nodes and the machine up to a moment.
+//! Resource usage and work of the nodes and the machine up to a point in time.
 
 use std::{
     process,
@@ -17,16 +17,16 @@ pub(super) const FOLLOWERS: &str = "followers";
 pub(super) const AUXILIARY: &str = "auxiliary";
 pub(super) const LEARNERS: &str = "learners";
 
-/// Timeout for a node's reply.
+/// Timeout for fetching a node's counters.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// Readings of all counters.
+/// Values of all counters at one time.
 #[derive(Clone, Debug)]
 pub(super) struct Readings {
     completed: u64,
-    /// Empty if the nodes are not ours.
+    /// Nodes started by the bench; empty for a running cluster.
     nodes: Vec<Node>,
-    /// Usage of nodes on this machine that are not ours, if known.
+    /// Resource usage of a running cluster's nodes on this machine, if known.
     connected: Option<Usage>,
     generator: Usage,
     machine: Option<Machine>,
@@ -39,11 +39,11 @@ struct Node {
     learner: bool,
     usage: Usage,
     counts: Counts,
-    /// Time of the reading.
+    /// Time at which the counters were read.
     at: Instant,
 }
 
-/// Counters of a node, as far as it reports them.
+/// Counters of a node, each `None` if the node does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     writes: Option<u64>,
@@ -66,10 +66,10 @@ impl Counts {
 }
 
 impl Readings {
-    /// Reads all counters now; without a cluster if the nodes are not ours.
+    /// Reads all counters. `cluster` is `None` if the bench did not start the nodes.
     pub(super) fn take(cluster: Option<&Cluster>, completed: u64) -> Self {
         let members = cluster.map_or(&[][..], |cluster| &cluster.members);
-        // Values that are quick to read come first, close to the count of commands.
+        // Reads the fast values first, close to the time of `completed`.
         let usages: Vec<Usage> =
             members.iter().map(|place| Usage::of_processes(&[place.process])).collect();
         let generator = Usage::of_processes(&[process::id()]);
@@ -86,13 +86,13 @@ impl Readings {
         Self { completed, nodes: nodes.collect(), connected: None, generator, machine }
     }
 
-    /// Adds the usage of these processes, which run nodes that are not ours.
+    /// Adds the resource usage of processes that run a cluster not started by the bench.
     pub(super) fn with_usage_of(mut self, processes: Option<&[u32]>) -> Self {
         self.connected = processes.map(Usage::of_processes);
         self
     }
 
-    /// Returns the readings without this node.
+    /// Returns the readings of all nodes except this one.
     pub(super) fn without(&self, node: u32) -> Self {
         let mut others = self.clone();
         others.nodes.retain(|other| other.node != node);
@@ -100,20 +100,20 @@ impl Readings {
     }
 }
 
-/// Usage and work between two readings.
+/// Resource usage and work between two readings.
 #[derive(Clone, Debug)]
 pub(super) struct UsageDelta {
     counted: u64,
-    /// Usage by role, if the nodes are ours.
+    /// Resource usage by role; `None` if the bench did not start the nodes.
     nodes: Option<Vec<(&'static str, Usage)>>,
-    /// Usage of nodes on this machine that are not ours.
+    /// Resource usage of a running cluster's nodes on this machine, if known.
     connected: Option<Usage>,
     generator: Usage,
-    /// Readings of the machine at the beginning and at the end.
+    /// Readings of the machine at the start and the end.
     machine: Option<(Machine, Machine)>,
     writes: Option<u64>,
     flushes: Option<u64>,
-    /// Batches created, counted only on the leader.
+    /// Number of batches that the leader created.
     batches: Option<u64>,
     peer_bytes: Option<u64>,
     /// Commands per second executed by the slowest node.
@@ -121,7 +121,8 @@ pub(super) struct UsageDelta {
 }
 
 impl UsageDelta {
-    /// Returns the difference between two readings. `leader` led in between, if any node did.
+    /// Returns the difference between two readings. `leader` led during that time; `None` if no
+    /// node did.
     pub(super) fn between(before: &Readings, after: &Readings, leader: Option<u32>) -> Self {
         let since = |node: &Node| {
             let later = after.nodes.iter().find(|later| later.node == node.node);
@@ -181,7 +182,7 @@ impl UsageDelta {
         }
     }
 
-    /// Combines two consecutive differences.
+    /// Combines the differences of two consecutive periods.
     pub(super) fn then(self, next: Self) -> Self {
         let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
         let nodes = self.nodes.zip(next.nodes);
@@ -199,7 +200,7 @@ impl UsageDelta {
             flushes: sum(self.flushes, next.flushes),
             batches: sum(self.batches, next.batches),
             peer_bytes: sum(self.peer_bytes, next.peer_bytes),
-            // A node was killed, so there is no slowest one.
+            // A node was killed, so the rate of the slowest node is undefined.
             delivered_per_s: None,
         }
     }
@@ -209,7 +210,7 @@ impl UsageDelta {
         Some(end.foreign_share(begin, own_s))
     }
 
-    /// Writes the values into a repetition.
+    /// Copies the values into a repetition.
     pub(super) fn fill(&self, repetition: &mut Repetition) {
         let role = |role: &str, usage: Usage| RoleUsage { role: role.to_owned(), usage };
         repetition.counted = self.counted;
@@ -230,7 +231,7 @@ impl UsageDelta {
     }
 }
 
-/// Returns a counter in the text format of Prometheus.
+/// Parses a counter from the text format of Prometheus.
 fn counter(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     value.trim().parse().ok()
@@ -294,7 +295,7 @@ mod tests {
         );
     }
 
-    /// Usage of connected nodes is not foreign load; if it is unknown, so is the foreign load.
+    /// Usage of connected nodes is not foreign load. If it is unknown, so is the foreign load.
     #[test]
     fn nodes_that_are_only_connected_to_are_no_strangers() {
         let machine = |busy_s| Machine { busy_s, total_s: busy_s * 2.0 };
@@ -308,7 +309,7 @@ mod tests {
             UsageDelta::between(&at(1.0, known), &at(2.0, known), None).fill(&mut repetition);
             repetition.foreign_cpu
         };
-        // The machine was busy for 4 of 8 seconds, 1 of them in the nodes.
+        // The machine was busy for 4 of 8 seconds, including 1 second in the nodes.
         assert_eq!((share(true), share(false)), (Some(0.375), None));
     }
 

@@ -1,4 +1,4 @@
-//! A cluster on an emulated segment compared with its ceiling, a bare multicast sender; and
+//! A cluster on an emulated segment compared with its ceiling, a bare multicast sender. Also runs
 //! experiments of the kind [`Kind::Segment`](crate::papers::Kind).
 
 use std::time::Duration;
@@ -27,12 +27,12 @@ use crate::{
 const MEASURE_MAX: Duration = Duration::from_secs(3);
 const BITS_PER_BYTE: f64 = 8.0;
 const MEGA: f64 = 1e6;
-/// Maximum connections of the generator.
+/// Maximum number of connections of the load generator.
 const CONNECTIONS_MAX: u32 = 16;
-/// Flags of nodes in segment experiments.
+/// Flags of the nodes in segment experiments.
 const FLAGS: [&str; 5] = ["--plane", "multicast", "--plane-trusted", "--votes", "ring"];
 
-/// Measures the throughput of one sender to the slowest of these receivers.
+/// Measures the throughput from one bare sender to the slowest of `receivers` receivers.
 pub(super) fn ceiling(receivers: u32, time: &Time) -> Result<Ceiling, Problem> {
     let mut rates = Vec::new();
     for _ in 0..time.repeat {
@@ -52,7 +52,7 @@ pub(super) fn ceiling(receivers: u32, time: &Time) -> Result<Ceiling, Problem> {
     })
 }
 
-/// Returns the measured throughput for this number of receivers, in bits per second.
+/// Returns the throughput already measured for this number of receivers, in bits per second.
 pub(super) fn found(document: &Document, receivers: u32) -> Option<f64> {
     among(&document.ceilings, receivers)
 }
@@ -63,7 +63,7 @@ fn among(ceilings: &[Ceiling], receivers: u32) -> Option<f64> {
     found.map(|one| one.value * MEGA)
 }
 
-/// Sets that throughput as the ceiling of a row.
+/// Sets the throughput of the bare sender as the ceiling of a row.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 pub(super) fn put_beside(row: &mut Row, payload_bits: f64) {
     let value_bits = row.value_bytes.max(1) as f64 * BITS_PER_BYTE;
@@ -74,7 +74,7 @@ fn name(receivers: u32) -> String {
     format!("bare multicast, payload of datagrams at the slowest of {receivers} receivers")
 }
 
-/// Runs the experiment: starts new nodes for each group size and each socket buffer size.
+/// Runs the experiment, with new nodes for each group size and each socket buffer size.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,
@@ -97,16 +97,16 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Nodes that run together.
+/// Numbers of nodes that form a cluster, and their socket buffers.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     voters: u32,
     learners: u32,
-    /// Kernel buffer of each socket, if not the nodes' default.
+    /// Size of each socket's receive buffer in KiB; `None` for the nodes' default.
     buffer_kib: Option<u32>,
 }
 
-/// Measures all sizes and numbers of clients with one group.
+/// Measures all value sizes and numbers of clients with one group.
 fn with_nodes(
     experiment: &Experiment<'_>,
     session: &mut Session,
@@ -159,7 +159,7 @@ fn with_nodes(
 }
 
 impl Group {
-    /// Describes the group for a row.
+    /// Returns the description of the group used in rows.
     fn said(self) -> String {
         let learning = match self.learners {
             0 => String::new(),

@@ -1,4 +1,5 @@
-//! `quorate bench kv` and `quorate bench log`: a single load, or a series that finds the maximum.
+//! `quorate bench kv` and `quorate bench log`: a single load, or a series of loads that finds the
+//! maximum throughput.
 
 use std::time::Duration;
 
@@ -31,59 +32,61 @@ use super::{
 };
 use crate::problem::Problem;
 
-/// Numbers of outstanding commands in the series.
+/// Numbers of outstanding commands measured in a series.
 const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
-/// Percentages of the greatest throughput at which latency is measured.
+/// Percentages of the highest throughput at which a series measures latency.
 pub(super) const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
 
-/// A load and the nodes that receive it.
+/// A load, and the nodes that serve it.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Client addresses of a running cluster; if empty, three nodes are started here.
+    /// Client addresses of a running cluster. If empty, the bench starts three nodes.
     pub connect: Vec<String>,
-    /// Certificate authority of the nodes, and our own certificate, if required.
+    /// Certificate authority of the nodes, and the client's certificate if required.
     pub tls: Option<ClientTrust>,
-    /// User to log in as, if the nodes require it.
+    /// User to log in as; `None` if the nodes require no login.
     pub login: Option<Login>,
-    /// Commands per second, whatever happens to them; `None` for a closed loop.
+    /// Commands per second in an open loop; `None` for a closed loop.
     pub rate: Option<u64>,
-    /// Number of outstanding commands. If this and `rate` are `None`, a series of both is run.
+    /// Number of outstanding commands in a closed loop. If this and `rate` are `None`, a series of
+    /// both kinds is run.
     pub outstanding: Option<u32>,
-    /// Number of connections; at most one per outstanding command is used.
+    /// Number of connections. A closed loop uses at most one per outstanding command.
     pub connections: u32,
-    /// Size of a value in bytes.
     pub value_bytes: usize,
-    /// Number of voters started here.
+    /// Number of voters that the bench starts.
     pub nodes: u32,
-    /// Number of learners started here.
+    /// Number of learners that the bench starts.
     pub learners: u32,
-    /// Emulated network between the nodes started here.
+    /// Emulated network between the nodes that the bench starts.
     pub network: Option<Emulated>,
-    /// Percentage of incoming datagrams that one of the nodes started here treats as lost.
+    /// Percentage of incoming datagrams that one of the nodes discards as lost.
     pub loss_percent: f64,
-    /// Plane of the nodes started here; `None` for their default.
+    /// Plane of the nodes that the bench starts; `None` for their default.
     pub plane: Option<&'static str>,
-    /// Device of the nodes started here; `None` if they vote themselves.
+    /// Device of the nodes that the bench starts; `None` if they vote without devices.
     pub device: Option<Device>,
-    /// Route by which the nodes started here send votes to the leader; `None` for their default.
+    /// Route by which votes reach the leader, in a cluster that the bench starts; `None` for the
+    /// default.
     pub votes: Option<&'static str>,
-    /// Class of the cluster; `None` for that of the running cluster, or durable.
+    /// Durability class of the cluster; `None` for the class of the running cluster, or for
+    /// durable.
     pub durability: Option<Class>,
-    /// Class of the acknowledgements that clients request.
+    /// Durability class of the acknowledgements that clients request.
     pub class: Asked,
-    /// Minimum time of a flush, for the probe and the nodes started here.
+    /// Minimum flush time of the probe and of the nodes that the bench starts.
     pub disk_flush: Duration,
-    /// Fault during the load, of one of the nodes started here.
+    /// Fault inflicted on one of the nodes that the bench starts, during the load.
     pub fault: Option<Fault>,
-    /// The nodes started here record stamps of each command's stages.
+    /// The nodes that the bench starts record stamps of each command's stages.
     pub hops: bool,
-    /// Interface at which the client speaks frames to devices, if it does: an existing one, or one
-    /// created at the switch of the nodes started here.
+    /// Interface of a client that sends frames to devices; `None` for other clients. The interface
+    /// exists already, or is created at the switch of the nodes that the bench starts.
     pub frames: Option<String>,
 }
 
 impl Load {
-    /// Returns the client addresses of a running cluster.
+    /// Resolves the client addresses of the running cluster.
     fn doors(&self) -> Result<Vec<Door>, Problem> {
         let tls = self.tls.as_ref();
         let door = |name: &String| {
@@ -93,7 +96,7 @@ impl Load {
         self.connect.iter().map(door).collect()
     }
 
-    /// Checks that the load can be measured with these durations.
+    /// Checks that the options of the load fit together and can be measured with these durations.
     fn check(&self, time: &Time) -> Result<(), Problem> {
         if let Some(device) = self.device {
             self.check_device(device)?;
@@ -113,7 +116,7 @@ impl Load {
         })
     }
 
-    /// Checks that nodes can use the device in this network.
+    /// Checks that the nodes can use the device in the chosen network.
     fn check_device(&self, device: Device) -> Result<(), Problem> {
         if device.needs_segment() && !matches!(self.network, Some(Emulated::Lan(_))) {
             let what = format_args!(
@@ -131,7 +134,7 @@ impl Load {
         Ok(())
     }
 
-    /// Checks that a client can speak frames to the devices that vote.
+    /// Checks that a client can send frames to the devices that vote.
     fn check_frames(&self) -> Result<(), Problem> {
         let own = self.connect.is_empty();
         let hears = self.device.is_some_and(Device::needs_segment);
@@ -144,8 +147,8 @@ impl Load {
         Err(Problem::usage(what).hint(hint))
     }
 
-    /// Checks that the stamps of all nodes and the client use one clock, with one command at a
-    /// time.
+    /// Checks that the stamps of all nodes and the client come from one clock, and that one command
+    /// is in flight at a time.
     fn check_trace(&self) -> Result<(), Problem> {
         let wrong = if !self.connect.is_empty() {
             "--connect: the nodes of a running cluster keep no stamps, and have clocks of their own"
@@ -164,7 +167,8 @@ impl Load {
         Err(Problem::usage(what).hint("leave that out: the bench then starts nodes that stamp"))
     }
 
-    /// Describes plane and votes of the nodes started here, if not the default.
+    /// Describes plane and votes of the nodes that the bench starts, if they differ from the
+    /// default.
     fn way(&self) -> Option<String> {
         let mut plane = plane_and_device(self.plane.unwrap_or("tcp"), self.device);
         if self.frames.is_some() {
@@ -185,7 +189,7 @@ impl Load {
     }
 }
 
-/// A load, or a series that finds the maximum, on one service.
+/// A load, or a series of loads that finds the maximum, against one service.
 #[derive(Debug)]
 pub struct Series {
     service: Service,
@@ -200,7 +204,7 @@ pub struct Series {
 
 impl Series {
     /// Returns a series for the key-value service. Queries a running cluster for its properties,
-    /// which no row may contradict.
+    /// which the options must not contradict.
     pub fn kv(
         load: Load,
         time: Time,
@@ -221,7 +225,7 @@ impl Series {
         })
     }
 
-    /// Returns a series for replication alone, like [`Self::kv`].
+    /// Returns a series for the log service, which measures replication alone, like [`Self::kv`].
     pub fn log(load: Load, time: Time) -> Result<Self, Problem> {
         load.check(&time)?;
         load.check_frames()?;
@@ -237,12 +241,12 @@ impl Series {
         })
     }
 
-    /// Returns the network to enter before the run ([`super::network::enter`]).
+    /// Returns the network that must be entered before the run ([`super::network::enter`]).
     pub const fn network(&self) -> Option<Emulated> {
         self.load.network
     }
 
-    /// Runs the series; rows measured before a failure stay in the document.
+    /// Runs the series. If it fails, the rows measured before remain in the document.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
         let Load { network, nodes, learners, .. } = self.load;
         let mut session = Session::with_room(network, nodes + learners)?;
@@ -257,8 +261,8 @@ impl Series {
         measured
     }
 
-    /// Traces the life of one command in a cluster of the requested class, or of each class. Lives
-    /// found before a failure stay in the document.
+    /// Traces the life of a command in a cluster of the requested class, or of each class. If it
+    /// fails, the lives found before remain in the document.
     pub fn trace(&self, document: &mut Document) -> Result<(), Problem> {
         let classes = match self.load.durability {
             Some(class) => vec![class],
@@ -326,7 +330,7 @@ impl Series {
         measured
     }
 
-    /// Measures the load with a fault in the middle.
+    /// Measures the load with a fault during the measured time.
     fn faulty_row(
         &self,
         fault: Fault,
@@ -347,7 +351,8 @@ impl Series {
         Ok(())
     }
 
-    /// Measures the throughput of one sender to all other nodes of a segment.
+    /// Measures the throughput from one bare sender to the number of receivers that a node has on
+    /// the segment.
     fn measure_segment(&self, document: &mut Document) -> Result<(), Problem> {
         if let Some(Emulated::Lan(_)) = self.load.network {
             let ceiling = segment::ceiling(self.receivers(), &self.time)?;
@@ -356,7 +361,7 @@ impl Series {
         Ok(())
     }
 
-    /// Returns the number of nodes that one node sends to.
+    /// Returns the number of other nodes, to which the leader sends.
     const fn receivers(&self) -> u32 {
         self.load.nodes + self.load.learners - 1
     }
@@ -381,7 +386,7 @@ impl Series {
         }
     }
 
-    /// Measures the maximum first, then the latency well below it.
+    /// Measures the maximum throughput first, and then latency at rates well below it.
     fn whole_series(
         &self,
         bench: &Bench,
@@ -411,8 +416,8 @@ impl Series {
     }
 
     /// Measures a row, and right after it a bare program, because other load on the machine changes
-    /// from minute to minute. Our nodes are idle meanwhile. `window` is that of the bare program;
-    /// without one there is no ceiling.
+    /// from minute to minute. Our nodes are idle while the bare program runs. `window` is that of
+    /// the bare program; without a window there is no ceiling.
     fn row(
         &self,
         bench: &Bench,
@@ -539,8 +544,8 @@ impl Series {
     }
 }
 
-/// Returns the properties of a running cluster, if there is one; a requested class replaces its
-/// class.
+/// Returns the properties of the running cluster, if there is one. The class requested by clients
+/// replaces the class of the cluster.
 fn info(service: Service, load: &Load) -> Result<Info, Problem> {
     if service == Service::Log && load.login.is_some() {
         return Err(Problem::usage("--login: the log service takes no passwords")
@@ -552,28 +557,28 @@ fn info(service: Service, load: &Load) -> Result<Info, Problem> {
     Ok(info)
 }
 
-/// Greatest throughput found by [`greatest`].
+/// Highest throughput found by [`greatest`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Greatest {
     pub(super) per_second: f64,
-    /// Number of outstanding commands.
+    /// Number of outstanding commands at which it was reached; `None` in an open loop.
     pub(super) window: Option<u32>,
 }
 
-/// Returns the greatest throughput of all valid rows.
+/// Returns the highest throughput of all valid rows.
 pub(super) fn greatest(rows: &[Row]) -> Option<Greatest> {
     let results = rows.iter().filter(|row| row.valid);
     let best = results.max_by(|a, b| a.achieved_per_s.total_cmp(&b.achieved_per_s))?;
     Some(Greatest { per_second: best.achieved_per_s, window: best.outstanding })
 }
 
-/// Returns whether all nodes are on this machine, like a bare program.
+/// Returns whether all nodes run on this machine, as a bare program does.
 fn are_here(doors: &[Door]) -> bool {
     let loopback = |door: &Door| door.address().ip().to_canonical().is_loopback();
     !doors.is_empty() && doors.iter().all(loopback)
 }
 
-/// Returns whether the class flushes; `None` if unknown.
+/// Returns whether nodes of this class flush; `None` if unknown.
 fn is_durable(class: &str) -> Option<bool> {
     match class {
         _ if class == Class::Durable.name() => Some(true),
@@ -582,7 +587,7 @@ fn is_durable(class: &str) -> Option<bool> {
     }
 }
 
-/// Returns a percentage of a rate, at least one per second.
+/// Returns a percentage of a rate, but at least one per second.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -601,7 +606,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the parameters of a log service row under this load.
+    /// Returns the parameters of a row about the log service with the given load.
     fn setting(offer: Offer) -> Setting {
         Setting::new("log", "durable", "none", 64, offer)
     }

@@ -1,5 +1,5 @@
-//! Nodes started for a measurement. They and their folder are removed when the bench ends, however
-//! it ends.
+//! Nodes that are started for a measurement. The nodes and their folder are removed when the bench
+//! exits, whatever the cause.
 
 use std::{
     fs, io,
@@ -29,36 +29,35 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// Code of the problem that a device is not used.
+/// Code of the problem that a node does not use its device.
 pub(super) const NO_DEVICE: &str = "no_device";
-/// Number of nodes in most clusters.
+/// Number of nodes in a cluster, unless an experiment needs a different number.
 pub(super) const NODES: u32 = 3;
-/// Timeout for a leader to be elected.
+/// Longest time to wait for a leader and for devices.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Timeout for a node's reply.
+/// Timeout for a request to a node's admin server.
 const WAIT: Duration = Duration::from_secs(3);
-/// Request to raise the feature level.
+/// Body of the request to raise the feature level.
 const RAISE: &str = "{\"raise\":true}";
-/// Polling interval.
+/// Interval between polls of the nodes.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A temporary folder and the nodes that run in it.
+/// A temporary folder, and the nodes whose data is in it.
 pub(super) struct Session {
     nodes: Nodes,
     booted: u32,
     /// Number of voters in the current cluster.
     voters: u32,
-    /// Emulated network between the nodes, if they are not on loopback.
+    /// Emulated network between the nodes; `None` if they use loopback.
     network: Option<Arc<Network>>,
 }
 
-/// The running nodes.
+/// Addresses of the running nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cluster {
     pub(super) members: Vec<Place>,
 }
 
-/// Addresses of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) node: u32,
@@ -66,26 +65,26 @@ pub(super) struct Place {
     pub(super) auxiliary: bool,
     pub(super) learner: bool,
     pub(super) client: SocketAddr,
-    /// Address for byte-stream writers with the framed protocol.
+    /// Address for byte-stream writers that use the framed protocol.
     pub(super) stream: String,
-    /// Address for byte-stream writers with the raw protocol; empty if there is none.
+    /// Address for byte-stream writers that use the raw protocol; empty if the node has none.
     pub(super) stream_raw: String,
     pub(super) admin: String,
 }
 
 impl Session {
-    /// Returns a session whose nodes use loopback.
+    /// Returns a session whose nodes communicate over loopback.
     pub(super) fn new() -> Result<Self, Problem> {
         Self::over(None)
     }
 
-    /// Returns a session for three nodes with an emulated network between them;
+    /// Returns a session for three nodes on an emulated network, or on loopback. For a network,
     /// [`super::network::enter`] must have been called.
     pub(super) fn over(kind: Option<Emulated>) -> Result<Self, Problem> {
         Self::with_room(kind, NODES)
     }
 
-    /// Returns a session for this many nodes, including learners.
+    /// Returns a session for up to `room` nodes, including learners.
     pub(super) fn with_room(kind: Option<Emulated>, room: u32) -> Result<Self, Problem> {
         let nodes = Nodes::none("quorate-bench-")
             .map_err(|error| Problem::io("make a temporary folder", &error))?;
@@ -93,22 +92,23 @@ impl Session {
         Ok(Self { nodes, booted: 0, voters: 0, network: network.transpose()?.map(Arc::new) })
     }
 
-    /// Returns the emulated network between the nodes, if any.
+    /// Returns the emulated network between the nodes; `None` for loopback.
     pub(super) fn network(&self) -> Option<Arc<Network>> {
         self.network.clone()
     }
 
-    /// Returns the folder for files.
+    /// Returns the temporary folder of the session.
     pub(super) fn folder(&self) -> &Path {
         self.nodes.folder()
     }
 
-    /// Ends the current nodes and starts three new ones in empty folders.
+    /// Stops the current nodes and starts three new ones with empty folders.
     pub(super) fn boot(&mut self, flags: &[&str]) -> Result<Cluster, Problem> {
         self.boot_some(NODES, None, flags)
     }
 
-    /// Ends the current nodes and starts this many new ones, one of them an auxiliary if requested.
+    /// Stops the current nodes and starts a given number of new ones. If requested, one of them is
+    /// an auxiliary.
     pub(super) fn boot_some(
         &mut self,
         nodes: u32,
@@ -137,7 +137,8 @@ impl Session {
         Ok(cluster)
     }
 
-    /// Starts this many learners in addition to the current nodes; returns once all are caught up.
+    /// Starts `count` learners in addition to the current nodes, and waits until they are caught
+    /// up.
     pub(super) fn join(&mut self, count: u32, flags: &[&str]) -> Result<Cluster, Problem> {
         let folder = self.folder().join(format!("cluster-{}", self.booted));
         let program = program()?;
@@ -153,7 +154,7 @@ impl Session {
         self.cluster(None)
     }
 
-    /// Returns the cluster of all running nodes.
+    /// Returns the addresses of all running nodes.
     fn cluster(&self, auxiliary: Option<u32>) -> Result<Cluster, Problem> {
         let place = |node: &NodeProcess| {
             Ok(Place {
@@ -184,23 +185,21 @@ impl Session {
         killed.map_err(|error| Problem::io("kill a box", &error))
     }
 
-    /// Pauses a node.
     pub(super) fn pause(&mut self, node: u32) -> io::Result<()> {
         self.nodes.pause(node)
     }
 
-    /// Resumes a paused node.
     pub(super) fn resume(&mut self, node: u32) -> io::Result<()> {
         self.nodes.resume(node)
     }
 
-    /// Reduces a node's link to this percentage of its capacity.
+    /// Reduces a node's link to a percentage of its capacity.
     pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
         let network = self.network.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         network.narrow(node, percent)
     }
 
-    /// Kills a node with SIGKILL and restarts it on a disk whose flushes take this long.
+    /// Kills a node with SIGKILL and restarts it on a disk with the given flush time.
     pub(super) fn come_back_with(&mut self, node: u32, flush: Duration) -> io::Result<()> {
         self.nodes.kill(&[node])?;
         let spec = &mut self.nodes.node(node)?.spec;
@@ -208,7 +207,7 @@ impl Session {
         self.nodes.respawn(node)
     }
 
-    /// Adds the nodes' last log lines to a problem.
+    /// Adds the last log lines of each node to a problem.
     pub(super) fn with_last_words(&self, mut problem: Problem) -> Problem {
         for node in self.nodes.all() {
             let words = node.last_words();
@@ -220,7 +219,7 @@ impl Session {
         problem
     }
 
-    /// Stops the nodes cleanly. Returns their folders, which exist until the session ends.
+    /// Stops the nodes gracefully. Returns their folders, which exist until the session ends.
     pub(super) fn stop(&mut self) -> Result<Vec<(u32, PathBuf)>, Problem> {
         let stopped = self.nodes.terminate(&self.nodes.ids());
         stopped.map_err(|error| Problem::io("stop the nodes", &error))?;
@@ -238,7 +237,7 @@ impl Session {
 }
 
 impl Cluster {
-    /// Waits until all nodes agree on a leader, and returns it.
+    /// Waits until all nodes agree on a leader, and returns the leader.
     pub(super) fn leader(&self) -> Result<u32, Problem> {
         let admins: Vec<String> = self.members.iter().map(|place| place.admin.clone()).collect();
         let began = Instant::now();
@@ -257,8 +256,8 @@ impl Cluster {
         }
     }
 
-    /// Raises the feature level to the newest once all nodes have met, because some measurements
-    /// require it.
+    /// Raises the feature level to the maximum, because some measurements require it. First waits
+    /// until the nodes have connected to each other.
     pub(super) fn raise(&self) -> Result<(), Problem> {
         let levels = Level::BASE.0..Level::NEWEST.0;
         levels.into_iter().try_for_each(|_| self.raise_once())
@@ -304,13 +303,13 @@ impl Cluster {
         }
     }
 
-    /// Returns a node's status, if it replies.
+    /// Returns a node's status; `None` if it does not reply.
     pub(super) fn view_of(&self, node: u32) -> Option<NodeView> {
         let answer = client::get(&self.place_of(node)?.admin, "/status", WAIT);
         answer.ok()?.json().ok()
     }
 
-    /// Returns the cluster without this node.
+    /// Returns the addresses of all nodes except this one.
     pub(super) fn without(&self, node: u32) -> Self {
         let left = self.members.iter().filter(|place| place.node != node);
         Self { members: left.cloned().collect() }
@@ -335,7 +334,7 @@ fn not_started(error: &io::Error) -> Problem {
     Problem::new(Kind::Failed, "node_failed", what)
 }
 
-/// Resolves a name to its first address.
+/// Resolves `HOST:PORT` to the first address found.
 pub fn resolve(address: &str) -> Result<SocketAddr, Problem> {
     let unknown = |why: String| {
         Problem::usage(format_args!("{address}: {why}")).hint("an address is HOST:PORT")

@@ -30,41 +30,38 @@ use super::{
 
 pub use super::stream_load::Load;
 
-/// Minimum bytes retained in all streams together. Older bytes are dropped during the measurement,
-/// as in any long-running cluster; otherwise the disk would be full after a minute.
+/// Minimum number of bytes retained in all streams together. Older bytes are dropped during the
+/// measurement, as in any long-running cluster; otherwise the disk would be full after a minute.
 const KEPT_BYTES: u64 = 256 << 20;
-/// Minimum bytes retained per stream.
+/// Minimum number of bytes retained in each stream.
 const KEPT_BYTES_MIN: u64 = 1 << 20;
-/// Size below which volatile writes use the sink as their ceiling.
+/// Write size in bytes below which the sink is the ceiling of volatile writes.
 const LARGE_WRITE: usize = 64 << 10;
 
-/// Nodes to start.
+/// Properties of the cluster that is started.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     pub count: u32,
     /// The last node is an auxiliary.
     pub auxiliary: bool,
-    /// Class of the cluster.
     pub durability: Class,
-    /// Minimum time of a flush.
     pub disk_flush: Duration,
 }
 
-/// Options of the measurement.
+/// Options of `quorate bench stream`.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
     /// Nodes that serve the streams.
     pub nodes: Nodes,
-    /// Load of the writers.
+    /// Load that the writers generate.
     pub load: Load,
-    /// The writer has a CPU of its own.
+    /// The writer runs on a dedicated CPU.
     pub pin: bool,
-    /// Durations of the measurement.
     pub time: Time,
 }
 
 impl StreamOptions {
-    /// Checks that such nodes are possible.
+    /// Checks that a cluster with these properties can be started.
     pub fn check(&self) -> Result<(), Problem> {
         if self.nodes.auxiliary && self.nodes.count < 3 {
             let what =
@@ -79,7 +76,7 @@ impl StreamOptions {
         Ok(())
     }
 
-    /// Runs the measurement; rows measured before a failure stay in the document.
+    /// Runs the measurement. If it fails, the rows measured before remain in the document.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
         let mut session = Session::new()?;
         let measured = self.measure(&mut session, document);
@@ -88,8 +85,9 @@ impl StreamOptions {
         measured
     }
 
-    /// Measures the load. An unlimited load alternates with a bare program under the same load,
-    /// because other load on the machine changes from minute to minute.
+    /// Measures the load. If its rate is unlimited, its repetitions alternate with those of a bare
+    /// program under the same load, because other load on the machine changes from minute to
+    /// minute.
     fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
         let pin = self.pin.then(Pin::new).transpose()?;
         let bare = match self.ceiling() {
@@ -109,7 +107,7 @@ impl StreamOptions {
             None if small && !durable => Some(Shape::SINK),
             None => Some(Shape {
                 durable,
-                // Volatile runs do not flush.
+                // Volatile clusters do not flush.
                 flush: if durable { self.nodes.disk_flush } else { Duration::ZERO },
                 follower: true,
             }),
@@ -117,7 +115,7 @@ impl StreamOptions {
     }
 }
 
-/// Nodes that writers write to.
+/// Nodes to which the writers write.
 #[derive(Debug)]
 pub(super) struct StreamBench {
     nodes: Nodes,
@@ -125,7 +123,7 @@ pub(super) struct StreamBench {
     time: Time,
     environment: Environment,
     pin: Option<Pin>,
-    /// Repetitions so far; the streams of each repetition have their own names.
+    /// Number of repetitions up to now. Each repetition uses new stream names.
     repetitions: u32,
 }
 
@@ -153,8 +151,8 @@ impl StreamBench {
         })
     }
 
-    /// Measures all repetitions of a load, alternating with the bare program, if there is one. If
-    /// one fails, rows of the earlier ones are added to the document.
+    /// Measures all repetitions of a load, alternating with those of the bare program, if there is
+    /// one. If one fails, adds rows about the earlier ones to the document.
     pub(super) fn row(
         &mut self,
         scenario: &str,
@@ -230,7 +228,7 @@ impl StreamBench {
         Ok(StreamResult { repetition, acknowledged: written.acknowledged })
     }
 
-    /// Starts writers at the leader, which then owns their streams.
+    /// Starts writers that connect to the leader, which then owns their streams.
     fn write(&mut self, load: &Load, leader: u32) -> Result<Running<Written>, Problem> {
         self.repetitions += 1;
         let place = self.cluster.place_of(leader);

@@ -1,5 +1,5 @@
-//! Load on byte streams, its results and the resulting row: the same for a cluster and for the bare
-//! program compared with it.
+//! Load on byte streams, its results and the resulting row. A cluster and the bare program compared
+//! with it share this code.
 
 use std::time::Duration;
 
@@ -24,31 +24,28 @@ use super::{
     readings::FOLLOWERS,
 };
 
-/// Bytes outstanding in all streams, if the rate is unlimited.
+/// Number of bytes outstanding over all streams, if the rate is unlimited.
 const OUTSTANDING_BYTES: u64 = 16 << 20;
 
-/// Maximum outstanding writes, whatever their size.
+/// Maximum number of outstanding writes, regardless of their size.
 const OUTSTANDING_MAX: u64 = 1 << 16;
 
-/// Load on the streams.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Protocol of the writers.
     pub speech: Speech,
-    /// Number of streams.
     pub streams: u32,
-    /// Size of a write in bytes.
     pub write_bytes: usize,
-    /// Bytes per second over all streams; `None` if unlimited.
+    /// Bytes per second over all streams; `None` for unlimited.
     pub rate: Option<u64>,
-    /// Outstanding writes over all streams, if no rate is given.
+    /// Number of outstanding writes over all streams, if the rate is unlimited; `None` for the
+    /// default.
     pub outstanding: Option<u32>,
     /// Writes due at the same time share a system call.
     pub gather: bool,
 }
 
 impl Load {
-    /// Returns the load in the generator's terms.
+    /// Converts the load to an offer for the generator.
     pub(super) fn offer(&self) -> Offer {
         let size = (self.write_bytes as u64).max(1);
         match (self.rate, self.outstanding) {
@@ -62,7 +59,7 @@ impl Load {
         }
     }
 
-    /// Returns the description of the load for a row.
+    /// Returns the description of the load that a row contains.
     pub(super) fn asked(&self) -> StreamSetting {
         StreamSetting {
             speech: self.speech,
@@ -92,7 +89,7 @@ impl Load {
     }
 }
 
-/// Result of a repetition.
+/// Result of a repetition of stream writes.
 #[derive(Clone, Debug)]
 pub(super) struct StreamResult {
     pub(super) repetition: Repetition,
@@ -115,7 +112,7 @@ impl StreamResult {
     }
 }
 
-/// Returns the row of these repetitions; `None` without any.
+/// Returns the row about these repetitions; `None` if there are none.
 pub(super) fn row(
     setting: &Setting,
     environment: &Environment,

@@ -1,4 +1,4 @@
-//! `--sweep`: measures every batch and window of a grid one by one, with a load of its own.
+//! `--sweep`: measures every batch size and window of a grid under a generated load.
 //!
 //! Each setting is fixed on the node for slightly longer than it is measured, so that the node
 //! returns to its own choice even if this process dies.
@@ -27,46 +27,49 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// Timeout for a node's reply.
+/// Timeout for a request to the node's admin server.
 const WAIT: Duration = Duration::from_secs(5);
-/// Batch sizes of the grid.
+/// Batch sizes of the grid, in bytes.
 const BATCHES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const WINDOWS: [usize; 6] = [1, 2, 4, 8, 16, 64];
-/// Number of keys written.
+/// Number of different keys in the load.
 const KEYS: u64 = 100_000;
-/// Time for a setting to take effect and the load to start; at most the time of a point.
+/// Time before each measurement, in which the setting takes effect and the load starts; at most the
+/// time of a point.
 const WARMUP: Duration = Duration::from_millis(250);
-/// Factor for the warm-up of the node's own choice, during which it learns the load.
+/// Factor by which the warm-up is longer when the node chooses for itself, because it has to learn
+/// the load.
 const SETTLE: u32 = 16;
-/// Number of times the best point and the node's own choice are measured in turn.
+/// Number of times that the best point and the node's choice are measured alternately.
 const TURNS: usize = 5;
-/// Time to wait for replies after the end.
+/// Longest time to wait for replies after the last command.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time to connect, query the node, and measure again if no command completed.
+/// Time allowed for connecting, querying the node, and measuring again if no command completed.
 const SLACK_MS: u64 = 25_000;
-/// Maximum time, in milliseconds, of a point that is measured longer because no command completed
-/// (for instance on a disk that pauses).
+/// Maximum measured time of a point in milliseconds. A point is measured longer if no command
+/// completed, for example on a disk that pauses.
 const LONGEST_MS: u64 = 5_000;
 
-/// Result of a sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct SweepView {
     outstanding: u32,
     connections: u32,
     value_bytes: u32,
     measured: Vec<MeasuredPoint>,
-    /// Best point of the grid.
+    /// Setting with the highest rate in the grid.
     best: SettingView,
-    /// Commands per second at the best point: the median over the repeated measurements that
+    /// Commands per second at the best point, as the median of the repeated measurements that
     /// alternate with the node's choice.
     best_throughput: f64,
-    /// The node's automatic choice under the same load.
+    /// Setting that the node chose by itself under the same load.
     chosen: SettingView,
-    /// Commands per second with the node's choice.
+    /// Commands per second with the setting that the node chose.
     chosen_throughput: f64,
-    /// Median ratio of the two, turn by turn.
+    /// Rate with the node's choice relative to the rate at the best point, as the median over all
+    /// alternations.
     chosen_by_best: f64,
-    /// Errors of the model's predictions, relative to the measurements; null without predictions.
+    /// Median error of the model's predictions, relative to the measurements; null without
+    /// predictions.
     model_error_median: Option<f64>,
     model_error_max: Option<f64>,
 }
@@ -81,31 +84,28 @@ struct MeasuredPoint {
     predicted: Option<f64>,
 }
 
-/// The load of a sweep.
+/// Load applied during a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Number of outstanding commands.
     pub outstanding: u32,
-    /// Number of connections.
     pub connections: u32,
-    /// Size of a value in bytes.
     pub value_bytes: u32,
     /// Measured time of each point, in milliseconds.
     pub point_ms: u64,
 }
 
-/// State of a sweep.
+/// A sweep of the settings of one node.
 #[derive(Debug)]
 pub struct Sweep<'a> {
     load: Load,
     admin: &'a str,
     client: SocketAddr,
-    /// The service stores keys.
+    /// The service is the key-value service, not the log service.
     has_keys: bool,
 }
 
 impl<'a> Sweep<'a> {
-    /// Returns a sweep of the node with this status and admin address.
+    /// Returns a sweep of the node with this status. `admin` is its admin address.
     pub fn new(load: Load, admin: &'a str, view: &NodeView) -> Result<Self, Problem> {
         let own = view.members.iter().find(|member| member.node == view.node);
         let client = own.and_then(|member| member.client.as_deref());
@@ -121,13 +121,13 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// Returns the approximate duration in seconds.
+    /// Returns the approximate duration of the sweep in seconds.
     pub fn seconds(&self) -> u64 {
         let points = (BATCHES.len() * WINDOWS.len()) as u64;
         points * (self.load.point_ms + 400) / 1000 + 6
     }
 
-    /// Measures the grid, then lets the node choose for itself again.
+    /// Measures the grid, then returns control of the setting to the node.
     pub fn run(&self) -> Result<SweepView, Problem> {
         let measured = self.measure();
         let released = release(self.admin);
@@ -146,7 +146,7 @@ impl<'a> Sweep<'a> {
         progress(&format!("{}, the best, and the node's own choice in turns", best.shown()));
         release(self.admin)?;
         self.offer(self.warmup() * SETTLE)?;
-        // The greatest of many is partly luck, so it is measured again.
+        // The highest of many rates is partly luck, so the point is measured again.
         let mut turns = Vec::new();
         for _ in 0..TURNS {
             set(self.admin, Some((best, self.load.point_ms + SLACK_MS)))?;
@@ -196,7 +196,7 @@ impl<'a> Sweep<'a> {
             return Err(Problem::new(Kind::Failed, "not_held", what));
         }
         let samples = self.offer(self.warmup())?;
-        // The prediction uses what the model has just learned under this load.
+        // The prediction uses the parameters that the model has just learned under this load.
         let predicted = ask(self.admin)?.predicted(setting);
         let point = MeasuredPoint {
             batch_bytes: setting.batch_bytes,
@@ -260,7 +260,7 @@ impl MeasuredPoint {
 }
 
 impl SweepView {
-    /// Returns the measured points as a grid.
+    /// Returns the measured points for display as a grid.
     pub fn points(&self) -> Vec<PointView> {
         let point = |point: &MeasuredPoint| PointView {
             batch_bytes: point.batch_bytes,
@@ -271,7 +271,7 @@ impl SweepView {
         self.measured.iter().map(point).collect()
     }
 
-    /// Formats the result for the user.
+    /// Formats the result for people.
     pub fn summary(&self) -> String {
         let mut text = format!(
             "best: {} with {}/s; the node itself chose {}, with {}/s: {:.0} % of it\n",
@@ -292,8 +292,8 @@ impl SweepView {
     }
 }
 
-/// Repeats a measurement with more time until a command completes, since a rate of zero says
-/// nothing about a setting. Fails if none ever does.
+/// Repeats a measurement with more time until a command completes, because a rate of zero is
+/// uninformative. Fails if no command completes within the longest time.
 fn until_something_is_done(
     mut ms: u64,
     mut measure: impl FnMut(u64) -> Result<Samples, Problem>,
@@ -312,7 +312,7 @@ fn until_something_is_done(
     }
 }
 
-/// Returns the errors of the predictions, sorted.
+/// Returns the relative errors of the predictions in ascending order.
 fn errors(measured: &[MeasuredPoint]) -> Vec<f64> {
     let mut errors: Vec<f64> = measured
         .iter()
@@ -329,17 +329,17 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Queries the tuning of the node at this address.
+/// Fetches the tuner status of the node with this admin address.
 pub fn ask(admin: &str) -> Result<TuningView, Problem> {
     answer(admin, client::get(admin, "/tuning", WAIT))
 }
 
-/// Lets the node choose for itself again.
+/// Returns control of the setting to the node.
 pub fn release(admin: &str) -> Result<(), Problem> {
     set(admin, None).map(drop)
 }
 
-/// Fixes a setting for a number of milliseconds, or ends that.
+/// Fixes a setting for a number of milliseconds. With `None`, returns control to the node.
 fn set(admin: &str, hold: Option<(SettingView, u64)>) -> Result<TuningView, Problem> {
     let hold = hold.map(|(setting, ms)| HoldView {
         batch_bytes: setting.batch_bytes,
@@ -360,7 +360,7 @@ fn answer(
     })
 }
 
-/// Returns the number of client connections of all nodes that reply.
+/// Returns the total number of client connections to all nodes that reply.
 pub fn clients(cluster: &ClusterView) -> Result<u64, Problem> {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let mut count = 0;

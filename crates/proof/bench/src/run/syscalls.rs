@@ -1,4 +1,4 @@
-//! Counts system calls of processes with `perf`, where available and permitted.
+//! Counts system calls of processes with `perf`, if it is installed and permitted.
 
 use std::{
     process::{Command, Stdio},
@@ -8,7 +8,7 @@ use std::{
 
 const EVENT: &str = "raw_syscalls:sys_enter";
 
-/// Returns whether system calls can be counted here; determined once.
+/// Returns whether system calls can be counted on this machine. Tested once per process.
 pub(super) fn available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
@@ -22,7 +22,7 @@ pub(super) fn available() -> bool {
     })
 }
 
-/// Counts system calls for `time`; returns `None` on failure.
+/// Counts system calls of these processes for `time`; returns `None` on failure.
 pub(super) fn count(processes: &[u32], time: Duration) -> Option<u64> {
     let list: Vec<String> = processes.iter().map(ToString::to_string).collect();
     let output = Command::new("perf")

@@ -1,5 +1,5 @@
-//! `quorate bench log --trace`: one command at a time, with the stamps of all nodes and devices
-//! involved.
+//! `quorate bench log --trace`: sends one command at a time, and collects the stamps of all nodes
+//! and devices involved.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -19,17 +19,17 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// Number of commands analysed; the nodes' rings have space for the stamps of more.
+/// Number of commands analysed. The nodes' ring buffers have space for the stamps of more commands.
 const COMMANDS: usize = 3000;
-/// Maximum attempts: on a busy machine the leader may change during one, and then the next leader
-/// is tried.
+/// Maximum number of attempts. On a busy machine the leader may change during an attempt, so the
+/// next attempt uses the new leader.
 const TRIES: u32 = 3;
-/// Timeout of a command.
+/// Longest time to wait for the reply to a command.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum length of a reply of the log service.
+/// Maximum length of a reply of the log service, in bytes.
 const REPLY_BYTES_MAX: usize = 1 << 10;
 
-/// Traces commands in a cluster of the session whose nodes record stamps, then ends the nodes.
+/// Traces commands in a new cluster of the session whose nodes record stamps, then stops the nodes.
 pub(super) fn trace(
     session: &mut Session,
     cluster: &Cluster,
@@ -56,7 +56,7 @@ pub(super) fn trace(
     })
 }
 
-/// Returns commands that a single leader handled, and that leader.
+/// Sends commands until a single leader handled all of them; returns the commands and the leader.
 fn asked(
     cluster: &Cluster,
     value_bytes: usize,
@@ -78,7 +78,7 @@ fn asked(
     Err(why)
 }
 
-/// Sends one command after another; those of the warm-up are not returned.
+/// Sends commands one after another. Returns all except those of the warm-up.
 fn ask(at: SocketAddr, value_bytes: usize, time: &Time) -> io::Result<Vec<Command>> {
     let mut stream = TcpStream::connect_timeout(&at, PATIENCE)?;
     stream.set_nodelay(true)?;

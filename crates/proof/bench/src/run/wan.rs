@@ -1,4 +1,4 @@
-//! `quorate bench wan`: capacity of the links of an emulated network.
+//! `quorate bench wan`: measures the capacity of the links of an emulated network.
 
 use super::session::Session;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     wan::{Measured, Profile},
 };
 
-/// Creates the network and measures its capacity with bare programs; [`super::network::enter`] must
+/// Creates the network and measures its links with bare programs. [`super::network::enter`] must
 /// have been called.
 pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
     let session = Session::over(Some(Emulated::Wan(profile)))?;
@@ -27,7 +27,7 @@ pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Returns the capacity of the links as figures of the report.
+/// Converts the measured link to ceilings for a report.
 pub(super) fn ceilings(link: Measured) -> [Ceiling; 2] {
     let ceiling = |name: &str, value: f64, unit: &str, p50_us| Ceiling {
         name: name.to_owned(),

@@ -1,5 +1,5 @@
-//! Experiments of the kind [`Kind::Ways`](crate::papers::Kind): the same loads on nodes with
-//! different planes and devices, on segments of different link speeds.
+//! Experiments of the kind [`Kind::Ways`](crate::papers::Kind), which apply the same loads to nodes
+//! with different planes and devices, on segments of different link speeds.
 
 use std::time::Duration;
 
@@ -22,15 +22,15 @@ use crate::{
     row::{Row, Setting},
 };
 
-/// Default duration of a repetition, short because there are many rows and everything runs on one
+/// Default measured time. It is short because there are many rows and all processes share one
 /// machine.
 const MEASURE: Duration = Duration::from_secs(2);
 const WARMUP: Duration = Duration::from_millis(500);
 
-/// Interface at the switch for clients that speak frames.
+/// Interface at the switch for clients that send frames.
 const FRAMES: &str = "frames0";
 
-/// Returns the requested durations, or the defaults.
+/// Returns the requested durations, with defaults for the others.
 pub(super) fn time(given: &PaperTime) -> Time {
     let usual = given.usual();
     Time {
@@ -40,8 +40,9 @@ pub(super) fn time(given: &PaperTime) -> Time {
     }
 }
 
-/// Runs the experiment. In each round all combinations take turns on new nodes, so that other load
-/// on the machine affects all of them equally, and their logs have similar contents.
+/// Runs the experiment. In each round, every combination is measured once on new nodes, so that
+/// other load on the machine affects all of them equally and the contents of their logs are
+/// similar.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     ways: &Ways,
@@ -88,7 +89,7 @@ fn sizes(
     Ok(())
 }
 
-/// Measures all repetitions of all groups, in turns.
+/// Measures all repetitions of all groups in turn.
 fn rounds(groups: &mut [Group<'_>], session: &mut Session) -> Result<(), Problem> {
     let repeat = groups.first().map_or(0, |group| group.time().repeat);
     for round in 1..=repeat {
@@ -105,20 +106,20 @@ fn rounds(groups: &mut [Group<'_>], session: &mut Session) -> Result<(), Problem
     Ok(())
 }
 
-/// Nodes with one combination of plane and device, and the size written to them.
+/// Nodes with one combination of plane and device, and the value size of their load.
 struct Group<'a> {
     experiment: &'a Experiment<'a>,
     spoken: &'a PlaneAndDevice,
     link: &'a str,
     value_bytes: usize,
-    /// Repetitions by number of clients.
+    /// Repetitions for each number of clients.
     all: Vec<(u32, Vec<Repetition>)>,
-    /// Reason why the required device is not used.
+    /// Problem that shows that the required device is not used.
     refused: Option<Problem>,
 }
 
 impl<'a> Group<'a> {
-    /// Returns the group with all numbers of clients, or only the first and last.
+    /// Returns a group to be measured with all numbers of clients, or only the first and last.
     fn new(
         experiment: &'a Experiment<'a>,
         spoken: &'a PlaneAndDevice,
@@ -144,7 +145,7 @@ impl<'a> Group<'a> {
     }
 
     /// Measures a repetition for each number of clients on new nodes. A group whose device is not
-    /// used gets no more turns.
+    /// used is not measured again.
     fn turn(&mut self, session: &mut Session) -> Result<(), Problem> {
         if self.refused.is_some() {
             return Ok(());
@@ -166,7 +167,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Sets the speed of every link.
+    /// Sets the speed of every link to that of the group.
     fn set_speed(&self, session: &Session) -> Result<(), Problem> {
         let megabits = |name: &str| Lan::named(name).map_or(1, |lan| lan.megabits());
         let percent = megabits(self.link) * 100 / megabits(&self.experiment.run.lan);
@@ -189,7 +190,7 @@ impl<'a> Group<'a> {
         Ok(bench)
     }
 
-    /// Returns the parameters of a row in which every client has its own connection.
+    /// Returns the parameters of a row in which each client has its own connection.
     fn setting(&self, clients: u32) -> Setting {
         let offer = Offer::Closed { outstanding: clients };
         let name = &self.experiment.scenario.name;
@@ -200,7 +201,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Adds a row for each number of clients, compared with a bare program with that window.
+    /// Adds a row for each number of clients, compared with a bare program of the same window.
     /// `failed` is the problem that ended the rounds, if any.
     fn put(
         &self,
@@ -230,7 +231,8 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Returns a row of the group; for a refused group, an invalid one with the reason.
+    /// Returns a row about the group. If its device is not used, the row is invalid and names the
+    /// reason.
     fn row(
         &self,
         clients: u32,
@@ -258,7 +260,7 @@ impl<'a> Group<'a> {
         figures.any(|figure| figure.metric == metric)
     }
 
-    /// Describes the context switches of the nodes of each role.
+    /// Describes the context switches of the nodes in each role.
     fn switches(&self, row: &Row, clients: u32) -> String {
         let roles = row.roles.iter().filter(|role| role.role != GENERATOR);
         let roles: Vec<String> = roles

@@ -1,4 +1,4 @@
-//! Figures of byte-stream rows, in addition to those of every row.
+//! Figures that only byte-stream rows have.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::{
     repetition::{GENERATOR, Repetition, RoleCost},
 };
 
-/// Delivered share below which a load exceeds what the system, or the generator, can do.
+/// Delivered share below which the load counts as too high for the system or the generator.
 pub const DELIVERED_MIN: f64 = 0.99;
 
 /// Figures of a row whose commands are stream writes.
@@ -17,31 +17,31 @@ pub const DELIVERED_MIN: f64 = 0.99;
 pub struct Figures {
     /// `framed` or `raw`.
     pub protocol: String,
-    /// Writes due at the same time shared a system call.
+    /// Writes that were due at the same time shared a system call.
     pub gathered: bool,
-    /// The writer had a CPU of its own, and all other processes the rest.
+    /// The writer ran on a dedicated CPU, which no other process used.
     pub pinned: bool,
-    /// Target in bytes per second over all streams; `None` if unlimited.
+    /// Target rate in bytes per second over all streams; null for unlimited.
     pub target_bytes_per_s: Option<u64>,
     /// Bytes per second that became durable.
     pub bytes_per_s: f64,
-    /// Delivered share of the target.
+    /// Delivered share of the target rate; null without a target.
     pub delivered: Option<f64>,
-    /// Mean bytes that became durable per acknowledgement.
+    /// Mean number of bytes that became durable per acknowledgement.
     pub acknowledged_bytes: f64,
-    /// Median latency from the write call to the acknowledgement. The row's latencies start when a
-    /// write was due, and therefore include the generator's delay under overload.
+    /// Median latency from the write call to the acknowledgement. In contrast, the row's own
+    /// latencies start when a write was due, so that under overload they include the generator's
+    /// delay.
     pub from_call_p50_us: f64,
-    /// 99th percentile of that latency.
+    /// 99th percentile of the latency from the write call to the acknowledgement.
     pub from_call_p99_us: f64,
-    /// CPU time of one node of each role.
+    /// CPU time of a node in each role.
     pub cpu: Vec<NodeCost>,
 }
 
-/// CPU time of one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeCost {
-    /// Name of the role, as in `roles` of the row.
+    /// Name of the role, as in the field `roles` of the row.
     pub role: String,
     /// Seconds in user mode per 10⁹ durable bytes.
     pub user_s_per_gb: f64,
@@ -49,21 +49,19 @@ pub struct NodeCost {
     pub system_s_per_gb: f64,
 }
 
-/// Requested load of a row.
+/// Load that was requested for a row.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamSetting {
-    /// Protocol of the writer.
     pub speech: Speech,
-    /// Size of a write in bytes.
     pub write_bytes: usize,
-    /// Offered writes.
+    /// Offered load, in writes.
     pub offer: Offer,
     /// Writes due at the same time share a system call.
     pub gather: bool,
 }
 
 impl StreamSetting {
-    /// Returns the target in bytes per second, in an open loop.
+    /// Returns the target rate in bytes per second; `None` in a closed loop.
     pub fn target(&self) -> Option<u64> {
         match self.offer {
             Offer::Open { per_second } => Some(per_second.saturating_mul(self.write_bytes as u64)),
@@ -73,7 +71,7 @@ impl StreamSetting {
 }
 
 impl Figures {
-    /// Returns the medians of the repetitions.
+    /// Returns the medians over the repetitions.
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     pub fn new(asked: StreamSetting, all: &[Repetition], acknowledged: &[Acknowledged]) -> Self {
         let middle =
@@ -96,13 +94,13 @@ impl Figures {
         }
     }
 
-    /// Returns whether the whole offered load was delivered; true without a target.
+    /// Returns whether the offered load was delivered in full; true without a target rate.
     pub fn is_delivered(&self) -> bool {
         self.delivered.is_none_or(|share| share >= DELIVERED_MIN)
     }
 
-    /// Sets the CPU time per byte of each role's nodes; `nodes` returns the number of nodes in a
-    /// role.
+    /// Sets the CPU time per byte of the nodes in each role. `nodes` returns the number of nodes in
+    /// a role.
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     pub fn set_cpu(
         &mut self,
@@ -121,12 +119,12 @@ impl Figures {
         self.cpu = roles.iter().map(of).collect();
     }
 
-    /// Returns the CPU time of a node in this role.
+    /// Returns the CPU time of a node in the given role.
     pub fn cpu_of(&self, role: &str) -> Option<&NodeCost> {
         self.cpu.iter().find(|cost| cost.role == role)
     }
 
-    /// Describes the load.
+    /// Returns the description of the load used in rows.
     pub fn load(&self, outstanding: Option<u32>, streams: u32) -> String {
         let load = match (self.target_bytes_per_s, outstanding) {
             (Some(target), _) => shown_rate(target),
@@ -136,7 +134,7 @@ impl Figures {
         if streams == 1 { load } else { format!("{load}, {streams} streams") }
     }
 
-    /// Describes the CPU time of a node in each role, user and kernel.
+    /// Describes the CPU time of a node in each role, in user mode and in the kernel.
     pub fn shown_cpu(&self) -> String {
         let nodes = self.cpu.iter().filter(|cost| cost.role != GENERATOR);
         let shown = nodes.map(|cost| {
@@ -207,7 +205,7 @@ mod tests {
         let mut figures = figures(Offer::Closed { outstanding: 8 }, &[10]);
         let roles = [role("leader"), role("followers"), role(GENERATOR)];
         figures.set_cpu(&roles, 100, |role| if role == "followers" { 2 } else { 1 });
-        // 2 µs per 100 B are 20 s per 10⁹ B.
+        // 2 µs per 100 B is 20 s per 10⁹ B.
         let cost = |role| {
             let cost = figures.cpu_of(role).unwrap();
             format!("{} {}", cost.user_s_per_gb, cost.system_s_per_gb)

@@ -1,5 +1,5 @@
-//! Generates byte-stream writes over sockets: one thread with epoll, and one system call per write
-//! or per group of writes that are due together.
+//! Generates byte-stream writes over sockets, in one thread with epoll. Each write, or each group
+//! of writes that are due together, takes one system call.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -24,51 +24,51 @@ use crate::{
 
 /// Timeout for connecting and for opening and closing a stream.
 const WAIT: Duration = Duration::from_secs(10);
-/// Maximum events per poll.
 const EVENTS_MAX: usize = 256;
-/// Maximum writes, or bytes, between two reads of acknowledgements.
+/// Maximum number of writes between two reads of acknowledgements, unless writes are gathered.
 const TURN_WRITES: usize = 64;
 const TURN_BYTES: usize = 256 << 10;
-/// Maximum gathered writes between two reads: roughly one call per acknowledgement.
+/// Maximum number of gathered writes between two reads, which is roughly one system call per
+/// acknowledgement.
 const GATHERED_WRITES: usize = 4096;
-/// Maximum bytes of writes that share a system call; a single write may be larger.
+/// Maximum number of bytes that gathered writes put into one system call. A single write may be
+/// larger.
 const GATHERED_BYTES: usize = 64 << 10;
-/// Bytes waiting for one full socket at which all writers wait.
+/// Number of bytes waiting for one full socket at which all other writers wait too.
 const WAITING_BYTES_MAX: usize = 1 << 20;
-/// Size of a read.
+/// Maximum number of bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 
-/// Writers and their destination.
+/// Settings of the writers, and the node that they write to.
 #[derive(Clone, Debug)]
 pub struct Writers {
-    /// Protocol spoken at the address.
+    /// Protocol that the address supports.
     pub speech: Speech,
     /// Address to which each stream connects.
     pub address: SocketAddr,
-    /// Size of a write in bytes.
     pub write_bytes: usize,
-    /// Writes due at the same time share a system call.
+    /// Writes that are due at the same time share a system call.
     pub gather: bool,
-    /// CPUs of the writers; `None` for those of the caller.
+    /// CPUs on which the writers run; `None` for those of the caller.
     pub cpus: Option<CpuSet>,
-    /// Prefix of stream names; at the raw port, nodes choose the names.
+    /// Prefix of the stream names. At the raw port, nodes choose the names instead.
     pub prefix: String,
-    /// Keeper that limits retention and removes the streams at the end; `None` for a bare program,
-    /// which retains nothing.
+    /// Limits retention and removes the streams at the end; `None` for a bare program, which
+    /// retains no bytes.
     pub keeper: Option<Keeper>,
 }
 
-/// Limits the disk space of the streams.
+/// Settings by which the disk space of the streams is limited.
 #[derive(Clone, Debug)]
 pub struct Keeper {
-    /// Address that speaks the framed protocol.
+    /// Address at which a node supports the framed protocol.
     pub address: String,
-    /// Minimum number of bytes retained per stream.
+    /// Minimum number of bytes retained in each stream.
     pub bytes: u64,
 }
 
 impl Writers {
-    /// Opens a stream for each connection of the plan and starts writing.
+    /// Opens a stream for each connection of the plan and starts to write.
     pub fn start(self, plan: Plan) -> io::Result<Running<Written>> {
         Running::spawn(move |shared| {
             if let Some(cpus) = &self.cpus {
@@ -85,8 +85,8 @@ impl Writers {
         })
     }
 
-    /// Returns a stream client, the streams' names, and the bytes to retain; `None` without a
-    /// keeper.
+    /// Returns a stream client, the names of the streams, and the number of bytes to retain in
+    /// each; `None` without a keeper.
     fn kept(&self) -> io::Result<Option<(Streams, Vec<String>, u64)>> {
         let Some(keeper) = &self.keeper else {
             return Ok(None);
@@ -125,26 +125,26 @@ impl Writers {
 struct Generator {
     speech: Speech,
     calls: Calls,
-    /// Writers with due writes, while gathering.
+    /// Indices of the writers with due writes that may still be gathered.
     dirty: Vec<usize>,
     epoll: OwnedFd,
     alarm: Alarm,
     writers: Vec<Option<Writer>>,
-    /// The writer whose full socket makes all others wait.
+    /// Index of the writer whose full socket makes all others wait.
     full: Option<usize>,
     acknowledged: Acknowledged,
     scratch: Vec<u8>,
 }
 
-/// Bytes of system calls; all writes have the same content.
+/// Buffer for system calls. All writes have the same content.
 struct Calls {
-    /// As many writes as may share a call.
+    /// Encoded writes, as many as may share a system call.
     bytes: Vec<u8>,
-    /// Length of one write.
+    /// Length of an encoded write, in bytes.
     write: usize,
 }
 
-/// A system call whose bytes the socket has accepted only in part.
+/// A system call of which the socket accepted only a part.
 #[derive(Clone, Copy)]
 struct Call {
     taken: usize,
@@ -154,11 +154,11 @@ struct Call {
 struct Writer {
     socket: TcpStream,
     progress: Progress,
-    /// Due writes that have not begun.
+    /// Number of due writes that no system call includes yet.
     waiting: usize,
-    /// Call that the socket accepted only in part.
+    /// System call of which the socket accepted only a part.
     call: Option<Call>,
-    /// Received bytes that do not form a complete message yet.
+    /// Received bytes of an incomplete message.
     input: Vec<u8>,
 }
 
@@ -199,14 +199,14 @@ impl Generator {
                 break;
             }
             let more = self.issue(&mut load, started);
-            // The full writer's socket wakes us when it has space again.
+            // The full socket becomes writable again, which wakes this thread.
             let due = if self.full.is_some() {
                 plan.sending().max(now + SECOND / 10)
             } else {
                 load.wake_at()
             };
             let wait = if more { 0 } else { due.saturating_sub(now) };
-            // Wakes at least this often to check for a stop.
+            // Wakes at least ten times a second to check for a stop.
             let wait = wait.min(SECOND / 10);
             self.alarm.wait(&self.epoll, &mut events, wait)?;
             for event in &events {
@@ -217,7 +217,7 @@ impl Generator {
         Ok(Written { samples: load.finish(), acknowledged: std::mem::take(&mut self.acknowledged) })
     }
 
-    /// Begins due writes. Returns whether more may be due immediately.
+    /// Queues the writes that are due. Returns whether more may be due immediately.
     fn issue(&mut self, load: &mut Load, started: Instant) -> bool {
         let write = self.calls.write;
         let gathers = self.calls.bytes.len() > write;
@@ -322,7 +322,7 @@ impl Generator {
         load.lost(index, why);
     }
 
-    /// Closes all streams permanently; everything written is durable then.
+    /// Closes all streams permanently. By then, all writes are durable.
     fn close(&mut self) -> io::Result<()> {
         let mut writers: Vec<Writer> = self.writers.drain(..).flatten().collect();
         for writer in &mut writers {
@@ -346,8 +346,8 @@ impl Writer {
             socket.set_nodelay(true)?;
             socket.set_read_timeout(Some(WAIT))?;
             socket.set_write_timeout(Some(WAIT))?;
-            // The id only needs to differ from other writers of this cluster, all of which are
-            // ours.
+            // The id only needs to be unique among the writers of this cluster, all of which belong
+            // to this process.
             let writer = u128::from(std::process::id()) << 64 | index as u128;
             let name = format!("{}{index}", wanted.prefix);
             wanted.speech.open(&mut socket, &name, writer)?;
@@ -367,7 +367,7 @@ impl Writer {
         self.waiting > 1 && self.waiting.saturating_mul(write) >= WAITING_BYTES_MAX
     }
 
-    /// Sends due writes until the socket is full.
+    /// Sends queued writes until the socket is full.
     fn send(&mut self, calls: &Calls, started: Instant) -> io::Result<()> {
         loop {
             let call = match self.call {
@@ -389,7 +389,7 @@ impl Writer {
         }
     }
 
-    /// Begins the next call, with as many writes as may share it.
+    /// Starts the next system call, which includes as many queued writes as possible.
     fn begin(&mut self, calls: &Calls, now: Nanos) -> Call {
         let writes = self.waiting.min(calls.bytes.len() / calls.write);
         self.waiting -= writes;
@@ -397,7 +397,7 @@ impl Writer {
         Call { taken: 0, bytes: writes * calls.write }
     }
 
-    /// Reads once.
+    /// Reads from the socket once.
     fn receive(&mut self, scratch: &mut [u8]) -> io::Result<()> {
         match self.socket.read(scratch) {
             Ok(0) => {
@@ -416,7 +416,7 @@ impl Writer {
         }
     }
 
-    /// Returns the durable position from the next message; `None` if none is complete.
+    /// Returns the durable position in the next message; `None` if no message is complete.
     fn hear(&mut self, speech: Speech) -> Result<Option<u64>, String> {
         let heard = speech.hear(&self.input, self.progress.durable())?;
         let Some(heard) = heard else {
@@ -429,7 +429,8 @@ impl Writer {
         Ok(Some(heard.position))
     }
 
-    /// Waits until the stream is closed, skipping acknowledgements: all writes are durable already.
+    /// Waits until the node has closed the stream. Ignores acknowledgements, because all writes are
+    /// already durable.
     fn wait_closed(&mut self, speech: Speech, scratch: &mut [u8]) -> io::Result<()> {
         let until = Instant::now() + WAIT;
         while Instant::now() < until {

@@ -1,4 +1,4 @@
-//! Writes of one stream, and which of them are durable at a position.
+//! Writes of one stream. A durable position determines which of them are durable.
 
 use std::collections::VecDeque;
 
@@ -8,25 +8,25 @@ use crate::{protocol::Malformed, schedule::Nanos};
 #[derive(Clone, Debug)]
 pub struct Progress {
     write_bytes: u64,
-    /// End of the durable prefix.
+    /// Position up to which all bytes are durable.
     durable: u64,
-    /// Number of writes begun.
+    /// Number of writes started.
     begun: u64,
-    /// Start times of the writes that are not durable, oldest first.
+    /// Start times of the writes that are not durable yet, oldest first.
     calls: VecDeque<Nanos>,
 }
 
-/// Progress made by an acknowledgement.
+/// Bytes and writes that an acknowledgement made durable.
 #[derive(Debug, PartialEq, Eq)]
 pub struct News {
-    /// Bytes that became durable.
+    /// Number of bytes that became durable.
     pub bytes: u64,
     /// Start times of the writes that became durable.
     pub calls: Vec<Nanos>,
 }
 
 impl Progress {
-    /// Returns the progress of a new stream whose writes have this size.
+    /// Returns the progress of a new stream. All writes are `write_bytes` long.
     pub fn new(write_bytes: usize) -> Self {
         Self {
             write_bytes: (write_bytes as u64).max(1),
@@ -36,18 +36,19 @@ impl Progress {
         }
     }
 
-    /// Records the start of the next write.
+    /// Records that the next write starts at `now`.
     pub fn begin(&mut self, now: Nanos) {
         self.begun += 1;
         self.calls.push_back(now);
     }
 
-    /// Returns the end of the durable prefix.
+    /// Returns the position up to which all bytes are durable.
     pub const fn durable(&self) -> u64 {
         self.durable
     }
 
-    /// Handles a node's report that all bytes below this position are durable.
+    /// Handles a node's report that all bytes below `position` are durable. Fails if the position
+    /// is lower than before or above the bytes written.
     pub fn acknowledge(&mut self, position: u64) -> Result<News, Malformed> {
         if position < self.durable {
             return Err(Malformed("a durable position that goes back"));

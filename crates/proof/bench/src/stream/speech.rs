@@ -1,4 +1,4 @@
-//! Writer's side of both byte-stream protocols, framed and raw, as bytes.
+//! Writer's side of both byte-stream protocols, as bytes without sockets.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -9,26 +9,27 @@ use quorate_wire::streams::{
     Answer, Ask, BODY_BYTES_MAX, Found, How, VERSION, data_head, decode_answer,
 };
 
-/// Length of a count at the raw port.
+/// Length of an acknowledgement at the raw port, in bytes.
 const COUNT_BYTES: usize = 4;
 
-/// A protocol of byte streams.
+/// A protocol for writing byte streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speech {
-    /// Protocol of `--stream`: frames in both directions.
+    /// Protocol of `--stream`, with frames in both directions.
     Framed,
-    /// Protocol of `--stream-raw`: bytes to the node, and counts of newly durable bytes in return.
+    /// Protocol of `--stream-raw`. The client sends bytes, and the node returns numbers of newly
+    /// durable bytes.
     Raw,
 }
 
-/// A message from a node to a writer.
+/// A message that a node sent to a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeMessage {
-    /// Length of the message in the input.
+    /// Length of the encoded message, in bytes.
     pub used: usize,
-    /// End of the stream's durable prefix.
+    /// Position up to which all bytes of the stream are durable.
     pub position: u64,
-    /// The stream is closed; no more messages follow.
+    /// The stream is closed, so that no more messages follow.
     pub closed: bool,
 }
 
@@ -41,7 +42,7 @@ impl Speech {
         }
     }
 
-    /// Encodes a write of this many bytes.
+    /// Encodes a write of `bytes` bytes.
     pub fn write(self, bytes: usize) -> Vec<u8> {
         let body = vec![b'x'; bytes];
         match self {
@@ -53,7 +54,7 @@ impl Speech {
         }
     }
 
-    /// Opens a new stream and waits for the confirmation. At the raw port the connection itself is
+    /// Opens a new stream and waits for the confirmation. At the raw port, the connection itself is
     /// the stream and has no name.
     pub fn open(self, socket: &mut TcpStream, name: &str, writer: u128) -> io::Result<()> {
         if self == Self::Raw {
@@ -68,7 +69,7 @@ impl Speech {
         expect(socket, |answer| *answer == Answer::Opened { position: 0 })
     }
 
-    /// Decodes the message at the start of the input; `durable` is the current durable position.
+    /// Decodes the message at the start of the input. `durable` is the durable position before it.
     /// Returns `None` if the message is incomplete.
     pub fn hear(self, input: &[u8], durable: u64) -> Result<Option<NodeMessage>, String> {
         if self == Self::Raw {
@@ -92,7 +93,7 @@ impl Speech {
         Ok(Some(NodeMessage { used, position, closed }))
     }
 
-    /// Ends the stream: no more bytes follow.
+    /// Tells the node that no more bytes follow, which closes the stream.
     pub fn close(self, socket: &mut TcpStream) -> io::Result<()> {
         match self {
             Self::Raw => socket.shutdown(std::net::Shutdown::Write),
@@ -105,7 +106,7 @@ impl Speech {
     }
 }
 
-/// Reads the next answer, which must be the expected one.
+/// Reads the next answer and fails unless it is the expected one.
 fn expect(socket: &mut TcpStream, wanted: impl FnOnce(&Answer<'_>) -> bool) -> io::Result<()> {
     let malformed = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut frame = Vec::new();

@@ -103,8 +103,8 @@ fn stream_row() -> Row {
     row
 }
 
-/// Returns a row of two senders at nine tenths of the link, where one of two receivers lost a
-/// tenth.
+/// Returns a row of two senders at nine tenths of the link capacity. One of two receivers lost a
+/// tenth of the datagrams.
 fn segment_row() -> Row {
     let asked = OfSegment {
         way: Way::Multicast,
@@ -244,7 +244,7 @@ fn html() {
     assert!(!html.contains("<later>") && !html.contains("<markup>"));
 }
 
-/// A report without measurements is still a page, without a division by zero.
+/// A report without measurements is a valid page, and formatting it does not divide by zero.
 #[test]
 fn an_empty_report_is_a_page_as_well() {
     let mut document = document();

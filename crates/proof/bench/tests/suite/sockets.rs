@@ -15,7 +15,8 @@ use quorate_bench::{
     schedule::SECOND,
 };
 
-/// Starts a server that sends `answer` of each SET's number; `None` closes the connection.
+/// Starts a server that replies to each SET with `answer` of its number, or closes the connection
+/// for `None`.
 fn server(answer: fn(u64) -> Option<&'static [u8]>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -27,7 +28,7 @@ fn server(answer: fn(u64) -> Option<&'static [u8]>) -> SocketAddr {
                 while let Ok(count) = socket.read(&mut input)
                     && count > 0
                 {
-                    // One array marker per request.
+                    // Each request has one array marker.
                     let requests = input[..count].iter().filter(|byte| **byte == b'*').count();
                     for _ in 0..requests {
                         seen += 1;

@@ -17,7 +17,7 @@ const WRITE_BYTES: usize = 100;
 /// Size of writes that share system calls.
 const GATHERED_BYTES: usize = 64;
 
-/// Handler of a node's connection.
+/// Handler of a connection to the node.
 type Serve = fn(TcpStream);
 
 /// Starts a node that handles every connection with `serve`.
@@ -33,12 +33,13 @@ fn node(serve: Serve) -> SocketAddr {
     address
 }
 
-/// Reads all bytes from the socket; `answer` maps the number of new bytes to the count returned.
+/// Reads all bytes from the socket, and returns the counts that `answer` computes from the numbers
+/// of new bytes.
 fn take(socket: TcpStream, answer: fn(u32) -> u32) {
     take_in_parts(socket, 1 << 16, answer);
 }
 
-/// Reads all bytes, up to `bytes` at a time, and returns counts from `answer`.
+/// Reads all bytes, at most `bytes` at a time, and returns the counts that `answer` computes.
 fn take_in_parts(mut socket: TcpStream, bytes: usize, answer: fn(u32) -> u32) {
     let mut input = vec![0; bytes];
     while let Ok(count) = socket.read(&mut input)
@@ -51,7 +52,7 @@ fn take_in_parts(mut socket: TcpStream, bytes: usize, answer: fn(u32) -> u32) {
     }
 }
 
-/// Runs writers until every acknowledgement has arrived, however long a busy machine takes.
+/// Runs writers until every acknowledgement has arrived, even if a busy machine takes long.
 fn run(address: SocketAddr, offer: Offer, streams: u32, write_bytes: usize) -> Written {
     patient(60 * SECOND, address, offer, streams, write_bytes)
 }
@@ -110,8 +111,8 @@ fn writes_that_are_due_together_go_together() {
     assert_eq!(acknowledged.bytes, samples.completed * GATHERED_BYTES as u64);
 }
 
-/// No write is lost when the node is slower than the writer, whose socket is full repeatedly and
-/// accepts calls only in part.
+/// No write is lost when the node is slower than the writer. The writer's socket is full repeatedly
+/// and accepts calls only in part.
 #[test]
 fn no_write_is_lost_where_many_are_outstanding() {
     let address = node(|socket| take_in_parts(socket, 1000, |count| count));
@@ -122,8 +123,8 @@ fn no_write_is_lost_where_many_are_outstanding() {
     assert!(samples.completed > 0);
 }
 
-/// An acknowledgement of bytes that were never written is invalid, and outstanding writes are lost
-/// when the node disconnects.
+/// An acknowledgement of bytes that were never written is invalid. Outstanding writes are lost when
+/// the node disconnects.
 #[test]
 fn a_node_that_miscounts_or_goes_away_loses_what_was_outstanding() {
     let nodes: [(Serve, &str); 2] =
@@ -136,7 +137,7 @@ fn a_node_that_miscounts_or_goes_away_loses_what_was_outstanding() {
     }
 }
 
-/// A node that accepts no bytes blocks the writer, which sends no more and eventually gives up.
+/// A node that reads no bytes blocks the writer, which stops sending and eventually gives up.
 #[test]
 fn a_node_that_takes_nothing_holds_the_writer_up() {
     let address = node(|socket| {

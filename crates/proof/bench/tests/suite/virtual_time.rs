@@ -11,14 +11,14 @@ use quorate_bench::{
 const MS: Nanos = 1_000_000;
 const US: Nanos = 1_000;
 
-/// A server that processes each connection in order with known service times, and stops during a
-/// stall.
+/// A server that processes the commands of each connection in order with known service times, and
+/// stops during a stall.
 struct Fake {
     service: fn(u64) -> Nanos,
     stall: std::ops::Range<Nanos>,
-    /// Period in which the generator does not run, as if other processes had the CPU.
+    /// Period in which the generator does not run, as if other processes used the CPU.
     sleep: std::ops::Range<Nanos>,
-    /// Outstanding commands per connection at which its socket is full.
+    /// Number of outstanding commands at which the socket of a connection is full.
     socket: usize,
 }
 
@@ -109,7 +109,7 @@ fn the_longest_time_without_a_reply_is_found_to_the_microsecond() {
     for plan in [closed(8), open(10_000, 8)] {
         let samples = fake.run(plan);
         let after = |moment| samples.gaps.longest_after(moment).unwrap();
-        // Replies stop with the stall and resume at most one service time after it.
+        // Replies stop when the stall begins, and resume at most one service time after it ends.
         let gap = after(3 * SECOND);
         assert!((183 * MS..=183 * MS + 200 * US).contains(&gap), "{gap}");
         assert_eq!(after(stall.start + MS), gap, "it ends later");
@@ -150,7 +150,8 @@ fn a_closed_loop_follows_littles_law() {
     }
 }
 
-/// A stall of half a second in ten delays one command in twenty, evenly by up to 500 ms.
+/// A stall of half a second in ten seconds delays one command in twenty, by up to 500 ms in even
+/// steps.
 #[test]
 fn a_stall_of_the_server_is_charged_to_every_command_that_it_delays() {
     let fake = Fake { stall: 4 * SECOND..4 * SECOND + 500 * MS, ..Fake::default() };
@@ -162,8 +163,8 @@ fn a_stall_of_the_server_is_charged_to_every_command_that_it_delays() {
     assert_eq!(samples.late, 0);
 }
 
-/// The sockets fill at once, so most commands of the stall can only be sent after it; their latency
-/// includes the wait nevertheless.
+/// The sockets fill at once, so most commands of the stall can be sent only after it. Their latency
+/// nevertheless includes the wait.
 #[test]
 fn a_command_that_could_not_be_sent_in_time_is_charged_from_its_intended_time() {
     let fake = Fake { stall: 4 * SECOND..4 * SECOND + 500 * MS, socket: 4, ..Fake::default() };
@@ -173,7 +174,7 @@ fn a_command_that_could_not_be_sent_in_time_is_charged_from_its_intended_time() 
     assert!(samples.late_share() > LATE_SHARE_MAX, "{}", samples.late_share());
 }
 
-/// The generator does not run for 300 ms: it catches up, includes the delay in latencies, and
+/// If the generator does not run for 300 ms, it catches up, includes the delay in latencies, and
 /// reports it.
 #[test]
 fn a_late_generator_counts_from_the_intended_time_and_says_that_it_was_late() {
@@ -253,7 +254,8 @@ fn the_rate_over_time_shows_when_nothing_came() {
     assert!(samples.over_time[45] > 500);
 }
 
-/// Commands that were not sent in time are never sent, and no reply is awaited.
+/// Commands that were not sent in time are never sent, and the generator does not wait for their
+/// replies.
 #[test]
 fn a_load_that_was_held_up_ends_all_the_same() {
     let plan = open(1000, 1);

@@ -1,5 +1,5 @@
-//! Agreement: at most one value is chosen per slot, computed from all disks together, and only
-//! chosen values are applied.
+//! Agreement: at most one value is chosen in each slot, and only chosen values are applied. The
+//! checker computes the chosen values from all disks together.
 //!
 //! This is a global view: the checker reads every record that any node made durable, in log order,
 //! and counts votes as no single node can. [ballot-2], [class-1], [decide-1].
@@ -17,14 +17,14 @@ use quorate_core::{
 
 use super::{Verdict, Violation, is_quorum};
 
-/// Votes in one ballot.
+/// Votes of all members in one ballot.
 #[derive(Clone, Debug)]
 struct Votes {
     value: Value,
     by: BTreeSet<Member>,
 }
 
-/// Consecutive slots whose votes were always the same: a stream's run has one slot per byte.
+/// Consecutive slots with identical votes. A run of a stream has one slot per byte.
 #[derive(Clone, Debug)]
 struct Extent {
     to: Slot,
@@ -32,19 +32,19 @@ struct Extent {
     chosen: Option<(Ballot, Value)>,
 }
 
-/// Durable votes of all members.
+/// Durable votes of all members, and the values chosen by them.
 #[derive(Debug)]
 pub struct Agreement {
-    /// Eras by the slot at which they begin; the last one at or below a slot applies to it.
+    /// Eras by the slot at which they begin. For each slot, the last entry at or below it applies.
     eras: Vec<(Slot, Eras)>,
-    /// Extents by first slot; together they cover every slot with a vote.
+    /// Extents by first slot. Together they cover every slot that has a vote.
     extents: BTreeMap<Slot, Extent>,
-    /// End of the chosen prefix: every slot below is chosen.
+    /// End of the chosen prefix. All slots below it are chosen.
     chosen_to: Slot,
 }
 
 impl Agreement {
-    /// Returns the state without any votes.
+    /// Returns the state before any vote.
     pub fn new(founding: Configuration) -> Self {
         Self {
             eras: vec![(Slot::FIRST, Eras::founded(founding))],
@@ -56,7 +56,7 @@ impl Agreement {
     /// Records a durable vote.
     ///
     /// # Errors
-    /// Two values have votes in one ballot, or are both chosen.
+    /// Votes in one ballot are for two values, or two values are chosen in one slot.
     pub fn vote(
         &mut self,
         member: Member,
@@ -107,7 +107,7 @@ impl Agreement {
         }
     }
 
-    /// Splits and adds extents so that they cover exactly this range.
+    /// Splits and adds extents so that a set of whole extents covers exactly this range.
     fn cut(&mut self, range: SlotRange) {
         for at in [range.from, range.to] {
             if let Some((_, extent)) = self.extents.range_mut(..at).next_back()
@@ -133,15 +133,16 @@ impl Agreement {
         }
     }
 
-    /// Returns the ballot in which the votes of an extent form a quorum, with its value.
+    /// Returns the ballot in which the votes of an extent form a quorum, and the value of those
+    /// votes.
     fn quorum_in(&self, from: Slot, extent: &Extent) -> Option<(Ballot, Value)> {
         let mut ballots = extent.votes.iter();
         let decided = ballots.find(|(ballot, _)| self.is_quorum(from, extent, **ballot));
         decided.map(|(ballot, votes)| (*ballot, votes.value))
     }
 
-    /// [era-5], [class-4] Returns whether the votes of this ballot decide these slots, given that
-    /// all slots below are chosen.
+    /// [era-5], [class-4] Returns whether the votes in this ballot decide the slots of an extent,
+    /// provided that all slots below are chosen.
     fn is_quorum(&self, from: Slot, extent: &Extent, ballot: Ballot) -> bool {
         let at = self.eras.partition_point(|(begin, _)| *begin <= from);
         let (_, eras) = &self.eras[at - 1];
@@ -150,10 +151,10 @@ impl Agreement {
         eras.counts(ballot) && is_quorum(eras.current(), voted)
     }
 
-    /// Checks a decision that a node learned from another and made durable.
+    /// Checks a decision that a node learned from another node and made durable.
     ///
     /// # Errors
-    /// Another value was chosen.
+    /// A different value was chosen in one of the slots.
     pub fn learned(&self, node: usize, range: SlotRange, value: Value) -> Verdict {
         for (from, chosen) in self.chosen_in(range) {
             if let Some((ballot, chosen)) = chosen
@@ -181,8 +182,8 @@ impl Agreement {
         all.map(|(from, extent)| (*from, extent.chosen))
     }
 
-    /// Checks that every slot a node has applied is chosen; in a durable group, by votes on stable
-    /// storage ([class-1], [p2-4]).
+    /// Checks that every slot that a node has applied is chosen. In a durable group, only votes on
+    /// stable storage count ([class-1], [p2-4]).
     ///
     /// # Errors
     /// A slot below `applied_to` is not chosen.
@@ -198,7 +199,7 @@ impl Agreement {
         Err(Violation::new("acknowledged", detail))
     }
 
-    /// Returns the value chosen in a slot.
+    /// Returns the value chosen in a slot; `None` if no value is chosen.
     pub fn chosen(&self, slot: Slot) -> Option<Value> {
         let mut chosen = self.chosen_in(SlotRange::new(slot, slot.next()));
         chosen.find_map(|(_, chosen)| Some(chosen?.1))

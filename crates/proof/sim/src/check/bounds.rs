@@ -1,11 +1,11 @@
-//! Queues stay below their limits, whatever other nodes and clients do (G13).
+//! Queues remain below their limits regardless of the behaviour of other nodes and clients (G13).
 
 use super::{Verdict, Violation};
 
-/// Checks a buffer's size against its limit.
+/// Checks the size of a buffer against its limit.
 ///
 /// # Errors
-/// It exceeds the limit.
+/// The size exceeds the limit.
 pub fn within(what: &str, node: usize, bytes: usize, bytes_max: usize) -> Verdict {
     if bytes <= bytes_max {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Acknowledgements to clients that requested another class than the group's: a quorum has their
-//! commands in memory ([less-4]), or on disk ([last-3]).
+//! Acknowledgements to clients that requested a durability class other than the group's. A quorum
+//! has their commands in memory ([less-4]) or on disk ([last-3]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,46 +13,47 @@ use quorate_replica::service::CommandId;
 
 use super::{Verdict, Violation, is_quorum};
 
-/// State of a requested command.
+/// Request and acknowledgement of one command.
 #[derive(Debug, Default)]
 struct Fate {
-    /// Number of losses before the request.
+    /// Number of losses of memory or disk before the request.
     losses: u64,
     /// Slot reported to the client before execution.
     told: Option<Slot>,
     executed: Option<CommandId>,
 }
 
-/// Contents of a node's disk.
+/// Contents of a node's disk that concern these commands.
 #[derive(Debug, Default)]
 struct OnDisk {
-    /// Last value that its log records for each slot of a batch.
+    /// Last value in the log for each slot with a batch.
     words: BTreeMap<Slot, Value>,
-    /// End of the snapshot, which replaces everything below.
+    /// End of the snapshot, which replaces all slots below it.
     snapshot: Slot,
 }
 
-/// Commands that requested another class, and the contents of all disks.
+/// Commands requested with another class, and the contents of all disks.
 #[derive(Debug, Default)]
 pub struct Classes {
     fates: BTreeMap<u64, Fate>,
-    /// Commands acknowledged to clients and not executed by any node yet, by slot.
+    /// Commands that were acknowledged but not executed by any node yet, by slot.
     owed: BTreeSet<(Slot, u64)>,
     disks: BTreeMap<usize, OnDisk>,
 }
 
 impl Classes {
-    /// Registers a request. `losses` counts the losses of memory or disk so far.
+    /// Registers a request. `losses` is the number of losses of memory or disk up to now.
     pub fn asked(&mut self, command: u64, losses: u64) {
         let fate = Fate { losses, ..Fate::default() };
         self.fates.insert(command, fate);
     }
 
-    /// Checks an acknowledgement that a quorum has the command in memory in this slot; `quorum`
-    /// states whether that is true.
+    /// Checks an acknowledgement that a quorum has the command in memory in this slot. `quorum`
+    /// states whether a quorum really does.
     ///
     /// # Errors
-    /// It is false, or the command was executed elsewhere, although nothing was lost.
+    /// No quorum does, or the command was executed in another slot, although no memory or disk was
+    /// lost.
     pub fn in_memory(&mut self, command: u64, slot: Slot, quorum: bool, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {
             return Ok(());
@@ -67,10 +68,11 @@ impl Classes {
         fate.judge(losses)
     }
 
-    /// Records that a node executed a command of any client.
+    /// Records that a node executed a command, which may belong to any client.
     ///
     /// # Errors
-    /// It was executed before, or another slot was acknowledged, although nothing was lost.
+    /// The command was executed before, or was acknowledged for another slot, although no memory or
+    /// disk was lost.
     pub fn executed(&mut self, command: u64, id: CommandId, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {
             return Ok(());
@@ -86,15 +88,16 @@ impl Classes {
         fate.judge(losses)
     }
 
-    /// Checks acknowledged commands below `to`, now that a node has applied everything below.
+    /// Checks the acknowledged commands below `to`, now that a node has applied every slot below
+    /// `to`.
     ///
     /// # Errors
-    /// A slot that was acknowledged does not contain its command, although nothing was lost.
+    /// An acknowledged slot does not contain its command, although no memory or disk was lost.
     pub fn applied(&mut self, to: Slot, losses: u64) -> Verdict {
         while self.owed.first().is_some_and(|(slot, _)| *slot < to) {
             let owed = self.owed.pop_first();
             let fate = owed.and_then(|(_, command)| self.fates.get(&command));
-            // After a loss, acknowledgements made before it are never checked again.
+            // An acknowledgement made before a loss is not checked after it.
             if let Some(fate) = fate.filter(|fate| fate.losses == losses) {
                 return Err(fate.broken("another one is there"));
             }
@@ -102,7 +105,7 @@ impl Classes {
         Ok(())
     }
 
-    /// Records that a node's log record, and all before it, are on stable storage.
+    /// Records that a log record of a node, and all records before it, are on stable storage.
     pub fn released(&mut self, node: usize, record: &Record) {
         let (Record::Vote { range, value, .. } | Record::Decided { range, value }) = *record else {
             return;
@@ -117,22 +120,22 @@ impl Classes {
         }
     }
 
-    /// Records that a node has a snapshot of everything below `to`.
+    /// Records that a node has a snapshot of all slots below `to`.
     pub fn snapshot(&mut self, node: usize, to: Slot) {
         let disk = self.disks.entry(node).or_default();
         disk.snapshot = disk.snapshot.max(to);
     }
 
-    /// Records that a node lost its votes and continues without any.
+    /// Records that a node lost its votes and continues without them.
     pub fn forgot(&mut self, node: usize) {
         self.disks.remove(&node);
     }
 
-    /// Checks an acknowledgement that a quorum has the command on disk, sent by a node in this
-    /// configuration.
+    /// Checks an acknowledgement that a quorum has the command on disk. The configuration is that
+    /// of the node that sent it.
     ///
     /// # Errors
-    /// It is false.
+    /// No quorum has the command on disk.
     pub fn lasts(&self, command: u64, configuration: &Configuration) -> Verdict {
         let executed = self.fates.get(&command).and_then(|fate| fate.executed);
         let Some(CommandId { slot, .. }) = executed else {
@@ -162,7 +165,7 @@ impl Classes {
     }
 }
 
-/// Returns a member's index in the world.
+/// Returns the index of a member's node in the world.
 pub fn index(voter: &Voter) -> usize {
     voter.member.node.0 as usize - 1
 }

@@ -1,10 +1,11 @@
-//! Acknowledged commands are executed once, all others at most as often as they were sent.
+//! Acknowledged commands are executed exactly once, all other commands at most as often as they
+//! were sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Verdict, Violation};
 
-/// Increments of one counter.
+/// Acknowledged and unknown increments of one counter.
 #[derive(Debug, Default)]
 struct Counter {
     acknowledged: u64,
@@ -12,11 +13,11 @@ struct Counter {
     numbers: BTreeSet<i64>,
 }
 
-/// Counters, and the sessions that number their increments.
+/// Increments of all counters, including those numbered by sessions.
 #[derive(Debug, Default)]
 pub struct ExactlyOnce {
     counters: BTreeMap<String, Counter>,
-    /// Number of completed sequences, by session counter.
+    /// Number of completed commands of each session, by the key of its counter.
     sessions: BTreeMap<String, i64>,
 }
 
@@ -24,7 +25,7 @@ impl ExactlyOnce {
     /// Checks the reply to an INCR.
     ///
     /// # Errors
-    /// The number was returned before.
+    /// Another INCR returned the same number.
     pub fn acknowledged(&mut self, key: &str, number: i64) -> Verdict {
         let counter = self.counters.entry(key.to_owned()).or_default();
         counter.acknowledged += 1;
@@ -37,17 +38,17 @@ impl ExactlyOnce {
         Ok(())
     }
 
-    /// Records an INCR without a reply.
+    /// Records an INCR that received no reply.
     pub fn unknown(&mut self, key: &str) {
         self.counters.entry(key.to_owned()).or_default().unknown += 1;
     }
 
-    /// Checks the reply to command `sequence` of the session, the only one that increments `key`;
-    /// the command may have been sent several times.
+    /// Checks the reply to command `sequence` of the only session that increments `key`. The
+    /// command may have been sent several times.
     ///
     /// # Errors
-    /// The reply differs from the sequence number: the command was executed more than once, or
-    /// never.
+    /// The reply differs from the sequence number, so the command was executed more than once, or
+    /// not at all.
     pub fn sequence(&mut self, key: &str, sequence: i64, number: i64) -> Verdict {
         self.sessions.insert(key.to_owned(), sequence);
         if number == sequence {
@@ -60,7 +61,8 @@ impl ExactlyOnce {
     /// Checks the final value of a counter.
     ///
     /// # Errors
-    /// It is below the acknowledged increments, or above those sent.
+    /// The value is lower than the number of acknowledged increments, or higher than the number of
+    /// increments sent.
     pub fn ended(&self, key: &str, value: i64) -> Verdict {
         let wrong = |detail: String| Err(Violation::new("exactly_once", detail));
         if let Some(sequence) = self.sessions.get(key)
@@ -85,7 +87,7 @@ impl ExactlyOnce {
         Ok(())
     }
 
-    /// Returns every counter used.
+    /// Returns the keys of all counters.
     pub fn keys(&self) -> Vec<String> {
         self.counters.keys().chain(self.sessions.keys()).cloned().collect()
     }

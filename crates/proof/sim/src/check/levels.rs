@@ -1,6 +1,6 @@
 //! Feature levels: no node uses a level that its release does not support, the level rises only
-//! once every node of the group has run a release that supports it, and all nodes raise it at the
-//! same slot ([level-5], [level-8]).
+//! once every node of the group has run a release that supports the new level, and all nodes raise
+//! it at the same slot ([level-5], [level-8]).
 
 use std::collections::BTreeMap;
 
@@ -8,28 +8,28 @@ use quorate_core::{level::Level, slot::Slot};
 
 use super::{Verdict, Violation};
 
-/// Levels observed in the group.
+/// Levels of the group that nodes have used.
 #[derive(Debug, Default)]
 pub struct Levels {
-    /// First and last position at which a node was at each level.
+    /// First and last position at which a node used each level.
     seen: BTreeMap<Level, (Slot, Slot)>,
 }
 
 impl Levels {
-    /// Returns whether any node was seen above the base level.
+    /// Returns whether any node has used a level above the base level.
     pub fn is_raised(&self) -> bool {
         self.seen.keys().any(|level| *level > Level::BASE)
     }
 
-    /// Returns whether any node was seen at this level.
+    /// Returns whether any node has used this level.
     pub fn has_seen(&self, level: Level) -> bool {
         self.seen.contains_key(&level)
     }
 
-    /// Checks a node's level after it applied everything below `applied_to`.
+    /// Checks the level of a node that has applied all slots below `applied_to`.
     ///
     /// # Errors
-    /// Its release does not support the level, or another node was at another level at this
+    /// The node's release does not support the level, or another node had a different level at this
     /// position.
     pub fn check_level(
         &mut self,
@@ -56,7 +56,7 @@ impl Levels {
         }
     }
 
-    /// Reports a node that has a raise in its log which its release does not understand.
+    /// Reports a node whose log raises the level to one that the node's release does not support.
     ///
     /// # Errors
     /// Always.

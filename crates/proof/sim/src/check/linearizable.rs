@@ -1,19 +1,19 @@
 //! Linearizability: every operation on a key takes effect at one moment between its call and its
 //! reply.
 //!
-//! This is Herlihy and Wing's condition, searched for as Wing, Gong and Lowe do, key by key: a
-//! history is linearizable if and only if the history of each of its objects is. Operations without
-//! a reply may take effect at any later moment, or never.
+//! This is Herlihy and Wing's condition, checked by Wing and Gong's search with Lowe's refinements,
+//! separately for each key: a history is linearizable if and only if the history of each of its
+//! objects is. Operations without a reply may take effect at any later moment, or never.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::{Verdict, Violation};
 use crate::history::{Act, Answer, Operation};
 
-/// Limit of search steps per key; longer searches are left undecided.
+/// Maximum number of search steps per key, after which the key is undecided.
 const STEPS_MAX: usize = 400_000;
 
-/// State of a key: its value, and whether it may vanish because a deadline passes.
+/// State of a key: its value, and whether an elapsed deadline may have deleted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
     value: Option<i64>,
@@ -21,7 +21,7 @@ struct State {
 }
 
 impl State {
-    /// Returns the state after an operation with this reply; `None` if that is impossible.
+    /// Returns the state after an operation with this reply; `None` if the reply is impossible.
     fn after(self, act: Act, answer: Answer) -> Option<Self> {
         let plain = |value| Some(Self { value, expires: false });
         match (act, answer) {
@@ -52,19 +52,19 @@ impl State {
     }
 }
 
-/// Outcome of the check.
+/// Numbers of keys checked and undecided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Judged {
-    /// Keys whose history was checked.
+    /// Number of keys whose history was checked.
     pub keys: usize,
-    /// Keys whose history was too intricate to check.
+    /// Number of keys whose check exceeded the maximum number of steps.
     pub undecided: usize,
 }
 
 /// Checks the history of every key.
 ///
 /// # Errors
-/// The first key whose history is not linearizable.
+/// The history of a key is not linearizable; reports the first such key.
 pub fn check(operations: &[Operation]) -> Result<Judged, Violation> {
     let mut by_key: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
     for operation in operations {
@@ -81,8 +81,8 @@ pub fn check(operations: &[Operation]) -> Result<Judged, Violation> {
     Ok(judged)
 }
 
-/// Drops unanswered writes of values that were never read: whether they happened affects no other
-/// operation, and each of them doubles the search.
+/// Drops unanswered writes of values that were never read. Their execution does not affect any
+/// other operation, but each of them doubles the search.
 fn relevant<'a>(operations: &[&'a Operation]) -> Vec<&'a Operation> {
     let mut seen = HashSet::new();
     let mut others = false;
@@ -106,7 +106,7 @@ fn relevant<'a>(operations: &[&'a Operation]) -> Vec<&'a Operation> {
 }
 
 fn broken(key: &str, operations: &[&Operation]) -> Violation {
-    // Reports the shortest prefix in time that is not linearizable.
+    // Reports the shortest prefix of the history that is not linearizable.
     let mut answers: Vec<u64> = operations.iter().map(|o| o.returned).collect();
     answers.sort_unstable();
     let mut shown: Vec<Operation> = operations.iter().map(|o| (*o).clone()).collect();
@@ -141,10 +141,11 @@ fn broken(key: &str, operations: &[&Operation]) -> Violation {
     Violation::new("linearizable", detail)
 }
 
-/// Calls and replies in a doubly linked list, from which operations are removed as they are
+/// Calls and replies in a doubly linked list, from which operations are removed once they are
 /// ordered.
 struct Events {
-    /// Operation of each event, with true for its reply. The last event is a sentinel.
+    /// Index of the operation of each event, and whether the event is its reply. The last event is
+    /// a sentinel.
     events: Vec<(usize, bool)>,
     next: Vec<usize>,
     previous: Vec<usize>,
@@ -205,7 +206,7 @@ impl Events {
     }
 }
 
-/// Returns whether a valid order exists; `None` if the search takes too long.
+/// Returns whether a valid order exists; `None` if the search exceeds the maximum number of steps.
 fn search(operations: &[&Operation]) -> Option<bool> {
     let mut events = Events::new(operations);
     let mut done = vec![0u64; operations.len().div_ceil(64)];
@@ -215,7 +216,7 @@ fn search(operations: &[&Operation]) -> Option<bool> {
     let mut at = events.next[0];
     for _ in 0..STEPS_MAX {
         if at == 0 {
-            // Only calls without replies are left.
+            // Only calls without replies remain.
             return Some(true);
         }
         let (index, answer) = events.events[at];
@@ -235,7 +236,7 @@ fn search(operations: &[&Operation]) -> Option<bool> {
             at = events.next[at];
             continue;
         }
-        // This is the reply of an operation not ordered yet: backtrack.
+        // The reply belongs to an operation that is not ordered yet, so backtrack.
         let Some((call, before)) = order.pop() else {
             return Some(false);
         };
@@ -248,10 +249,10 @@ fn search(operations: &[&Operation]) -> Option<bool> {
     None
 }
 
-/// Checks all keys and drops the counts.
+/// Checks the history of every key, without reporting the numbers.
 ///
 /// # Errors
-/// Same as [`check`].
+/// The history of a key is not linearizable.
 pub fn verdict(operations: &[Operation]) -> Verdict {
     check(operations).map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! Lives of nodes: every process start has its own number, incarnations never decrease, and a node
+//! Lives of nodes: every process start has a unique number, incarnations never decrease, and a node
 //! that lost part of its log continues as another member ([volatile-1], [value-2], [disk-8]).
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use quorate_core::node_id::{Incarnation, Member};
 
 use super::{Verdict, Violation};
 
-/// Last life of each node.
+/// Most recent life of each node.
 #[derive(Debug, Default)]
 pub struct Lives {
     last: BTreeMap<usize, Life>,
@@ -21,20 +21,20 @@ struct Life {
 }
 
 impl Lives {
-    /// Returns the incarnation of a node's last life.
+    /// Returns the incarnation of a node's most recent life.
     pub fn incarnation(&self, node: usize) -> Incarnation {
         self.last.get(&node).map_or(Incarnation(0), |life| life.incarnation)
     }
 
-    /// Returns the number of a node's last start and its incarnation.
+    /// Returns the start number and incarnation of a node's most recent life.
     pub fn last(&self, node: usize) -> Option<(u32, Incarnation)> {
         self.last.get(&node).map(|life| (life.boot, life.incarnation))
     }
 
-    /// Checks a process that starts running.
+    /// Checks the start of a process.
     ///
     /// # Errors
-    /// Its start number was used before, or its incarnation is over.
+    /// The start number was used before, or a later incarnation has started already.
     pub fn started(&mut self, node: usize, boot: u32, incarnation: Incarnation) -> Verdict {
         let life = Life { boot, incarnation };
         let Some(last) = self.last.insert(node, life) else {
@@ -54,10 +54,10 @@ impl Lives {
         Ok(())
     }
 
-    /// Checks the cluster that a process belongs to.
+    /// Checks the cluster id of a process.
     ///
     /// # Errors
-    /// Other nodes belong to another cluster.
+    /// Other nodes have a different cluster id.
     pub fn belongs(&mut self, node: usize, cluster: u128) -> Verdict {
         let known = *self.cluster.get_or_insert(cluster);
         if known == cluster {
@@ -67,8 +67,8 @@ impl Lives {
         Err(Violation::new("lives", detail))
     }
 
-    /// Checks the log that a process opened: `written` is the incarnation that wrote it last,
-    /// `lost` the number of missing log writes that had been released. Called before
+    /// Checks the log that a process opened. `written` is the last incarnation that wrote the log,
+    /// and `lost` the number of released log writes that are missing. Called before
     /// [`Lives::started`].
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Checked properties, one per file; each receives events and reports a violation.
+//! Checked properties, one per file. Each checker receives events and reports violations.
 
 pub mod agreement;
 pub mod bounds;
@@ -22,17 +22,17 @@ use quorate_core::{
     quorum::{MemberSet, Phase},
 };
 
-/// A broken property.
+/// Evidence that a property does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Name of the property, which is also the name of its file.
+    /// Name of the property, which is also the name of the file.
     pub property: &'static str,
-    /// Observation that contradicts it.
+    /// Observation that contradicts the property.
     pub detail: String,
 }
 
 impl Violation {
-    /// Returns a violation of this property.
+    /// Returns a violation of the named property.
     pub fn new(property: &'static str, detail: impl Into<String>) -> Self {
         Self { property, detail: detail.into() }
     }
@@ -44,7 +44,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Returns whether the members for which `has` holds form a phase-2 quorum.
+/// Returns whether the members that satisfy `has` form a phase-2 quorum.
 pub(crate) fn is_quorum(configuration: &Configuration, has: impl Fn(&Voter) -> bool) -> bool {
     let members = configuration.members().iter().enumerate();
     let who = members.filter(|(_, voter)| has(voter));
@@ -52,5 +52,5 @@ pub(crate) fn is_quorum(configuration: &Configuration, has: impl Fn(&Voter) -> b
     configuration.is_quorum(Phase::Two, who)
 }
 
-/// Result of a check: the property holds, or this contradicts it.
+/// Result of a check, with the violation if there is one.
 pub type Verdict = Result<(), Violation>;

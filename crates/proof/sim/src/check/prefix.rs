@@ -1,5 +1,5 @@
-//! All nodes execute the same commands at the same positions, with the same replies, and have equal
-//! states at equal positions.
+//! All nodes execute the same commands at the same positions, return the same replies, and have
+//! equal states at equal positions.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,12 @@ use quorate_replica::service::CommandId;
 
 use super::{Verdict, Violation};
 
-/// Commands and replies as first executed, and states as first reached.
+/// Commands and replies of the first node to execute each, and states of the first node to reach
+/// each position.
 #[derive(Debug, Default)]
 pub struct Prefix {
     executed: BTreeMap<CommandId, (u64, u64)>,
-    /// All slots below were executed by some node, as far as they contain commands.
+    /// Some node has executed all commands in the slots below this one.
     seen_to: Slot,
     states: BTreeMap<Slot, u128>,
 }
@@ -21,7 +22,7 @@ impl Prefix {
     /// Checks a command that a node executed.
     ///
     /// # Errors
-    /// Another node executed another command at this position, or got another reply.
+    /// Another node executed a different command at this position, or returned a different reply.
     pub fn executed(&mut self, node: usize, id: CommandId, command: u64, reply: u64) -> Verdict {
         let who = node + 1;
         let place = format!("slot {}, command {}", id.slot, id.index);
@@ -45,10 +46,10 @@ impl Prefix {
         }
     }
 
-    /// Checks the state of a node that applied every slot below `applied_to`.
+    /// Checks the state of a node that has applied all slots below `applied_to`.
     ///
     /// # Errors
-    /// Another node's state was different there.
+    /// Another node had a different state at this position.
     pub fn state(&mut self, node: usize, applied_to: Slot, digest: u128) -> Verdict {
         self.seen_to = self.seen_to.max(applied_to);
         let known = *self.states.entry(applied_to).or_insert(digest);
@@ -59,7 +60,7 @@ impl Prefix {
         Err(Violation::new("prefix", detail))
     }
 
-    /// Returns the hash of the command executed under this id.
+    /// Returns the hash of the command executed under this id; `None` if no node executed it.
     pub fn executed_in(&self, id: CommandId) -> Option<u64> {
         self.executed.get(&id).map(|(command, _)| *command)
     }

@@ -1,5 +1,5 @@
-//! Promises only rise, no vote contradicts one, and a restart forgets neither ([p1-2], [p2-1],
-//! [volatile-1]).
+//! Promises never decrease, no vote contradicts a promise, and a restart forgets neither votes nor
+//! promises ([p1-2], [p2-1], [volatile-1]).
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use quorate_core::{ballot::Ballot, node_id::Member};
 
 use super::{Verdict, Violation};
 
-/// Highest promise that each member sent or wrote down.
+/// Highest promise that each member sent or made durable.
 #[derive(Debug, Default)]
 pub struct Promises {
     spoken: BTreeMap<Member, Ballot>,
@@ -15,16 +15,16 @@ pub struct Promises {
 }
 
 impl Promises {
-    /// Records that a member reported a promise or a vote in this ballot.
+    /// Records that a member sent a promise or a vote in this ballot.
     pub fn record_sent(&mut self, member: Member, ballot: Ballot) {
         let known = self.spoken.entry(member).or_default();
         *known = (*known).max(ballot);
     }
 
-    /// Checks a promise or vote that became durable; records arrive in log order.
+    /// Checks a promise or vote that became durable. Records arrive in log order.
     ///
     /// # Errors
-    /// It is below an earlier one.
+    /// The ballot is lower than an earlier one.
     pub fn wrote(&mut self, member: Member, ballot: Ballot) -> Verdict {
         let known = self.written.entry(member).or_default();
         if ballot < *known {
@@ -35,10 +35,10 @@ impl Promises {
         Ok(())
     }
 
-    /// Checks the promise that a member remembers after a restart.
+    /// Checks the promise that a member recovered after a restart.
     ///
     /// # Errors
-    /// The member had reported a higher one.
+    /// The member had sent a higher promise.
     pub fn recovered(&self, member: Member, promised: Ballot) -> Verdict {
         let spoken = self.spoken.get(&member).copied().unwrap_or_default();
         if promised >= spoken {

@@ -1,4 +1,5 @@
-//! Votes carried by a ring equal those that their members released, byte for byte ([ring-2]).
+//! Votes forwarded by a ring are identical to those that the voting members released, byte for byte
+//! ([ring-2]).
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use quorate_core::{
 
 use super::{Verdict, Violation};
 
-/// Votes that members released to rings.
+/// Votes that members released into rings.
 #[derive(Debug, Default)]
 pub struct Rings {
     released: BTreeSet<(Ballot, RingEntry)>,
@@ -22,7 +23,7 @@ impl Rings {
     /// Checks a vote in a ring message.
     ///
     /// # Errors
-    /// Its member never released it.
+    /// The voting member never released the vote.
     pub fn carries(&mut self, member: Member, vote: &RingVote) -> Verdict {
         for entry in &vote.entries {
             let said = (vote.ballot, *entry);

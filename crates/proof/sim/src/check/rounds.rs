@@ -1,4 +1,4 @@
-//! No ballot is used in two lives of a node ([ballot-2]), and eras never decrease within a life.
+//! No ballot is used by two lives of a node ([ballot-2]), and eras never decrease within a life.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use quorate_core::{
 
 use super::{Verdict, Violation};
 
-/// Owner of each ballot used, and the latest era and decided prefix of each life.
+/// Life that used each ballot, and the latest era and decided prefix of each life.
 #[derive(Debug, Default)]
 pub struct Rounds {
     used: BTreeMap<Ballot, u64>,
@@ -18,10 +18,10 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Checks a ballot in which a node requested promises or proposed.
+    /// Checks a ballot in which a node requested promises or proposed values.
     ///
     /// # Errors
-    /// An earlier life used it, or it belongs to another node.
+    /// An earlier life of the node used the ballot, or it belongs to another node.
     pub fn used(&mut self, node: usize, life: u64, ballot: Ballot) -> Verdict {
         if usize::try_from(ballot.node.0) != Ok(node + 1) {
             return Err(Violation::new(
@@ -39,7 +39,7 @@ impl Rounds {
     /// Checks the era and decided prefix that a node reports.
     ///
     /// # Errors
-    /// One of them decreased.
+    /// The era or the decided prefix decreased.
     pub fn status(&mut self, node: usize, life: u64, era: Era, decided_to: Slot) -> Verdict {
         let known = self.eras.entry((node, life)).or_default();
         if era < *known {

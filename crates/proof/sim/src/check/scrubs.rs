@@ -1,5 +1,5 @@
-//! Scrubs find no damage where none was done ([scrub-5]), and the damage they find is repaired
-//! while the rest of the group is sound ([scrub-2]).
+//! Scrubs find no damage on an undamaged disk ([scrub-5]), and the damage that they find is
+//! repaired while the rest of the group is intact ([scrub-2]).
 
 use quorate_replica::scrubbing::report::{Fate, Found, Kind, ScrubStatus};
 
@@ -26,8 +26,8 @@ pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
     broken(node, "says that a sound place is damaged", &found)
 }
 
-/// Checks the scrub of a node whose disk has not been damaged for long: it may find only log writes
-/// that are superseded and left in place.
+/// Checks the scrub of a node whose disk was last damaged long ago. The scrub may find only
+/// superseded log writes, which are not repaired.
 ///
 /// # Errors
 /// The scrub found other damage.

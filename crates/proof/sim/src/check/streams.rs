@@ -1,9 +1,9 @@
-//! [stream-4] to [stream-10] Streams contain what their writers wrote: on every node a stream
-//! consists of prefixes of the pieces opened, one after another; the end of a closed piece never
-//! changes; acknowledged bytes are never lost.
+//! [stream-4] to [stream-10] Streams contain what their writers wrote. On every node, a stream is a
+//! sequence of prefixes of the opened pieces. The end of a closed piece never changes, and
+//! acknowledged bytes are never lost.
 //!
-//! The checker sees every table after every turn, and all replies to fronts. It keeps the state of
-//! the most advanced table, which no later observation may contradict.
+//! The checker sees every table after every turn, and all replies to fronts. It retains the state
+//! of the most advanced table, which no later observation may contradict.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,51 +17,51 @@ use crate::{
     workload::content,
 };
 
-/// Part of a named stream, written by one owner.
+/// Part of a named stream that has a single owner.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    /// Number of its stream.
+    /// Number of the stream that contains the piece.
     id: usize,
-    /// Position of its byte 0 in the named stream.
+    /// Position of the piece's first byte in the named stream.
     first: u64,
-    /// End of the piece's bytes in the named stream, the furthest that any table has.
+    /// Highest end of the piece in any table, as a position in the named stream.
     end: u64,
-    /// Position of the table that had it: the piece was opened before.
+    /// Position in the log of that table. The piece was opened before it.
     seen_at: Slot,
-    /// Final end, once a table shows the piece as closed.
+    /// Final end of the piece, once a table shows the piece as closed.
     closed: Option<u64>,
 }
 
-/// Bytes written to a piece, and the acknowledgements for them.
+/// Bytes written to a piece, and their acknowledgements.
 #[derive(Clone, Copy, Debug, Default)]
 struct Written {
     key: u64,
-    /// Positions below were given to the replica.
+    /// End of the bytes that were passed to the replica.
     given: u64,
-    /// Durable position in the named stream, as reported to the writer.
+    /// Durable position in the named stream, as last reported to the writer.
     told: u64,
     ended: bool,
 }
 
-/// Streams of a run.
+/// All streams of a run, with their pieces, tables and queries.
 #[derive(Debug, Default)]
 pub struct Streams {
-    /// Stream numbers by name and slot of creation.
+    /// Stream numbers by name and creation slot.
     ids: BTreeMap<(Name, u64), usize>,
-    /// Pieces with bytes, by stream and first position.
+    /// Pieces that have bytes, by stream number and first position.
     streams: BTreeMap<usize, BTreeMap<u64, StreamName>>,
     pieces: BTreeMap<StreamName, Piece>,
     written: BTreeMap<StreamName, Written>,
     acknowledged: BTreeMap<usize, u64>,
-    /// Tables by position; all nodes must have equal ones.
+    /// Tables by position in the log. All nodes must have the same table at a position.
     tables: BTreeMap<Slot, Vec<StreamInfo>>,
-    /// Streams whose removal was requested; they may be gone.
+    /// Streams whose removal was requested, so that they may be missing.
     removing: BTreeSet<Name>,
-    /// Queries, with the acknowledged position of each stream when they were made.
+    /// Pending queries, each with the acknowledged position of every stream at the time of the
+    /// query.
     questions: BTreeMap<StreamTag, (Question, BTreeMap<usize, u64>)>,
-    /// Bytes read and verified.
+    /// Number of bytes read and verified.
     pub read_bytes: u64,
-    /// Pieces opened.
     pub opened: u64,
 }
 
@@ -69,13 +69,13 @@ fn broken(node: usize, detail: impl std::fmt::Display) -> Violation {
     Violation::new("streams", format!("node {}: {detail}", node + 1))
 }
 
-/// Returns the key that identifies a stream, even among streams of the same name.
+/// Returns a key that is unique even among streams of the same name.
 fn key(info: &StreamInfo) -> (Name, u64) {
     (info.name.clone(), info.id)
 }
 
 impl Streams {
-    /// Checks the table of a node that applied everything below `at`.
+    /// Checks the table of a node that has applied all slots below `at`.
     ///
     /// # Errors
     /// The table contradicts earlier observations.
@@ -121,7 +121,7 @@ impl Streams {
         {
             self.has(node, at, info, piece, info.end - next, info.end)?;
         }
-        // [stream-6] A known piece that is not open never becomes open again.
+        // [stream-6] A piece that was seen closed never becomes open again.
         for (name, piece) in &mut self.pieces {
             if piece.id != id || piece.seen_at > at || info.writing == Some(*name) {
                 continue;
@@ -143,7 +143,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Records that a table has this piece up to this position.
+    /// Records that a table contains this piece up to this position.
     fn has(
         &mut self,
         node: usize,
@@ -194,7 +194,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Checks a note of a front.
+    /// Checks a note from a front.
     ///
     /// # Errors
     /// The note contradicts earlier observations.
@@ -280,7 +280,7 @@ impl Streams {
     fn durable(&mut self, node: usize, table: &Table, name: StreamName, position: u64) -> Verdict {
         let written = self.written.entry(name).or_default();
         let piece = self.pieces.get(&name);
-        // A piece that is removed or trimmed at once was never visible.
+        // A piece that is removed or trimmed immediately never appears in a table.
         let ids = &self.ids;
         let shown = piece.and_then(|piece| {
             let mut infos = table.infos(None);
@@ -304,7 +304,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Checks that the bytes read are those that writers wrote there.
+    /// Checks that the bytes read from a stream are the bytes that writers wrote there.
     fn read(&mut self, node: usize, tag: StreamTag, bytes: &[u8]) -> Verdict {
         let Some((Question::Read(id, position), _)) = self.questions.remove(&tag) else {
             return Err(broken(node, format!("{tag:?} is answered twice")));
@@ -338,8 +338,8 @@ impl Streams {
         Ok(())
     }
 
-    /// [read-1] Checks that the table includes everything acknowledged before the query, or has the
-    /// data that a client waited for.
+    /// [read-1] Checks that the table includes all bytes acknowledged before the query, or the data
+    /// for which the client waited.
     fn looked(&mut self, node: usize, table: &Table, tag: StreamTag) -> Verdict {
         let Some((question, acknowledged)) = self.questions.remove(&tag) else {
             return Err(broken(node, format!("{tag:?} is answered twice")));
@@ -364,10 +364,10 @@ impl Streams {
         Ok(())
     }
 
-    /// Checks that a node has all acknowledged bytes at the end of the run.
+    /// Checks at the end of the run that a node has all acknowledged bytes.
     ///
     /// # Errors
-    /// Bytes are missing.
+    /// Acknowledged bytes are missing.
     pub fn ends(&self, node: usize, table: &Table) -> Verdict {
         for (key, id) in &self.ids {
             let acknowledged = self.acknowledged.get(id).copied().unwrap_or(0);
@@ -381,7 +381,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Returns the number of bytes acknowledged in all streams.
+    /// Returns the number of acknowledged bytes in all streams.
     pub fn acknowledged_bytes(&self) -> u64 {
         self.acknowledged.values().sum()
     }

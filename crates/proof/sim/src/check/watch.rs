@@ -1,5 +1,4 @@
-//! All node properties together: distributes events of logs, processes, frames and services to the
-//! checkers.
+//! Passes events of logs, processes, frames and services to the checkers of nodes.
 
 use quorate_core::{
     ballot::Era,
@@ -22,7 +21,7 @@ use crate::{
     steps::Steps,
 };
 
-/// Checkers of a run, and the position up to which each node's log was reported to them.
+/// All checkers of nodes, and the position up to which each node's log was passed to them.
 #[derive(Debug)]
 pub(crate) struct Watch {
     agreement: Agreement,
@@ -34,12 +33,12 @@ pub(crate) struct Watch {
     levels: Levels,
     classes: Classes,
     released: Vec<Released>,
-    /// Recorded only on request.
+    /// Steps in the terms of the TLA+ specification, recorded only on request.
     pub(crate) steps: Option<Steps>,
 }
 
 impl Watch {
-    /// Returns checkers for these nodes, the first of which are the founding members.
+    /// Returns checkers for `nodes` nodes. The first of these are the founding members.
     pub(crate) fn new(nodes: usize, founding: Configuration) -> Self {
         Self {
             agreement: Agreement::new(founding),
@@ -60,56 +59,51 @@ impl Watch {
         self.prefix.executed_in(id)
     }
 
-    /// Returns the chosen value of each slot, up to the first slot without one.
+    /// Returns the chosen value of each slot, up to the first slot without a chosen value.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = (Slot, Value)> {
         let slots = (Slot::FIRST.0..self.agreement.chosen_to().0).map(Slot);
         slots.filter_map(|slot| Some((slot, self.agreement.chosen(slot)?)))
     }
 
-    /// Returns the number of the first log write of a node that was not reported yet.
+    /// Returns the number of a node's first log write that was not passed to the checkers yet.
     pub(crate) fn released_to(&self, node: usize) -> u64 {
         self.released[node].next()
     }
 
-    /// Handles the end of a process: out-of-order log writes that waited for earlier ones are
-    /// discarded.
+    /// Handles the end of a process. Log writes that were waiting for earlier ones are discarded.
     pub(crate) fn ended(&mut self, node: usize) {
         self.released[node] = Released::new(self.released[node].next());
     }
 
-    /// Continues a node's log at write `next`.
+    /// Sets the number of a node's next log write.
     pub(crate) fn goes_on_at(&mut self, node: usize, next: u64) {
         self.released[node] = Released::new(next);
     }
 
-    /// Returns the checker of node lives.
     pub(crate) fn lives(&mut self) -> &mut Lives {
         &mut self.lives
     }
 
-    /// Returns the checker of feature levels.
     pub(crate) fn levels(&mut self) -> &mut Levels {
         &mut self.levels
     }
 
-    /// Returns the checker of requested classes.
     pub(crate) fn classes(&mut self) -> &mut Classes {
         &mut self.classes
     }
 
-    /// Returns the checker of promises.
     pub(crate) fn promises(&mut self) -> &mut Promises {
         &mut self.promises
     }
 
-    /// Handles a log write that is complete on disk; this releases it and later writes that waited
-    /// for it.
+    /// Handles a log write that is complete on disk, which releases it and any later writes that
+    /// were waiting for it.
     pub(crate) fn wrote(&mut self, node: usize, id: NodeId, write: LogWrite) -> Verdict {
         let released = self.released[node].complete(write);
         released.iter().try_for_each(|write| self.released(node, id, write))
     }
 
-    /// Handles a log write that is on stable storage with all before it.
+    /// Handles a log write that is on stable storage, as are all writes before it.
     pub(crate) fn released(&mut self, node: usize, id: NodeId, write: &LogWrite) -> Verdict {
         let LogWrite { incarnation, records, .. } = write;
         let member = Member { node: id, incarnation: *incarnation };
@@ -147,8 +141,8 @@ impl Watch {
         self.prefix.commands()
     }
 
-    /// Handles a service that applied everything below `to`. `durable`: the group decides by
-    /// durable votes.
+    /// Handles a service that has applied all slots below `to`. `durable` states whether the group
+    /// decides by durable votes.
     pub(crate) fn applied(
         &mut self,
         node: usize,
@@ -200,12 +194,12 @@ impl Watch {
         }
     }
 
-    /// Returns the number of votes that ring members forwarded for others.
+    /// Returns the number of votes that ring members forwarded for other members.
     pub(crate) const fn relayed(&self) -> u64 {
         self.rings.relayed()
     }
 
-    /// Checks the progress of a process.
+    /// Checks the era and decided prefix that a process reports.
     pub(crate) fn status(&mut self, node: usize, life: u64, era: Era, decided_to: Slot) -> Verdict {
         if let Some(steps) = &mut self.steps {
             steps.decides(node, decided_to);

@@ -1,11 +1,11 @@
-//! Requests of clients, by kind.
+//! Requests of clients, by kind of workload.
 
 use super::{Books, Client, Kind, PendingRequest};
 use crate::{history::Act, node::COMMAND_BYTES_MAX, resp::request};
 
 impl Client {
-    /// Returns the client's next requests as bytes. The client must be connected, and must not be
-    /// waiting unless it pipelines.
+    /// Returns the client's next requests as bytes. The client must be connected. Unless it
+    /// pipelines, it must not have outstanding requests.
     pub fn ask(&mut self, books: &mut Books) -> Vec<u8> {
         let mut out = Vec::new();
         if !matches!(self.kind, Kind::Auditor | Kind::Visitor | Kind::Script)
@@ -112,7 +112,7 @@ impl Client {
                 request(&[b"WATCH", key.as_bytes()], out);
                 self.waiting.extend([PendingRequest::Word, PendingRequest::Word]);
                 if self.dice.chance(1, 2) {
-                    // Other clients may give the key a value before it is read.
+                    // Other clients may write the key before the client reads it.
                     self.watched = Some(key);
                     return;
                 }
@@ -161,11 +161,12 @@ impl Client {
         }
     }
 
-    /// Discards the expected value of its own key, which no longer predicts its reads.
+    /// Discards the expected value of the client's own key, because it no longer predicts what a
+    /// read returns.
     pub(super) fn forsake_own_key(&mut self) {
         self.own_generation += 1;
         self.own_value = None;
-        // Outstanding replies belong to the previous key.
+        // Outstanding replies concern the previous key.
         for waiting in &mut self.waiting {
             if matches!(waiting, PendingRequest::OwnGet | PendingRequest::OwnSet(_)) {
                 *waiting = PendingRequest::PairSet;

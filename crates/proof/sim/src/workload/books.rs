@@ -1,23 +1,22 @@
-//! Records of all clients, checked together.
+//! Records of all clients, which are checked together.
 
 use crate::{check::exactly_once::ExactlyOnce, dice::Dice, history::History};
 
-/// Operations after which a family of shared keys switches to new names, so that histories stay
-/// short enough to check.
+/// Number of operations after which shared keys get new names, so that histories remain short
+/// enough to check.
 const OPERATIONS_PER_KEY: u64 = 60;
 
-/// Records of all clients.
 #[derive(Debug, Default)]
 pub struct Books {
-    /// Operations on single keys.
+    /// History of the operations on single keys.
     pub history: History,
-    /// Increments and their checks.
+    /// Increments of counters, with their checks.
     pub exactly_once: ExactlyOnce,
-    /// Requests answered with a result.
+    /// Number of requests answered with a result.
     pub answered: u64,
-    /// Requests certainly not executed.
+    /// Number of requests that were certainly not executed.
     pub refused: u64,
-    /// Requests that may or may not have been executed.
+    /// Number of requests that may have been executed.
     pub unknown: u64,
     last_value: i64,
     touched: [u64; 4],

@@ -1,5 +1,5 @@
-//! Bytes that stream writers write: computed from stream, writer, piece and position, so that any
-//! mix-up is detected.
+//! Contents of stream writes. The bytes are computed from stream, writer, piece and position, so
+//! that any mix-up is detected.
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use quorate_stream::{Name, Writer};
 
 use crate::dice::mix;
 
-/// Returns the content key of the pieces that this writer opens in this stream.
+/// Returns the content key of all pieces that this writer opens in this stream.
 pub fn key(name: &Name, writer: Writer) -> u64 {
     let [high, low] = [(writer.0 >> 64) as u64, writer.0 as u64];
     let bytes = name.as_str().bytes();
     bytes.fold(mix(high ^ mix(low)), |key, byte| mix(key ^ u64::from(byte)))
 }
 
-/// Returns the content with this key at these positions of a piece.
+/// Returns the bytes at these positions of a piece whose content has this key.
 pub fn bytes(key: u64, piece: StreamName, positions: Range<u64>) -> Vec<u8> {
     let process = u64::from(piece.owner.0) << 32 | u64::from(piece.boot);
     let key = mix(key ^ mix(process)) ^ mix(u64::from(piece.number));

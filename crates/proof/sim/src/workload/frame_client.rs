@@ -1,5 +1,5 @@
-//! Client of devices ([offload-22]–[offload-24]): production's state machine, without its sockets.
-//! Each of its commands increments a key that no other client uses.
+//! Client of devices ([offload-22]–[offload-24]): the state machine used in production, without
+//! sockets. Each command increments a key that no other client uses.
 
 use quorate_client::frames::{
     Done, Outcome,
@@ -16,36 +16,36 @@ use crate::{
     ids::hash,
 };
 
-/// Request to a node.
+/// Request from a client of devices to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Requests a name.
+    /// Requests that a name be assigned to the client.
     Lend,
-    /// Requests a session for its name.
+    /// Requests a session for the client's name.
     Register(Name),
-    /// Requests the position of the log.
+    /// Requests the current position of the log.
     Stand(Name),
-    /// Requests to propose a batch; it may get lost like any message.
+    /// Requests that the node propose a batch. Like any message, the request may be lost.
     Offer(Name, u64, Vec<u8>),
 }
 
-/// Answer of a node.
+/// Answer from a node to a client of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Name assigned to the client.
     Name(Name),
-    /// Position of the log.
+    /// Current position of the log.
     Stand(NodePosition),
 }
 
 impl Ask {
-    /// Returns whether the node answers the request. The outcome of other requests shows in the
-    /// next query of the log's position.
+    /// Returns whether a node answers the request. The outcome of all other requests appears in the
+    /// next answer with the log's position.
     pub const fn is_answered(&self) -> bool {
         matches!(self, Self::Lend | Self::Stand(_))
     }
 
-    /// Executes the request at a node.
+    /// Executes the request on a node.
     pub fn put(&self, clients: &mut dyn FrameClients) -> Option<Answer> {
         match self {
             Self::Lend => clients.lend().ok().map(Answer::Name),
@@ -62,49 +62,46 @@ impl Ask {
     }
 }
 
-/// Output of a client: to the network, and to its node.
+/// Frames to the network and requests to the node, produced by one step of a client.
 #[derive(Debug, Default)]
 pub struct ClientOutput {
-    /// Frames to send.
+    /// Frames to be sent to all stations.
     pub frames: Vec<Vec<u8>>,
-    /// Requests to its node.
+    /// Requests to be sent to the client's node.
     pub asks: Vec<Ask>,
 }
 
-/// A client of devices.
 #[derive(Debug)]
 pub struct FrameClient {
-    /// Index in the world's list.
+    /// Index of the client in the world.
     pub index: usize,
-    /// Index and life of the node that it sends requests to.
+    /// Index and life of the node to which the client sends requests; `None` while disconnected.
     pub desk: Option<(usize, u64)>,
-    /// Time after which it switches to another node if no answer has arrived.
+    /// Time at which the client switches to another node if no answer has arrived.
     pub reply_deadline: Option<Time>,
-    /// Time of its next action.
     pub planned: Option<Time>,
     /// The client starts no new work.
     pub done: bool,
-    /// Number of earlier sessions.
+    /// Number of sessions that the client used before.
     pub lives: u64,
     mac: [u8; 6],
     name: Option<Name>,
     machine: Option<Machine>,
-    /// Value of its key, as reported to it.
+    /// Number of the client's increments that were reported as executed.
     counted: i64,
-    /// Slots reported to it, with the hash of its command in each.
+    /// Slots in which commands were reported as executed, with the hash of each command.
     placed: Vec<(Slot, u64)>,
-    /// Part of `counted` that it learned from frames.
+    /// Part of `counted` that was confirmed by frames alone.
     by_frames: u64,
     dice: Dice,
 }
 
-/// Maximum batches in flight.
 const OPEN: usize = 4;
-/// Wait for a session before the next action.
+/// Time to wait for a session before the next step.
 const SETTLE_US: u64 = 2_000;
 
 impl FrameClient {
-    /// Returns a client that has not sent anything yet.
+    /// Returns a client that has sent no request yet.
     pub fn new(index: usize, dice: Dice) -> Self {
         let last = u8::try_from(index).unwrap_or(u8::MAX);
         Self {
@@ -128,25 +125,25 @@ impl FrameClient {
         format!("f{}.{}", self.index, self.lives)
     }
 
-    /// Returns whether it is done and every batch has an outcome.
+    /// Returns whether the client is done and the outcome of every batch is known.
     pub fn is_through(&self) -> bool {
         let open = self.machine.as_ref().map_or(0, Machine::open);
         self.done && open == 0
     }
 
-    /// Returns how often it saw frames or nodes contradict each other.
+    /// Returns the number of contradictions that the client found between frames and nodes.
     pub fn conflicts(&self) -> u64 {
         self.machine.as_ref().map_or(0, |machine| machine.counts().conflicts)
     }
 
-    /// Returns the batches confirmed from frames alone since the last call.
+    /// Returns the number of batches confirmed from frames alone since the last call.
     pub fn take_by_frames(&mut self) -> u64 {
         let machine = self.machine.as_ref();
         let now = machine.map_or(0, |machine| machine.counts().by_frames);
         now - std::mem::replace(&mut self.by_frames, now)
     }
 
-    /// Returns the output to send now and the time of the next action.
+    /// Takes a step. Returns the output to send, and the time of the next step.
     pub fn act(&mut self, now: Time) -> (ClientOutput, Option<Time>) {
         let mut leaving = ClientOutput::default();
         let again = now.plus_us(SETTLE_US);
@@ -179,7 +176,7 @@ impl FrameClient {
         (leaving, machine.wake_at().map(Time))
     }
 
-    /// Handles a frame that reached its station.
+    /// Handles a frame that reached the client's station.
     pub fn receive_frame(&mut self, now: Time, frame: &[u8], books: &mut ExactlyOnce) -> Verdict {
         if let Some(machine) = &mut self.machine {
             machine.on_frame(now.0, frame);
@@ -187,7 +184,7 @@ impl FrameClient {
         self.take_done(books)
     }
 
-    /// Handles a node's answer.
+    /// Handles the answer of a node.
     pub fn answered(&mut self, now: Time, answer: &Answer, books: &mut ExactlyOnce) -> Verdict {
         match (answer, &mut self.machine) {
             (Answer::Name(name), None) => self.name = self.name.or(Some(*name)),
@@ -206,7 +203,7 @@ impl FrameClient {
         self.take_done(books)
     }
 
-    /// Disconnects from its node; it will use another one.
+    /// Disconnects from the current node. The client will connect to another one.
     pub fn leaves(&mut self) {
         (self.desk, self.reply_deadline) = (None, None);
         if let Some(machine) = &mut self.machine {
@@ -214,7 +211,7 @@ impl FrameClient {
         }
     }
 
-    /// Connects to this node.
+    /// Connects to this life of a node.
     pub fn connected(&mut self, node: usize, life: u64) {
         self.desk = Some((node, life));
         if let Some(machine) = &mut self.machine {
@@ -241,7 +238,7 @@ impl FrameClient {
             }
         }
         if machine.is_over() {
-            // A new session gets a new name and a new key.
+            // A new session uses a new name and a new key.
             (self.machine, self.name) = (None, None);
             (self.counted, self.by_frames) = (0, 0);
             self.lives += 1;
@@ -249,11 +246,11 @@ impl FrameClient {
         Ok(())
     }
 
-    /// Checks that nodes executed its command in each slot reported to it; `executed` returns the
-    /// hash of the command executed under an id.
+    /// Checks that nodes executed the client's commands in the slots reported to the client.
+    /// `executed` returns the hash of the command executed under an id.
     ///
     /// # Errors
-    /// They executed another command, or none.
+    /// Nodes executed a different command in a slot, or none.
     pub fn check_places(&self, executed: &dyn Fn(CommandId) -> Option<u64>) -> Verdict {
         for (slot, command) in &self.placed {
             let found = executed(CommandId { slot: *slot, index: 0 });
@@ -266,7 +263,7 @@ impl FrameClient {
     }
 }
 
-/// Returns the command in the form in which the front writes it to the log.
+/// Returns the command in the encoding that the front writes to the log.
 pub(crate) fn increment(key: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     Encoder(&mut bytes).byte(Op::IncrBy as u8).signed(1).bytes(key.as_bytes());

@@ -1,8 +1,8 @@
-//! Clients of byte streams: writers that open, write, close, disconnect, take over and return;
-//! readers that read any position on any node.
+//! Clients of byte streams. Writers open, write, close, disconnect, take over and return; readers
+//! read any position on any node.
 //!
-//! A writer believes that it owns a piece until it learns otherwise: several write to the same
-//! names.
+//! A writer believes that it owns a piece until it learns otherwise. Several writers use the same
+//! stream names.
 
 use std::collections::VecDeque;
 
@@ -16,29 +16,25 @@ use crate::{
     front::Ask,
 };
 
-/// Stream load of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Number of writers.
     pub writers: usize,
-    /// Number of readers.
     pub readers: usize,
-    /// Number of stream names.
     pub names: u64,
-    /// Maximum bytes per write.
+    /// Maximum number of bytes in a write.
     pub gift_bytes_max: u64,
-    /// Maximum bytes per writer in act one.
+    /// Maximum number of bytes that a writer writes in act one.
     pub bytes_max: u64,
-    /// Maximum undecided bytes of a piece ([stream-8]).
+    /// Maximum number of undecided bytes in a piece ([stream-8]).
     pub window_bytes: usize,
-    /// Memory limit of the store.
+    /// Memory limit of the stream store, in bytes.
     pub dirty_bytes_max: usize,
     /// Maximum time between two requests of a client.
     pub think_us: u64,
 }
 
 impl Load {
-    /// Draws from separate dice, so that seeds without streams replay unchanged.
+    /// Draws the load from separate dice, so that seeds without streams replay unchanged.
     pub fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x5374_7265_616d_7321);
         dice.chance(1, 3).then(|| Self {
@@ -53,7 +49,7 @@ impl Load {
         })
     }
 
-    /// Returns a load without clients that act on their own.
+    /// Returns a load without clients of its own, for scenarios.
     pub fn scripted() -> Self {
         Self {
             writers: 0,
@@ -68,71 +64,69 @@ impl Load {
     }
 }
 
-/// Role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Writes until it must finish its streams.
+    /// Writes until it is told to finish its streams.
     Writer,
     /// Reads parts of existing streams.
     Reader,
-    /// Writes a stream of its own on one node, in act two.
+    /// Writes a new stream on one node; only in act two.
     Visitor,
-    /// Reads all streams from one node, in act two.
+    /// Reads all streams on one node; only in act two.
     Auditor,
-    /// Follows a scenario.
+    /// Sends requests chosen by a scenario.
     Script,
 }
 
 /// A piece that a writer believes it owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Name of the inner stream.
+    /// Name of the inner stream that contains the piece.
     pub stream: StreamName,
-    /// Position of its byte 0 in the named stream.
+    /// Position of the piece's first byte in the named stream.
     pub first: u64,
-    /// End of the written bytes in the named stream.
+    /// End of the bytes written by the client, as a position in the named stream.
     pub given: u64,
-    /// End of the acknowledged bytes in the named stream.
+    /// End of the acknowledged bytes, as a position in the named stream.
     pub durable: u64,
 }
 
-/// A client of byte streams.
 #[derive(Debug)]
 pub struct Streamer {
-    /// Index in the world's list.
+    /// Index of the client in the world.
     pub index: usize,
     pub role: Role,
-    /// Current connection, with the index of the node.
+    /// Current connection, with the index of the node; `None` while disconnected.
     pub connection: Option<(ConnectionId, usize)>,
-    /// The only node that it connects to.
+    /// Index of the only node to which the client connects; `None` for any node.
     pub home: Option<usize>,
-    /// Request that it waits for.
+    /// Tag of the request that the client is waiting for.
     pub waiting: Option<StreamTag>,
-    /// Deadline for an answer.
+    /// Time at which the client gives up on the node if no answer has arrived.
     pub reply_deadline: Option<Time>,
-    /// The client starts no new pieces and finishes the current one.
+    /// The client opens no new pieces and finishes its stream.
     pub done: bool,
-    /// Piece that it is writing.
+    /// Piece to which the client is writing.
     pub piece: Option<Piece>,
-    /// Replies for a script; `None` stands for a broken connection.
+    /// Replies to a scenario's requests; `None` marks a broken connection.
     pub heard: VecDeque<Option<Heard>>,
     dice: Dice,
     load: Load,
     name: Name,
     writer: Writer,
     how: OpenMode,
-    /// A piece of this stream was opened, and its end is not requested yet.
+    /// The client opened a piece of the stream and has not ended the stream yet.
     owes: bool,
     closing: bool,
     given: u64,
-    /// Streams that an auditor still has to read, with their next positions.
+    /// Streams that an auditor has not read completely, with the next position of each.
     audits: VecDeque<(Name, u64)>,
-    /// A visitor or an auditor has finished.
+    /// A visitor or an auditor has completed its work.
     through: bool,
 }
 
 impl Streamer {
-    /// Returns a client that has not sent anything yet.
+    /// Returns a client that has sent no request yet.
     pub fn new(index: usize, role: Role, load: Load, mut dice: Dice) -> Self {
         let writer = Writer(u128::from(dice.word()) << 64 | u128::from(dice.word()));
         let mut streamer = Self {
@@ -160,7 +154,7 @@ impl Streamer {
         streamer
     }
 
-    /// Returns a client that writes a stream of its own through this node and is then done.
+    /// Returns a client that writes a new stream on this node and then stops.
     pub fn visit(index: usize, load: Load, dice: Dice, node: usize) -> Self {
         Self {
             home: Some(node),
@@ -169,7 +163,7 @@ impl Streamer {
         }
     }
 
-    /// Returns a client that reads these streams from their starts on this node and is then done.
+    /// Returns a client that reads these streams from their beginnings on this node and then stops.
     pub fn audit(
         index: usize,
         load: Load,
@@ -180,12 +174,12 @@ impl Streamer {
         Self { home: Some(node), audits, ..Self::new(index, Role::Auditor, load, dice) }
     }
 
-    /// Returns an id that permanently distinguishes writers.
+    /// Returns the client's current writer id, which no other writer ever uses.
     pub fn writer(&self) -> Writer {
         self.writer
     }
 
-    /// Returns whether it has work left in act two.
+    /// Returns whether the client still has work in act two.
     pub fn is_busy(&self) -> bool {
         match self.role {
             Role::Writer => self.owes || self.waiting.is_some(),
@@ -195,13 +189,13 @@ impl Streamer {
         }
     }
 
-    /// Draws the pause before its next action.
+    /// Draws the pause before the client's next request.
     pub fn draw_pause(&mut self) -> u64 {
         let most = self.load.think_us;
         self.dice.between(20, most)
     }
 
-    /// Chooses the node that it tries next.
+    /// Chooses the node to which the client connects next.
     pub fn choose(&mut self, nodes: usize) -> usize {
         self.home.unwrap_or_else(|| self.dice.index(nodes))
     }
@@ -210,7 +204,7 @@ impl Streamer {
         number_name("s", self.dice.below(self.load.names))
     }
 
-    /// Returns its next request, if it has one.
+    /// Returns the client's next request; `None` if it has none.
     pub fn acts(&mut self) -> Option<Ask> {
         match self.role {
             Role::Writer => self.writes(),
@@ -231,7 +225,7 @@ impl Streamer {
                 return self.owes.then(|| self.opens());
             }
             if !self.owes && self.dice.chance(1, 4) {
-                // Continues as another writer, or with another stream.
+                // The client continues as another writer, or with another stream.
                 self.writer = Writer(self.writer.0 ^ u128::from(self.dice.word()));
                 self.name = self.any_name();
                 self.how =
@@ -252,7 +246,7 @@ impl Streamer {
         match self.dice.below(40) {
             0 => Some(self.closes(piece, true)),
             1..3 => Some(self.closes(piece, false)),
-            // Disconnects; it may or may not return to the piece.
+            // The client disconnects, and may or may not return to the piece.
             3..6 => Some(Ask::Leave),
             6..8 => Some(Ask::Trim(
                 self.name.clone(),
@@ -303,7 +297,7 @@ impl Streamer {
 
     fn reads(&mut self) -> Ask {
         let name = self.any_name();
-        // Usually continues where it stopped reading, sometimes anywhere.
+        // The client usually continues where it stopped reading, but sometimes reads elsewhere.
         let position = match self.dice.below(4) {
             0 => self.dice.below(1 + self.given),
             1 => {
@@ -323,12 +317,12 @@ impl Streamer {
         }
     }
 
-    /// Handles a broken connection; it no longer owns its piece.
+    /// Handles a broken connection, after which the client no longer owns its piece.
     pub fn disconnected(&mut self) {
         self.connection = None;
         if self.piece.take().is_some() {
             self.how = OpenMode::Continue;
-            // The client itself decides whether to return to its stream.
+            // The client decides at random whether to return to its stream.
             self.owes = self.owes && (self.done || self.dice.chance(3, 4));
         }
         self.closing = false;
@@ -410,7 +404,7 @@ impl Streamer {
                 }
             }
             Heard::Nowhere(_, nowhere) => self.nowhere(*nowhere)?,
-            // The outcome is unknown: the piece may exist or not.
+            // The outcome is unknown, so the piece may or may not exist.
             Heard::Failed(..) if self.closing => {
                 self.piece = None;
                 self.closing = false;
@@ -441,7 +435,7 @@ impl Streamer {
                 self.writer = Writer(self.writer.0.wrapping_add(1));
                 self.name = self.any_name();
             }
-            // The piece is no longer the one it believed to own.
+            // The client no longer owns the piece.
             Denied::Fenced | Denied::Unknown if self.closing => {
                 self.piece = None;
                 self.closing = false;
@@ -465,9 +459,9 @@ impl Streamer {
                 self.audits.pop_front();
                 Ok(())
             }
-            // A read is as old as its node's state ([read-6]), and a restarted node may not have
-            // applied yet what it had before. The auditor retries for as long as a cluster may take
-            // to recover.
+            // A read may be as old as the state of its node ([read-6]), and a restarted node may
+            // not have reached its earlier state yet. The auditor retries for as long as a cluster
+            // may take to recover.
             LocateError::Unknown => Ok(()),
             LocateError::BehindEnd { end, .. } if end < *position => Ok(()),
             _ => {
@@ -478,7 +472,7 @@ impl Streamer {
     }
 }
 
-/// Builds a short stream name.
+/// Returns a short stream name made of a letter and a number.
 fn number_name(letter: &str, number: u64) -> Name {
     let text = format!("{letter}{number}");
     text.parse().expect("it is a name")

@@ -1,4 +1,4 @@
-//! The two acts of a run: faults of every kind, then full recovery.
+//! The two acts of a run: first faults of every kind, then full recovery.
 
 use quorate_core::{configuration::Voter, effect::Role};
 
@@ -10,18 +10,19 @@ use crate::{
     workload::Client,
 };
 
-/// Virtual time within which the cluster must recover in act two.
+/// Virtual time within which the cluster must recover in act two, in microseconds.
 const HEAL_US: u64 = 60_000_000;
-/// Events within which it must recover, in case virtual time does not advance.
+/// Number of events within which the cluster must recover in act two, in case virtual time does not
+/// advance.
 const HEAL_EVENTS: u64 = 1_000_000;
 
 impl World {
-    // --- The acts.
+    // --- Acts.
 
-    /// Runs act one: up to `events` events, with the run's faults.
+    /// Runs act one, which consists of up to `events` events including faults.
     ///
     /// # Errors
-    /// A property is broken.
+    /// A property is violated.
     pub fn act_one(&mut self, events: u64) -> Verdict {
         for _ in 0..events {
             if !self.step()? {
@@ -31,14 +32,15 @@ impl World {
         Ok(())
     }
 
-    /// Runs act two: faults stop, and the cluster must recover with every acknowledged write.
+    /// Runs act two, in which faults stop and the cluster must recover with every acknowledged
+    /// write.
     ///
     /// # Errors
-    /// A property is broken.
+    /// A property is violated.
     pub fn act_two(&mut self) -> Verdict {
         self.heal();
         if self.settings.losses == Losses::Beyond {
-            // A node that is down discovers only at its next start that it forgot.
+            // A node that is down discovers at its next start that it forgot its votes.
             self.run_for(1_000_000)?;
             if self.lost_quorum() {
                 return self.stands_still();
@@ -47,7 +49,7 @@ impl World {
         let whole = self.becomes_whole();
         let stuck = whole.as_ref().is_err_and(|violation| violation.property == "convergence");
         if stuck && self.settings.losses == Losses::Beyond && self.lost_quorum() {
-            // Late-detected damage makes a node forget late.
+            // If damage is detected late, a node also forgets late.
             return self.stands_still();
         }
         if stuck && self.lost_value() {
@@ -56,9 +58,9 @@ impl World {
         whole
     }
 
-    /// [disk-8] Returns whether a decided value is lost for good: no node can read it, the nodes
-    /// that lost it report so, and the others are fewer than a quorum or led by a node that lost
-    /// it. Such a group can only wait.
+    /// [disk-8] Returns whether a decided value is permanently lost: no node can read it, the nodes
+    /// that lost it report the loss, and the remaining nodes are fewer than a quorum or are led by
+    /// a node that lost it. Such a group can only wait.
     fn lost_value(&self) -> bool {
         let replicas = || self.nodes.iter().filter_map(|node| node.running.as_ref());
         let lost = |running: &&Running| running.replica().lost_value().is_some();
@@ -91,8 +93,7 @@ impl World {
             world.clients.iter().all(|client| !client.is_busy())
         })?;
         self.run_until("no plan is in progress", Self::has_no_plan)?;
-        // [aux-1] An auxiliary does not execute commands, accepts none, and has no state to
-        // compare.
+        // [aux-1] An auxiliary neither executes nor accepts commands, and has no state to compare.
         let serves = |node: &usize| self.belongs(*node) && !self.settings.is_auxiliary(*node);
         let serving: Vec<usize> = (0..self.nodes.len()).filter(serves).collect();
         for node in &serving {
@@ -137,7 +138,8 @@ impl World {
         linearizable::verdict(self.books.history.operations())
     }
 
-    /// Returns whether every node has applied everything that the most advanced node has decided.
+    /// Returns whether every node has applied all slots that the most advanced node knows to be
+    /// decided.
     pub fn is_caught_up(&self) -> bool {
         let farthest = self.nodes.iter().filter_map(|node| node.running.as_ref());
         let farthest = farthest.map(|running| running.replica().node().decided_to()).max();
@@ -150,10 +152,10 @@ impl World {
         })
     }
 
-    /// Processes events until a condition holds.
+    /// Processes events until `holds` returns true.
     ///
     /// # Errors
-    /// A property is broken, or the condition does not hold in time.
+    /// A property is violated, or `holds` does not return true in time.
     pub fn run_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Verdict {
         let deadline = self.now.plus_us(HEAL_US);
         for _ in 0..HEAL_EVENTS {
@@ -217,9 +219,9 @@ impl World {
         left * 2 <= configuration.weight()
     }
 
-    /// Checks a volatile group without a quorum that remembers: it executes no more writes, and
-    /// nodes that forgot do not vote ([class-5]). Requests before the loss may have been answered
-    /// correctly.
+    /// Checks a volatile group in which too few nodes for a quorum remember their votes. The group
+    /// executes no more writes, and nodes that forgot do not vote ([class-5]). Requests before the
+    /// loss may have been answered correctly.
     fn stands_still(&mut self) -> Verdict {
         self.run_for(2_000_000)?;
         let answered = self.watch.commands();
@@ -230,8 +232,8 @@ impl World {
         for node in &self.nodes {
             let running = node.running.as_ref().expect("healed");
             let status = running.replica().status(node.time(self.now));
-            // [volatile-2] A node readmitted before the loss remembers everything that it did under
-            // its current member identity.
+            // [volatile-2] A node readmitted before the loss remembers all its actions under its
+            // current member identity.
             let configuration = running.replica().node().configuration();
             let taken_back = configuration.position(node.member()).is_some();
             let forgot = node.member().incarnation.0 > 0 && !taken_back;
@@ -247,7 +249,7 @@ impl World {
     /// Processes the events of the next `us` microseconds.
     ///
     /// # Errors
-    /// A property is broken.
+    /// A property is violated.
     pub fn run_for(&mut self, us: u64) -> Verdict {
         let until = self.now.plus_us(us);
         while self.schedule.next_at().is_some_and(|at| at <= until) {

@@ -1,4 +1,4 @@
-//! Faults of act one, and their end before act two.
+//! Faults of act one, and the repair of their effects before act two.
 
 use quorate_core::{effect::Role, record::Class, time::Time};
 use quorate_log::disk::{Family, Source as _};
@@ -10,11 +10,13 @@ use crate::{
     node::{Arrival, StoreDisk},
 };
 
-/// Number of latest log writes that do not rot; more writes than can be in flight ([model-3]).
+/// Number of recent log writes that do not rot. It exceeds the number of writes in flight
+/// ([model-3]).
 pub(super) const NEWEST_WRITES: usize = 8;
 
 impl World {
-    /// Injects the fault with this index in the settings, and schedules the next one of its kind.
+    /// Injects the fault with this index in the settings, and schedules the next fault of the same
+    /// kind.
     pub(crate) fn strike(&mut self, index: usize) {
         if !self.chaos.goes_on {
             return;
@@ -27,7 +29,7 @@ impl World {
         }
     }
 
-    /// Injects a fault of this kind now.
+    /// Injects a fault of the given kind now.
     pub fn inflict(&mut self, fault: Fault) {
         let node = self.dice.index(self.nodes.len());
         let (a, b) = self.two(node);
@@ -57,14 +59,14 @@ impl World {
             Fault::LostLog => self.lose_log(node),
             Fault::ClockJump => self.jump(node),
             Fault::Transfer => self.transfer(),
-            // Only during a node's first start: see `arm_founding`.
+            // Occurs only at the first start of a node, through `arm_founding`.
             Fault::FoundingKill => {}
             Fault::IdentityKill => self.kill_with_identity(node),
             Fault::IncarnationKill => self.kill_with_incarnation(node),
         }
     }
 
-    /// Returns this node and a random other one; twice node 0 if there is no other.
+    /// Returns this node and another one chosen at random; (0, 0) if there is no other.
     fn two(&mut self, node: usize) -> (usize, usize) {
         let count = self.nodes.len();
         if count == 1 {
@@ -78,7 +80,7 @@ impl World {
         self.arrive(node, life, arrival);
     }
 
-    /// Returns whether this node may be stopped without a chance to write down its votes.
+    /// Returns whether this node may be killed without making its votes durable.
     pub(super) fn may_crash(&self, node: usize) -> bool {
         self.settings.class == Class::Durable || self.chaos.may_forget(node)
     }
@@ -87,15 +89,15 @@ impl World {
         if self.nodes[node].running.is_none() || !self.may_crash(node) {
             return;
         }
-        // A killed process resets its connections; a host that loses power sends nothing.
+        // A killed process resets its connections, whereas a host that loses power sends nothing.
         let late = self.dice.pick(&[100, 100, 500_000]);
         self.kill(node, late);
         let down = self.dice.between(500, down_us);
         self.after(down, Event::Start(node));
     }
 
-    /// Makes a node without an identity die while acquiring one: at a random disk change, up to the
-    /// one after which it has an identity.
+    /// Schedules the death of a node that is acquiring its identity, at a random disk change up to
+    /// the one that completes the identity.
     pub(crate) fn arm_founding(&mut self, node: usize) {
         if !self.chaos.goes_on
             || !self.has(Fault::FoundingKill)
@@ -103,28 +105,30 @@ impl World {
         {
             return;
         }
-        // The changes write the number of segments and the identity, preceded on a joining node by
-        // its nonce. Each file is renamed and synced.
+        // The disk changes write the number of segments and the identity. On a joining node, they
+        // first write the nonce. Each file is renamed and synced.
         let changes = if node == 0 { 4 } else { 6 };
         if self.dice.chance(2, 3) {
             self.nodes[node].dies_after = Some(self.dice.below(changes + 1));
         }
     }
 
-    /// Draws whether, and at which disk change, the founder dies while admitting a node.
+    /// Draws the disk change at which the founder dies while it admits a node; `None` if it
+    /// survives.
     pub(crate) fn founder_dies(&mut self) -> Option<u64> {
         let armed = self.chaos.goes_on && self.has(Fault::FoundingKill) && self.may_crash(0);
         (armed && self.dice.chance(1, 4)).then(|| self.dice.below(3))
     }
 
-    /// Draws whether, and at which disk change, a node dies while marking a clean stop.
+    /// Draws the disk change at which a node dies while it marks a clean stop; `None` if it
+    /// survives.
     pub(crate) fn mark_dies(&mut self, node: usize) -> Option<u64> {
         let armed = self.chaos.goes_on && self.has(Fault::IdentityKill) && self.may_crash(node);
         (armed && self.dice.chance(1, 2)).then(|| self.dice.below(3))
     }
 
-    /// Kills a process, and its successor while that one counts its start: before, during or after
-    /// the change of the identity.
+    /// Kills a process, and kills its successor while the successor counts its start: before,
+    /// during or after the change of the identity.
     fn kill_with_identity(&mut self, node: usize) {
         if self.nodes[node].running.is_none() || !self.may_crash(node) {
             return;
@@ -133,8 +137,8 @@ impl World {
         self.nodes[node].dies_after = Some(self.dice.below(3));
     }
 
-    /// Kills a process and drops its votes; its successor dies between recording that in its
-    /// identity and the first log write under its new member identity.
+    /// Kills a process and drops its votes. Its successor is killed between recording the loss in
+    /// the identity and the first log write under the new member identity.
     fn kill_with_incarnation(&mut self, node: usize) {
         let durable = self.settings.class == Class::Durable;
         let spared = !self.chaos.may_forget(node) || durable && self.settings.budget() == 0;
@@ -146,7 +150,8 @@ impl World {
         } else {
             self.crash(node, 50_000);
         }
-        // Changes in order: the start count, the incarnation, the first log write.
+        // The disk changes are, in order, the start count, the incarnation, and the first log
+        // write.
         self.nodes[node].dies_after = Some(2 + self.dice.below(8));
     }
 
@@ -226,8 +231,8 @@ impl World {
         self.after(wait, Event::DiskCalm(node));
     }
 
-    /// Makes the next write fail; an operator restarts the node later. Skips nodes of a volatile
-    /// group that may not forget, because their process could not stop cleanly.
+    /// Makes the next write fail. An operator restarts the node later. Skips nodes of a volatile
+    /// group that may not forget, because their processes could not shut down gracefully.
     fn disk_error(&mut self, node: usize) {
         if !self.may_crash(node) || self.nodes[node].running.is_none() {
             return;
@@ -238,7 +243,7 @@ impl World {
         self.after(wait, Event::Repair { node, life });
     }
 
-    /// Repairs a disk: the operator replaces the faulty part and restarts the node.
+    /// Repairs a disk: an operator replaces the faulty part and restarts the node.
     pub(crate) fn repair(&mut self, node: usize, life: u64) {
         if self.nodes[node].life != life {
             return;
@@ -249,8 +254,8 @@ impl World {
         }
     }
 
-    /// Does the operator's periodic check of act two: restarts nodes whose log failed or cannot be
-    /// read back.
+    /// Performs the operator's periodic check in act two, which restarts nodes whose log failed or
+    /// cannot be read.
     pub(crate) fn make_rounds(&mut self) {
         for node in 0..self.nodes.len() {
             if self.log_failed(node) {
@@ -274,8 +279,8 @@ impl World {
         self.after(wait, Event::DiskRoom(node));
     }
 
-    /// Uses up the node's file descriptors: the log can still write to files that are already open,
-    /// and must wait for everything else.
+    /// Exhausts the node's file descriptors. The log can still write to open files, but all other
+    /// operations must wait.
     fn take_descriptors(&mut self, node: usize) {
         self.nodes[node].disk.set_out_of_descriptors(true);
         self.line(&name(node), "disk", format_args!("no file can be opened"));
@@ -283,8 +288,8 @@ impl World {
         self.after(wait, Event::Descriptors(node));
     }
 
-    /// [model-3] Damages an old block, which the node's next start detects. Completed data may rot,
-    /// but not one of the last D batches together with a crash. Only nodes that may forget are
+    /// [model-3] Damages an old block, which the next start of the node detects. Completed data may
+    /// rot, but not one of the last D batches together with a crash. Only nodes that may forget are
     /// affected.
     fn rot(&mut self, node: usize) {
         if !self.chaos.may_forget(node) || self.settings.budget() == 0 {
@@ -363,8 +368,9 @@ impl World {
         }
     }
 
-    /// Stalls a process after it has read its clocks and before it uses the time. On resuming, it
-    /// processes what arrived meanwhile as if at the old time. Leases expire during such stalls.
+    /// Stalls a process after it has read its clocks and before it uses the time. When the process
+    /// resumes, it handles the arrivals of that period as if at the old time. Leases expire during
+    /// such stalls.
     pub(crate) fn stall(&mut self) {
         if !self.chaos.goes_on {
             return;
@@ -405,7 +411,7 @@ impl World {
         }
     }
 
-    /// Ends all faults and undoes those that happened.
+    /// Stops all faults and repairs their effects.
     pub(crate) fn heal(&mut self) {
         self.line("world", "heals", format_args!(""));
         self.chaos.goes_on = false;

@@ -1,6 +1,6 @@
-//! Clients that request a class other than the group's ([class-2]): in a durable group,
-//! acknowledgement once a quorum has the command in memory; in a volatile group, once a quorum has
-//! it on disk. Every command is unique, and only the node that received it retries it.
+//! Clients that request a class other than the group's ([class-2]). A durable group acknowledges
+//! their commands once a quorum has them in memory, a volatile group once a quorum has them on
+//! disk. Every command is unique, and only the node that received it retries it.
 
 use quorate_core::{configuration::Voter, level::Level, record::Class, slot::Slot};
 use quorate_node::host::ClientSide as _;
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl World {
-    /// Schedules the next request, if the run has any.
+    /// Schedules the next command of another class, if the run has any.
     pub(super) fn plan_class(&mut self) {
         if let Some(mean_us) = self.settings.classes_us {
             let wait = self.chaos.class_dice.interval(mean_us);
@@ -22,7 +22,7 @@ impl World {
         }
     }
 
-    /// Sends such a request to a random node.
+    /// Sends a command of another class to a random node.
     pub(super) fn ask_class(&mut self) {
         if !self.chaos.goes_on() {
             return;
@@ -45,12 +45,13 @@ impl World {
         self.arrive(node, life, Arrival::Class { number, early });
     }
 
-    /// Returns whether faults are still held back until the feature level supports these requests.
+    /// Returns whether faults are suspended until the feature level supports commands of another
+    /// class.
     pub(super) fn waits_for_level(&mut self) -> bool {
         self.settings.classes_us.is_some() && !self.watch.levels().has_seen(Level::NEWEST)
     }
 
-    /// Returns how many times a memory or a disk may have lost its contents.
+    /// Returns an upper bound for the number of times that a memory or a disk lost contents.
     pub(super) const fn losses(&self) -> u64 {
         let counts = &self.counts;
         counts.kills
@@ -63,7 +64,7 @@ impl World {
             + counts.forgot
     }
 
-    /// Checks the acknowledgements that a node sent to such clients in this turn.
+    /// Checks the acknowledgements of commands of another class that a node sent in this turn.
     pub(super) fn check_classes(&mut self, node: usize) -> Verdict {
         let losses = self.losses();
         let Some(running) = &mut self.nodes[node].running else {
@@ -88,7 +89,7 @@ impl World {
                             node.decided_to() > slot || same
                         })
                     };
-                    // The node must have decided what it reports.
+                    // The node must have decided the slot that it reports.
                     let decided = replica.node().decided_to() > slot;
                     let quorum = decided || is_quorum(configuration, has);
                     let classes = self.watch.classes();

@@ -1,4 +1,4 @@
-//! Clients in the world: sending requests and receiving replies.
+//! Connects clients, sends their requests and delivers the replies.
 
 use quorate_core::time::Time;
 use quorate_replica::front::ConnectionId;
@@ -33,15 +33,15 @@ impl World {
         self.client_sends(node, connection, bytes);
     }
 
-    /// Delivers a client's bytes to this life of a node after a delay, if that process still runs
-    /// then.
+    /// Delivers a client's bytes to the current process of a node after a delay. The bytes are lost
+    /// if the process ends before.
     pub(super) fn client_sends(&mut self, node: usize, connection: ConnectionId, bytes: Vec<u8>) {
         let life = self.nodes[node].life;
         let at = self.client_delay(connection);
         self.at(at, Event::ToNode { node, life, connection, bytes });
     }
 
-    /// Schedules what a waiting client does next: it times out, or sends another request.
+    /// Schedules the next event of a waiting client, which is a timeout or another request.
     fn client_waits(&mut self, client: usize) {
         let patience = self.settings.client_timeout_ms * 2 + 200;
         let patience_at = self.now.plus_ms(patience);
@@ -55,8 +55,8 @@ impl World {
         }
     }
 
-    /// Returns the arrival time of data sent now on a client's connection; bytes on one connection
-    /// stay in order.
+    /// Returns the arrival time of data sent now on a client's connection. Bytes on one connection
+    /// remain in order.
     pub(crate) fn client_delay(&mut self, connection: ConnectionId) -> Time {
         let at = self.now.plus_us(self.dice.between(20, 200));
         self.wires.arrival(connection, at)
@@ -67,7 +67,7 @@ impl World {
             return;
         }
         let node = self.clients[client].choose(self.nodes.len());
-        // Clients never get the addresses of auxiliaries, nor, in act two, those of removed nodes.
+        // Clients never learn the addresses of auxiliaries, or, in act two, those of removed nodes.
         let known =
             !self.settings.is_auxiliary(node) && (self.chaos.goes_on() || self.belongs(node));
         let process = &self.nodes[node];
@@ -101,7 +101,7 @@ impl World {
             let wait = self.clients[client].draw_pause(most);
             self.after(wait, Event::Client(client));
         } else if self.clients[client].may_pipeline() {
-            // The node is responding, so the timeout starts again.
+            // The node is responding, so the timeout restarts.
             self.client_waits(client);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Datagrams, and nodes that lose multicast reception.
+//! Delivers datagrams, and interrupts the multicast reception of nodes.
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -11,7 +11,7 @@ use super::{Event, World, name, sides::Flights};
 use crate::side::PacketEndpoint;
 
 impl World {
-    /// Gives a new process a packet plane, if the run's carrier is packets.
+    /// Creates the packet plane of a new process, if the run's carrier is packets.
     pub(crate) fn open_packets(&mut self, node: usize, me: Member, boot: u32, cluster: u128) {
         let Some(reach) = Flights::reach(&self.settings.weather) else {
             return;
@@ -41,13 +41,13 @@ impl World {
                     let to = usize::try_from(id).map_or(0, |id| id.saturating_sub(1));
                     self.fly(node, to, false, &bytes);
                 }
-                // The sender gets a copy too, as with the kernel's multicast loopback.
+                // The sender also receives a copy, as with the kernel's multicast loopback.
                 To::Group => (0..self.nodes.len()).for_each(|to| self.fly(node, to, true, &bytes)),
             }
         }
     }
 
-    /// Sends one datagram to one node; a multicast datagram is lost or delayed independently for
+    /// Sends one datagram to one node. A multicast datagram is lost or delayed independently for
     /// each receiver.
     fn fly(&mut self, from: usize, to: usize, by_group: bool, datagram: &[u8]) {
         let (weather, dice) = (self.network.weather(), &mut self.flights.dice);
@@ -59,8 +59,8 @@ impl World {
         }
     }
 
-    /// Delivers a datagram to the node's current process, whether the datagram was sent to that one
-    /// or an earlier one.
+    /// Delivers a datagram to the node's current process, even if the datagram was sent to an
+    /// earlier one.
     pub(super) fn datagram(&mut self, from: usize, to: usize, by_group: bool, bytes: Vec<u8>) {
         let blocked = from != to && self.network.is_blocked(from, to);
         if blocked || by_group && self.flights.deaf[to] {
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Makes the switch forget a node's membership of the multicast group.
+    /// Makes the switch forget that a node is a member of the multicast group.
     pub(super) fn deafen(&mut self) {
         self.plan_deaf();
         let dice = &mut self.flights.dice;
@@ -127,7 +127,6 @@ impl World {
         }
     }
 
-    /// Ends all datagram faults.
     pub(super) fn calm_air(&mut self) {
         self.settings.air.calm_down();
         self.flights.deaf.fill(false);

@@ -1,5 +1,5 @@
-//! Frames between devices: each travels on its own, and reaches a device even when its owner is
-//! down.
+//! Delivers frames between devices. Each frame travels independently and reaches a device even if
+//! its owner is down.
 
 use quorate_core::record::Class;
 use quorate_node::host::Host as _;
@@ -11,7 +11,7 @@ use crate::{
     dice::Dice,
 };
 
-/// Number of sent frames that are retained for strangers to replay.
+/// Number of recent frames that are retained for strangers to replay.
 const SENT_MAX: usize = 2048;
 
 impl World {
@@ -52,7 +52,8 @@ impl World {
         }
     }
 
-    /// Sends a frame from this station to all others: devices of nodes, and clients of devices.
+    /// Sends a frame from one station to all others. Stations are devices of nodes, and clients of
+    /// devices.
     pub(super) fn fly_to_stations(&mut self, from: usize, frame: &[u8]) {
         let stations = self.nodes.len() + self.frame_clients.len();
         for to in (0..stations).filter(|to| *to != from) {
@@ -85,13 +86,13 @@ impl World {
         }
     }
 
-    /// Flips a random bit in some frames; one of the checksums detects each flip.
+    /// Flips a random bit in some frames. One of the checksums detects each flip.
     fn damage(&mut self, bytes: &mut [u8]) {
         let rate = self.settings.devices.map(|faults| faults.damaged_of_1000);
         let rate = rate.filter(|rate| *rate > 0 && self.chaos.goes_on());
         if rate.is_some_and(|rate| self.frames.dice.chance(rate, 1000)) {
-            // Earlier bits belong to no message: receivers drop the frame, or attribute it to a
-            // stranger.
+            // The bits before this range belong to no message: receivers drop such a frame, or
+            // attribute it to a stranger.
             let bit = self.frames.dice.between(12 * 8, 8 * bytes.len() as u64 - 1);
             let bit = usize::try_from(bit).unwrap_or(0);
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -108,7 +109,7 @@ impl World {
         }
     }
 
-    /// Sends a device either an old frame or one that no device would send.
+    /// Sends a device an old frame, or a frame that no device would send.
     pub(super) fn send_as_stranger(&mut self) -> Verdict {
         self.plan_stranger();
         let frames = &mut self.frames;
@@ -143,12 +144,11 @@ impl World {
         self.send_device_frames(to);
     }
 
-    /// Returns the last few thousand frames sent by devices, newest last.
+    /// Returns the most recent frames sent by devices, up to a few thousand, newest last.
     pub fn device_frames(&self) -> impl Iterator<Item = &[u8]> {
         self.frames.sent.iter().map(Vec::as_slice)
     }
 
-    /// Delivers a frame to a station.
     pub(super) fn deliver_to_station(&mut self, from: usize, to: usize, bytes: &[u8]) -> Verdict {
         let nodes = self.nodes.len();
         if let Some(client) = to.checked_sub(nodes) {
@@ -169,8 +169,8 @@ impl World {
         }
     }
 
-    /// Cuts the power of a device. A device whose votes count loses them, so its node must be one
-    /// that may forget.
+    /// Cuts the power of a random device. A device whose votes count loses its votes, so its node
+    /// must be one that may forget.
     pub(super) fn reset_device(&mut self) {
         self.plan_reset();
         let node = self.frames.dice.index(self.nodes.len());
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// Schedules the next removal of a device from its place in the network.
+    /// Schedules the next removal of a device from the network.
     pub(super) fn plan_taking(&mut self) {
         if let Some(mean_us) = self.settings.devices.and_then(|faults| faults.taken_us) {
             let wait = self.frames.dice.interval(mean_us);
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// Removes a random device from its place in the network.
+    /// Removes a random device from the network.
     pub(super) fn take_device(&mut self) {
         self.plan_taking();
         let node = self.frames.dice.index(self.nodes.len());
@@ -210,8 +210,8 @@ impl World {
         }
     }
 
-    /// Stalls a random device for up to two seconds. Devices whose votes count stall too, since a
-    /// stall forgets nothing.
+    /// Stalls a random device for up to two seconds. Any device may stall, even if its votes count,
+    /// because a stall erases nothing.
     pub(super) fn stall_any_device(&mut self) {
         self.plan_device_stall();
         let node = self.frames.dice.index(self.nodes.len());
@@ -229,7 +229,6 @@ impl World {
         }
     }
 
-    /// Resumes a stalled device.
     pub(super) fn resume_device(&mut self, node: usize) {
         if let Some(device) = &self.nodes[node].device {
             device.resume();
@@ -238,7 +237,6 @@ impl World {
         }
     }
 
-    /// Ends all device faults.
     pub(super) fn calm_devices(&mut self) {
         for device in self.nodes.iter().filter_map(|node| node.device.as_ref()) {
             device.calm();

@@ -1,5 +1,5 @@
-//! Clients of devices in the world: their frames travel like those of devices, and they send
-//! requests to a node over a connection.
+//! Clients of devices. Their frames travel like those of devices, and they send requests to a node
+//! over a connection.
 
 use quorate_core::time::Time;
 
@@ -11,11 +11,11 @@ use crate::{
     workload::frame_client::{Answer, Ask, FrameClient},
 };
 
-/// Time without an answer after which a client tries another node.
+/// Time without an answer after which a client switches to another node.
 const PATIENCE_MS: u64 = 200;
 
 impl World {
-    /// Starts the run's clients of devices.
+    /// Starts the clients of devices that the run has.
     pub(super) fn plan_frame_clients(&mut self) {
         let mut dice = Dice::new(self.settings.seed ^ 0x4672_616d_6543_6c69);
         for index in 0..self.settings.frame_clients {
@@ -25,7 +25,7 @@ impl World {
         }
     }
 
-    /// Schedules the client's next step, at `at` or earlier.
+    /// Schedules the next step of a client at `at`, unless an earlier one is scheduled.
     fn frame_client_looks(&mut self, index: usize, at: Time) {
         let client = &mut self.frame_clients[index];
         if client.planned.is_none_or(|planned| planned > at) {
@@ -94,7 +94,7 @@ impl World {
         self.after(wait, event);
     }
 
-    /// Sends the answers of a node's turn to clients of devices.
+    /// Sends the answers from a node's turn to the clients of devices.
     pub(super) fn send_desk_answers(&mut self, node: usize) {
         let life = self.nodes[node].life;
         let running = self.nodes[node].running.as_mut();
@@ -127,7 +127,7 @@ impl World {
         self.check_frame_client(index)
     }
 
-    /// Delivers a frame to a client's station.
+    /// Delivers a frame to the station of a client of devices.
     pub(super) fn frame_client_hears(&mut self, index: usize, frame: &[u8]) -> Verdict {
         let client = &mut self.frame_clients[index];
         client.receive_frame(self.now, frame, &mut self.books.exactly_once)?;
@@ -136,8 +136,8 @@ impl World {
         self.check_frame_client(index)
     }
 
-    /// Checks that a client saw no contradiction between frames and nodes, in runs that lose no
-    /// votes.
+    /// Checks that a client found no contradiction between frames and nodes. Applies only to runs
+    /// in which no votes are lost.
     fn check_frame_client(&self, index: usize) -> Verdict {
         let within = self.settings.losses == Losses::WithinBudget;
         match self.frame_clients[index].conflicts() {
@@ -160,7 +160,8 @@ impl World {
         }
     }
 
-    /// Checks that every batch of these clients has an outcome, in the slot reported to them.
+    /// Checks that the outcome of every batch is known, and that nodes executed it in the slot
+    /// reported to the client.
     pub(super) fn frame_clients_are_answered(&mut self) -> Verdict {
         self.run_until("clients of devices are answered", |world| {
             let mut clients = world.frame_clients.iter();

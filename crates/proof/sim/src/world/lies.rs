@@ -1,7 +1,7 @@
-//! A lying disk: it acknowledged the end of a log and no longer has it when the node starts. A
-//! sound but shorter log remains. Alternatively, the folder goes back in time: identity and address
-//! book are those of an earlier start. One node of a run is affected, and loses only what some
-//! reachable node still remembers: beyond that, [lie-4] promises nothing.
+//! A lying disk: it acknowledged the end of a log, but no longer has it when the node starts. An
+//! intact but shorter log remains. Alternatively, the folder returns to an earlier state, with the
+//! identity and address book of an earlier start. Only one node of a run is affected, and loses
+//! only what some reachable node still remembers, because [lie-4] promises nothing beyond that.
 
 use quorate_core::{record::Class, slot::Slot, witness::Memory};
 use quorate_log::disk::{MemoryDisk, SmallFiles as _};
@@ -9,11 +9,11 @@ use quorate_log::disk::{MemoryDisk, SmallFiles as _};
 use super::{Event, World, name};
 use crate::{disk::writes_from, node::FolderCopy};
 
-/// Maximum number of log writes lost at once.
+/// Maximum number of log writes lost at a time.
 const LOST_MAX: u64 = 20;
-/// Number of copies of small files retained per node.
+/// Maximum number of copies of small files retained per node.
 const COPIES_MAX: usize = 4;
-/// Small files that go back to an earlier state together.
+/// Small files that return to an earlier state together.
 const FILES: [&str; 2] = ["identity", "peers"];
 
 impl World {
@@ -25,7 +25,7 @@ impl World {
         }
     }
 
-    /// Cuts the power of a node whose disk lied.
+    /// Cuts the power of a node. At the next start, its disk has lost acknowledged data.
     pub(super) fn lie(&mut self) {
         if !self.chaos.goes_on() {
             return;
@@ -42,16 +42,16 @@ impl World {
         self.after(down, Event::Start(node));
     }
 
-    /// Returns a node that may forget its votes in this run, if there is one.
+    /// Returns the first node that may forget its votes in this run; `None` if no node may.
     pub fn forgetful(&self) -> Option<usize> {
         (0..self.settings.nodes).find(|node| self.chaos.may_forget(*node))
     }
 
-    /// Applies a disk's lie just before the node starts, and saves a copy of its small files for
-    /// later lies.
+    /// Applies the loss of acknowledged data just before a node starts, and saves a copy of the
+    /// small files for later losses.
     pub(super) fn fall_back(&mut self, node: usize) {
-        // A start that may not complete is repeated, possibly when no node is reachable that
-        // remembers. Such starts are skipped.
+        // A start that may not complete is repeated, possibly at a time when no node that remembers
+        // is reachable. Such starts are skipped.
         let lies = std::mem::take(&mut self.nodes[node].disk_lies);
         if lies && self.nodes[node].dies_after.is_none() {
             self.nodes[node].disk.set_capacity(None);
@@ -73,8 +73,8 @@ impl World {
         process.copies.push(copy);
     }
 
-    /// Restores identity and address book of an earlier start, if a node in the restored address
-    /// book remembers the latest one.
+    /// Restores the identity and address book of an earlier start, provided that a node in the
+    /// restored address book remembers the latest start.
     fn go_back(&mut self, node: usize) {
         let mut copies = std::mem::take(&mut self.nodes[node].copies);
         if copies.is_empty() || self.nodes[node].damaged_file.is_some() {
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// Replaces the small files with a copy, and returns the files replaced.
+    /// Replaces the small files with a copy, and returns a copy of the replaced files.
     fn put_back(&mut self, node: usize, copy: &FolderCopy) -> FolderCopy {
         let disk = self.nodes[node].disk.attach();
         let before = |(name, _): &(&'static str, _)| (*name, disk.read(name).ok().flatten());
@@ -107,11 +107,11 @@ impl World {
         FolderCopy { version: copy.version, files }
     }
 
-    /// Removes the end of a node's log, up to what a reachable node remembers of it.
+    /// Removes the end of a node's log, but only writes that a reachable node remembers.
     fn lose_end(&mut self, node: usize) {
         let own = self.nodes[node].member().incarnation;
         let recalled = self.recalled_of(node);
-        // [lie-4] promises nothing for a log that no node remembers.
+        // [lie-4] promises nothing about a log that no node remembers.
         let heard = recalled.iter().map(|(_, memory)| memory.written);
         let heard = heard.filter(|written| written.incarnation == own && written.to > 0);
         let Some(remembered) = heard.max() else {
@@ -122,7 +122,7 @@ impl World {
         self.forget_from(node, from);
     }
 
-    /// Replaces a stopped node's folder with an old copy, for a test.
+    /// Replaces the folder of a stopped node with an old copy, for a test.
     pub fn set_back(&mut self, node: usize, copy: &MemoryDisk) {
         let process = &mut self.nodes[node];
         process.disk = copy.copy();
@@ -131,7 +131,7 @@ impl World {
         self.chaos.let_forget(node);
     }
 
-    /// Removes log write `from` and all later ones from a node's disk.
+    /// Removes log write `from` and all later log writes from a node's disk.
     pub fn forget_from(&mut self, node: usize, from: u64) {
         let disk = self.nodes[node].disk.clone();
         for (place, bytes) in writes_from(&disk, from) {

@@ -1,4 +1,4 @@
-//! Process lifecycles: starting, writing, connecting to each other, and dying.
+//! Lifecycle of processes: starts, disk operations, connections to each other, and deaths.
 
 use quorate_core::{
     level::Level,
@@ -15,21 +15,21 @@ use crate::{
     node::{Arrival, Node, Start, Started},
 };
 
-/// Time that a removed node stays connected.
+/// Time after its removal for which a node remains connected.
 const PARTING_US: u64 = 2_000_000;
 
-/// Verdict on connecting two nodes.
+/// Decision about a connection between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     LetIn,
-    /// The dialling node does not know the other one yet.
+    /// The connecting node does not know the other node yet.
     Unknown,
-    /// One of the two was removed.
+    /// One of the two nodes was removed from the group.
     Refused,
 }
 
 impl World {
-    /// Starts a process.
+    /// Starts a process on this node.
     pub(super) fn start(&mut self, node: usize) -> Verdict {
         let process = &self.nodes[node];
         let stranger = node >= self.settings.nodes && !process.joined;
@@ -37,7 +37,7 @@ impl World {
             return Ok(());
         }
         if process.is_removed() {
-            // [member-1] A removed node's folder does not start again.
+            // [member-1] A node whose folder records its removal does not start again.
             self.nodes[node].retired = true;
             self.counts.retired += 1;
             self.line(&name(node), "retired", format_args!("it was removed"));
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// [lie-3] Returns what reachable nodes in its address book remember about this node.
+    /// [lie-3] Returns what the reachable nodes in this node's address book remember about its log.
     pub(super) fn recalled_of(&self, node: usize) -> Vec<(NodeId, Memory)> {
         let asks = self.nodes[node].release >= witness::SINCE;
         let Some(identity) = self.nodes[node].identity().filter(|_| asks) else {
@@ -116,7 +116,7 @@ impl World {
         self.after(wait, Event::Start(node));
     }
 
-    /// Handles a completed start, with the state recovered from disk.
+    /// Handles the completion of a process start.
     fn started(&mut self, node: usize, started: Started) -> Verdict {
         let before = self.watch.released_to(node);
         let Started { recovery, lost } = started;
@@ -160,7 +160,8 @@ impl World {
             }
         }
         if !set_back {
-            // Checked after a set-back life too: the new start's number is above all earlier ones.
+            // Also checked after a test restored an old folder, because the new start has a higher
+            // number than all earlier ones.
             self.watch.lives().started(node, boot, member.incarnation)?;
             self.watch.promises().recovered(member, recovery.hard.promised)?;
         }
@@ -185,7 +186,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles a process that died in the middle of a disk change; it restarts soon.
+    /// Handles a process that was killed in the middle of a disk change. The process restarts soon.
     pub(crate) fn handle_death(&mut self, node: usize) {
         if self.nodes[node].running.is_some() && !self.nodes[node].disk.is_alive() {
             self.kill(node, 100);
@@ -274,8 +275,8 @@ impl World {
         }
         let ready = |node: &Node| node.running.is_some() && !node.paused;
         if !ready(&self.nodes[a]) || !ready(&self.nodes[b]) || !self.network.can_connect(a, b) {
-            // A restarted node dials by itself; blocked links and pauses need another dial to be
-            // scheduled.
+            // A restarted node connects by itself. After blocked links and pauses, another attempt
+            // must be scheduled.
             let wait = self.dice.between(5_000, 30_000);
             if self.nodes[a].running.is_some() && self.nodes[b].running.is_some() {
                 self.after(wait, Event::Dial(a, b));
@@ -293,8 +294,9 @@ impl World {
         self.line("net", "connect", format_args!("{} and {}", a + 1, b + 1));
     }
 
-    /// Decides as the production network does: the node with the higher id dials the nodes in its
-    /// table, and the other one admits any node that was not removed, known or not ([member-3]).
+    /// Decides whether two nodes connect, by the rules of the production network: the node with the
+    /// higher id connects to the nodes in its table, and the other one admits any node that was not
+    /// removed, known or not ([member-3]).
     fn admission(&self, a: usize, b: usize) -> Admission {
         let (low, high) = pair(a, b);
         let book = |node: usize| {
@@ -322,7 +324,7 @@ impl World {
         if unknown { Admission::Unknown } else { Admission::LetIn }
     }
 
-    /// Follows changes of a node's member table: removed nodes are disconnected after a while.
+    /// Follows changes of a node's member table. Removed nodes are disconnected after a while.
     pub(crate) fn follow(&mut self, node: usize) {
         let Some(running) = &mut self.nodes[node].running else {
             return;
@@ -338,14 +340,14 @@ impl World {
         }
     }
 
-    /// Disconnects a removed peer, which has had time to learn the decisions.
+    /// Disconnects a removed peer, which had time to learn the decisions.
     pub(super) fn part(&mut self, node: usize, peer: usize) {
         if self.admission(node, peer) == Admission::Refused {
             self.break_connection(node, peer, 100);
         }
     }
 
-    /// Breaks a connection; each side notices within `late_us`.
+    /// Breaks the connection between two nodes. Each node notices within `late_us` microseconds.
     pub(crate) fn break_connection(&mut self, a: usize, b: usize, late_us: u64) {
         let Some(connection) = self.network.connection(a, b) else {
             return;
@@ -377,7 +379,7 @@ impl World {
         }
     }
 
-    /// Kills a process. Connected peers notice within `late_us`.
+    /// Kills a process. Connected peers notice within `late_us` microseconds.
     pub fn kill(&mut self, node: usize, late_us: u64) {
         if self.nodes[node].running.is_none() {
             return;

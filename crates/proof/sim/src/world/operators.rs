@@ -1,8 +1,8 @@
-//! Membership changes: operator requests to the group, and joining nodes, at any moment of act one.
+//! Membership changes in act one: operator requests to the group, and joining nodes.
 //!
-//! Operators do not coordinate with each other and know nothing about faults. They only avoid what
-//! no person would do: where nodes may forget their votes, they create no group that could not
-//! tolerate that.
+//! Operators do not coordinate with each other and know nothing about faults. They only avoid
+//! obvious mistakes: where nodes may forget their votes, they create no group that could not
+//! tolerate the loss.
 
 use quorate_core::{configuration::Configuration, node_id::NodeId};
 use quorate_node::{
@@ -29,7 +29,8 @@ impl World {
         }
     }
 
-    /// Acts as an operator: switches off nodes that may be, and in act one sends a random request.
+    /// Performs an operator action: switches off nodes that may be switched off and, in act one,
+    /// sends a random request.
     pub(super) fn operator_acts(&mut self) {
         self.plan_operator();
         self.retire_removed();
@@ -69,7 +70,7 @@ impl World {
     fn draw_ask(&mut self) -> Option<Ask> {
         let founding = &self.nodes[..self.settings.nodes];
         if founding.iter().any(|node| node.identity().is_none()) {
-            // The founder admits the founding members first.
+            // The founder must first admit the founding members.
             return None;
         }
         let joined = (0..self.nodes.len()).filter(|node| self.is_there(*node));
@@ -98,7 +99,7 @@ impl World {
         }
     }
 
-    /// Takes the outcomes of requests at this node.
+    /// Takes the outcomes of requests to this node.
     pub(super) fn hear_outcomes(&mut self, node: usize) -> Verdict {
         loop {
             let running = self.nodes[node].running.as_mut();
@@ -122,8 +123,8 @@ impl World {
         }
     }
 
-    /// Handles the id assigned to a joining node by the node it contacted. One node joins at a time
-    /// and retries until it is answered: ids are assigned in order, each once ([join-2]).
+    /// Handles the id that a node assigned to a joining node. Only one node joins at a time, and it
+    /// retries until it is answered, because ids are assigned in order and only once ([join-2]).
     fn let_in(&mut self, asked: usize, given: NodeId) -> Verdict {
         let index = (self.settings.nodes..self.nodes.len()).find(|index| id(*index) == given);
         let Some(index) = index else {
@@ -151,8 +152,8 @@ impl World {
         Ok(())
     }
 
-    /// [era-9] Switches off removed nodes, and discards their data, once the leader says that it is
-    /// safe.
+    /// [era-9] Switches off removed nodes and discards their data, once the leader reports that
+    /// this is safe.
     fn retire_removed(&mut self) {
         let Some(leader) = self.leader() else {
             return;
@@ -182,7 +183,8 @@ impl World {
         }
     }
 
-    /// Returns the configuration in force, according to the most advanced node.
+    /// Returns the configuration in force, according to the most advanced node; `None` if no node
+    /// runs.
     pub fn configuration(&self) -> Option<&Configuration> {
         let farthest = self.farthest()?;
         Some(farthest.replica().node().configuration())
@@ -198,7 +200,8 @@ impl World {
         self.farthest().is_some_and(|farthest| farthest.replica().group().plan().is_none())
     }
 
-    /// Returns whether this client's only node was switched off permanently.
+    /// Returns whether `home`, the only node of a client, was switched off permanently. False
+    /// without a home.
     pub(super) fn is_retired(&self, home: Option<usize>) -> bool {
         home.is_some_and(|node| self.nodes[node].retired)
     }

@@ -1,5 +1,5 @@
-//! Operators install other releases: the newest, or the oldest compatible one, which the same code
-//! emulates ([level-3] to [level-8]).
+//! Operators that install other releases: either the newest, or the oldest compatible one, which is
+//! emulated by the current code ([level-3] to [level-8]).
 
 use quorate_core::level::Level;
 use quorate_node::host::PeerSide as _;
@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    /// Installs the newest release on a random node, or sometimes the oldest.
+    /// Installs the newest or, less often, the oldest release on a random node.
     pub(super) fn change_release(&mut self) {
         let Some(releases) = self.settings.releases.filter(|_| self.chaos.goes_on()) else {
             return;
@@ -42,7 +42,7 @@ impl World {
         self.install(node, release);
     }
 
-    /// Installs this release on a node; its process restarts, cleanly or not.
+    /// Installs a release on a node, whose process restarts either gracefully or after a kill.
     pub fn install(&mut self, node: usize, release: Level) {
         if self.nodes[node].release == release {
             return;
@@ -63,7 +63,8 @@ impl World {
         }
     }
 
-    /// Handles a folder that refused the installed release by installing the newest one.
+    /// Handles a data folder for which the installed release is too old, by installing the newest
+    /// release.
     pub(super) fn refused_release(&mut self, node: usize) {
         self.counts.too_old += 1;
         self.nodes[node].release = Level::NEWEST;
@@ -96,8 +97,8 @@ impl World {
         }
     }
 
-    /// Checks a node's level against its own release, the releases of all other members, and the
-    /// confirmations of all nodes.
+    /// Checks the level of a node against the releases of the node and of all other members, and
+    /// against the confirmations of all nodes.
     pub(super) fn check_level(&mut self, node: usize) -> Verdict {
         let process = &self.nodes[node];
         let Some(running) = &process.running else {
@@ -117,7 +118,7 @@ impl World {
             }
         }
         let release = process.release_running;
-        // The real oldest release would not get this far: it cannot read such a log.
+        // The real oldest release would fail earlier, because it cannot read such a log.
         if release < Level::NEWEST && replica.error().is_some_and(|why| why.contains("is at level"))
         {
             return Levels::cannot_read(node, release);

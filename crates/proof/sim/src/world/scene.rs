@@ -1,4 +1,5 @@
-//! Building blocks of directed scenarios: a calm cluster, then one event after another.
+//! Building blocks of directed scenarios, which start with a calm cluster and cause one event after
+//! another.
 
 use quorate_core::{
     effect::Role,
@@ -37,7 +38,7 @@ impl World {
         Ok(world)
     }
 
-    /// Runs until there is a leader with followers; returns its index.
+    /// Runs until a leader with followers is elected, and returns the leader's index.
     ///
     /// # Errors
     /// No leader is elected.
@@ -46,7 +47,7 @@ impl World {
         Ok(self.leader().expect("just seen"))
     }
 
-    /// Returns the node that leads a majority, if there is one.
+    /// Returns the index of the node that leads a majority; `None` if no node does.
     pub fn leader(&self) -> Option<usize> {
         let leads = |index: &usize| {
             let running = self.nodes[*index].running.as_ref();
@@ -74,7 +75,7 @@ impl World {
         (0..self.nodes.len()).find(|index| leads(index) && is_followed(index))
     }
 
-    /// Connects a new client to a node; returns its index.
+    /// Connects a new client to a node and returns the client's index.
     pub fn client(&mut self, node: usize) -> usize {
         let index = self.clients.len();
         let dice = self.dice.fork();
@@ -106,7 +107,7 @@ impl World {
         self.client_sends(node, connection, bytes);
     }
 
-    /// Waits for a client's next reply; returns `None` if its connection broke.
+    /// Waits for a client's next reply; returns `None` if its connection is broken.
     ///
     /// # Errors
     /// No reply arrives in time.
@@ -115,8 +116,8 @@ impl World {
         Ok(self.clients[client].replies.pop_front().expect("just seen"))
     }
 
-    /// Sends a command, its words separated by spaces, to a node from a new client; returns the
-    /// reply.
+    /// Sends a command from a new client to a node and returns the reply. The words of the command
+    /// are separated by spaces.
     ///
     /// # Errors
     /// No reply arrives.
@@ -127,50 +128,46 @@ impl World {
         self.reply(client)?.ok_or_else(|| Violation::new("scene", "the connection broke"))
     }
 
-    /// Kills a process.
     pub fn kill_now(&mut self, node: usize) {
         self.kill(node, 0);
     }
 
-    /// Starts a process immediately.
     pub fn start_now(&mut self, node: usize) {
         self.after(0, Event::Start(node));
     }
 
-    /// Pauses a process.
     pub fn pause_now(&mut self, node: usize) {
         self.nodes[node].paused = true;
         self.nodes[node].turn_at = None;
         self.line(&name(node), "paused", format_args!(""));
     }
 
-    /// Stalls a process after it has read its clocks; on resuming, its turn still uses the old
-    /// time.
+    /// Stalls a process after it has read its clocks. When the process resumes, its turn still uses
+    /// the old time.
     pub fn stall_now(&mut self, node: usize) {
         self.nodes[node].stalled = Some(self.nodes[node].now(self.now));
         self.pause_now(node);
     }
 
-    /// Resumes a paused node.
     pub fn resume_now(&mut self, node: usize) {
         let life = self.nodes[node].life;
         self.after(0, Event::Resume { node, life });
     }
 
-    /// Transfers the leadership, as an operator.
+    /// Asks a node, as an operator, to transfer the leadership to another node.
     pub fn transfer_now(&mut self, node: usize, to: usize) {
         let to = Some(self.nodes[to].id());
         let life = self.nodes[node].life;
         self.arrive(node, life, Arrival::Transfer(to));
     }
 
-    /// Stops a node, as an operator.
+    /// Shuts down a node gracefully, as an operator.
     pub fn stop_now(&mut self, node: usize) {
         let life = self.nodes[node].life;
         self.arrive(node, life, Arrival::Stop);
     }
 
-    /// Blocks or unblocks all links between a node and the others.
+    /// Blocks or unblocks all links between one node and the others.
     pub fn isolate(&mut self, node: usize, isolated: bool) {
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             self.after(0, Event::Block { from: node, to: other, blocked: isolated });
@@ -186,7 +183,7 @@ impl World {
         self.after(0, Event::Block { from, to, blocked });
     }
 
-    /// Breaks the connection of two nodes and drops everything in flight.
+    /// Breaks the connection between two nodes and drops all bytes in flight.
     pub fn break_now(&mut self, a: usize, b: usize) {
         self.break_connection(a, b, 0);
     }
@@ -200,15 +197,15 @@ impl World {
         }
     }
 
-    /// Returns the decided slots of the group with their values.
+    /// Returns the decided slots of the group, with their values.
     pub fn history(&self) -> Vec<(Slot, Value)> {
         self.watch.chosen().collect()
     }
 
-    /// Runs until all nodes are caught up and have equal state.
+    /// Runs until all nodes are caught up and have the same state.
     ///
     /// # Errors
-    /// The nodes do not converge.
+    /// The nodes do not reach the same state in time.
     pub fn settle(&mut self) -> Verdict {
         self.run_until("all nodes have applied the same", |world| {
             world.is_caught_up() && world.leader().is_some()

@@ -1,5 +1,5 @@
-//! Scrubs: nodes verify all stored data, on their own schedule and when operators request it, while
-//! faults happen; in the end everything must be sound.
+//! Scrubs: nodes verify all stored data while faults occur, on a schedule and when operators
+//! request it. In the end, all data must be intact.
 
 use quorate_replica::scrubbing::report::ScrubStatus;
 
@@ -9,13 +9,13 @@ use crate::{
     node::Arrival,
 };
 
-/// Pace of scrubs in act two.
+/// Rate limit of scrubs in act two, in bytes per second.
 const FAST: u64 = 1 << 30;
-/// Virtual time within which all damage must be repaired in act two.
+/// Virtual time within which all damage must be repaired in act two, in microseconds.
 const MENDED_US: u64 = 60_000_000;
 
 impl World {
-    /// Schedules the next operator scrub, if nodes scrub in this run.
+    /// Schedules the next scrub requested by an operator, if nodes scrub in this run.
     pub(super) fn plan_scrub(&mut self) {
         if let Some(scrubs) = self.settings.scrubs {
             let wait = self.chaos.scrub_dice.interval(scrubs.asked_us);
@@ -37,8 +37,8 @@ impl World {
         self.scrub(node, pace);
     }
 
-    /// Damages a file of a service, on fewer than half of the founders, so that some node can still
-    /// send a snapshot.
+    /// Damages a file of a service. Affects fewer than half of the founding members, so that some
+    /// node can still send a snapshot.
     fn rot_store(&mut self, node: usize) {
         let rotten = |node: &usize| self.nodes[*node].store_rotten.get();
         let founders = self.settings.nodes;
@@ -52,19 +52,20 @@ impl World {
         self.line(&name(node), "rot", format_args!("in the store"));
     }
 
-    /// Requests a scrub of a node.
+    /// Requests a scrub of a node with a rate limit, or with the node's own limit if `pace` is
+    /// `None`.
     pub fn scrub(&mut self, node: usize, pace: Option<u64>) {
         self.line(&name(node), "asked", format_args!("to scrub"));
         self.tell(node, Arrival::Scrub(pace));
     }
 
-    /// Returns the scrub status of a node.
+    /// Returns the scrub status of a node; `None` if the node is down.
     pub fn scrub_status(&self, node: usize) -> Option<ScrubStatus> {
         let running = self.nodes[node].running.as_ref();
         running.map(|running| running.replica().scrub_status())
     }
 
-    /// Checks the progress and findings of scrubs since the previous check.
+    /// Checks the progress and the findings of a node's scrubs since the previous check.
     pub(super) fn check_scrubs(&mut self, node: usize) -> Verdict {
         if self.settings.scrubs.is_none() {
             return Ok(());
@@ -93,7 +94,8 @@ impl World {
         }
     }
 
-    /// Checks in act two that scrubs repair the damage they find, and then find no more.
+    /// Checks in act two that scrubs repair the damage that they find, and find no damage
+    /// afterwards.
     pub(super) fn scrubs_mend_all(&mut self) -> Verdict {
         if self.settings.scrubs.is_none() {
             return Ok(());
@@ -104,7 +106,7 @@ impl World {
             let mut nodes = (0..self.nodes.len()).filter(|node| self.belongs(*node));
             let verdict: Verdict = nodes.try_for_each(|node| {
                 scrubs::mended(node, &self.nodes[node].scrubbed)?;
-                // Includes damage that the scrub does not report.
+                // Small files may contain damage that the scrub does not report.
                 self.small_file_is_mended(node)
             });
             if verdict.is_ok() || self.now > deadline {

@@ -1,4 +1,4 @@
-//! State of a run's faults, datagrams, frames, operators and streams, each with separate dice.
+//! State of faults, datagrams, frames, operators and streams. Each part has its own dice.
 
 use std::collections::VecDeque;
 
@@ -11,23 +11,20 @@ use crate::{
     network::{Carrier, Weather},
 };
 
-/// State of faults in a run.
+/// State of the faults in a run.
 pub(super) struct Chaos {
-    /// Faults still happen.
     pub(super) goes_on: bool,
-    /// Whether each node may forget its votes in this run.
+    /// For each node, whether it may forget its votes in this run.
     pub(super) may_forget: Vec<bool>,
-    /// Dice for disk failures of services.
     pub(super) store_dice: Dice,
-    /// Dice for processes stalled within a turn.
+    /// Dice for stalls of processes within a turn.
     pub(super) stall_dice: Dice,
-    /// Dice for scrubs requested by operators.
     pub(super) scrub_dice: Dice,
-    /// Dice for misplaced writes and damaged small files.
+    /// Dice for misdirected writes and damaged small files.
     pub(super) stray_dice: Dice,
     /// Dice for disks that lose the end of a log.
     pub(super) lie_dice: Dice,
-    /// Dice for clients that request another class than the group's.
+    /// Dice for clients that request a class other than the group's.
     pub(super) class_dice: Dice,
 }
 
@@ -51,7 +48,7 @@ impl Chaos {
         }
     }
 
-    /// Returns whether faults still happen.
+    /// Returns whether faults may still occur.
     pub(super) fn goes_on(&self) -> bool {
         self.goes_on
     }
@@ -66,7 +63,7 @@ impl Chaos {
         self.may_forget[node]
     }
 
-    /// Allows a node to forget its votes, because a test set its folder back.
+    /// Allows a node to forget its votes, because a test restored an old folder.
     pub(super) fn let_forget(&mut self, node: usize) {
         self.may_forget[node] = true;
     }
@@ -74,9 +71,8 @@ impl Chaos {
 
 /// State of datagrams in flight.
 pub(super) struct Flights {
-    /// Dice for datagrams.
     pub(super) dice: Dice,
-    /// Whether each node has lost multicast reception.
+    /// For each node, whether it has lost multicast reception.
     pub(super) deaf: Vec<bool>,
 }
 
@@ -93,10 +89,9 @@ impl Flights {
     }
 }
 
-/// State of device frames in flight.
 pub(super) struct Frames {
     pub(super) dice: Dice,
-    /// Frames sent earlier, for strangers to replay.
+    /// Recent frames, which strangers may replay.
     pub(super) sent: VecDeque<Vec<u8>>,
 }
 
@@ -106,13 +101,13 @@ impl Frames {
     }
 }
 
-/// State of operators in a run.
+/// State of the operators in a run.
 #[derive(Debug)]
 pub(super) struct Operators {
-    /// Separate dice, so that seeds without operators replay unchanged.
+    /// Dice for operators, separate so that seeds without operators replay unchanged.
     pub(super) dice: Dice,
     pub(super) asked: u64,
-    /// Request whose answer a scenario waits for.
+    /// Number of the request for whose answer a scenario is waiting.
     pub(super) awaited: Option<u64>,
     pub(super) answer: Option<Result<Answer, Refused>>,
 }
@@ -128,9 +123,9 @@ impl Operators {
     }
 }
 
-/// State of byte streams in a run.
+/// State of the byte streams in a run.
 pub(crate) struct Streaming {
-    /// Separate dice, so that seeds without streams replay unchanged.
+    /// Dice for byte streams, separate so that seeds without streams replay unchanged.
     pub(crate) dice: Dice,
     pub(super) tags: u64,
 }

@@ -1,5 +1,6 @@
-//! Damaged small files: a scrub of the running process rewrites them. A process that starts earlier
-//! either refuses them, and an operator restores the contents, or does without.
+//! Damaged small files. A scrub by the running process rewrites them. A process that starts before
+//! the scrub either refuses the damaged file, so that an operator restores the contents, or works
+//! without the file.
 
 use quorate_log::disk::Source as _;
 
@@ -9,12 +10,13 @@ use crate::{
     node::{DamagedFile, Start},
 };
 
-/// Small files that are rewritten as a whole, with whether a node can start without each.
+/// Small files that are always rewritten completely, and whether a node can start without each of
+/// them.
 const FILES: [(&str, bool); 4] =
     [("identity", false), ("base", false), ("peers", true), ("catalogue", true)];
 
 impl World {
-    /// Flips a bit in a random small file, unless one is damaged already.
+    /// Flips a bit in a random small file, unless a small file of the node is already damaged.
     pub(super) fn rot_small_file(&mut self, node: usize) {
         if self.nodes[node].running.is_none() || self.still_spoiled(node) {
             return;
@@ -42,7 +44,7 @@ impl World {
         }
     }
 
-    /// Returns whether the file damaged last is still unchanged since then.
+    /// Returns whether the most recently damaged file has not been rewritten since.
     fn still_spoiled(&self, node: usize) -> bool {
         let process = &self.nodes[node];
         process.damaged_file.as_ref().is_some_and(|spoiled| {
@@ -51,8 +53,8 @@ impl World {
         })
     }
 
-    /// Handles a process started on a damaged file. Returns whether an operator restored the file,
-    /// which needs another start.
+    /// Handles a process that was started with a damaged file. Returns whether an operator restored
+    /// the file, so that another start is needed.
     ///
     /// # Errors
     /// The process accepts contents that it cannot have written.
@@ -82,7 +84,7 @@ impl World {
         }
     }
 
-    /// Checks that the file damaged last was rewritten or restored.
+    /// Checks that the most recently damaged file was rewritten or restored.
     ///
     /// # Errors
     /// The file is still damaged.
@@ -97,12 +99,12 @@ impl World {
         Err(Violation::new("scrubs", detail))
     }
 
-    /// Returns whether a process starting now would find a damaged file.
+    /// Returns whether a process that starts now finds a damaged file.
     pub(super) fn starts_spoiled(&self, node: usize) -> bool {
         self.nodes[node].damaged_file.is_some() && self.still_spoiled(node)
     }
 
-    /// Restarts the process with the restored file.
+    /// Restarts the process after the file was restored.
     pub(super) fn start_mended(&mut self, node: usize) -> Verdict {
         self.nodes[node].kill(&mut self.dice);
         self.starts_within(node, 50_000);

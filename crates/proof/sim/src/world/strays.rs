@@ -1,6 +1,6 @@
-//! A misdirected write: the data is missing from its proper position, and has overwritten sound
-//! data elsewhere. Like bit rot, it affects only data written long ago ([model-3]), and one node of
-//! a run.
+//! Misdirected writes: data is missing at its proper position and has overwritten intact data
+//! elsewhere. Like bit rot, a misdirected write affects only data written long ago ([model-3]), on
+//! one node of a run.
 
 use quorate_log::disk::{BLOCK, Family, Position};
 
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// Moves an old log write to a position that `lands` allows and clears its own position.
+    /// Moves an old log write to a position permitted by `lands`, and clears the original position.
     fn misdirect(&mut self, node: usize, lands: fn(Position, Position) -> bool) {
         let disk = self.nodes[node].disk.clone();
         let writes = old_writes(&disk, NEWEST_WRITES);
@@ -50,7 +50,7 @@ impl World {
             return;
         }
         let to = elsewhere[dice.index(elsewhere.len())];
-        // The write is cut off where it would overwrite data that is not old.
+        // The moved write is truncated where it would overwrite data that is not old.
         let next = |number: &u64| to.file.at(to.offset + number * BLOCK as u64);
         let old = |number: &u64| elsewhere.binary_search(&next(number)).is_ok();
         let room = (0..length.div_ceil(BLOCK as u64)).take_while(old).count() * BLOCK;

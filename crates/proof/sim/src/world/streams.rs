@@ -1,4 +1,4 @@
-//! Clients of byte streams in the world, and the notes that the stream checkers get.
+//! Clients of byte streams, and the notes that are passed to the stream checker.
 
 use quorate_core::{class::Class, slot::Slot};
 use quorate_node::host::ClientSide as _;
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl World {
-    /// Starts the run's stream clients.
+    /// Starts the stream clients that the run has.
     pub(super) fn plan_streams(&mut self) {
         let Some(load) = self.settings.streams else {
             return;
@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// Sends a client's request; returns the tag of its answer.
+    /// Sends a client's request and returns its tag.
     pub(super) fn streamer_asks(&mut self, index: usize, ask: Ask) -> StreamTag {
         self.streaming.tags += 1;
         let tag = StreamTag(self.streaming.tags);
@@ -109,7 +109,7 @@ impl World {
         self.after(wait, Event::Streamer(index));
     }
 
-    /// Closes a client's connection; the node is notified if it is up.
+    /// Closes a client's connection, and notifies the node if it is up.
     pub(super) fn streamer_leaves(&mut self, index: usize, connection: ConnectionId) {
         self.streamer_asks(index, Ask::Leave);
         self.streamer_down(index, connection);
@@ -147,7 +147,8 @@ impl World {
         let goes_on = matches!(heard, Heard::Durable(..));
         streamer.receive_reply(heard)?;
         if waited && goes_on {
-            // The notification that the client waits for comes later, so the timeout starts again.
+            // The node is responding, but the awaited notification comes later, so the timeout
+            // restarts.
             self.is_patient(index);
         }
         let streamer = &mut self.streamers[index];
@@ -158,7 +159,7 @@ impl World {
         Ok(())
     }
 
-    /// Breaks the connections of this node's stream clients.
+    /// Breaks the connections of all stream clients to this node.
     pub(super) fn drop_streamers(&mut self, node: usize) {
         for client in 0..self.streamers.len() {
             if let Some((connection, at)) = self.streamers[client].connection
@@ -181,7 +182,7 @@ impl World {
         }
     }
 
-    /// Checks the streams after a turn of this node and sends replies to their clients.
+    /// Checks the streams after a node's turn, and sends the replies to the clients.
     pub(super) fn check_streams(&mut self, node: usize) -> Verdict {
         let Some(running) = &mut self.nodes[node].running else {
             return Ok(());
@@ -190,8 +191,8 @@ impl World {
         let replica = running.host.replica();
         let (at, table) = (replica.applied_to(), replica.streams());
         let streams = &mut self.stream_check;
-        // Bytes are registered as given before a table that may contain them is checked. All other
-        // notes are checked against that table.
+        // Bytes are registered as written before any table that may contain them is checked. All
+        // other notes are checked against that table.
         for note in notes.iter().filter(|note| matches!(note, Note::Keyed(..) | Note::Given(..))) {
             streams.note(node, table, note)?;
         }
@@ -228,8 +229,8 @@ impl World {
         }
     }
 
-    /// Checks that every writer can finish its stream, and that every node accepts a new stream and
-    /// has all bytes of all streams.
+    /// Checks that every writer can finish its stream, that every node accepts a new stream, and
+    /// that every node has all bytes of all streams.
     pub(super) fn streams_become_whole(&mut self, serving: &[usize]) -> Verdict {
         let Some(load) = self.settings.streams else {
             return Ok(());
@@ -250,7 +251,7 @@ impl World {
                 world.has_all_stream_bytes(*node)
             })
         })?;
-        // Undetected rot counts as present until it is read.
+        // Undetected rot counts as present data until it is read.
         let rots =
             self.settings.scrubs.is_some() || self.has(Fault::Rot) || self.has(Fault::LostLog);
         if self.settings.class == Class::Durable && !rots {
@@ -280,8 +281,8 @@ impl World {
         streamers.all(|streamer| !streamer.is_busy() || self.is_retired(streamer.home))
     }
 
-    /// [here-1] Restarts a node isolated from the others and checks that it still has every byte
-    /// that counted as present. The node stays isolated.
+    /// [here-1] Restarts a node isolated from all others, and checks that the node still has every
+    /// byte that counted as present. The node remains isolated.
     ///
     /// # Errors
     /// Bytes are missing.
@@ -305,7 +306,7 @@ impl World {
 
     // --- Building blocks of directed scenarios.
 
-    /// Connects a new scripted stream client to a node; returns its index.
+    /// Connects a new scripted stream client to a node and returns the client's index.
     pub fn streamer(&mut self, node: usize) -> usize {
         let (index, dice) = (self.streamers.len(), self.streaming.dice.fork());
         let load = self.settings.streams.unwrap_or_else(Load::scripted);
@@ -323,7 +324,8 @@ impl World {
         self.streamers[index].connection = Some((self.wires.open(), node));
     }
 
-    /// Sends a request and waits for the answer; returns `None` if the connection broke.
+    /// Sends a client's request and waits for the answer; returns `None` if the connection is
+    /// broken.
     ///
     /// # Errors
     /// No answer arrives in time.
@@ -339,12 +341,12 @@ impl World {
         Ok(self.streamers[index].heard.pop_front().expect("just seen"))
     }
 
-    /// Sends a request without waiting for the answer.
+    /// Sends a client's request without waiting for the answer.
     pub fn tell_streams(&mut self, index: usize, ask: Ask) {
         self.streamer_asks(index, ask);
     }
 
-    /// Sends `bytes` more bytes of the client's piece.
+    /// Writes `bytes` more bytes to the client's piece.
     pub fn give_streams(&mut self, index: usize, bytes: u64) {
         if let Some(piece) = &mut self.streamers[index].piece {
             piece.given += bytes;

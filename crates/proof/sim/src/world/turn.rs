@@ -1,4 +1,4 @@
-//! One turn of a node: what the reactor does after an arrival or a timeout.
+//! One turn of a node, in which it does what the reactor does after an arrival or a timeout.
 
 use std::mem::take;
 
@@ -38,10 +38,12 @@ use crate::{
     workload::Client,
 };
 
-/// Maximum bytes per connection that wait until the front can accept them; equals the reactor's.
+/// Maximum number of bytes per connection that wait until the front can accept them. The reactor
+/// has the same limit.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// Plane that a replica sees: the world's network from its node, and its process's packets.
+/// Plane used by a replica: the world's network as seen from its node, and the packet plane of its
+/// process.
 struct Outgoing<'a> {
     network: &'a mut Network,
     packets: Option<&'a mut PacketEndpoint>,
@@ -56,10 +58,10 @@ impl Outgoing<'_> {
         link.is_some_and(|link| self.network.has_room(link, bytes))
     }
 
-    /// Returns the link to a node, if the connection stands.
+    /// Returns the link to a node; `None` if the nodes are not connected.
     fn link(&self, to: NodeId, lane: Lane) -> Option<Link> {
         let to = usize::try_from(to.0).ok()?.checked_sub(1)?;
-        // This side may not know the connection yet, or may not know that it broke.
+        // The replica may not know the connection yet, or may not have noticed that it broke.
         let known = self.up.get(&to)?;
         let stands = self.network.connection(self.from, to) == Some(*known);
         let link = Link { from: self.from, to, lane: lane.index() };
@@ -86,7 +88,7 @@ impl Plane for Outgoing<'_> {
             Some(packets) if lane == Lane::Control => packets.send(to, header, body.bytes()),
             _ => NodeSet::default(),
         };
-        // Nodes that packets do not reach, or whose packet window is full.
+        // The remaining nodes are those that packets do not reach or whose packet window is full.
         let rest = to.filtered(|node| !sent.contains(node));
         for node in rest.filtered(|node| self.has_stream_room(node, lane, bytes)).iter() {
             if let Some(link) = self.link(node, lane) {
@@ -112,7 +114,7 @@ impl Plane for Outgoing<'_> {
     }
 }
 
-/// Parts of the world that a turn needs.
+/// Parts of the world that a turn uses.
 struct Turn<'a> {
     now: Now,
     index: usize,
@@ -120,7 +122,7 @@ struct Turn<'a> {
     counts: &'a mut air::Counts,
     trace: &'a mut Trace,
     world_now: Time,
-    /// Peers that sent bytes which are not frames; their connections are broken.
+    /// Peers that sent bytes which are not frames. Their connections will be broken.
     broken: Vec<usize>,
 }
 
@@ -172,7 +174,7 @@ impl World {
         let Some(running) = &mut process.running else {
             return Ok(());
         };
-        // A leader's messages are sent before its own write begins (design §5).
+        // The leader's messages are sent before its own write starts (design §5).
         running.host.submit(now);
         let end = now.time.plus_us(turn_us(now.time, node));
         let wake = running.host.end_turn(end);
@@ -209,8 +211,8 @@ impl World {
         Ok(())
     }
 
-    /// Handles the end of a clean stop: once everything is written, the process marks the stop and
-    /// exits ([volatile-4]).
+    /// Completes a clean stop. Once all writes are durable, the process marks the stop and exits
+    /// ([volatile-4]).
     fn stopped(&mut self, node: usize) {
         for peer in self.network.peers(node) {
             self.break_connection(node, peer, 200);
@@ -218,7 +220,7 @@ impl World {
         self.drop_clients(node);
         let dies = self.mark_dies(node);
         let process = &mut self.nodes[node];
-        // Closing its connections frees descriptors.
+        // Closing the connections of the process frees descriptors.
         process.disk.set_out_of_descriptors(false);
         if let Some(steps) = dies {
             process.disk.die_after(steps);
@@ -236,8 +238,8 @@ impl World {
     }
 
     /// Refills the links on which this node's reads freed capacity. Only runs with streams need
-    /// this, because a stream piece exceeds the window and its sender waits; otherwise the sender's
-    /// next turn does it.
+    /// this, because a stream piece exceeds the window, so that its sender waits. In other runs,
+    /// the next turn of the sender refills its links.
     fn make_room(&mut self, node: usize) {
         if self.settings.streams.is_none() {
             return;
@@ -252,7 +254,7 @@ impl World {
         }
     }
 
-    /// Checks and sends what the replica wrote to its peers.
+    /// Checks and sends the frames that the replica wrote for its peers.
     fn send_frames(&mut self, node: usize) -> Verdict {
         let packets =
             self.nodes[node].running.as_mut().and_then(|running| running.packets.as_mut());
@@ -416,7 +418,7 @@ impl World {
         }
     }
 
-    // --- Events of turns for the checkers.
+    // --- Checks after a turn.
 
     pub(crate) fn check_told(&mut self, node: usize) -> Verdict {
         let Some(running) = &self.nodes[node].running else {
@@ -462,7 +464,7 @@ impl World {
             return Ok(());
         };
         let limits = limits(&self.settings);
-        // Above the limit there may be one batch of votes, plus one per peer.
+        // The limit may be exceeded by one batch of votes, plus one per peer.
         let slack = 256 << 10;
         let log_max = usize::try_from(limits.log_backlog_bytes).unwrap_or(usize::MAX);
         bounds::within(
@@ -487,7 +489,7 @@ fn held_bytes(running: &Running) -> usize {
     requests + running.host.front().held_bytes()
 }
 
-/// Returns the duration of a turn as the node's tuner sees it: usually short, occasionally very
+/// Returns the duration of a turn as measured by the node's tuner: usually short, occasionally very
 /// long.
 fn turn_us(now: Time, node: usize) -> u64 {
     let drawn = mix(now.0 ^ (node as u64) << 48);
@@ -578,7 +580,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Decodes bytes from peers into frames and passes these to the replica.
+    /// Decodes the bytes that arrived from peers, and passes the frames to the replica.
     fn take_pieces(&mut self, running: &mut Running) {
         for (peer, connection) in running.up.clone() {
             for lane in 0..Lane::ALL.len() {
@@ -607,7 +609,7 @@ impl Turn<'_> {
                     used_to += used;
                 }
                 Ok(Decoded::NeedMore(_)) if streams => break,
-                // A datagram contains whole frames or nothing.
+                // A datagram contains only complete frames.
                 Ok(Decoded::NeedMore(_)) => {
                     used_to = whole.len();
                     break;
@@ -627,8 +629,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Decodes arrived datagrams and passes the valid frames to the replica. Only peers with an
-    /// established connection count, since the plane is bound to it.
+    /// Decodes the datagrams that arrived, and passes valid frames to the replica. Frames count
+    /// only if the peer's connection is established, because the packet plane is bound to it.
     fn take_datagrams(&mut self, running: &mut Running) {
         let Some(packets) = &mut running.packets else {
             return;
@@ -641,7 +643,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Handles one complete frame of a peer; `bytes` are its encoding.
+    /// Handles a complete frame from a peer. `bytes` is its encoding.
     fn take_frame(
         &mut self,
         running: &mut Running,
@@ -661,7 +663,7 @@ impl Turn<'_> {
             packets.receive_introduction(from, said, self.now.time, self.counts);
             return;
         }
-        // As in the reactor, some bodies come in a buffer of their own.
+        // As in the reactor, some frame bodies are passed in a separate buffer.
         let (header, body) = bytes.split_at(HEADER_BYTES);
         let own = (body.len() % 2 == 1).then(|| Payload::new(body.to_vec()));
         let received = Received {
@@ -677,7 +679,8 @@ impl Turn<'_> {
         host.frame(turn, Lane::ALL[lane], received);
     }
 
-    /// Passes requests to the front as far as it has capacity. Returns whether it accepted any.
+    /// Passes requests to the front until its capacity is exhausted. Returns whether the front
+    /// accepted any.
     fn take_requests(&mut self, running: &mut Running) -> bool {
         let Running { host, requests, .. } = running;
         let waiting: Vec<ConnectionId> = requests.keys().copied().collect();
@@ -698,7 +701,7 @@ impl Turn<'_> {
     }
 
     fn poll(&mut self, running: &mut Running) {
-        // A completion may unblock a connection, which then makes new requests.
+        // A completion may unblock a connection, which may then send further requests.
         for _ in 0..4 {
             let now = self.now;
             let Running { host, up, packets, .. } = &mut *running;
@@ -711,12 +714,12 @@ impl Turn<'_> {
 }
 
 impl Node {
-    /// Returns the reading of the node's clocks.
+    /// Returns the readings of the node's clocks.
     pub(super) fn now(&self, world: Time) -> Now {
         Now { time: self.time(world), wall_ms: self.clock.wall_ms(world) }
     }
 
-    /// Returns whether a process runs and is not paused.
+    /// Returns whether the node has a process that is not paused.
     pub fn is_up(&self) -> bool {
         self.running.is_some() && !self.paused
     }

@@ -1,6 +1,6 @@
-//! An auxiliary receives no data, is activated when a full replica fails, and deactivated when the
-//! replica is back ([aux-1]–[aux-4]). Also other quorum rules and thrifty leaders, played out step
-//! by step.
+//! An auxiliary receives no data, is activated when a full replica fails, and is deactivated when
+//! the replica is back ([aux-1]–[aux-4]). Other tests cover further quorum rules and thrifty
+//! leaders. Each scenario is played out step by step.
 
 use quorate_core::{effect::Role, node_id::NodeId, quorum::QuorumRule, record::Class};
 use quorate_node::terms::Terms;
@@ -57,8 +57,8 @@ fn set(world: &mut World, node: usize, keys: std::ops::Range<usize>) -> Outcome 
 
 const AUXILIARY: usize = 2;
 
-/// An auxiliary is bypassed, activated, deactivated and emptied again; twice, with a leader change
-/// in between.
+/// An auxiliary is bypassed, activated, deactivated and emptied. This happens twice, with a leader
+/// change in between.
 #[test]
 fn auxiliary_is_engaged_and_retired() -> Outcome {
     for seed in 0..6 {
@@ -118,9 +118,9 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
     Ok(())
 }
 
-/// [aux-2] An auxiliary that has forgotten earlier slots executes nothing. It frees the bytes that
-/// it voted for when their slots are decided: otherwise a leader without other voters would stop
-/// once its memory is full.
+/// [aux-2] An auxiliary that has forgotten earlier slots executes no commands. It frees the bytes
+/// that it voted for when their slots are decided. Otherwise a leader without other voters would
+/// stop once the auxiliary's memory is full.
 #[test]
 fn auxiliary_votes_for_more_than_its_memory_holds() -> Outcome {
     let mut world = World::elected(Settings {
@@ -166,7 +166,7 @@ fn two_auxiliaries_of_five() -> Outcome {
     world.settle()
 }
 
-/// An auxiliary redirects its clients at once.
+/// An auxiliary redirects its clients immediately.
 #[test]
 fn auxiliary_takes_no_commands() -> Outcome {
     let mut world = world(3, 3, &[AUXILIARY], QuorumRule::Majority)?;
@@ -179,8 +179,8 @@ fn auxiliary_takes_no_commands() -> Outcome {
     Ok(())
 }
 
-/// [era-4] With three promises and one vote, a leader decides alone, and an election needs every
-/// node.
+/// [era-4] If a quorum is three promises and one vote, a leader decides alone, and an election
+/// needs every node.
 #[test]
 fn flexible_quorums_count() -> Outcome {
     let rule = QuorumRule::Flexible { phase1: 3, phase2: 1 };
@@ -202,7 +202,8 @@ fn flexible_quorums_count() -> Outcome {
     world.settle()
 }
 
-/// A thrifty leader sends to one of two followers, and to both when that one is late.
+/// A thrifty leader sends proposals to one of two followers, and to both when that follower is
+/// late.
 #[test]
 fn thrifty_leader_falls_back() -> Outcome {
     let mut settings = Settings::calm(9, 3, Class::Durable);

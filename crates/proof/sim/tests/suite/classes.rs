@@ -1,21 +1,20 @@
-//! Clients that request another class than the group's ([class-2]), while every other fault
-//! happens.
+//! Clients that request a class other than the group's ([class-2]), while all other faults occur.
 
 use quorate_core::record::Class;
 use quorate_sim::{faults::Settings, run};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 4001..=4050;
-/// Enough events for the feature level to rise twice first.
+/// Number of events, which suffices for the feature level to be raised twice first.
 const STEPS: u64 = 60_000;
 
-/// [less-4] [last-3] Acknowledgements of another class are true, and these requests harm nothing
-/// else.
+/// [less-4] [last-3] Acknowledgements of another class are true, and the requests violate no other
+/// property.
 #[test]
 fn what_clients_of_another_class_are_told_is_true() {
     let (mut early, mut lasting) = (0, 0);
     for seed in SEEDS {
         let settings = Settings::draw(seed);
-        // Skips single nodes, each of which is its own quorum.
+        // Skips groups of one node, which is a quorum by itself.
         if settings.classes_us.is_none() || settings.nodes == 1 {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Group clock and deadlines while wall clocks are wrong: keys expire on time, and all nodes agree
+//! Group clock and deadlines while wall clocks are wrong. Keys expire on time, and all nodes agree
 //! ([time-1] to [time-4]).
 
 use quorate_core::record::Class;
@@ -11,24 +11,26 @@ type Outcome = Result<(), Violation>;
 
 const NODES: usize = 3;
 const HOUR_MS: i64 = 3_600_000;
-/// Tolerance for early expiry, in µs. [time-3] Nodes know the group's clock as precisely as the
-/// leader's messages arrive, and the clock is slewed: a thousandth of the longest lifetime here.
+/// Tolerance for early expiry, in µs. [time-3] Nodes know the group's clock only as precisely as
+/// the leader's messages arrive, and the clock is slewed. The tolerance is a thousandth of the
+/// longest lifetime in these tests.
 const EARLY_US: u64 = 50_000;
 /// Longest delay, in µs, until a due deadline is proposed, decided and applied, including
 /// elections.
 const LATE_US: u64 = 3_000_000;
 
-/// A key with a deadline, as its client knows it, in world time.
+/// A key with a deadline, as known to its client, in world time.
 struct Held {
     key: String,
-    /// When the SET command was sent and answered.
+    /// Times at which the SET command was sent and answered.
     set: (u64, u64),
     lives_us: u64,
     /// A read found the key missing.
     gone: bool,
 }
 
-/// Checks deadlines: a key is never found too late or missed too early, and never comes back.
+/// Checker of deadlines: a key does not expire too early or too late, and never returns after its
+/// expiry.
 #[derive(Default)]
 struct Deadlines {
     keys: Vec<Held>,
@@ -82,8 +84,9 @@ fn group_ms(world: &World, node: usize) -> u64 {
     running.map_or(0, |running| running.replica().group_ms())
 }
 
-/// A single clock that is seconds or hours off, the leader's or another's, neither shortens nor
-/// prolongs any lifetime, across leader changes. Locks live for less than clocks differ.
+/// A single clock that is wrong by seconds or hours, the leader's or another node's, neither
+/// shortens nor prolongs any lifetime, even across leader changes. Locks have shorter lifetimes
+/// than the difference between the clocks.
 #[test]
 fn one_wrong_clock_at_a_time_shortens_and_prolongs_nothing() -> Outcome {
     let (mut missed, mut found) = (0, 0);
@@ -136,7 +139,7 @@ fn one_wrong_clock_at_a_time_shortens_and_prolongs_nothing() -> Outcome {
     Ok(())
 }
 
-/// When all clocks jump by the same amount, deadlines are neither early nor late: the next leader
+/// When all clocks jump by the same amount, no deadline is early or late, because the next leader
 /// continues from the group's clock.
 #[test]
 fn clocks_that_jump_together_end_nothing_early_or_late() -> Outcome {
@@ -163,8 +166,8 @@ fn clocks_that_jump_together_end_nothing_early_or_late() -> Outcome {
     Ok(())
 }
 
-/// A clock is wrong, then set right unnoticed while another one goes wrong: two clocks seem to
-/// agree that were never wrong at the same time. They do not count as a majority.
+/// One clock is wrong, and is corrected unnoticed while another one becomes wrong. The two clocks
+/// were never wrong at the same time, so their agreement does not count as a majority.
 #[test]
 fn words_of_clocks_that_were_wrong_one_after_the_other_are_no_majority() -> Outcome {
     let mut world = World::calm(8, NODES, Class::Durable)?;
@@ -185,8 +188,8 @@ fn words_of_clocks_that_were_wrong_one_after_the_other_are_no_majority() -> Outc
         world.nodes[leader].clock.set_right();
         lives(&mut world)?;
     }
-    // The next clock is set right while its node is down, and a node that was away comes back with
-    // a wrong one.
+    // The next clock is corrected while its node is down, and a node that was away returns with a
+    // wrong clock.
     world.nodes[other].clock.set_off(2 * HOUR_MS);
     world.kill_now(absent);
     world.run_for(65_000_000)?;
@@ -201,7 +204,7 @@ fn words_of_clocks_that_were_wrong_one_after_the_other_are_no_majority() -> Outc
     lives(&mut world)
 }
 
-/// [time-4] A process that has just started and is cut off has only its wall clock, so deadlines
+/// [time-4] A process that has just started and is cut off knows only its wall clock, so deadlines
 /// wait until it knows the group's clock.
 #[test]
 fn a_deadline_waits_until_the_groups_clock_is_known() -> Outcome {
@@ -225,8 +228,8 @@ fn a_deadline_waits_until_the_groups_clock_is_known() -> Outcome {
     Ok(())
 }
 
-/// A node whose clock is off is reported, by the leader and by itself, until the clock is set
-/// right, whatever its clients do.
+/// A node whose clock is wrong is reported, by the leader and by itself, until the clock is
+/// corrected, regardless of what clients do.
 #[test]
 fn whose_clock_is_off_is_said() -> Outcome {
     let mut settings = Settings::calm(5, NODES, Class::Durable);

@@ -17,7 +17,7 @@ fn settings(class: Class, nodes: usize, devices: Option<Faults>) -> Settings {
     settings
 }
 
-/// Returns a cluster with a leader that has had time to hand phase 2 over to its device.
+/// Returns a cluster whose leader has had time to hand over phase 2 to its device.
 fn elected(settings: Settings) -> World {
     let mut world = World::elected(settings).unwrap();
     world.run_for(300_000).unwrap();
@@ -53,8 +53,8 @@ fn one_history_with_devices_and_without() {
     }
 }
 
-/// [offload-15] A value too long for a frame is proposed by the node itself; after that devices are
-/// used again.
+/// [offload-15] A value that is too long for a frame is proposed by the node itself. After that,
+/// devices are used again.
 #[test]
 fn what_fits_into_no_frame_is_done_all_the_same() {
     for class in [Class::Durable, Class::Volatile] {
@@ -73,7 +73,7 @@ fn what_fits_into_no_frame_is_done_all_the_same() {
     }
 }
 
-/// [offload-15] While one batch would replace many frames, devices are bypassed.
+/// [offload-15] Devices are bypassed while one batch would replace many frames.
 #[test]
 fn batches_that_want_to_be_long_leave_devices_alone() {
     let mut world = elected(settings(Class::Volatile, 3, Some(Faults::calm())));
@@ -103,7 +103,7 @@ fn batches_that_want_to_be_long_leave_devices_alone() {
 }
 
 /// [offload-11], [offload-15] A learner submits commands to the leader's device by frames, and
-/// learns from what that device counted.
+/// learns from the votes that this device counted.
 #[test]
 fn a_learner_submits_and_learns_by_frames() {
     for class in [Class::Durable, Class::Volatile] {
@@ -147,12 +147,13 @@ fn slowest_write_us(world: &mut World, client: usize) -> u64 {
     (0..20).map(write).max().unwrap()
 }
 
-/// Threshold in µs: longer than the silences of a healthy leader, shorter than any election
-/// timeout.
+/// Threshold in µs that is longer than the silences of a healthy leader and shorter than any
+/// election timeout.
 const NOT_WAITED_US: u64 = 40_000;
 
-/// [offload-12] A leader whose device forgets continues in its next ballot or, where forgotten
-/// votes counted, hands over to another node: the group does not wait for an election timeout.
+/// [offload-12] A leader whose device forgets continues in its next ballot. If forgotten votes
+/// counted, it hands over to another node instead. In either case, the group does not wait for an
+/// election timeout.
 #[test]
 fn a_leader_whose_device_forgets_is_not_waited_for() {
     for class in [Class::Durable, Class::Volatile] {
@@ -168,8 +169,9 @@ fn a_leader_whose_device_forgets_is_not_waited_for() {
     }
 }
 
-/// [volatile-1], [volatile-4] A node whose device forgot votes that counted has forgotten, however
-/// cleanly its process ends: it reports so, and comes back as a new member.
+/// [volatile-1], [volatile-4] A node whose device forgot votes that counted has itself forgotten
+/// them, even if its process shuts down gracefully. It reports the loss, and returns as a new
+/// member.
 #[test]
 fn a_node_whose_device_forgot_comes_back_as_a_new_member() {
     let mut settings = settings(Class::Volatile, 3, Some(Faults::calm()));
@@ -193,9 +195,9 @@ fn a_node_whose_device_forgot_comes_back_as_a_new_member() {
     assert!(world.nodes[node].member().incarnation > was);
 }
 
-/// [offload-9], [offload-12] Stalled devices have forgotten nothing and cost a volatile group
-/// nothing: while the leader's device stalls, the others continue, and all are used again once they
-/// respond.
+/// [offload-9], [offload-12] Stalled devices have forgotten nothing and do not harm a volatile
+/// group. While the leader's device stalls, the other devices continue. All devices are used again
+/// once they respond.
 #[test]
 fn devices_that_are_late_end_no_volatile_group() {
     let mut world = elected(settings(Class::Volatile, 3, Some(Faults::calm())));
@@ -212,7 +214,7 @@ fn devices_that_are_late_end_no_volatile_group() {
         assert!(why.starts_with("the device does not answer"), "{why}");
         world.run_for(stall_us + 3_000_000).unwrap();
     }
-    // A stalled device of a follower is not missed.
+    // The group continues without the stalled device of a follower.
     let follower = (world.leader().unwrap() + 1) % 3;
     let client = world.client(follower);
     world.stall_device(follower, 800_000);
@@ -227,7 +229,7 @@ fn devices_that_are_late_end_no_volatile_group() {
     }
 }
 
-/// [offload-9] A device that hangs for longer than any pause is given up, with its votes.
+/// [offload-9] A device that hangs for longer than any pause is given up, including its votes.
 #[test]
 fn a_device_that_hangs_is_lost_in_the_end() {
     let mut settings = settings(Class::Volatile, 3, Some(Faults::calm()));
@@ -244,8 +246,8 @@ fn a_device_that_hangs_is_lost_in_the_end() {
     assert!(error(&world).unwrap().starts_with("its device forgot votes"));
 }
 
-/// [offload-21] Invalid values submitted to the leader's device are decided and executed nowhere.
-/// They take down no node, and all nodes execute the same commands.
+/// [offload-21] Invalid values submitted to the leader's device are decided, but no node executes
+/// them. They do not stop any node, and all nodes execute the same commands.
 #[test]
 fn what_no_decoder_understands_is_decided_and_executed_nowhere() {
     for class in [Class::Durable, Class::Volatile] {
@@ -282,7 +284,7 @@ fn what_no_decoder_understands_is_decided_and_executed_nowhere() {
 }
 
 /// [offload-21] Frames that a node's device sent before it lost its memory or was replaced arrive
-/// at it again. The node survives, and the group keeps its leader.
+/// at it again. The node continues, and the group keeps its leader.
 #[test]
 fn old_frames_of_its_own_take_nothing_from_a_node() {
     for class in [Class::Durable, Class::Volatile] {
@@ -328,7 +330,7 @@ fn a_leader_with_a_device_hands_over_at_once() {
     }
 }
 
-/// Reads whose confirmations never cease leave no heartbeat to be sent by time; devices are used
+/// Reads whose confirmations never cease leave no heartbeat that is due by time. Devices are used
 /// nevertheless.
 #[test]
 fn reads_without_end_keep_no_device_from_its_work() {
@@ -381,7 +383,7 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
 
 #[test]
 fn seeds_with_devices_hold() {
-    // Seed 279 has a single node, which once took an earlier owner's votes for its own.
+    // In seed 279, a group of one node once took the votes of an earlier owner for its own.
     let all = check((1..=120).chain([279]));
     assert!(all.device_given > 300, "{all:?}");
     assert!(all.device_counted > 150, "{all:?}");

@@ -1,6 +1,5 @@
-//! A disk that accepts no writes, while the disks of other nodes do: the group continues without
-//! it. A leader hands over, a follower delays no other node, and a node that cannot write is not
-//! elected.
+//! A disk accepts no writes, while the disks of other nodes do. The group continues without it: a
+//! leader hands over, a follower delays no other node, and a node that cannot write is not elected.
 
 use quorate_core::{effect::Role, laying::Route, record::Class};
 use quorate_replica::{group::asking::Ask as GroupAsk, testing::Heard};
@@ -17,8 +16,8 @@ use quorate_stream::{Name, OpenMode, StreamOutcome};
 
 type Outcome = Result<(), Violation>;
 
-/// Longest time in µs without a successful write: includes detection, and the hand-over or an
-/// election.
+/// Longest permitted time in µs without a successful write, which includes detection and either the
+/// hand-over or an election.
 const LONGEST_US: u64 = 1_000_000;
 
 /// Fault of the disk.
@@ -112,7 +111,7 @@ fn settings(seed: u64, class: Class) -> Settings {
     settings
 }
 
-/// Writes through a node for `us` microseconds; returns the longest time without a successful
+/// Writes through a node for `us` microseconds. Returns the longest time without a successful
 /// write, and the number of writes.
 fn write_for(world: &mut World, node: usize, us: u64) -> Result<(u64, u32), Violation> {
     let (begun, mut last, mut longest, mut done) = (world.now, world.now, 0, 0);
@@ -127,8 +126,8 @@ fn write_for(world: &mut World, node: usize, us: u64) -> Result<(u64, u32), Viol
     Ok((longest.max(world.now.since_us(last)), done))
 }
 
-/// The leader's disk accepts no writes for much longer than an election takes, while the others
-/// form a quorum: another node takes over.
+/// If the leader's disk accepts no writes for much longer than an election takes, another node
+/// takes over, because the other nodes form a quorum.
 #[test]
 fn a_leader_that_cannot_write_does_not_keep_the_group() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
@@ -145,7 +144,7 @@ fn a_leader_that_cannot_write_does_not_keep_the_group() -> Outcome {
             let why = error(&world, leader);
             assert!(why.contains(trouble.word()), "{what}: it says why: {why}");
             if class == Class::Volatile && !trouble.ends() {
-                // It has forgotten its votes and comes back as another member.
+                // The node has forgotten its votes and returns as another member.
                 continue;
             }
             trouble.end(&mut world, leader);
@@ -183,8 +182,8 @@ fn a_follower_that_cannot_write_is_not_waited_for() -> Outcome {
     Ok(())
 }
 
-/// If two disks fail, including the leader's, the new leader is a node that can write; when that
-/// leader dies too, so is the next.
+/// If two disks fail, including the leader's, a node that can write becomes leader. If that leader
+/// dies, the next leader can also write.
 #[test]
 fn leadership_goes_to_who_can_write() -> Outcome {
     for (seed, trouble) in (200..).zip([Trouble::Full, Trouble::NoDescriptors, Trouble::WriteHangs])
@@ -212,8 +211,8 @@ fn leadership_goes_to_who_can_write() -> Outcome {
     Ok(())
 }
 
-/// All disks stall at once for longer than a write may take, as the disks of one machine do. No
-/// election follows, since no other leader would be better.
+/// If all disks stall at once for longer than a write may take, as the disks of a single machine
+/// do, no election follows, because no other leader would be better.
 #[test]
 fn disks_that_all_stand_still_cause_no_election() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
@@ -279,8 +278,8 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
     Ok(())
 }
 
-/// Operators give priority to node 1, whose disk hangs. In memory it votes as fast as any other
-/// node and is caught up, yet it is not made leader again and again.
+/// Operators give priority to node 1, whose disk hangs. The node votes in memory as fast as any
+/// other node and is caught up, but it is not repeatedly made leader.
 #[test]
 fn priority_brings_leadership_to_nobody_who_cannot_write() -> Outcome {
     let mut world = World::elected(settings(500, Class::Volatile))?;
@@ -289,7 +288,7 @@ fn priority_brings_leadership_to_nobody_who_cannot_write() -> Outcome {
     assert!(asked.is_ok());
     world.run_until("it leads", |world| world.leader() == Some(0))?;
     Trouble::WriteHangs.begin(&mut world, 0);
-    // Few enough writes that its queue never exceeds the limit.
+    // The number of writes is so low that the queue never exceeds its limit.
     for _ in 0..4 {
         write_for(&mut world, 1, 1)?;
         world.run_for(500_000)?;

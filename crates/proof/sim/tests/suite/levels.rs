@@ -1,5 +1,5 @@
-//! Clusters of two releases, upgraded and downgraded under faults of all kinds ([level-3] to
-//! [level-8]).
+//! Clusters with two releases, which are upgraded and downgraded under all kinds of faults
+//! ([level-3] to [level-8]).
 
 use quorate_core::{level::Level, record::Class};
 use quorate_replica::group::asking::{Answer, Ask};
@@ -33,7 +33,7 @@ fn releases_change_under_faults_and_nobody_uses_what_others_do_not_know() {
         all.raised += raised;
     }
     assert!(all.installed > 200, "{all:?}");
-    // The scenarios below cause both for certain.
+    // The scenarios below certainly cause both events.
     assert!(all.raised > 5 && all.too_old > 0, "{all:?}");
 }
 
@@ -42,7 +42,8 @@ fn level(world: &World, node: usize) -> Option<Level> {
     Some(running.replica().level())
 }
 
-/// Returns a cluster on the oldest release, whose level does not rise by itself for a long time.
+/// Returns a cluster on the oldest release, whose level is not raised automatically for a long
+/// time.
 fn old(seed: u64) -> Result<World, Violation> {
     let releases = Releases { mean_us: 1 << 50, back_of: 2, laggard: None, raise_ms: 3_600_000 };
     World::elected(Settings { releases: Some(releases), ..Settings::calm(seed, 3, Class::Durable) })
@@ -60,8 +61,8 @@ fn upgrade(world: &mut World, node: usize, release: Level) -> Outcome {
     })
 }
 
-/// Nodes can be upgraded, downgraded and upgraded again until the level is raised, which needs all
-/// of them upgraded. After that, downgrades fail.
+/// Nodes can be upgraded, downgraded and upgraded again until the level is raised, which requires
+/// that all of them are upgraded. After that, downgrades fail.
 #[test]
 fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcome {
     for seed in 0..4 {
@@ -103,8 +104,8 @@ fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcom
     Ok(())
 }
 
-/// [level-5] A node that is down holds the level back, and so does one that came back on the
-/// previous release.
+/// [level-5] A node that is down prevents an increase of the level, and so does a node that
+/// returned with the previous release.
 #[test]
 fn who_is_away_is_waited_for() -> Outcome {
     let mut world = old(7)?;

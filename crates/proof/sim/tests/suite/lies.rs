@@ -1,5 +1,5 @@
-//! A disk that acknowledged the end of a log and lost it: peers remember, and the node comes back
-//! as a learner. A node that lost nothing never does.
+//! A disk acknowledged the end of a log and lost it. Peers remember the lost writes, and the node
+//! returns as a learner. A node that lost nothing never does.
 
 use quorate_core::{effect::Role, node_id::Incarnation, record::Class, slot::Slot};
 use quorate_log::disk::MemoryDisk;
@@ -9,7 +9,7 @@ use quorate_sim::{check::Violation, faults::Settings, node::id, resp::Reply, run
 type Outcome = Result<(), Violation>;
 
 const NODES: usize = 3;
-/// Seeds in which disks lie while every other fault happens.
+/// Seeds in which disks lie while all other faults occur.
 const SEEDS: std::ops::RangeInclusive<u64> = 3001..=3600;
 const STEPS: u64 = 8_000;
 
@@ -31,8 +31,8 @@ fn write(world: &mut World, node: usize, count: usize) -> Outcome {
     Ok(())
 }
 
-/// Returns a group that has written, its node whose disk may lie, and another node. `leads` says
-/// whether the former leads.
+/// Returns a group that has written, the node whose disk may lie, and another node. `leads` states
+/// whether the first of the two nodes leads.
 fn group(seed: u64, leads: bool) -> Result<(World, usize, usize), Violation> {
     let mut world = World::elected(Settings::calm(seed, NODES, Class::Durable))?;
     let liar = world.forgetful().expect("one of three may forget");
@@ -46,13 +46,13 @@ fn group(seed: u64, leads: bool) -> Result<(World, usize, usize), Violation> {
     Ok((world, liar, other))
 }
 
-/// Returns how much of a node's log the node `by` remembers.
+/// Returns the number of log writes of `node` that the node `by` remembers.
 fn remembered(world: &World, node: usize, by: usize) -> u64 {
     let running = world.nodes[by].running.as_ref().expect("it runs");
     running.replica().recall(world.nodes[node].id()).written.to
 }
 
-/// Removes log write `from` and all later ones from the node's disk, and everything in its store
+/// Removes log write `from` and all later ones from the node's disk, and all contents of its store
 /// that could reveal them.
 fn forget(world: &mut World, node: usize, from: u64) {
     world.nodes[node].kept_to.set(Slot(0));
@@ -68,8 +68,8 @@ fn start_cut_off(world: &mut World, liar: usize) -> Outcome {
     world.run_for(300_000)
 }
 
-/// Reconnects the node and checks that peers remind it; its next process has another identity and
-/// needs no reminder.
+/// Reconnects the node and checks that peers report the loss to it. The next process has another
+/// identity and needs no such report.
 fn is_reminded(world: &mut World, liar: usize) -> Outcome {
     world.isolate(liar, false);
     world.run_until("it is reminded", |world| error(world, liar).contains("remembers"))?;
@@ -86,8 +86,8 @@ fn is_reminded(world: &mut World, liar: usize) -> Outcome {
     world.settle()
 }
 
-/// [lie-1] [lie-3] [lie-4] A lost end of a log is detected, on followers and leaders, for one log
-/// write or many.
+/// [lie-1] [lie-3] [lie-4] The loss of the end of a log is detected on followers and leaders, for
+/// one log write or many.
 #[test]
 fn a_log_without_its_end_is_noticed() -> Outcome {
     for leads in [false, true] {
@@ -101,7 +101,7 @@ fn a_log_without_its_end_is_noticed() -> Outcome {
             world.start_now(liar);
             world.run_for(1_000)?;
             assert_eq!(incarnation(&world, liar), Incarnation(1), "{what}");
-            // It regains its weight without an operator.
+            // The node regains its weight without an operator.
             world.run_for(3_000_000)?;
             world.settle()?;
             let running = world.nodes[liar].running.as_ref().expect("it runs");
@@ -113,8 +113,8 @@ fn a_log_without_its_end_is_noticed() -> Outcome {
     Ok(())
 }
 
-/// [lie-2] One running node that received the writes is enough; it need not have been the leader
-/// then.
+/// [lie-2] One running node that received the writes suffices. It need not have been the leader at
+/// that time.
 #[test]
 fn a_follower_of_the_same_leader_remembers_within_a_second() -> Outcome {
     let (mut world, liar, other) = group(7, false)?;
@@ -131,8 +131,8 @@ fn a_follower_of_the_same_leader_remembers_within_a_second() -> Outcome {
     Ok(())
 }
 
-/// [lie-1] After crashes, clean stops and a trim of the log nothing is missing, so no node is taken
-/// for a liar.
+/// [lie-1] After crashes, clean stops and a trim of the log nothing is missing, so no node is
+/// suspected of a loss.
 #[test]
 fn a_log_that_is_whole_is_believed() -> Outcome {
     for (seed, clean) in (20..).zip([false, true]) {
@@ -160,8 +160,8 @@ fn a_log_that_is_whole_is_believed() -> Outcome {
     Ok(())
 }
 
-/// [lie-5] A node was cut off when it started: once a node that remembers reports the loss, it
-/// stops voting, and its folder records this from then on, whichever peers are reachable.
+/// [lie-5] A node was cut off when it started. Once a node that remembers reports the loss, the
+/// node stops voting. From then on its folder records the loss, whichever peers are reachable.
 #[test]
 fn a_node_that_was_cut_off_when_it_started_is_told_later() -> Outcome {
     let (mut world, liar, other) = group(31, false)?;
@@ -179,8 +179,9 @@ fn boot(world: &World, node: usize) -> u32 {
     running.host.identity().boot()
 }
 
-/// [lie-4] [lie-5] The whole folder went back, so the process has a start number that peers already
-/// know, until it is reminded; the next process has a number above all earlier ones.
+/// [lie-4] [lie-5] The whole folder was set back, so the process has a start number that peers
+/// already know, until peers report the loss. The next process has a higher number than all earlier
+/// ones.
 #[test]
 fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {
     let (mut world, liar, other) = group(32, false)?;
@@ -200,9 +201,9 @@ fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {
     Ok(())
 }
 
-/// [lie-7] The whole folder went back, and the other nodes have restarted since, so they remember
-/// nothing. The names registered in its lost life reveal the loss to the node before it admits a
-/// client.
+/// [lie-7] The whole folder was set back, and the other nodes have restarted since, so they
+/// remember nothing. The names registered in the lost life reveal the loss to the node before it
+/// admits a client.
 #[test]
 fn a_folder_that_went_back_finds_the_names_of_its_later_life() -> Outcome {
     let (mut world, liar, other) = group(33, false)?;
@@ -235,8 +236,8 @@ fn a_folder_that_went_back_finds_the_names_of_its_later_life() -> Outcome {
     write(&mut world, liar, 2)
 }
 
-/// Returns a group that grew from one node, with a copy of that node's folder from when it was
-/// alone.
+/// Returns a group that grew from one node, and a copy of the folder of that node from the time
+/// when it was alone.
 fn grown(seed: u64) -> Result<(World, MemoryDisk), Violation> {
     let mut settings = Settings::calm(seed, 1, Class::Durable);
     settings.spares = 2;
@@ -261,9 +262,9 @@ fn grown(seed: u64) -> Result<(World, MemoryDisk), Violation> {
     Ok((world, copy))
 }
 
-/// [lie-3] [lie-5] [lie-6] A founder's old folder knows no other node and is a quorum by itself. It
-/// waits for nodes that dial it: either they remind it, or they remember nothing and it learns from
-/// them.
+/// [lie-3] [lie-5] [lie-6] The old folder of a founder knows no other node, so the founder is a
+/// quorum by itself. It waits for other nodes to connect. Either these report the loss, or they
+/// remember nothing and the founder learns from them.
 #[test]
 fn a_founder_whose_folder_goes_back_does_not_lead_alone() -> Outcome {
     for (seed, remembers) in [(41, true), (42, false)] {
@@ -297,7 +298,7 @@ fn a_founder_whose_folder_goes_back_does_not_lead_alone() -> Outcome {
     Ok(())
 }
 
-/// [lie-6] A node that really is alone waits no longer than a dial by another node could take.
+/// [lie-6] A node that really is alone waits no longer than another node could take to connect.
 #[test]
 fn a_group_of_one_leads_again_soon() -> Outcome {
     let mut world = World::calm(43, 1, Class::Durable)?;
@@ -312,7 +313,7 @@ fn a_group_of_one_leads_again_soon() -> Outcome {
     Ok(())
 }
 
-/// [lie-4] Whatever else happens, no acknowledged data is lost, and the group recovers.
+/// [lie-4] No acknowledged data is lost and the group recovers, even if all other faults occur.
 #[test]
 fn disks_that_lie_cost_nothing() {
     let mut lies = 0;

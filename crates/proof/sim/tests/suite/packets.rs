@@ -1,5 +1,5 @@
-//! The packet plane in whole runs: every carrier produces the same history, and everything that can
-//! happen to the plane does.
+//! The packet plane in whole runs. Every carrier produces the same history, and the runs cover
+//! every event of the plane.
 
 use quorate_core::{record::Class, slot::Slot, value::Value};
 use quorate_packets::plane::Reach;
@@ -14,15 +14,15 @@ const CARRIERS: [Carrier; 5] = [
     Carrier::Packets { reach: Reach::Group },
 ];
 
-/// Runs one client, one command at a time, without faults; returns the decided slots and the
+/// Runs one client with one command at a time, without faults. Returns the decided slots and the
 /// counters of the packet planes.
 fn history(carrier: Carrier, class: Class, nodes: usize) -> (Vec<(Slot, Value)>, Counts) {
     let mut settings = Settings::calm(7, nodes, class);
     settings.weather.carrier = carrier;
-    // Smaller than everything sent, so decisions must free space.
+    // The window is smaller than the total size of the messages, so decisions must free space.
     settings.air.window_bytes = 24 << 10;
     let mut world = World::elected(settings).unwrap();
-    // Packets, if any, reach every node by now.
+    // By now, packets reach every node, if they are used.
     world.run_for(300_000).unwrap();
     let (client, text) = (world.client(1), [b'x'; 1500]);
     for command in 0..60_usize {
@@ -32,7 +32,7 @@ fn history(carrier: Carrier, class: Class, nodes: usize) -> (Vec<(Slot, Value)>,
         assert!(world.reply(client).unwrap().is_some());
     }
     world.settle().unwrap();
-    // Decisions are checked against disks, which a volatile group writes later.
+    // Decisions are checked against disks, to which a volatile group writes later.
     world.run_for(300_000).unwrap();
     let packets = world.counts.packets;
     (world.history(), packets)
@@ -52,7 +52,7 @@ fn one_history_on_every_plane() {
             let Carrier::Packets { reach } = carrier else {
                 continue;
             };
-            // Proposals were multicast, where the reach allows it, and votes went by packets in any
+            // Proposals were multicast where the reach allows it, and votes used packets in any
             // case.
             let planes = packets.planes;
             assert!(planes.frames_to_one >= 60, "{packets}");
@@ -65,8 +65,8 @@ fn one_history_on_every_plane() {
     }
 }
 
-/// A fixed set of seeds covers everything that can happen to datagrams and planes; a check that
-/// never met it would prove little.
+/// A fixed set of seeds covers every event of datagrams and planes, because a check that never sees
+/// an event would prove little.
 #[test]
 fn fixed_seeds_reach_every_counter() {
     let mut all = Counts::default();
@@ -104,12 +104,12 @@ fn fixed_seeds_reach_every_counter() {
     ] {
         assert!(count > 0, "{what} never happened: {all}");
     }
-    // A frame of another group would carry another group's tag.
+    // A frame of another group would carry the tag of that group.
     assert_eq!((all.frames_wrong, all.not_introduced), (0, 0), "{all}");
     for (reason, count) in Refusal::ALL.into_iter().zip(all.refused) {
         if let Refusal::Old | Refusal::Unasked = reason {
-            // These refusals cannot happen here: no node sends the 4096 datagrams that one would
-            // have to lag by, and introductions arrive by connections, not by nonces.
+            // These refusals cannot occur here. No node sends the 4096 datagrams by which another
+            // one would have to lag, and introductions arrive over connections, not by nonces.
             assert_eq!(count, 0, "{}: {all}", reason.name());
             continue;
         }

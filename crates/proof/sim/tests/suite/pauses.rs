@@ -1,4 +1,4 @@
-//! Nodes that are not scheduled for a while are not dead ([live-5]): they cause no election, and
+//! Nodes that are not scheduled for a while are not dead ([live-5]). They cause no election, and
 //! dead nodes are still replaced quickly.
 
 use quorate_core::{ballot::Ballot, record::Class};
@@ -39,7 +39,7 @@ fn be_late(world: &mut World, dice: &mut Dice, for_us: u64, most_us: u64) -> Out
     Ok(())
 }
 
-/// Returns the time from now on until another node than `gone` leads, in microseconds.
+/// Returns the time in microseconds until another node than `gone` leads.
 fn without_leader_us(world: &mut World, gone: usize) -> Result<u64, Violation> {
     let began = world.now;
     loop {
@@ -57,7 +57,7 @@ fn late_turns_depose_nobody_and_the_dead_are_replaced_as_fast_as_ever() -> Outco
         let mut world = World::calm(seed, NODES, Class::Durable)?;
         let mut dice = Dice::new(seed);
         world.wait_for_leader()?;
-        // No node has learned yet how late nodes can be here.
+        // No node knows yet how late nodes can be in this run.
         be_late(&mut world, &mut dice, 20_000_000, 400_000)?;
         let leader = world.wait_for_leader()?;
         let before = ballot(&world, leader);
@@ -77,8 +77,8 @@ fn late_turns_depose_nobody_and_the_dead_are_replaced_as_fast_as_ever() -> Outco
     Ok(())
 }
 
-/// A leader that stops for seconds is replaced within half a second each time: earlier failures do
-/// not lengthen the timeout.
+/// A leader that stops for seconds is replaced within half a second each time, because earlier
+/// failures do not lengthen the timeout.
 #[test]
 fn a_leader_that_was_stopped_is_replaced_within_half_a_second_each_time() -> Outcome {
     for seed in 0..8 {
@@ -99,7 +99,7 @@ fn a_leader_that_was_stopped_is_replaced_within_half_a_second_each_time() -> Out
 }
 
 /// [live-5] A paused follower does not blame the leader for heartbeats that it may have missed
-/// meanwhile.
+/// during the pause.
 #[test]
 fn who_stood_still_blames_nobody() -> Outcome {
     for seed in 0..8 {
@@ -121,7 +121,7 @@ fn who_stood_still_blames_nobody() -> Outcome {
     Ok(())
 }
 
-/// [live-5] When a machine pauses with all its nodes, no node sent anything, and no election
+/// [live-5] When a machine pauses with all its nodes, no node has sent any message, and no election
 /// follows.
 #[test]
 fn a_machine_that_stood_still_elects_nobody() -> Outcome {

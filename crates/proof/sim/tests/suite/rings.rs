@@ -1,5 +1,5 @@
-//! Votes along a ring, in whole clusters: every route produces the same history, and no member
-//! holds up commands.
+//! Votes along a ring, in whole clusters. Every route produces the same history, and no member
+//! delays commands.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use quorate_sim::{
     world::World,
 };
 
-/// Longest duration of a command while a ring breaks, in microseconds: 50 ms plus the command
-/// itself.
+/// Longest permitted duration of a command while a ring breaks, in microseconds: 50 ms in addition
+/// to the command itself.
 const BROKEN_US: u64 = 60_000;
 
 fn settings(votes: &Route, carrier: Carrier, class: Class, nodes: usize) -> Settings {
@@ -22,7 +22,7 @@ fn settings(votes: &Route, carrier: Carrier, class: Class, nodes: usize) -> Sett
     settings
 }
 
-/// Returns a cluster with a leader that has had time to see which nodes keep up.
+/// Returns a cluster whose leader has had time to observe which nodes keep up.
 fn elected(settings: Settings) -> World {
     let mut world = World::elected(settings).unwrap();
     world.run_for(300_000).unwrap();
@@ -73,7 +73,7 @@ fn time_of_a_command(world: &mut World, client: usize) -> u64 {
     world.now.0 - begin
 }
 
-/// Returns the nodes of the leader's ring in order; the leader is last.
+/// Returns the nodes of the leader's ring in order, with the leader last.
 fn ring(world: &World) -> Vec<usize> {
     let leader = world.leader().unwrap();
     let running = world.nodes[leader].running.as_ref().unwrap();
@@ -81,8 +81,8 @@ fn ring(world: &World) -> Vec<usize> {
     nodes.iter().map(|node| node.0 as usize - 1).collect()
 }
 
-/// [ring-7] Each member of a ring stops, is cut off, or dies in turn: commands continue within a
-/// moment, the ring continues without the member, and the member may rejoin later.
+/// [ring-7] Each member of a ring in turn stops, is cut off, or dies. Commands continue
+/// immediately, the ring continues without the member, and the member may rejoin later.
 #[test]
 fn no_member_of_a_ring_is_waited_for() {
     type Harm = fn(&mut World, usize);
@@ -95,7 +95,7 @@ fn no_member_of_a_ring_is_waited_for() {
     for class in [Class::Durable, Class::Volatile] {
         for (name, harm, mend) in harms {
             if (name, class) == ("kill", Class::Volatile) {
-                // It would come back as another member.
+                // The node would return as another member.
                 continue;
             }
             for place in 0..2 {
@@ -158,7 +158,7 @@ fn who_was_slow_comes_back_after_a_while() {
     world.run_for(100_000).unwrap();
     world.resume_now(slow);
     assert_eq!(ring(&world), [other, leader]);
-    // The other member stops at once: no node is left to form a ring with, and votes arrive
+    // The other member stops immediately. No node is left to form a ring with, so votes are sent
     // directly.
     world.run_for(100_000).unwrap();
     world.pause_now(other);

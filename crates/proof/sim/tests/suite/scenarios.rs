@@ -1,6 +1,6 @@
-//! Failures of earlier systems that this one must not have (G…), each played out step by step.
+//! Failures of earlier systems that must not occur here (G…), each played out step by step.
 //!
-//! `docs/spec/simulator.md` says where the remaining ones are covered.
+//! `docs/spec/simulator.md` lists the tests that cover the remaining ones.
 
 use std::collections::BTreeSet;
 
@@ -46,8 +46,8 @@ fn error(world: &World, node: usize) -> String {
     running.and_then(|running| running.replica().error()).unwrap_or_default()
 }
 
-/// G1 A proposer crashes after a partial phase 2, restarts and proposes again: its rounds are
-/// unique, and a value that may be chosen is finished ([ballot-2], [p1-6]).
+/// G1 A proposer crashes after a partial phase 2, restarts and proposes again. Its rounds are
+/// unique, and a value that may be chosen is completed ([ballot-2], [p1-6]).
 #[test]
 fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
     for seed in 0..10 {
@@ -55,7 +55,7 @@ fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
         world.ask(0, "SET before 1")?;
         let leader = world.wait_for_leader()?;
         let [near, far] = others(&world, leader)[..] else { unreachable!("three nodes") };
-        // The proposal reaches one node, whose vote does not come back.
+        // The proposal reaches one node, whose vote is lost.
         world.block_now(leader, far, true);
         world.block_now(near, leader, true);
         let client = world.client(leader);
@@ -69,7 +69,7 @@ fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
         world.start_now(leader);
         assert_eq!(world.reply(client)?, None, "no node may have said that it was done");
         world.wait_for_leader()?;
-        // One of the values won; it is the same everywhere and final.
+        // One of the values was chosen. It is final and the same on all nodes.
         let first = world.ask(near, "GET x")?;
         assert!([bulk("old"), Reply::Bulk(None)].contains(&first), "{first:?}");
         assert_eq!(world.ask(far, "GET x")?, first);
@@ -116,8 +116,8 @@ fn g2_same_ballot_with_different_values() -> Outcome {
     Ok(())
 }
 
-/// G10 All nodes are killed at any moment and restart under their identities: promises, votes and
-/// every acknowledged write survive; torn tails are cut off ([disk-3], [volatile-3]).
+/// G10 All nodes are killed at any moment and restart with their identities. Promises, votes and
+/// all acknowledged writes survive, and torn tails are cut off ([disk-3], [volatile-3]).
 #[test]
 fn g10_kill_all_at_any_byte() -> Outcome {
     let mut dice = Dice::new(10);
@@ -138,8 +138,8 @@ fn g10_kill_all_at_any_byte() -> Outcome {
     Ok(())
 }
 
-/// G11 A follower that fell below every cache gets the data before it counts as caught up
-/// ([catch-1]). Then a quorum needs it, and it serves what it missed.
+/// G11 A follower that fell behind every cache gets the data before it counts as caught up
+/// ([catch-1]). Then a quorum needs its vote, and it serves the data that it missed.
 #[test]
 fn g11_follower_falls_behind_all_caches() -> Outcome {
     let mut settings = Settings::calm(11, 3, Class::Durable);
@@ -214,8 +214,8 @@ fn g14_failover_is_quick_and_without_duels() -> Outcome {
     Ok(())
 }
 
-/// [live-4] A node with a slow disk is made leader under load. Writes pause only briefly, at the
-/// end of the hand-over, and do not wait for its disk.
+/// [live-4] A node with a slow disk becomes leader under load. Writes pause only briefly, at the
+/// end of the hand-over, and do not wait for the disk of that node.
 #[test]
 fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
     for seed in 0..5 {
@@ -223,7 +223,7 @@ fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
         world.ask(0, "SET before 1")?;
         let leader = world.wait_for_leader()?;
         let target = others(&world, leader)[0];
-        // 600 ms per write: three election timeouts.
+        // A write takes 600 ms, which is three election timeouts.
         world.nodes[target].disk_factor = 12_000;
         world.transfer_now(leader, target);
         let (mut last, mut longest, begun) = (world.now, 0, world.now);
@@ -265,7 +265,7 @@ fn g15_returning_node_does_not_depose() -> Outcome {
 }
 
 /// [live-2] A node returns with a higher ballot than the leader's, while confirmations of reads
-/// ([read-2]) leave no heartbeat to be sent by time. The leader readmits it nevertheless.
+/// ([read-2]) leave no heartbeat that is due by time. The leader readmits the node nevertheless.
 #[test]
 fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
     for seed in 0..5 {
@@ -273,7 +273,7 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
         world.ask(0, "SET x 1")?;
         let leader = world.wait_for_leader()?;
         let stray = others(&world, leader)[0];
-        // As leader it records a ballot of its own, which reaches no other node.
+        // As leader, the node records a ballot of its own, which reaches no other node.
         for other in others(&world, stray) {
             world.block_now(stray, other, true);
         }
@@ -316,7 +316,7 @@ fn g16_repeated_command_is_executed_once() -> Outcome {
             other => panic!("no session: {other:?}"),
         };
         world.say(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
-        // Kills the leader before, during or after the commit.
+        // The leader is killed before, during or after the commit.
         world.run_for(150 + seed * 60)?;
         world.kill_now(leader);
         let _ = world.reply(client)?;
@@ -360,7 +360,7 @@ fn g17_commands_reach_the_leader_that_is_named() -> Outcome {
     Ok(())
 }
 
-/// G18 (in part) Oversized and malformed frames are refused; other clients do not notice.
+/// G18 (in part) Oversized and malformed frames are refused, and other clients are not affected.
 #[test]
 fn g18_oversized_and_malformed_input() -> Outcome {
     let mut world = World::calm(18, 3, Class::Durable)?;
@@ -380,8 +380,8 @@ fn g18_oversized_and_malformed_input() -> Outcome {
     world.settle()
 }
 
-/// G19 All byte values, including zero bytes and line ends, survive every path: forwarding, the
-/// log, a restart.
+/// G19 All byte values, including zero bytes and line ends, survive forwarding, the log and a
+/// restart.
 #[test]
 fn g19_every_byte_survives() -> Outcome {
     let mut world = World::calm(19, 3, Class::Durable)?;
@@ -426,8 +426,8 @@ fn g20_deaf_client_is_held_back() -> Outcome {
     Ok(())
 }
 
-/// Clients that request much and read nothing share a memory limit: the largest of them are
-/// disconnected, and other clients continue.
+/// Clients that send many requests and read no replies share a memory limit. The largest of them
+/// are disconnected, and other clients continue.
 #[test]
 fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
     let settings = Settings { client_memory: 1 << 20, ..Settings::calm(21, 3, Class::Durable) };
@@ -458,8 +458,8 @@ fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
     Ok(())
 }
 
-/// G23 A node whose disk fails stops voting and leading, reports the failure, and keeps answering
-/// stale reads. The group continues; after a restart the node votes again ([disk-9]).
+/// G23 A node whose disk fails stops voting and leading, reports the failure, and continues to
+/// answer stale reads. The group continues. After a restart the node votes again ([disk-9]).
 #[test]
 fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
     for seed in 0..4 {
@@ -497,7 +497,8 @@ fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
     Ok(())
 }
 
-/// G23 A full disk makes a node busy rather than failed: it continues when there is space again.
+/// G23 A full disk makes a node busy rather than failed. The node continues once there is space
+/// again.
 #[test]
 fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     let mut settings = Settings::calm(23, 3, Class::Durable);
@@ -526,8 +527,8 @@ fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     world.settle()
 }
 
-/// [volatile-4] A clean stop that waits for a full disk completes when there is space; nothing else
-/// would wake the node then.
+/// [volatile-4] A clean stop that waits for a full disk completes once there is space. No other
+/// event would wake the node at that time.
 #[test]
 fn stop_waits_for_room_on_a_full_disk() -> Outcome {
     let mut settings = Settings::calm(24, 1, Class::Durable);
@@ -549,7 +550,7 @@ fn stop_waits_for_room_on_a_full_disk() -> Outcome {
 }
 
 /// G23 All processes run out of file descriptors for long enough to fill all open segments. A
-/// follower that returns meanwhile is served from old segments once they can be opened.
+/// follower that returns in this period is served from old segments once these can be opened.
 #[test]
 fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
     let mut settings = Settings::calm(24, 3, Class::Durable);
@@ -588,8 +589,8 @@ fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
     world.settle()
 }
 
-/// [class-5] A volatile group that loses its quorum at once stops and reports it; no node acts
-/// under an identity whose votes are forgotten ([volatile-1]).
+/// [class-5] A volatile group that loses its quorum at once stops and reports the loss. No node
+/// acts under an identity whose votes are forgotten ([volatile-1]).
 #[test]
 fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
     let mut settings = Settings::calm(5, 3, Class::Volatile);
@@ -610,7 +611,7 @@ fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
     Ok(())
 }
 
-/// [volatile-4] A volatile group that is stopped cleanly loses nothing, even if all nodes stop at
+/// [volatile-4] A volatile group that is stopped cleanly loses no data, even if all nodes stop at
 /// once.
 #[test]
 fn volatile_group_stopped_cleanly_loses_nothing() -> Outcome {
@@ -626,7 +627,7 @@ fn volatile_group_stopped_cleanly_loses_nothing() -> Outcome {
     world.settle()
 }
 
-/// [read-2] A leader that was deposed without knowing it does not answer reads from old state.
+/// [read-2] A leader that was deposed without its knowledge does not answer reads from old state.
 #[test]
 fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
     let mut believers = 0;
@@ -691,8 +692,8 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
 }
 
 /// A pipeline that alternates between writes and reads takes no longer than one that only writes,
-/// on every node and with READONLY: there is no round trip per alternation. Each read sees the
-/// write before it, and not the one after it.
+/// on every node and with READONLY, because there is no round trip per alternation. Each read
+/// returns the write before it, and not the one after it.
 #[test]
 fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
     const PAIRS: usize = 50;
@@ -746,7 +747,7 @@ fn serves(world: &mut World, value: &str) -> Outcome {
 }
 
 /// [era-11] [join-2] A node that dies at any disk change while it founds, joins, or starts for the
-/// first time completes in the end, in the same cluster as all others, and forgets nothing.
+/// first time eventually completes, in the same cluster as all others, and forgets nothing.
 #[test]
 fn a_node_dies_while_it_founds_or_joins() -> Outcome {
     for node in 0..3 {
@@ -765,8 +766,8 @@ fn a_node_dies_while_it_founds_or_joins() -> Outcome {
     Ok(())
 }
 
-/// [volatile-1] In a volatile group, a node that dies before its first start was counted never ran,
-/// and keeps its vote.
+/// [volatile-1] In a volatile group, a node that dies before its first start was counted has never
+/// run, and keeps its vote.
 #[test]
 fn a_node_of_a_volatile_group_that_never_ran_forgets_nothing() -> Outcome {
     for (node, changes) in [(0, 4), (1, 6)] {
@@ -781,7 +782,8 @@ fn a_node_of_a_volatile_group_that_never_ran_forgets_nothing() -> Outcome {
     Ok(())
 }
 
-/// [era-11] The founder dies while it admits nodes; they ask again from the same folders.
+/// [era-11] The founder dies while it admits nodes, which repeat their requests from the same
+/// folders.
 #[test]
 fn the_founder_dies_while_it_lets_nodes_in() -> Outcome {
     let mut admitted = BTreeSet::new();
@@ -803,7 +805,7 @@ fn the_founder_dies_while_it_lets_nodes_in() -> Outcome {
 }
 
 /// [volatile-1] [volatile-3] A node that dies before, during or after the identity change that
-/// counts a start comes back under the same identity, and no start number is used twice.
+/// counts a start returns with the same identity, and no start number is used twice.
 #[test]
 fn a_node_dies_while_its_start_is_counted() -> Outcome {
     for seed in 0..5 {
@@ -830,8 +832,8 @@ fn a_node_dies_while_its_start_is_counted() -> Outcome {
     Ok(())
 }
 
-/// [volatile-4] A node of a volatile group that dies while marking its clean stop either was
-/// stopped cleanly or comes back as a new member; the mark is honoured once.
+/// [volatile-4] A node of a volatile group that dies while it marks its clean stop either counts as
+/// stopped cleanly or returns as a new member. The mark is honoured only once.
 #[test]
 fn a_node_dies_while_it_marks_a_clean_stop() -> Outcome {
     let mut forgot = BTreeSet::new();
@@ -852,8 +854,8 @@ fn a_node_dies_while_it_marks_a_clean_stop() -> Outcome {
 }
 
 /// [volatile-1] [disk-8] A node that forgot its votes dies anywhere between counting its start and
-/// its first log write in the new incarnation: it comes back as a new member without a vote,
-/// however often this happens.
+/// its first log write in the new incarnation. It returns as a new member without a vote, however
+/// often this happens.
 #[test]
 fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
     let mut learned = 0;
@@ -861,7 +863,7 @@ fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
         for steps in 0..12 {
             let mut world = World::calm(steps, 3, class)?;
             serves(&mut world, "1")?;
-            // Repeats until the fault hits the one node that may forget.
+            // The test repeats this until the fault affects the only node that may forget.
             while world.counts.kills == 0 {
                 world.inflict(Fault::IncarnationKill);
             }
@@ -881,8 +883,8 @@ fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
             serves(&mut world, "2")?;
             let member = world.nodes[node].member();
             assert!((1..=3).contains(&member.incarnation.0), "{member:?}");
-            // [volatile-2] A leader that had the time has readmitted it under its current member
-            // identity.
+            // [volatile-2] A leader that had the time has readmitted the node under its current
+            // member identity.
             let leader = world.wait_for_leader()?;
             let running = world.nodes[leader].running.as_ref().expect("it leads");
             let voters = running.replica().node().configuration().members();
@@ -896,8 +898,9 @@ fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
     Ok(())
 }
 
-/// A month of writes to the same keys, by volume: overwritten data is retained nowhere ([trim-1],
-/// [snap-1]). A node's folder stays as small as the ratio, the segment pool and the data allow.
+/// A month of writes to the same keys, by volume. Overwritten data is not retained ([trim-1],
+/// [snap-1]), so that a node's folder remains as small as the ratio, the segment pool and the data
+/// allow.
 #[test]
 fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
     const KEYS: usize = 30;
@@ -908,7 +911,7 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
         settings.snapshots.ratio = ratio;
         settings.snapshots.log_bytes_min = 48 << 10;
         settings.snapshots = settings.snapshots.in_files_of(4 << 10, 2);
-        // Segments: the one in use, the spare ones, and one that begins before the log does.
+        // The segments are the one in use, the spare ones, and one that begins before the log does.
         let pool = (settings.spare_segments() as u64 + 3) * settings.segment_bytes;
         let mut world = World::elected(settings)?;
         let value = "v".repeat(1 << 10);
@@ -922,7 +925,7 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
             for _ in 0..KEYS {
                 assert_eq!(world.reply(client)?, Some(ok()));
             }
-            // Other nodes' progress arrives with heartbeats.
+            // The progress of other nodes arrives with heartbeats.
             world.run_for(200_000)?;
             for node in &mut world.nodes {
                 let mut files = |family| {
@@ -932,7 +935,7 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
                 let (log, parts) = (files(Family::Log), files(Family::Snapshot));
                 let replica = node.running.as_ref().expect("it runs").replica();
                 taken = taken.max(replica.counters().snapshots_taken);
-                // The old snapshot stays until the new one is complete.
+                // The old snapshot is retained until the new one is complete.
                 let snapshot = replica.snapshot().map_or(0, |own| own.bytes.max(DATA));
                 let due = (snapshot * u64::from(ratio)).max(48 << 10);
                 let most = 2 * due + pool + 3 * snapshot;
@@ -949,8 +952,8 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
 }
 
 /// [read-4] A leader reads its clock, stalls for longer than its lease, and finds a read that
-/// arrived meanwhile. By then another node leads and has acknowledged more, so the read is not
-/// answered from old state.
+/// arrived during the stall. By then another node leads and has acknowledged more, so the read is
+/// not answered from old state.
 #[test]
 fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outcome {
     let mut settings = Settings::calm(5, 3, Class::Durable);

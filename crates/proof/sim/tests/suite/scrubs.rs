@@ -1,12 +1,12 @@
-//! Scrubs under faults of all kinds, with bits that flip in stored data; `check/scrubs.rs` checks
-//! them, and `scrub.md` has the rules.
+//! Scrubs under all kinds of faults, with bits that flip in stored data. `check/scrubs.rs` checks
+//! the scrubs, and `scrub.md` contains the rules.
 
 use quorate_sim::{faults::Settings, run, world::Counts};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1001..=1480;
 const STEPS: u64 = 8_000;
 
-/// Later seeds, in which disks misdirect writes.
+/// Seeds in which disks also misdirect writes.
 const STRAYS: std::ops::RangeInclusive<u64> = 2001..=2480;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Whole runs: a fixed set of seeds that covers every profile, and a set that changes with the
-//! code.
+//! Whole runs with a fixed set of seeds that covers every profile, and with a set that changes with
+//! the code.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -8,7 +8,7 @@ use quorate_sim::{dice::mix, faults::Settings, run, world::Counts};
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=300;
 const STEPS: u64 = 8_000;
 
-/// Checks the seeds and counts their events, because a property that never met a threat proves
+/// Runs the seeds and counts their events, because a property that was never threatened proves
 /// little.
 fn check(seeds: impl Iterator<Item = u64>) -> Counts {
     let mut all = Counts::default();
@@ -56,8 +56,8 @@ fn check_half(odd: bool) {
     assert!(all.snapshots > 100 && all.loads > 80 && all.trims > 100, "{all:?}");
     assert!(all.installs > 4, "{all:?}");
     assert!(all.joins > 50 && all.plans > 30 && all.retired > 5, "{all:?}");
-    // Leases serve reads, and processes stall while they have one. A lease that ends between its
-    // check and the answer is rare in drawn runs; a test of the replica forces it
+    // Leases serve reads, and processes stall during a lease. A lease that ends between its check
+    // and the answer is rare in drawn runs, so a test of the replica forces this case
     // (`tests/reads.rs`).
     assert!(all.leased > 300 && all.stalls > 100, "{all:?}");
     assert!(
@@ -96,7 +96,7 @@ fn commit() -> Option<String> {
     }
 }
 
-/// Equal seeds give equal traces, to the last letter.
+/// Equal seeds produce identical traces.
 #[test]
 fn equal_seeds_give_equal_runs() {
     for seed in [3, 7, 8, 53, 85] {
@@ -115,7 +115,8 @@ fn fixed_seeds_cover_every_profile() {
     };
     let of =
         |name: &dyn Fn(&Settings) -> String| settings.iter().map(name).collect::<BTreeSet<_>>();
-    // Groups of 1, 3 and 5 nodes in both classes, volatile ones within their budget and beyond.
+    // The groups have 1, 3 and 5 nodes in both classes; volatile ones are within their budget or
+    // beyond it.
     count("groups", of(&|s| format!("{} {:?} {:?}", s.nodes, s.class, s.losses)), 9);
     count("carriers", of(&|s| format!("{:?} {:?}", s.weather.carrier, s.class)), 10);
     count("depths", of(&|s| format!("{} {:?}", s.depth, s.class)), 6);

@@ -21,8 +21,8 @@ fn begin_with(settings: Settings) -> Result<World, Violation> {
     story::begin(settings)
 }
 
-/// Compares the trace with the story, without heartbeats, which are always the same; `title` heads
-/// the page.
+/// Compares the trace without heartbeats, which are all alike, with the story. `title` is the
+/// heading of the page.
 fn check(name: &str, title: &str, world: &World) {
     let mut story = String::new();
     for line in title.lines() {
@@ -84,8 +84,8 @@ fn a_replica_falls_behind() -> Result<(), Violation> {
     Ok(())
 }
 
-/// Returns a group in which a client has opened a stream through a follower and written 1000 bytes,
-/// with the leader and the client.
+/// Returns a group in which a client has opened a stream through a follower and written 1000 bytes.
+/// Also returns the leader and the client.
 fn begin_stream(seed: u64) -> Result<(World, usize, usize), Violation> {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.streams = Some(Load::scripted());

@@ -24,8 +24,8 @@ use quorate_stream::{Denied, Name, OpenMode, StreamOutcome, Writer, table::Locat
 
 type Outcome = Result<(), Violation>;
 
-/// Returns settings with small logs that are trimmed early, and not retained for nodes that lag
-/// beyond that.
+/// Returns settings with small logs. They are trimmed early, and are not retained for nodes that
+/// lag further behind.
 fn settings(seed: u64, spares: usize) -> Settings {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.streams = Some(Load::scripted());
@@ -61,7 +61,7 @@ fn end(world: &World, node: usize) -> u64 {
     info.map_or(0, |info| info.end)
 }
 
-/// Opens the stream for a client through this node; returns the exact position.
+/// Opens the stream for a client through this node and returns the exact position.
 fn open(world: &mut World, client: usize, node: usize, how: OpenMode) -> Result<u64, Violation> {
     let writer = world.streamers[client].writer();
     for _ in 0..100 {
@@ -75,7 +75,7 @@ fn open(world: &mut World, client: usize, node: usize, how: OpenMode) -> Result<
     panic!("the stream cannot be opened");
 }
 
-/// Returns the refusal of an attempt to open the stream.
+/// Returns the reason why an attempt to open the stream is refused.
 fn refused(world: &mut World, client: usize, node: usize, how: OpenMode, writer: Writer) -> Denied {
     world.connect_streamer(client, node);
     match world.ask_streams(client, Ask::Open(name(), how, writer)) {
@@ -84,7 +84,7 @@ fn refused(world: &mut World, client: usize, node: usize, how: OpenMode, writer:
     }
 }
 
-/// Returns the position acknowledged to a client, if it still has its piece.
+/// Returns the position acknowledged to a client; `None` if the client has no piece.
 fn durable(world: &World, client: usize) -> Option<u64> {
     world.streamers[client].piece.map(|piece| piece.durable)
 }
@@ -105,8 +105,7 @@ fn finish(world: &mut World, client: usize) -> Result<u64, Violation> {
     }
 }
 
-/// Reads the stream from a node, from this position to its end there; the checker verifies the
-/// bytes.
+/// Reads the stream on a node from this position to the end. The checker verifies the bytes.
 fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, LocateError>, Violation> {
     let reader = world.streamer(node);
     let mut position = from;
@@ -145,9 +144,9 @@ fn log_start(world: &World, node: usize) -> u64 {
     running.replica().log().start().0
 }
 
-/// G10 All nodes are killed again and again while a client writes, on a disk that tears writes and
-/// loses unflushed ones: the stream continues where the decided bytes end, and no acknowledged byte
-/// is lost ([disk-5]).
+/// G10 All nodes are killed repeatedly while a client writes, on disks that tear writes and lose
+/// unflushed ones. The stream continues where the decided bytes end, and no acknowledged byte is
+/// lost ([disk-5]).
 #[test]
 fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
     for seed in 0..6 {
@@ -173,7 +172,7 @@ fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
     Ok(())
 }
 
-/// Whole units are written once: records only reference them, so the log hardly grows, and
+/// Whole units are written once. Records only reference them, so the log hardly grows, and
 /// acknowledged bytes survive a crash of all nodes at any moment ([disk-5], [value-3]).
 #[test]
 fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
@@ -209,8 +208,8 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
 }
 
 /// [aux-5] Seeds in which a leader needs an auxiliary's vote for content after the close of a
-/// stream. Full replicas have dropped its bytes, which no node needs; the auxiliary, which knows no
-/// streams, once requested them forever.
+/// stream. Full replicas have dropped these bytes, which no node needs. The auxiliary, which knows
+/// no streams, once requested them permanently.
 #[test]
 fn content_behind_a_close_is_settled_for_an_auxiliary() {
     for seed in [147_839, 134_257] {
@@ -219,8 +218,8 @@ fn content_behind_a_close_is_settled_for_an_auxiliary() {
     }
 }
 
-/// G9 G10 The log is trimmed below the store's position and all nodes restart, from a snapshot with
-/// the table, from the store's checkpoint, and from the log after both ([trim-2]).
+/// G9 G10 The log is trimmed below the position of the store, and all nodes restart: from a
+/// snapshot with the table, from the store's checkpoint, and from the log after both ([trim-2]).
 #[test]
 fn bytes_outlive_the_log_and_a_restart() -> Outcome {
     let (mut world, leader) = world(9)?;
@@ -247,9 +246,9 @@ fn bytes_outlive_the_log_and_a_restart() -> Outcome {
     check_all(&mut world, written + 50_000)
 }
 
-/// G11 A follower is away while the others trim. It gets a snapshot with the table and none of the
-/// bytes, which it fetches by position; until it has them it does not count as holding them for
-/// other nodes ([snap-5], [catch-1]).
+/// G11 A follower is away while the other nodes trim. It gets a snapshot that contains the table
+/// but no stream bytes, and fetches these by position. Until it has the bytes, it does not count as
+/// a holder of them ([snap-5], [catch-1]).
 #[test]
 fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     let (mut world, leader) = world(11)?;
@@ -267,12 +266,12 @@ fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     assert_eq!(counters(&world, late).snapshots_installed, 1);
     let running = world.nodes[late].running.as_ref().expect("it runs");
     assert_ne!(running.replica().stream_bytes_missing(), Some(0), "it has none of the bytes yet");
-    // It reports bytes that it does not have as missing.
+    // The node reports the bytes that it does not have as missing.
     let reader = world.streamer(late);
     let asked = world.ask_streams(reader, Ask::Read(name(), 50_000, 1000))?;
     assert!(matches!(asked, Some(Heard::Failed(..) | Heard::Bytes(..))), "{asked:?}");
     check_all(&mut world, written)?;
-    // Now it counts: the stream continues with it and without the other follower.
+    // The node now counts as a holder: the stream continues with it and without the other follower.
     world.kill_now(other);
     write(&mut world, client, 70_000)?;
     world.start_now(other);
@@ -280,8 +279,8 @@ fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     check_all(&mut world, written + 70_000)
 }
 
-/// G11 G24 Reading trimmed positions is an error on every node, including nodes that learned of the
-/// trim from a snapshot.
+/// G11 G24 Reading trimmed positions fails on every node, including nodes that learned of the trim
+/// from a snapshot.
 #[test]
 fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
     let (mut world, leader) = world(24)?;
@@ -311,8 +310,8 @@ fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
 }
 
 /// G12 All three machines are replaced, and leadership is transferred back and forth, while a
-/// client writes through a node that stays: its piece does not end, and it notices nothing
-/// ([stream-3]).
+/// client writes through a node that remains. The piece does not end, and the client is not
+/// affected ([stream-3]).
 #[test]
 fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
     for seed in 0..3 {
@@ -364,8 +363,8 @@ fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
     Ok(())
 }
 
-/// G12 The leader dies in the middle of another node's piece: the next leader proposes what it
-/// inherited, and continues the same piece exactly after that ([p1-6], [stream-3]).
+/// G12 The leader dies in the middle of a piece owned by another node. The next leader proposes the
+/// inherited bytes, and continues the same piece exactly after them ([p1-6], [stream-3]).
 #[test]
 fn piece_goes_on_at_the_next_leader() -> Outcome {
     for seed in 0..8 {
@@ -392,7 +391,7 @@ fn piece_goes_on_at_the_next_leader() -> Outcome {
     Ok(())
 }
 
-/// G13 The link from the owner to the leader is blocked for a while in the middle of a piece: the
+/// G13 The link from the owner to the leader is blocked for a while in the middle of a piece. The
 /// bytes are sent again, and no node buffers more than its window ([stream-8]).
 #[test]
 fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
@@ -417,9 +416,9 @@ fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
     check_all(&mut world, at)
 }
 
-/// [stream-10] Two writers both believe that they own the name: the second one took over while the
-/// first one's node was cut off, whose client continued to write. None of those bytes are retained,
-/// and the client is notified once its node is reachable again.
+/// [stream-10] Two writers believe that they own the name: the second one took over while the node
+/// of the first one was cut off, and the first one continued to write. None of its later bytes are
+/// retained, and it is notified once its node is reachable again.
 #[test]
 fn first_of_two_owners_is_fenced() -> Outcome {
     for seed in 0..5 {
@@ -453,8 +452,8 @@ fn first_of_two_owners_is_fenced() -> Outcome {
     Ok(())
 }
 
-/// [stream-5], [stream-10] The reply to an open is lost with the connection: the client that
-/// returns gets another piece, and no position is bound to two bytes.
+/// [stream-5], [stream-10] The reply to an open request is lost with the connection. The client
+/// reconnects and gets another piece, and no position is bound to two bytes.
 #[test]
 fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
     let (mut world, leader) = world(300)?;
@@ -476,8 +475,8 @@ fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
     check_all(&mut world, 3000)
 }
 
-/// [stream-6] The owner is gone permanently: the leader closes its piece at the exact position, and
-/// others can append.
+/// [stream-6] The owner has failed permanently. The leader closes the piece at the exact position,
+/// and other writers can append.
 #[test]
 fn stream_of_a_lost_owner_is_free_again() -> Outcome {
     let (mut world, leader) = world(400)?;
@@ -503,7 +502,7 @@ fn stream_of_a_lost_owner_is_free_again() -> Outcome {
     check_all(&mut world, at + 10_000)
 }
 
-/// [disk-8] Damaged blocks of the store are not served, and are fetched from another node.
+/// [disk-8] Damaged blocks of the store are not served. They are fetched from another node.
 #[test]
 fn bytes_that_rotted_come_from_another_node() -> Outcome {
     let (mut world, leader) = world(500)?;
@@ -519,8 +518,8 @@ fn bytes_that_rotted_come_from_another_node() -> Outcome {
 }
 
 /// G9 G10 A single node is killed at many moments during its snapshots and checkpoints, and has
-/// every byte each time: everything after the store's checkpoint is in the log, even below the
-/// snapshot ([trim-2], [disk-5]).
+/// every byte each time, because the log contains everything after the store's checkpoint, even
+/// below the snapshot ([trim-2], [disk-5]).
 #[test]
 fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
     let mut settings = settings(90, 0);
@@ -548,8 +547,8 @@ fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
     Ok(())
 }
 
-/// [here-1] Restarts a node alone and checks that it finds, and can read, every byte that counted
-/// as present.
+/// [here-1] Restarts a node alone and checks that it can find and read every byte that counted as
+/// present.
 fn find_again(world: &mut World, node: usize) -> Outcome {
     world.restart_alone(node)?;
     let to = end(world, node);
@@ -568,8 +567,8 @@ fn rot_streams(world: &World, node: usize) {
     }
 }
 
-/// [here-1] [here-2] Bytes count as present however they arrived: with their records, without them,
-/// after a snapshot, and again after damage.
+/// [here-1] [here-2] Bytes count as present regardless of how they arrived: with their records,
+/// without them, after a snapshot, and again after damage.
 #[test]
 fn start_finds_what_counts_as_here_however_it_came() -> Outcome {
     for (seed, by_snapshot) in [(60, false), (61, true)] {
@@ -604,9 +603,9 @@ fn start_finds_what_counts_as_here_however_it_came() -> Outcome {
     Ok(())
 }
 
-/// [here-1] [era-12] One node grows to three, all report that nothing is missing, all stop, and the
-/// first one's disk is lost: the other two elect a leader and have every byte and key. In 0.2.0
-/// they had neither.
+/// [here-1] [era-12] A group grows from one node to three, all nodes report that nothing is
+/// missing, all stop, and the first node's disk is lost. The other two elect a leader and have
+/// every byte and key. In 0.2.0 they had neither.
 #[test]
 fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
     let mut settings = settings(62, 2);
@@ -648,8 +647,8 @@ fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
     Ok(())
 }
 
-/// [here-3] Bytes lost on every node block only their readers: nodes that know the bytes to be
-/// missing elect a leader and execute commands.
+/// [here-3] Bytes that are lost on every node block only their readers. Nodes that know the bytes
+/// to be missing elect a leader and execute commands.
 #[test]
 fn lacking_bytes_hold_up_neither_elections_nor_keys() -> Outcome {
     let (mut world, leader) = world(63)?;

@@ -1,5 +1,5 @@
-//! Access rights: every node applies the same table, and never an older one than before, whatever
-//! is killed ([access-2], [access-4]).
+//! Access rights: every node applies the same table, and never an older one than before, whichever
+//! nodes are killed ([access-2], [access-4]).
 
 use quorate_access::{Command, Password, Role, Users, name::DEFAULT};
 use quorate_core::record::Class;
@@ -17,17 +17,18 @@ fn set(name: &str, role: Role) -> Ask {
     Ask::Users(Command::Set { name: name.to_owned(), role: Some(role), password: Password::None })
 }
 
-/// Returns the user table that a node applies, if it applies one.
+/// Returns the user table that a node applies; `None` if it applies none.
 fn users(world: &World, node: usize) -> Option<&Users> {
     world.nodes[node].running.as_ref()?.replica().users()
 }
 
-/// Size of the largest table that each node has applied.
+/// Size of the largest table that each node has applied up to now.
 #[derive(Default)]
 struct Seen([usize; 3]);
 
 impl Seen {
-    /// Checks that no table shrank. Users are only added, so a smaller table is an older one.
+    /// Checks that no table has become smaller. Users are only added, so a smaller table is an
+    /// older one.
     fn look(&mut self, world: &World) {
         for node in 0..3 {
             let Some(users) = users(world, node) else {
@@ -67,13 +68,13 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
         let mut seen = Seen::default();
         let leader = world.wait_for_leader()?;
         assert_eq!(world.ask_group(leader, set("ops", Role::Admin))?, Ok(Answer::Done));
-        // Lets the run's own clients, which never authenticate, write.
+        // The run's own clients, which never authenticate, may write.
         assert_eq!(world.ask_group(leader, set(DEFAULT, Role::Writer))?, Ok(Answer::Done));
         seen.until(&mut world, 2)?;
         for round in 0..6 {
             let victim = dice.index(3);
             if dice.chance(1, 3) {
-                // No remaining node knows what is decided; a new leader has to find out.
+                // No remaining node knows which slots are decided, so a new leader has to find out.
                 (0..3).for_each(|node| world.kill_now(node));
                 (0..3).for_each(|node| world.start_now(node));
                 for _ in 0..dice.below(400) {
@@ -100,7 +101,7 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
             world.run_until("a node leads", |world| world.leader().is_some())?;
             let leader = world.wait_for_leader()?;
             let name = format!("u{round}");
-            // The request may have reached no node; repeating it is harmless.
+            // The request may have reached no node. Repeating it is harmless.
             while world.ask_group(leader, set(&name, Role::Reader))?.is_err() {
                 seen.look(&world);
             }
@@ -110,7 +111,7 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
     Ok(())
 }
 
-/// Refusals are the same on all nodes and change nothing.
+/// All nodes refuse the same requests, and refused requests change nothing.
 #[test]
 fn what_is_refused_is_refused_by_the_log() -> Outcome {
     let mut world = World::elected(Settings::calm(7, 3, Class::Durable))?;
@@ -128,8 +129,8 @@ fn what_is_refused_is_refused_by_the_log() -> Outcome {
     world.settle()
 }
 
-/// [access-4] A node that joins has an empty table, which would admit everyone: it applies none
-/// until it has caught up, even if it is killed meanwhile.
+/// [access-4] A joining node has an empty table, which would admit every client. The node applies
+/// no table until it has caught up, even if it is killed before.
 #[test]
 fn a_node_that_joins_lets_nobody_in_before_it_knows_who_may() -> Outcome {
     for seed in 0..20 {
@@ -138,7 +139,7 @@ fn a_node_that_joins_lets_nobody_in_before_it_knows_who_may() -> Outcome {
         let mut world = World::elected(settings)?;
         let mut dice = Dice::new(seed);
         let leader = world.wait_for_leader()?;
-        // A change of the group that the node applies before it reaches the users.
+        // The node applies this change of the group before it reaches the users.
         assert_eq!(world.ask_group(leader, Ask::Priority(id(0), 1))?, Ok(Answer::Done));
         assert_eq!(world.ask_group(leader, set("ops", Role::Admin))?, Ok(Answer::Done));
         let join = Ask::Join {

@@ -1,7 +1,7 @@
-//! Failures of earlier systems (G…) around membership changes, snapshots and trims: the life of a
-//! cluster over years, each played out step by step.
+//! Failures of earlier systems (G…) around membership changes, snapshots and trims, as in the life
+//! of a cluster over years. Each is played out step by step.
 //!
-//! `scenarios.rs` covers clusters that stay as they were founded.
+//! `scenarios.rs` covers clusters whose members do not change.
 
 use quorate_core::{
     configuration::{Configuration, Voter},
@@ -35,8 +35,8 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(Some(text.as_bytes().to_vec()))
 }
 
-/// Returns settings with three founding members and `spares` that may join; logs are trimmed early,
-/// and not retained for nodes that lag beyond that.
+/// Returns settings with three founding members and `spares` nodes that may join. Logs are trimmed
+/// early, and are not retained for nodes that lag further behind.
 fn settings(seed: u64, spares: usize) -> Settings {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.spares = spares;
@@ -85,8 +85,8 @@ fn join(world: &mut World, through: usize, spare: usize, role: As) -> Outcome {
     world.run_until("it has joined, and runs", |world| world.nodes[spare].running.is_some())
 }
 
-/// Sends a request to the leader, again while the leader does not know that all nodes are caught
-/// up.
+/// Sends a request to the leader, and repeats it while the leader does not know that all nodes are
+/// caught up.
 fn begin(world: &mut World, ask: &Ask) -> Result<Answer, Violation> {
     for _ in 0..100 {
         let leader = world.wait_for_leader()?;
@@ -136,7 +136,7 @@ fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
 }
 
 /// G8 Quorum rules whose quorums do not intersect are refused, both at the founding and in later
-/// changes; the group continues with its current rule ([era-4]).
+/// changes. The group continues with its current rule ([era-4]).
 #[test]
 fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     let voters = |weights: &[u32]| -> Vec<Voter> {
@@ -173,7 +173,7 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     // Intersecting quorums are accepted. Then a leader decides alone, and an election needs every
     // node.
     carry_out(&mut world, &Ask::Quorum(rule(3, 1)))?;
-    // The leader has every node's promise in the era, which it needs.
+    // The leader has the required promise from every node in the era.
     world.run_for(500_000)?;
     let leader = world.wait_for_leader()?;
     assert!(era(&world, leader) > before);
@@ -191,13 +191,15 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     world.start_now(leader);
     let leader = world.wait_for_leader()?;
     assert_eq!(world.ask(leader, "GET x")?, bulk("2"));
-    // Majorities do not intersect with those quorums, so the way back takes an intermediate rule.
+    // Majorities do not intersect with those quorums, so the change back requires an intermediate
+    // rule.
     carry_out(&mut world, &Ask::Quorum(QuorumRule::Majority))?;
     world.settle()
 }
 
-/// G9 Weights never overflow or drop to zero, and the last vote cannot be removed. Raised and
-/// lowered repeatedly, they end where they began, and every node counts the same ([era-4]).
+/// G9 Weights never overflow or drop to zero, and the last vote cannot be removed. After repeated
+/// increases and decreases, the weights are those of the beginning, and all nodes agree on them
+/// ([era-4]).
 #[test]
 fn g9_weights_stay_within_their_bounds() -> Outcome {
     let mut world = World::elected(settings(9, 0))?;
@@ -231,7 +233,7 @@ fn g9_weights_stay_within_their_bounds() -> Outcome {
     }
     world.settle()?;
 
-    // Shrinks to one node, which stays.
+    // The group shrinks to one node, which remains.
     for gone in [2, 1] {
         let leader = world.wait_for_leader()?;
         let node = if leader == gone { 0 } else { gone };
@@ -246,8 +248,8 @@ fn g9_weights_stay_within_their_bounds() -> Outcome {
     Ok(())
 }
 
-/// G10 All nodes are killed, again and again, at any byte of a plan's progress and of snapshots:
-/// the configuration, promises, votes and every acknowledged write survive, and the plan continues.
+/// G10 All nodes are killed repeatedly, at any byte of a plan's progress and of snapshots. The
+/// configuration, promises, votes and all acknowledged writes survive, and the plan continues.
 #[test]
 fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
     let (mut amid, mut dice) = (0, Dice::new(10));
@@ -261,7 +263,7 @@ fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
         goal.sort_unstable();
         let mut number = 0;
         while weights(&world) != goal {
-            // Repeating the request is harmless; what was in flight continues by itself.
+            // Repeating the request is harmless, and requests in flight continue by themselves.
             number += 1;
             assert!(number < 40, "seed {seed}: it does not end");
             let now = world.wait_for_leader()?;
@@ -273,7 +275,7 @@ fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
             world.inflict(Fault::CrashAll);
             let now = world.wait_for_leader()?;
             assert_eq!(world.ask(now, "GET x")?, bulk(&number.to_string()));
-            // A newly elected leader may not have decided yet what began the era.
+            // A newly elected leader may not have decided yet the change that began the era.
             assert!(era(&world, now) >= *eras.iter().max().expect("they ran"), "{eras:?}");
         }
         world.run_until("the plan is carried through", World::has_no_plan)?;
@@ -289,7 +291,7 @@ fn known_era(world: &World, node: usize) -> Option<u32> {
 }
 
 /// The leader decides a change, continues in the new era, and fails permanently at each moment
-/// around that, while clients write: the remaining nodes continue, in one era or the other
+/// around the change, while clients write. The remaining nodes continue in one era or the other
 /// ([ballot-3], [ballot-5]).
 #[test]
 fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
@@ -305,7 +307,7 @@ fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
             let clients: Vec<usize> = (0..8).map(|_| world.client(leader)).collect();
             begin(&mut world, &Ask::Weight(id(others[0]), 2))?;
             for turn in 0..step {
-                // Something is always in flight after the change.
+                // Some command is always in flight after the change.
                 let client = clients[turn as usize % clients.len()];
                 world.say(client, &[b"INCR", b"n"]);
                 world.run_for(pace_us)?;
@@ -330,9 +332,9 @@ fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
     Ok(())
 }
 
-/// G11 G24 A member and a learner are away while the others trim what they need: logs are retained
-/// for them only while they are small. Then the two get a snapshot, and count as caught up once
-/// they have it.
+/// G11 G24 A member and a learner are away while the other nodes trim slots that the two need. Logs
+/// are retained for them only while the logs are small. Later the two get a snapshot, and count as
+/// caught up once they have it.
 #[test]
 fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     let mut settings = settings(24, 1);
@@ -348,7 +350,8 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
         world.isolate(node, true);
     }
     world.run_for(1_000)?;
-    // Lagging slightly: no node trims what they need, whatever snapshots exist.
+    // While the two lag only slightly, no node trims the slots that they need, even if there are
+    // snapshots.
     let value = "v".repeat(1 << 10);
     for number in 0..40 {
         assert_eq!(world.ask(leader, &format!("SET k{} {value}", number % 5))?, ok());
@@ -361,7 +364,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
         assert!(log_start(&world, node) <= behind, "trimmed what is needed");
     }
 
-    // Lagging far: otherwise the log would grow without bound.
+    // When the two lag far behind, nodes trim, because the log would otherwise grow without bound.
     fill_until_trimmed(&mut world, leader, behind)?;
     fill_until_trimmed(&mut world, other, behind)?;
     assert_eq!(world.ask(leader, "SET last 1")?, ok());
@@ -380,7 +383,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     for node in [late, 3] {
         assert_eq!(counters(&world, node).snapshots_installed, 1, "node {}", node + 1);
     }
-    // It has the data: its vote is needed now, and it serves what it missed.
+    // The node has the data. Its vote is needed now, and it serves the data that it missed.
     world.kill_now(other);
     assert_eq!(world.ask(leader, "SET after 1")?, ok());
     for node in [late, 3] {
@@ -392,8 +395,8 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     world.settle()
 }
 
-/// [live-4] An operator transfers the leadership to a node that is waiting for a snapshot. The
-/// leader continues until that node has everything, and no write waits meanwhile.
+/// [live-4] An operator transfers the leadership to a node that is waiting for a snapshot. The old
+/// leader continues until that node has all data, so no write waits.
 #[test]
 fn leadership_waits_for_a_node_that_gets_a_snapshot() -> Outcome {
     let mut settings = settings(68, 0);
@@ -425,7 +428,7 @@ fn leadership_waits_for_a_node_that_gets_a_snapshot() -> Outcome {
 }
 
 /// G12 All three machines are replaced, and leadership is transferred back and forth, while clients
-/// write: no client sees an error, and no configuration holds anything up.
+/// write. No client sees an error, and no configuration delays the group.
 #[test]
 fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
     for seed in 0..3 {
@@ -436,7 +439,7 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
             let leader = world.wait_for_leader()?;
             join(&mut world, leader, new, As::Learner)?;
             world.run_until("it is level", World::is_caught_up)?;
-            // Clients of nodes that stay; each has writes in flight at every moment.
+            // The clients use nodes that remain. Each client has writes in flight at all times.
             let clients: Vec<usize> = (old + 1..=new).map(|node| world.client(node)).collect();
             let begun = written;
             let mut say = |world: &mut World, client: usize| {
@@ -486,9 +489,10 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
     Ok(())
 }
 
-/// G15 Two nodes are cut off while the group changes: one is removed, the other stays, with a
-/// weight from an era long ago. Both try to lead all the time. Back, neither deposes the leader,
-/// and the removed node has no vote ([era-5], [live-1], [member-1]).
+/// G15 Two nodes are cut off while the group changes. One of them is removed, and the other one
+/// remains with a weight from an era long ago. Both try to become leader all the time. After their
+/// return neither deposes the leader, and the removed node has no vote ([era-5], [live-1],
+/// [member-1]).
 #[test]
 fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
     for seed in 0..5 {
@@ -518,8 +522,8 @@ fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
         assert_eq!(era(&world, late), eras);
         assert!(weights(&world).iter().all(|(node, _)| *node != removed));
 
-        // Three of the five voters are down: the removed node cannot make up a quorum with the
-        // other two.
+        // Three of the five voters are down. The removed node cannot form a quorum with the other
+        // two.
         let members = weights(&world);
         let down = members.iter().map(|(node, _)| *node).filter(|node| *node != leader);
         for node in down.take(3) {
@@ -544,8 +548,8 @@ fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
     Ok(())
 }
 
-/// G16 A command is repeated at a node that knows its session and reply only from a snapshot: it is
-/// not executed again, and the stored reply is returned ([snap-1], [session-2]).
+/// G16 A command is repeated at a node that knows its session and reply only from a snapshot. The
+/// command is not executed again, and the stored reply is returned ([snap-1], [session-2]).
 #[test]
 fn g16_repeated_command_is_known_from_a_snapshot() -> Outcome {
     for seed in 0..5 {
@@ -571,7 +575,7 @@ fn g16_repeated_command_is_known_from_a_snapshot() -> Outcome {
         assert_eq!(counters(&world, late).snapshots_installed, 1);
         assert!(log_start(&world, late) > executed, "its log does not tell");
 
-        // The node leads; the client connects to it and sends the command again.
+        // The node now leads. The client connects to it and repeats the command.
         world.transfer_now(leader, late);
         world.run_until("it leads", |world| world.leader() == Some(late))?;
         world.kill_now(leader);

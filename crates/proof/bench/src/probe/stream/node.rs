@@ -20,21 +20,20 @@ use crate::probe::part::{dial, serve_one};
 
 /// Size of the data file, which is overwritten repeatedly.
 const DATA_BYTES: u64 = 256 << 20;
-/// Size of the records file.
+/// Size of the records file in bytes.
 const RECORDS_BYTES: u64 = 16 << 20;
 const DATA: FileId = FileId::new(Family::Stream, 1);
 const RECORDS: FileId = FileId::new(Family::Log, 1);
-/// Maximum units in flight.
 const UNITS_MAX: usize = 64;
-/// Number of writes in flight below which a partial unit is written: waiting for more bytes would
-/// gain nothing.
+/// Number of writes in flight below which a partial unit is written, because waiting for more bytes
+/// would gain nothing.
 const WRITES_MIN: usize = 2;
-/// Maximum size of a unit that its record contains, so that it needs no write of its own.
+/// Maximum size of a unit that is stored within its record, so that it needs no separate write.
 const RIDING_MAX: usize = BLOCK - 160;
-/// Length of a count.
+/// Length of an acknowledgement, in bytes.
 const COUNT_BYTES: usize = 4;
 
-/// Serves one client until it is done. Without a folder nothing is written.
+/// Serves one client until the client disconnects. Without a folder no data is written.
 pub fn run(folder: Option<&Path>, flush: Duration, follower: Option<SocketAddr>) -> io::Result<()> {
     let files = folder.map(|folder| Files::create(folder, flush));
     let files = files.transpose()?;
@@ -46,16 +45,16 @@ struct Node {
     client: TcpStream,
     follower: Option<Follower>,
     files: Option<Files>,
-    /// Unit being filled.
+    /// Unit that is currently being filled.
     unit: Option<Unit>,
     units: Units,
-    /// Bytes reported to the client.
+    /// Number of bytes reported to the client as durable.
     said: u64,
     /// The client has finished sending.
     ended: bool,
 }
 
-/// Bytes being received and forwarded to the follower.
+/// Bytes that are received and forwarded to the follower as one unit.
 struct Unit {
     buffer: Buffer,
     have: usize,
@@ -179,7 +178,7 @@ impl Node {
         Ok(moved)
     }
 
-    /// Reports bytes that became durable here and at the follower.
+    /// Reports to the client the bytes that became durable both here and at the follower.
     fn say(&mut self) -> io::Result<bool> {
         let there = self.follower.as_ref().map(|follower| follower.durable);
         let durable = there.map_or(self.units.durable, |there| there.min(self.units.durable));
@@ -190,13 +189,13 @@ impl Node {
         match attempt(self.client.write(&count.to_le_bytes()))? {
             Some(COUNT_BYTES) => self.said += u64::from(count),
             Some(_) => return Err(io::Error::other("half a count")),
-            // The client's socket is full; it will read later.
+            // The client's socket is full, so the report follows later.
             None => return Ok(false),
         }
         Ok(true)
     }
 
-    /// Waits until any source is ready.
+    /// Waits until any socket or write is ready.
     fn wait(&self) -> io::Result<()> {
         let mut sources = Vec::with_capacity(3);
         let takes = self.unit.as_ref().map(|unit| unit.have < UNIT_BYTES);
@@ -220,16 +219,16 @@ impl Node {
     }
 }
 
-/// Tracks which units are durable here; they become so in any order.
+/// Durability of the units on this node. Units become durable in any order.
 #[derive(Debug, Default)]
 struct Units {
     /// Size of each unit from the first non-durable one on, and whether it is durable.
     open: VecDeque<(usize, bool)>,
     /// Number of the first unit in `open`.
     first: u64,
-    /// Bytes of all units.
+    /// Total size of all units, in bytes.
     taken: u64,
-    /// End of the durable prefix.
+    /// Size of the durable prefix, in bytes.
     durable: u64,
 }
 
@@ -255,12 +254,11 @@ impl Units {
     }
 }
 
-/// Connection to the follower.
 struct Follower {
     socket: TcpStream,
-    /// Incomplete count.
+    /// Received bytes of an incomplete acknowledgement.
     partial: Vec<u8>,
-    /// End of the follower's durable prefix.
+    /// Size of the follower's durable prefix, in bytes.
     durable: u64,
 }
 
@@ -287,7 +285,7 @@ impl Follower {
     }
 }
 
-/// Both files with their next write positions.
+/// Data and records file, with their next write positions.
 struct Files {
     disk: FileDisk,
     data_at: u64,
@@ -298,7 +296,7 @@ impl Files {
     /// Creates both files, filled and flushed.
     fn create(folder: &Path, flush: Duration) -> io::Result<Self> {
         let buffers = Buffers {
-            // Two buffers per unit: its data and its record.
+            // Each unit needs two buffers, for its data and for its record.
             count: 2 * u16::try_from(UNITS_MAX).expect("few"),
             bytes: UNIT_BYTES,
         };
@@ -328,7 +326,7 @@ impl Files {
         }
     }
 
-    /// Writes a unit in whole blocks. A small unit is contained in its record.
+    /// Writes a unit in whole blocks. A small unit is stored within its record.
     fn write(&mut self, number: u64, buffer: Buffer, bytes: usize) {
         if bytes <= RIDING_MAX {
             return self.record(number, buffer);
@@ -342,8 +340,8 @@ impl Files {
         self.disk.start_write(number, at, buffer.into(), bytes, Durability::Flushed);
     }
 
-    /// Handles a completed write: a unit's data is followed by its record. Returns the number of a
-    /// unit whose record is durable.
+    /// Handles a completed write. The record of a unit is written after its data. Returns the
+    /// number of a unit whose record has become durable.
     fn completed(&mut self, completed: Completed) -> io::Result<Option<u64>> {
         let Completed::Written { token, file, output, result, .. } = completed else {
             return Ok(None);
@@ -367,7 +365,7 @@ impl Files {
     }
 }
 
-/// Returns `None` if the operation would block.
+/// Converts an error of kind `WouldBlock` to `None`.
 fn attempt(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(count) => Ok(Some(count)),
@@ -397,7 +395,8 @@ mod tests {
         assert_eq!((units.durable, units.taken, units.open()), (60, 65, 1));
     }
 
-    /// Returns a connection to a node that serves it in a thread of its own.
+    /// Returns a connection to a node that runs in its own thread, with a listener for its follower
+    /// connection.
     fn played() -> (TcpStream, TcpListener) {
         let clients = TcpListener::bind("127.0.0.1:0").unwrap();
         let followers = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -412,7 +411,7 @@ mod tests {
         (client, followers)
     }
 
-    /// The leader discards what it receives, so only the follower's count is missing.
+    /// The leader discards all bytes, so only the follower's count is missing.
     #[test]
     fn nothing_counts_before_the_follower_has_it() {
         let (mut client, followers) = played();
@@ -431,8 +430,8 @@ mod tests {
         assert_eq!(client.read(&mut count).unwrap(), 0, "that was all");
     }
 
-    /// Writes a unit of this size; returns the results of its writes, and the beginning of the file
-    /// of this family.
+    /// Writes a unit of `bytes` bytes. Returns the results of its writes, and the beginning of the
+    /// file `file` in this family.
     fn write(bytes: usize, family: Family, file: FileId) -> (Vec<Option<u64>>, Vec<u8>) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Files::create(folder.path(), Duration::ZERO).unwrap();
@@ -452,7 +451,7 @@ mod tests {
         (seen, written)
     }
 
-    /// A unit is done when its record is, which is written after its data.
+    /// A unit is complete when its record is, and the record is written after the data.
     #[test]
     fn the_record_follows_the_data() {
         let (seen, written) = write(RIDING_MAX + 1, Family::Stream, DATA);

@@ -1,5 +1,5 @@
-//! Bare echoes on an emulated segment: the server in the first node's namespace, the client in the
-//! second's.
+//! Bare echoes on an emulated segment. The server runs in the first node's namespace, the client in
+//! the second's.
 
 use std::{
     fs::File,
@@ -23,11 +23,11 @@ use crate::{
     repetition::{GENERATOR, Repetition, RoleUsage},
 };
 
-/// Number and name of the server's namespace.
+/// Number and name of the server's network namespace.
 const SERVER: (u32, &str) = (1, "server");
 const CLIENT: u32 = 2;
 
-/// Messages of one repetition.
+/// Messages and durations of one repetition.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Load {
     pub(in super::super) way: Way,
@@ -37,11 +37,11 @@ pub(in super::super) struct Load {
     pub(in super::super) time: Duration,
 }
 
-/// Measures a repetition with a server of its own.
+/// Measures a repetition with a new server.
 pub(in super::super) fn measure(load: &Load) -> Result<Repetition, Problem> {
     let failed = |error: io::Error| Problem::io("measure an echo", &error);
-    // Frames that XDP returns at one end of a veth pair are dropped at the other end unless it is
-    // prepared for them.
+    // When XDP returns frames from one end of a veth pair, the other end drops them unless a
+    // program is attached there.
     let passing = (load.way.hook == Some(Hook::Native))
         .then(|| Passing::attach(&format!("p{}", SERVER.0)))
         .transpose();
@@ -73,7 +73,7 @@ pub(in super::super) fn measure(load: &Load) -> Result<Repetition, Problem> {
     measured.map_err(failed)
 }
 
-/// Runs the client in its namespace, in which this thread stays.
+/// Runs the client in its namespace. The calling thread remains in that namespace.
 fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
     let there = File::open(format!("/run/netns/n{CLIENT}"))?;
     move_into_link_name_space(there.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -96,14 +96,14 @@ fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
         let own = usages.iter().map(|(_, usage)| usage.cpu_s()).sum();
         let machines = after.machine.zip(before.machine);
         repetition.foreign_cpu = machines.map(|(now, then)| now.foreign_share(then, own));
-        // Nothing was sent while the counters were read.
+        // No message was sent while the counters were being read.
         let measured = (after.begun - before.ended).as_nanos();
         repetition.samples.measured = u64::try_from(measured).unwrap_or(u64::MAX);
     }
     Ok(repetition)
 }
 
-/// Resource usage up to a moment.
+/// Resource usage up to a point in time.
 struct Look {
     begun: Instant,
     server: Usage,

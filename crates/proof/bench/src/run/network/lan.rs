@@ -1,5 +1,5 @@
-//! Throughput of bare senders to bare receivers, each in the namespace of a node of an emulated
-//! segment.
+//! Measures the throughput from bare senders to bare receivers, each in the namespace of a node on
+//! an emulated segment.
 
 use std::{
     io::{self, BufRead as _, BufReader},
@@ -27,10 +27,11 @@ use crate::{
 };
 
 const KIB: u64 = 1024;
-/// Time that senders continue after the receivers' count, unless they are ended earlier.
+/// Time for which senders continue after the receivers' measured time, unless they are killed
+/// earlier.
 const SENDING_MORE: Duration = Duration::from_secs(30);
 
-/// A running bare program, which ends when this is dropped.
+/// A running bare program, which is killed on drop.
 pub(super) struct Bare {
     child: Child,
     said: BufReader<ChildStdout>,
@@ -49,7 +50,7 @@ impl Bare {
             .args(["bench", "part", part, PEERS])
             .arg(time.as_millis().to_string())
             .args(flags)
-            // The program watches this pipe and ends too if this process is killed.
+            // The program watches this pipe and also exits if this process is killed.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -61,14 +62,14 @@ impl Bare {
         Ok(Self { child, said: BufReader::new(said) })
     }
 
-    /// Returns the program's next line; fails if it has ended.
+    /// Reads the next line of the program's output; fails if the program has exited.
     pub(super) fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.said.read_line(&mut line)?;
         Ok(line.trim_end().to_owned())
     }
 
-    /// Returns the id of its process.
+    /// Returns the process id of the program.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -90,8 +91,8 @@ impl Drop for Bare {
     }
 }
 
-/// Measures the throughput of one sender to the slowest of these receivers, in bytes of datagrams
-/// per second.
+/// Measures the throughput from one sender to the slowest of `receivers` receivers, in payload
+/// bytes per second.
 pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, Problem> {
     let asked = BareSetting {
         way: Way::Multicast,
@@ -109,7 +110,7 @@ pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, P
 }
 
 impl Network {
-    /// Configures the switch for these programs: multicast reaches only receivers, and queues have
+    /// Configures the switch for these programs: multicast is limited to receivers, and queues get
     /// the requested size.
     pub(in super::super) fn arrange(&self, asked: &BareSetting) -> Result<(), Problem> {
         let failed = |error| Problem::io("arrange the segment", &error);
@@ -126,7 +127,7 @@ impl Network {
         Ok(())
     }
 
-    /// Runs the senders and receivers once, with a warm-up and a measured time.
+    /// Runs the senders and receivers once, for a warm-up and a measured time.
     pub(in super::super) fn carry(
         &self,
         asked: &BareSetting,
@@ -140,7 +141,8 @@ impl Network {
     }
 }
 
-/// Runs senders in the first nodes and receivers in the following ones; `rate` is per sender.
+/// Runs senders in the first namespaces and receivers in the following ones. `rate` is the rate of
+/// each sender in datagrams per second.
 fn carry(asked: &BareSetting, rate: Option<u64>, times: [Duration; 2]) -> Result<Found, Problem> {
     let failed = |error: io::Error| Problem::io("measure the segment", &error);
     let [warmup, time] = times;
@@ -173,7 +175,7 @@ fn carry(asked: &BareSetting, rate: Option<u64>, times: [Duration; 2]) -> Result
     for receiver in &mut receivers {
         let said = receiver.line().map_err(failed)?;
         heard.push(said.parse().map_err(failed)?);
-        // All other programs are still sending or receiving.
+        // All other programs are still sending or receiving at this point.
         after = after.or_else(|| Some(Look::now(&sending, &hearing)));
     }
     let after = after.unwrap_or_else(|| Look::now(&sending, &hearing));
@@ -205,7 +207,7 @@ fn sender_flags(
     flags
 }
 
-/// Resource usage up to a moment.
+/// Resource usage up to a point in time.
 struct Look {
     at: Instant,
     senders_cpu_s: f64,

@@ -1,10 +1,10 @@
 //! Nodes with an emulated network between them, in namespaces of this process.
 //!
-//! The command runs itself again in its own network and mount namespaces. These disappear, with
-//! everything in them, when their last process ends, however it ends: nothing outside is ever
-//! changed. Inside, each node has a namespace with two interfaces: `eth0`, as fast as the machine,
-//! for clients and operators, and `peers`, for its peers: a device of the relay (`wan`), or a link
-//! to a switch (`lan`).
+//! The command runs itself again in its own network and mount namespaces. The namespaces and
+//! everything in them disappear when their last process exits, whatever the cause, so nothing
+//! outside is ever changed. Inside, each node has a namespace with two interfaces: `eth0`, as fast
+//! as the machine, for clients and operators, and `peers`, for its peers: a device of the relay
+//! (`wan`), or a link to a switch (`lan`).
 
 pub(super) mod echo;
 pub(super) mod lan;
@@ -26,15 +26,15 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// Environment variable set in the process that runs in its own namespaces.
+/// Environment variable that is set in the process inside the namespaces.
 const INSIDE: &str = "QUORATE_BENCH_INSIDE";
-/// Flags of nodes with distant peers: timeouts of several round trips, plus the delay of full
+/// Flags of nodes with distant peers. Timeouts are several round trips plus the delay of full
 /// queues.
 const FAR: [&str; 6] =
     ["--heartbeat-ms", "100", "--election-ms", "1500-3000", "--client-timeout-ms", "60000"];
 
-/// Runs the command in its own namespaces and returns `None` there. Otherwise returns the reason
-/// why this is impossible, which is an error if `no_skips` is set.
+/// Runs the command again in its own namespaces, and returns `None` in the process inside. If
+/// namespaces are unavailable, returns the reason, or an error if `no_skips` is set.
 pub fn enter(no_skips: bool) -> Result<Option<String>, Problem> {
     if namespace::is_inside(INSIDE) {
         return Ok(None);
@@ -48,9 +48,9 @@ pub fn enter(no_skips: bool) -> Result<Option<String>, Problem> {
     Err(Problem::io("unshare", &namespace::enter(INSIDE)))
 }
 
-/// Returns the reason why namespaces are unavailable, if they are.
+/// Returns the reason why namespaces are unavailable; `None` if they are available.
 fn missing() -> Option<String> {
-    // These names are in the trial's own namespaces, which disappear with it.
+    // These names exist only in the namespaces of the trial, which disappear with it.
     let trial = "ip netns add x && ip link add v1 type veth peer name eth0 netns x && \
                  ip tuntap add dev t1 mode tun && nsenter --net=/run/netns/x true";
     let why = namespace::missing(trial)?;
@@ -60,20 +60,21 @@ fn missing() -> Option<String> {
     ))
 }
 
-/// Namespaces of nodes 1, 2, 3 …, and the network between them.
+/// Namespaces of the nodes 1, 2, 3 …, and the network between them.
 #[derive(Debug)]
 pub(super) struct Network {
     kind: Emulated,
-    /// Number of namespaces.
+    /// Number of node namespaces.
     nodes: u32,
-    /// Relay of a wide-area network.
+    /// Relay of a wide-area network; `None` for a segment.
     relay: Option<Relay>,
-    /// Packets on a link stay in order.
+    /// Packets on a link are never reordered.
     ordered: bool,
 }
 
 impl Network {
-    /// Creates the network for this many nodes; this process must be inside its own namespaces.
+    /// Creates the network for `nodes` nodes. This process must already be inside its own
+    /// namespaces.
     pub(super) fn new(kind: Emulated, nodes: u32) -> Result<Self, Problem> {
         Self::make(kind, nodes).map_err(|error| {
             let what = format_args!("make an emulated network: {error}");
@@ -93,7 +94,7 @@ impl Network {
                 "link set lo up".to_owned(),
                 format!("addr add {}/32 peer {HOST}/32 dev eth0", near(node)),
                 "link set eth0 up".to_owned(),
-                // A joining node contacts admin addresses.
+                // A joining node connects to the admin addresses of other nodes.
                 format!("route add {}/24 via {HOST} dev eth0", near(0)),
             ];
             for words in lines {
@@ -107,23 +108,24 @@ impl Network {
         Ok(Self { kind, nodes, relay, ordered })
     }
 
-    /// Describes the network for a report.
+    /// Describes the network in a note for the report.
     pub(super) fn note(&self) -> String {
         let overtake = "; packets may overtake each other: only root may keep them in order";
         format!("{}{}", self.kind, if self.ordered { "" } else { overtake })
     }
 
-    /// Returns whether messages take so long that timeouts must be longer everywhere.
+    /// Returns whether delays are so long that all timeouts must be longer.
     pub(super) const fn is_far(&self) -> bool {
         matches!(self.kind, Emulated::Wan(_))
     }
 
-    /// Returns the packets accepted and dropped by the links so far, if counted.
+    /// Returns the number of packets that the links have accepted and dropped; `None` if they are
+    /// not counted.
     pub(super) fn counts(&self) -> Option<Counts> {
         self.relay.as_ref().map(Relay::counts)
     }
 
-    /// Reduces a node's link to this percentage, if it has a link of its own.
+    /// Reduces a node's link to `percent` of its capacity, if the node has a link to a switch.
     pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
         match self.kind {
             Emulated::Lan(lan) => segment::narrow(lan, node, percent),
@@ -131,7 +133,7 @@ impl Network {
         }
     }
 
-    /// Creates an interface with this name for this process at the nodes' switch, if there is one.
+    /// Creates an interface for this process at the nodes' switch, if there is a switch.
     pub(super) fn join(&self, interface: &str) -> io::Result<()> {
         match self.kind {
             Emulated::Lan(_) => segment::join(interface),
@@ -139,7 +141,7 @@ impl Network {
         }
     }
 
-    /// Returns the specifications of the first nodes, each in its namespace.
+    /// Returns the specifications of the first nodes, each in its own namespace.
     pub(super) fn specs(
         &self,
         nodes: u32,
@@ -174,7 +176,7 @@ impl Network {
             .collect()
     }
 
-    /// Returns the node flags that suit the network.
+    /// Returns the node flags that the network requires.
     fn flags(&self) -> Vec<String> {
         match self.kind {
             Emulated::Wan(_) => FAR.map(str::to_owned).to_vec(),
@@ -184,7 +186,6 @@ impl Network {
     }
 }
 
-/// Returns the addresses of a node.
 fn places(node: u32) -> Places {
     let [client, peer, admin, stream] = PORTS;
     Places {

@@ -1,4 +1,4 @@
-//! Slow links with long delays between each two nodes, emulated by the relay.
+//! Slow links with long delays between every two nodes, emulated by the relay.
 
 use std::{io, net::SocketAddr, process::Stdio};
 
@@ -19,12 +19,12 @@ use crate::{
     wan::{Measured, Profile},
 };
 
-/// Port of the link probe.
+/// TCP port of the link probe.
 const PROBE_PORT: u16 = 7460;
-/// TCP congestion control that every kernel has and every namespace permits.
+/// TCP congestion control algorithm that every kernel supports and every namespace permits.
 const CONGESTION_CONTROL: &str = "reno";
 
-/// Gives each namespace a device of the relay.
+/// Creates the relay with one device in each namespace.
 pub(super) fn lay(profile: Profile, nodes: u32) -> io::Result<Relay> {
     let mut ends = Vec::new();
     for node in 1..=nodes {
@@ -49,7 +49,7 @@ impl Network {
         let mut server = inside(2)
             .arg(&program)
             .args(["bench", "part", "wan-server", &address])
-            // The program watches this pipe and ends too if this process is killed.
+            // The program watches this pipe and also exits if this process is killed.
             .stdin(Stdio::piped())
             .spawn()
             .map_err(failed)?;

@@ -14,7 +14,7 @@ pub(crate) const COMMAND_BYTES_MAX: usize = 1000;
 
 const CLIENT: ConnectionId = ConnectionId(1);
 
-/// A replica that accepts everything and executes it on request.
+/// A replica that accepts every request and executes it when the test asks for it.
 #[derive(Default)]
 struct Replica {
     taken: Vec<(Tag, Vec<u8>)>,
@@ -84,7 +84,7 @@ impl FrameClients for Replica {
     }
 }
 
-/// Result of a byte stream.
+/// Outcome of serving a byte stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) commands: Vec<Vec<u8>>,
@@ -92,8 +92,8 @@ pub(crate) struct Seen {
     pub(crate) ended: bool,
 }
 
-/// Checks arbitrary input. The first byte selects the sizes in which the rest arrives, which must
-/// not affect the meaning.
+/// Checks arbitrary input. The first byte selects the sizes of the pieces in which the rest
+/// arrives, which must not affect the meaning.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((piece, stream)) = bytes.split_first() else {
         return;
@@ -106,7 +106,7 @@ pub(crate) fn check(bytes: &[u8]) {
     answer(stream, piece);
 }
 
-/// Feeds the front as the reactor does: unused bytes are passed again.
+/// Passes pieces to the front as the reactor does, repeating bytes that the front did not use.
 pub(crate) fn serve<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     let (mut front, mut replica) = (FrameFront::new("0.1.0", "durable"), Replica::default());
     let (mut seen, mut held) = (Seen::default(), Vec::new());
@@ -134,8 +134,8 @@ pub(crate) fn serve<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     seen
 }
 
-/// Checks a server's reply: the interpretation of a prefix never changes when more arrives, and is
-/// safe to display.
+/// Checks that the interpretation of a reply's prefix never changes when more bytes arrive, and
+/// that the reply is safe to display.
 fn answer(stream: &[u8], piece: usize) {
     let mut known = None;
     for end in (piece..stream.len()).step_by(piece).chain([stream.len()]) {

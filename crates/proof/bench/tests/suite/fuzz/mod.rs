@@ -9,7 +9,7 @@ use quorate_bench::{
 };
 use quorate_wire::frame_clients::{Name, Request};
 
-/// Returns seeds, each with a name, the length of its pieces, and the bytes sent.
+/// Returns seeds, each of which has a name, the length of its pieces, and the bytes to send.
 fn seeds() -> Vec<Seed> {
     let mut commands = Vec::new();
     for command in [&b"x"[..], b"", &[7; 300]] {
@@ -62,7 +62,7 @@ fn no_bytes_of_a_client_or_a_stranger_break_the_frames() {
     driver::run("frames", &seeds(), 20_000, check::check);
 }
 
-/// The seeds reach the code paths that they are named for.
+/// Each seed reaches the code path after which it is named.
 #[test]
 fn seeds_reach_the_whole_front() {
     let seen = |name: &str| {
