@@ -350,7 +350,7 @@ impl Site {
             return range.from;
         };
         if offset > range.from.0 {
-            // The slot belongs to no stream, or to one that is unknown until the slot is applied.
+            // The slot has no position in the stream, which is established only when it is applied.
             return range.from;
         }
         let needed = self.applied.table().may_append(stream, offset, range);
