@@ -16,7 +16,7 @@ use quorate_core::{
 pub enum Frame {
     /// A proposal.
     Propose {
-        /// Ballot of the proposer.
+        /// Ballot in which the coordinator proposes.
         ballot: Ballot,
         slot: Slot,
         value: Value,

@@ -23,12 +23,11 @@ use crate::{
     world::World,
 };
 
-/// Bounds of an exploration.
+/// Limits within which every schedule is explored.
 #[derive(Clone, Debug)]
 pub struct Bounds {
     /// Name of the exploration in reports.
     pub name: &'static str,
-    /// Number of nodes.
     pub nodes: u32,
     /// Number of founding members.
     pub members: u32,
@@ -65,7 +64,7 @@ pub struct State {
     violation: Option<String>,
 }
 
-/// An action of the exploration.
+/// A step from one explored state to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A node runs a pre-vote, receives all replies, and starts a ballot.
@@ -193,7 +192,7 @@ impl Bounds {
     }
 }
 
-/// Coverage of an exploration.
+/// Result of an exploration without a violation.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub name: &'static str,

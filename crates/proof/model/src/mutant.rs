@@ -23,7 +23,7 @@ pub struct Edit {
 pub struct Mutant {
     /// Name of the mutant's file without its extension.
     pub name: String,
-    /// Description of the defect.
+    /// Description of the defect that the edits introduce.
     pub about: String,
     /// Ids of the rules that the mutant breaks.
     pub rules: Vec<String>,

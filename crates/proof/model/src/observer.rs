@@ -19,11 +19,11 @@ use quorate_core::{
 
 use crate::{claims::Claims, seen::Seen};
 
-/// A violation of a property.
+/// A property that does not hold in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub property: Property,
-    /// Description of the violation.
+    /// Observation that contradicts the property.
     pub seen: String,
 }
 

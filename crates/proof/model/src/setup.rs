@@ -2,7 +2,7 @@
 
 use quorate_core::{configuration::Configuration, laying::Route, lease::Leases, message::Message};
 
-/// Setup of a world.
+/// Fixed parameters of a world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Setup {
     /// Number of nodes, members or not.
@@ -54,7 +54,7 @@ pub struct Silent {
     pub heartbeats: bool,
     /// Refusals because of a higher promise.
     pub preempted: bool,
-    /// Announcements of decisions.
+    /// Announcements that slots are decided.
     pub decided: bool,
     /// Catch-up requests and replies.
     pub catchup: bool,

@@ -34,7 +34,6 @@ impl fmt::Debug for Password {
 pub enum Command {
     /// Creates a user or changes an existing one.
     Set {
-        /// Name of the user.
         name: String,
         /// New role of the user; `None` to keep the current one.
         role: Option<Role>,
@@ -43,7 +42,6 @@ pub enum Command {
     },
     /// Removes a user.
     Remove {
-        /// Name of the user.
         name: String,
     },
     /// Removes all users, so that every caller again has all permissions.

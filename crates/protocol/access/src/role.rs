@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// Permissions of a user.
+/// Permissions of a user, cumulative in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Role {

@@ -132,8 +132,8 @@ pub struct AuxiliaryView {
 }
 
 impl AuxiliaryView {
-    /// Records a leader's report: this node's role, and the prefix that full replicas hold without
-    /// it.
+    /// Records a leader's report of this node's role, and of the prefix that full replicas hold
+    /// without it.
     pub fn record_role(&mut self, auxiliary: bool, held_by_quorum: Slot) {
         self.told = Some(auxiliary);
         if auxiliary {

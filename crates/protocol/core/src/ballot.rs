@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::node_id::NodeId;
 
-/// Number of a configuration; grows by one with each reconfiguration that takes effect.
+/// Number of a configuration. It grows by one with each reconfiguration that takes effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Era(pub u32);
 

@@ -191,8 +191,8 @@ impl Catchup {
     }
 
     /// [catch-2] Records that the log of `from` starts at `log_start`, above the missing slots.
-    /// Returns the lowest log start once no remaining peer may have those slots, and `None` before
-    /// that: the next peer is queried first.
+    /// Returns the lowest log start once no remaining peer may have those slots. Returns `None` as
+    /// long as another peer can be queried.
     pub fn on_below_start(
         &mut self,
         from: NodeId,

@@ -16,7 +16,7 @@ pub const MEMBERS_MAX: usize = 16;
 /// Maximum total weight ([era-4]).
 pub const WEIGHT_MAX: u64 = 1 << 31;
 
-/// A member with its weight.
+/// A member and its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Voter {
     /// The node and its incarnation.
@@ -59,7 +59,7 @@ pub enum Change {
         /// The new role: `true` for an auxiliary.
         auxiliary: bool,
     },
-    /// Replaces the quorum rule.
+    /// Replaces the quorum rule by this one.
     Rule(QuorumRule),
 }
 

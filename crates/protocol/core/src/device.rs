@@ -49,7 +49,7 @@ pub enum Order {
         first: Slot,
         /// The first slot that the device may not assign yet.
         limit: Slot,
-        /// Number of members that form a quorum; any members will do.
+        /// Number of members that form a quorum, whichever they are.
         quorum: u8,
         /// Number of members in the configuration.
         members: u8,
@@ -95,9 +95,9 @@ pub enum DeviceReport {
     /// The device voted. Each slot is reported at most once, in any order; a fence reads out all
     /// votes.
     Voted {
-        /// Ballot of the vote.
+        /// Ballot in which the device voted.
         ballot: Ballot,
-        /// Slot of the vote.
+        /// Slot for which the device voted.
         slot: Slot,
         /// The value voted for.
         value: Value,
@@ -134,7 +134,7 @@ pub enum DeviceReport {
         /// Slots that have a quorum.
         range: SlotRange,
     },
-    /// [offload-11] A quorum voted for this value in one slot; reported to a node without a vote.
+    /// [offload-11] A quorum voted for this value in one slot. Reported to a node that has no vote.
     CountedValue {
         /// Ballot of the counted votes.
         ballot: Ballot,

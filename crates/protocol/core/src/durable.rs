@@ -87,7 +87,7 @@ impl Pending {
         self.appended_before = self.appended;
     }
 
-    /// Ends the step: its last record restates everything below `decided_to` as decided
+    /// Ends the step. Its last record restates everything below `decided_to` as decided
     /// ([decide-3]).
     pub fn end_step(&mut self, decided_to: Slot) {
         if self.appended > self.appended_before {

@@ -62,7 +62,7 @@ pub enum Alarm {
     ConflictingVotes {
         /// Node that reported the vote.
         from: NodeId,
-        /// Ballot of the vote.
+        /// Ballot of the conflicting vote.
         ballot: Ballot,
         /// Slot below which the prefix sums differ.
         to: Slot,
@@ -108,9 +108,9 @@ impl fmt::Display for Alarm {
 pub enum Effect {
     /// Send the same message to these peers. It may be dropped for a peer that cannot be reached.
     Send {
-        /// Receivers; never empty.
+        /// Nodes that receive the message. Never empty.
         to: NodeSet,
-        /// The message.
+        /// Message to send.
         message: Message,
     },
     /// Append a record to the log, and report with `Input::Persisted` once it is on stable storage.
@@ -144,7 +144,7 @@ pub enum Effect {
     Serve {
         /// Node that receives the messages.
         to: NodeId,
-        /// Slots to send; all of them are decided on this node.
+        /// Slots to send, all of which are decided on this node.
         range: SlotRange,
     },
     /// A peer's log no longer contains the slots that this node lacks. Fetch a snapshot from this
@@ -171,7 +171,7 @@ pub enum Effect {
         /// Read index, exclusive.
         slot: Slot,
     },
-    /// The read could not be confirmed; the caller may retry it.
+    /// The read could not be confirmed. The caller may retry it.
     ReadFailed {
         /// Token of the read, from `Input::Read`.
         token: ReadToken,
@@ -187,7 +187,7 @@ pub enum Effect {
     /// not decided yet: they will be unless one of those members loses its memory before its disk
     /// has the votes ([less-4]). `to` only grows within a ballot.
     InMemory {
-        /// Ballot of the votes.
+        /// Ballot in which the quorum voted.
         ballot: Ballot,
         /// End of the slots, exclusive.
         to: Slot,
@@ -275,7 +275,8 @@ impl Effects {
         self.list.push(Effect::Explain(explanation));
     }
 
-    /// Sends a message other than a promise or a vote; those need proof that their record is safe.
+    /// Sends a message other than a promise or a vote. Promises and votes need proof that their
+    /// record is safe.
     pub(crate) fn send(&mut self, to: NodeId, message: Message) {
         self.push_send(NodeSet::one(to), message);
     }

@@ -28,7 +28,7 @@ pub enum Explanation {
     },
     /// Phase 1 of this ballot started.
     Campaigns {
-        /// Ballot of the campaign.
+        /// Ballot that this node tries to lead in.
         ballot: Ballot,
         /// Reason for the campaign.
         why: Campaign,
@@ -60,7 +60,7 @@ pub enum Explanation {
     RingLaid {
         /// The ballot in which this node leads.
         ballot: Ballot,
-        /// Members of the ring.
+        /// Nodes along which votes now travel.
         nodes: NodeSet,
     },
     /// The ring made no progress, so votes are sent directly to the leader again ([ring-7]).
@@ -129,7 +129,7 @@ pub enum Campaign {
 pub enum End {
     /// This node promised or followed a higher ballot of another node.
     HigherBallot {
-        /// The higher ballot.
+        /// The ballot that was promised or followed.
         ballot: Ballot,
     },
     /// No quorum replied for longer than a healthy quorum takes.

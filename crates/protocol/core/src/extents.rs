@@ -15,13 +15,13 @@ use crate::{
 /// A run of slots with one vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vote {
-    /// Slots of the run.
+    /// Slots that share this vote.
     pub range: SlotRange,
     /// Ballot in which the votes were cast.
     pub ballot: Ballot,
     /// Value voted for in each slot.
     pub value: Value,
-    /// The last record that holds part of this vote.
+    /// Last record that contains a part of this vote.
     pub record: RecordSeq,
 }
 
@@ -139,7 +139,7 @@ fn push(runs: &mut VecDeque<Vote>, vote: Vote) {
 /// A reported vote and its reporter, which can supply the value's bytes ([value-4]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report<W> {
-    /// Slots of the run.
+    /// Slots that share this vote.
     pub range: SlotRange,
     /// Ballot in which the votes were cast.
     pub ballot: Ballot,

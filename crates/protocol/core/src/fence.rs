@@ -24,7 +24,7 @@ pub struct Promise {
 /// Slot at which a run of votes in a ballot may begin, as stated by the ballot's leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Begin {
-    /// Ballot of the run.
+    /// Ballot in which the run may begin.
     pub ballot: Ballot,
     /// First slot of the run.
     pub slot: Slot,

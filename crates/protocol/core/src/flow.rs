@@ -38,8 +38,8 @@ pub struct Peer {
     pub held_to: Slot,
     /// The peer would still know after a crash that all slots below this one are decided.
     pub kept_to: Slot,
-    /// The peer is caught up: its reply to the last heartbeat of this ballot shows that it holds
-    /// everything that was decided before the previous heartbeat.
+    /// The peer is caught up, because its reply to the last heartbeat of this ballot shows that it
+    /// holds everything that was decided before the previous heartbeat.
     pub level: bool,
     /// The peer last reported that it should not lead.
     pub unfit: bool,

@@ -65,7 +65,8 @@ mod tests {
         assert_eq!(time.stamp(200, Some(201)), None);
         assert_eq!(time.stamp(200, Some(200)), Some(200));
         assert_eq!(time.stamp(200, Some(101)), Some(200));
-        // The clock was set back: the group's time stays until the clock has passed it.
+        // The clock was set back, so the group's time does not change until the clock has passed
+        // it.
         assert_eq!(time.stamp(100, Some(50)), None);
         assert_eq!(time.stamp(99, Some(50)), None);
     }

@@ -96,7 +96,7 @@ pub enum Input {
     /// [`crate::effect::Effect::InMemory`] reports it, unless the votes never reach a quorum. Not
     /// used while a member might not understand the request.
     Early {
-        /// Ballot of the votes.
+        /// The votes of the quorum must be in this ballot.
         ballot: Ballot,
         /// End of the slots, exclusive.
         to: Slot,

@@ -102,7 +102,8 @@ pub fn one_value_per_ballot(ballot: Ballot, slot: Slot, known: &Value, value: &V
     hold(known == value, || format!("ballot {ballot}, slot {slot}: {known} and {value}"))
 }
 
-/// [ballot-2] Checks that only one process of one node uses a ballot; `known` used it before.
+/// [ballot-2] Checks that only one process of one node uses a ballot. `known` is the process that
+/// used it before.
 pub fn ballot_is_not_reused(ballot: Ballot, known: u64, process: u64) -> Verdict {
     hold(known == process, || format!("ballot {ballot}: used by process {known} and by {process}"))
 }

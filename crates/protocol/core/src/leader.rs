@@ -72,7 +72,7 @@ struct Teacher {
 /// A proposal that a new leader takes over from earlier ballots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inherited {
-    /// Slots of the proposal.
+    /// Slots in which the value is to be proposed.
     pub range: SlotRange,
     /// Value to propose in each of these slots.
     pub value: Value,
@@ -245,7 +245,7 @@ pub fn set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
 /// Phase 2 of this node's ballot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Leading {
-    /// Proposals of the current ballot.
+    /// Proposals of the current ballot, and the votes for them.
     pub tally: Tally,
     /// Tally of the previous ballot after a casting vote, because late votes in that ballot still
     /// count ([cast-4]).

@@ -26,7 +26,7 @@ const VOTERS_MAX: usize = 2 * MEMBERS_MAX;
 /// An undecided proposal of a ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Proposal {
-    /// Slots of the proposal.
+    /// Slots in which the value was proposed.
     pub range: SlotRange,
     /// Value proposed in each of these slots.
     pub value: Value,

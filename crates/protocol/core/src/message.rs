@@ -37,7 +37,7 @@ use crate::{
 /// Request: "Have you voted in this ballot for every slot of your run below `to`, with this sum?"
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Question {
-    /// Ballot of the votes.
+    /// Ballot in which the receiver should have voted.
     pub ballot: Ballot,
     /// End of the requested slots, exclusive.
     pub to: Slot,
@@ -48,7 +48,7 @@ pub struct Question {
 /// A vote that an acceptor has cast in a range of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
-    /// Slots of the vote.
+    /// Slots that share this vote.
     pub range: SlotRange,
     /// The highest ballot in which the acceptor voted for these slots.
     pub ballot: Ballot,
@@ -96,9 +96,9 @@ impl Phase1b {
 /// A proposal ([p2-4]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Phase2a {
-    /// Ballot of the leader.
+    /// Ballot in which the leader proposes.
     pub ballot: Ballot,
-    /// Slots of the proposal.
+    /// Slots in which the value is proposed.
     pub range: SlotRange,
     /// Value to vote for in each of these slots.
     pub value: Value,
@@ -198,7 +198,7 @@ pub struct RingVote {
 /// rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Heartbeat {
-    /// Ballot of the leader.
+    /// Ballot in which the sender leads.
     pub ballot: Ballot,
     /// The leader has decided every slot below this one, as in [`Phase2a::decided_to`].
     pub decided_to: Slot,
@@ -274,14 +274,14 @@ pub struct HeartbeatReply {
 pub enum Message {
     /// Request to promise `ballot` for all slots from `from` on ([p1-1]).
     Phase1a {
-        /// Ballot of the candidate.
+        /// Ballot that the candidate wants to lead in.
         ballot: Ballot,
         /// First undecided slot of the candidate.
         from: Slot,
     },
     /// A promise.
     Phase1b(Phase1b),
-    /// A refusal, because `ballot` is below `promised`.
+    /// A refusal, because `ballot` is below the sender's promise.
     Preempted {
         /// The refused ballot.
         ballot: Ballot,
@@ -295,7 +295,7 @@ pub enum Message {
     /// Votes of `ballot` travel along this ring from now on ([ring-1]). Of two rings, the one with
     /// the higher number is newer.
     Lay {
-        /// Ballot of the leader.
+        /// Ballot whose votes travel along the ring.
         ballot: Ballot,
         /// Number of the ring within the ballot.
         number: u32,
@@ -307,7 +307,7 @@ pub enum Message {
     /// Request to let the member's device vote in this ballot ([offload-5]). Repeated with
     /// heartbeats.
     Arm {
-        /// Ballot of the leader.
+        /// Ballot in which the member's device is to vote.
         ballot: Ballot,
         /// Slot at which a run of votes may begin.
         slot: Slot,
@@ -330,16 +330,16 @@ pub enum Message {
         /// First slot not known to be decided.
         decided_to: Slot,
     },
-    /// A heartbeat of the leader.
+    /// A leader is alive, and reports its progress.
     Heartbeat(Heartbeat),
-    /// A reply to a heartbeat.
+    /// A follower confirms a heartbeat, and reports its own progress.
     HeartbeatReply(HeartbeatReply),
     /// Request: "Would you promise this ballot?" It changes no state ([live-1]).
     PreVote {
         /// Ballot that the requesting node would start.
         ballot: Ballot,
     },
-    /// A reply to a pre-vote.
+    /// Response to a pre-vote, which promises nothing.
     PreVoteReply {
         /// Ballot of the pre-vote, echoed.
         ballot: Ballot,

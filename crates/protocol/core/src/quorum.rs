@@ -39,12 +39,12 @@ pub enum QuorumRule {
     /// Members form rows of `columns` members, in list order. A phase-1 quorum includes a whole
     /// row, a phase-2 quorum one member of every row.
     Grid {
-        /// Number of members per row; must divide the number of members.
+        /// Number of members per row. It must divide the number of members.
         columns: u8,
     },
 }
 
-/// Text form: `majority`, `flexible:Q1,Q2`, `grid:COLUMNS`.
+/// Text form of a rule: `majority`, `flexible:Q1,Q2` or `grid:COLUMNS`.
 impl QuorumRule {
     /// Parses `majority` or `flexible:Q1,Q2`.
     pub fn parse(text: &str) -> Option<Self> {

@@ -17,7 +17,7 @@ pub const GATHERED_MAX: usize = 1024;
 /// A reader that waits for a read index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reader {
-    /// A client of this node.
+    /// A client that is connected to this node.
     Local(ReadToken),
     /// A follower, with the id of its request.
     Remote(NodeId, u64),

@@ -13,7 +13,7 @@ use crate::{
 /// Permanent record of a node that had weight or was removed ([member-1]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
-    /// Id of the node.
+    /// Id that the record is about.
     pub node: NodeId,
     /// Highest incarnation of the node that ever had weight.
     pub incarnation: Incarnation,

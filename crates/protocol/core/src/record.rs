@@ -10,10 +10,11 @@ use crate::{
 /// A record to persist, appended in the order in which the core emits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Record {
-    /// This node uses this ballot of its own, and never again after a restart ([ballot-2]). It is
-    /// not a promise: a leader that prepares its next ballot still votes in the old one ([cast-2]).
+    /// This node uses this ballot, which is one of its own, and never uses it again after a restart
+    /// ([ballot-2]). The record is not a promise: a leader that prepares its next ballot still
+    /// votes in the old one ([cast-2]).
     Round {
-        /// Ballot of this node.
+        /// Ballot that this node starts.
         ballot: Ballot,
     },
     /// This node casts no vote and makes no promise below this ballot from now on.
@@ -24,9 +25,9 @@ pub enum Record {
     /// A vote, which is also a promise. The value's bytes are in the same log write, or were
     /// already durable ([disk-5]).
     Vote {
-        /// Ballot of the vote.
+        /// Ballot in which this node voted.
         ballot: Ballot,
-        /// Slots of the vote.
+        /// Slots for which this node voted.
         range: SlotRange,
         /// Value voted for in each slot.
         value: Value,

@@ -7,7 +7,7 @@
 
 use crate::{node_id::NodeId, time::Time};
 
-/// Stage of a transfer.
+/// Progress of a transfer, with the time at which the next step is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// The target is not close, or did not catch up. Proposals continue, and the next attempt
@@ -22,7 +22,7 @@ pub enum Stage {
     Open,
 }
 
-/// Durations of the stages.
+/// Durations that limit the stages of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Maximum pause of proposals before the transfer message, and again after it, in microseconds.
@@ -33,7 +33,7 @@ pub struct Bounds {
     pub look_us: u64,
 }
 
-/// A transfer in progress.
+/// Leader's state of a transfer in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
     /// Node that is to become leader.

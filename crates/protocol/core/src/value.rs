@@ -24,7 +24,8 @@ pub struct BatchName {
     pub checksum: u32,
 }
 
-/// Name of a byte stream: ⟨owner, boot, number⟩.
+/// Name of a byte stream. It identifies the owner, the owner's process start, and the stream within
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamName {
     /// Node to which the stream's client is connected.

@@ -11,7 +11,7 @@ use crate::{
 /// A contiguous run of votes in one ballot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Run {
-    /// Ballot of the votes.
+    /// Ballot in which every slot of the run was voted for.
     pub ballot: Ballot,
     /// First slot of the run.
     pub from: Slot,

@@ -26,7 +26,7 @@ pub const STEPS_MAX: u32 = 1 << 20;
 /// incarnation is always further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Written {
-    /// Incarnation of the node.
+    /// Incarnation of the node that wrote the log.
     pub incarnation: Incarnation,
     /// Number of the last log write on stable storage. The first write of a log is number 1.
     pub to: u64,

@@ -56,7 +56,7 @@ pub(crate) struct Channel {
     /// Start of the current rate sample, and the number of bytes acknowledged by then.
     rate_from: Option<(Moment, u64)>,
     rate: f64,
-    /// Number of rate samples.
+    /// Number of completed rate samples.
     rates: u64,
     /// Size of the largest recent batch in bytes, which decays.
     batch: f64,

@@ -59,7 +59,7 @@ pub enum Reason {
     Worse,
     /// A probe had a throughput that was higher by this factor.
     Faster(f64),
-    /// A probe had the same throughput at this fraction of the latency.
+    /// A probe had the same throughput, and its latency was this fraction of the base's.
     Sooner(f64),
     /// Of two settings that meet the latency goal, this is the one with the larger batch.
     Goal,

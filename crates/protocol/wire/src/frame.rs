@@ -32,7 +32,7 @@ pub const DATAGRAM_CHANNELS_MAX: usize = 16;
 /// queues after it ([catch-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// Messages of the protocol.
+    /// The messages that decide, which must not be delayed.
     Control,
     /// `Learn`, fetched bytes, snapshots, and other repairs.
     Bulk,
@@ -133,7 +133,6 @@ pub struct Hello<'a> {
     pub boot: u32,
     /// Node that the sender expects at the other end.
     pub to: NodeId,
-    /// Purpose of the connection.
     pub lane: Lane,
     /// The sender's address for clients.
     pub client: &'a str,
@@ -157,7 +156,7 @@ pub struct Join {
 /// Founding record: id, class, store and first members of a cluster ([era-11]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Founding<'a> {
-    /// Id of the cluster.
+    /// Id of the founded cluster.
     pub cluster: u128,
     /// Durability class of the group.
     pub class: Class,
@@ -208,7 +207,7 @@ pub enum Frame<'a> {
     /// Request by a starting node to a member of its cluster for the state of its own log that it
     /// reported earlier ([lie-3]).
     Recall {
-        /// Id of the cluster.
+        /// Id of the cluster whose members are queried.
         cluster: u128,
         /// Node that is starting.
         node: NodeId,
@@ -219,7 +218,7 @@ pub enum Frame<'a> {
     Recalled(Memory),
     /// Parameters with which the sender exchanges datagrams ([pkt-2]).
     Datagrams(Datagrams<'a>),
-    /// A message of the protocol.
+    /// A message of the Paxos core.
     Protocol {
         message: Message,
         /// Bytes of the value in the message (`Phase2a`, `Learn`); `None` if they are not sent

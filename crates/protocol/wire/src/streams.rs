@@ -104,7 +104,6 @@ pub enum Ask<'a> {
         how: How,
         /// Id of the writer, chosen at random by the client, and sent again when it reconnects.
         writer: u128,
-        /// Name of the stream.
         name: &'a str,
     },
     /// The next bytes of the stream that is open for writing.
@@ -116,7 +115,6 @@ pub enum Ask<'a> {
     },
     /// Requests the description of a stream. Response: [`Answer::Info`].
     Stat {
-        /// Name of the stream.
         name: &'a str,
     },
     /// Lists the streams, sorted by name. Response: [`Answer::Info`] for each, then
@@ -130,12 +128,10 @@ pub enum Ask<'a> {
     Trim {
         /// First position to retain.
         before: u64,
-        /// Name of the stream.
         name: &'a str,
     },
     /// Deletes a stream. Response: [`Answer::Done`].
     Remove {
-        /// Name of the stream.
         name: &'a str,
     },
     /// Reads a stream. Response: [`Answer::Bytes`], then [`Answer::End`].
@@ -146,13 +142,11 @@ pub enum Ask<'a> {
         to: u64,
         /// At the end of the stream, wait for more bytes until the stream is finished permanently.
         follow: bool,
-        /// Name of the stream.
         name: &'a str,
     },
     /// Sets the retention of a stream. Response: [`Answer::Done`] with the new start of the stream.
     Retain {
         keep: Keep,
-        /// Name of the stream.
         name: &'a str,
     },
     /// Logs in. Response: [`Answer::Known`].
@@ -216,7 +210,7 @@ pub enum Answer<'a> {
         /// End of the decided bytes.
         position: u64,
     },
-    /// Description of one stream.
+    /// Response to a request for one stream, and entry of a list of streams.
     Info(Info<'a>),
     /// End of a list of streams.
     ListEnd,
@@ -227,7 +221,7 @@ pub enum Answer<'a> {
         /// Bytes from that position on.
         bytes: &'a [u8],
     },
-    /// End of a read.
+    /// All bytes of a read were sent.
     End {
         /// End of the bytes that were sent for this read.
         position: u64,
@@ -268,12 +262,11 @@ pub struct Info<'a> {
     pub start: u64,
     /// Position of the next byte.
     pub end: u64,
-    /// Number of segments.
+    /// Number of segments that the stream consists of.
     pub pieces: u32,
     /// Creation time of the stream, as Unix time in milliseconds.
     pub created_ms: u64,
     pub keep: Keep,
-    /// Name of the stream.
     pub name: &'a str,
 }
 

@@ -35,9 +35,9 @@ pub struct NextRun {
     pub stream: StreamName,
     /// Position of the first byte.
     pub position: u64,
-    /// Number of slots.
+    /// Number of slots that the run covers.
     pub slots: u64,
-    /// Descriptor of the run.
+    /// Value to propose in these slots.
     pub value: Value,
 }
 

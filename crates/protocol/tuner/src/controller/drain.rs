@@ -9,7 +9,7 @@ use crate::{
     time::Moment,
 };
 
-/// Maximum bytes in flight, as a multiple of what drains in one round trip.
+/// Maximum number of bytes in flight, as a multiple of the bytes that drain in one round trip.
 const QUEUE: f64 = 2.0;
 /// Factor by which the bytes in flight must exceed the maximum for the setting to be reduced.
 const QUEUE_MOST: f64 = 1.6;
@@ -17,7 +17,7 @@ const QUEUE_MOST: f64 = 1.6;
 const QUEUE_SEEN: u32 = 2;
 /// Minimum duration of the excess, as a number of round trips.
 const QUEUE_ROUND_TRIPS: f64 = 2.0;
-/// Number of commands that may be in flight in any case.
+/// Number of commands that may be in flight even if their bytes exceed the maximum.
 const COMMANDS: f64 = 4.0;
 /// Maximum time to wait for the excess to drain, in nanoseconds.
 const DRAIN_MOST_NS: f64 = 5e9;

@@ -66,7 +66,8 @@ impl Node {
         self.ring.relay.hear(now, own, vote, class);
     }
 
-    /// Reports that this node's votes have grown: along the ring, directly, or not at all.
+    /// Reports that this node's votes have grown. The report goes along the ring, directly to the
+    /// leader, or is omitted if this node votes silently.
     pub(in crate::node) fn report_news(&mut self, now: Time, effects: &mut Effects) {
         let ballot = self.spine.voted().run().ballot;
         if !self.ring.relay.is_laid(ballot) {
