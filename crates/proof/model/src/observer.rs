@@ -191,12 +191,12 @@ impl Observer {
         }
     }
 
-    /// [less-4] Records that a member lost its memory. `has` returns whether a vote is on its disk.
+    /// Prepares for clients that request notifications about values in memory.
     pub(crate) fn expect_claims(&mut self) {
         self.claims = Some(Claims::default());
     }
 
-    /// [less-4] Records that a member lost its memory; `has` returns whether a vote is on its disk.
+    /// [less-4] Records that a member lost its memory. `has` returns whether a vote is on its disk.
     pub(crate) fn record_loss(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
         if let Some(claims) = &mut self.claims {
             claims.record_loss(member, has);

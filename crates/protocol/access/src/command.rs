@@ -42,6 +42,7 @@ pub enum Command {
     },
     /// Removes a user.
     Remove {
+        /// Name of the user to remove.
         name: String,
     },
     /// Removes all users, so that every caller again has all permissions.

@@ -274,7 +274,7 @@ pub struct HeartbeatReply {
 pub enum Message {
     /// Request to promise `ballot` for all slots from `from` on ([p1-1]).
     Phase1a {
-        /// Ballot that the candidate wants to lead in.
+        /// Ballot that the candidate tries to lead in.
         ballot: Ballot,
         /// First undecided slot of the candidate.
         from: Slot,

@@ -7,7 +7,7 @@
 
 use crate::{node_id::NodeId, time::Time};
 
-/// Progress of a transfer, with the time at which the next step is due.
+/// Progress of a transfer, with the time that bounds the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// The target is not close, or did not catch up. Proposals continue, and the next attempt

@@ -66,10 +66,10 @@ pub enum Value {
     },
     /// Ends the session with this id.
     ExpireSession {
-        /// Changes the configuration of the given era ([era-2]).
+        /// Slot in which the session was registered.
         session: u64,
     },
-    /// Changes the configuration; names the era that it changes ([era-2]).
+    /// Changes the configuration of the given era ([era-2]).
     Reconfigure {
         /// Era whose configuration changes.
         era: Era,

@@ -32,7 +32,7 @@ pub const DATAGRAM_CHANNELS_MAX: usize = 16;
 /// queues after it ([catch-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// The messages that decide, which must not be delayed.
+    /// Messages of the protocol, which must not wait for repairs.
     Control,
     /// `Learn`, fetched bytes, snapshots, and other repairs.
     Bulk,

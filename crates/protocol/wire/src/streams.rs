@@ -115,6 +115,7 @@ pub enum Ask<'a> {
     },
     /// Requests the description of a stream. Response: [`Answer::Info`].
     Stat {
+        /// Name of the stream to describe.
         name: &'a str,
     },
     /// Lists the streams, sorted by name. Response: [`Answer::Info`] for each, then
@@ -132,6 +133,7 @@ pub enum Ask<'a> {
     },
     /// Deletes a stream. Response: [`Answer::Done`].
     Remove {
+        /// Name of the stream to delete.
         name: &'a str,
     },
     /// Reads a stream. Response: [`Answer::Bytes`], then [`Answer::End`].
@@ -147,6 +149,7 @@ pub enum Ask<'a> {
     /// Sets the retention of a stream. Response: [`Answer::Done`] with the new start of the stream.
     Retain {
         keep: Keep,
+        /// Name of the stream to change.
         name: &'a str,
     },
     /// Logs in. Response: [`Answer::Known`].
