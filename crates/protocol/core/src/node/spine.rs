@@ -177,13 +177,13 @@ impl Spine {
         self.waiting.hold(value, range);
     }
 
-    /// [disk-8] Records the first slot decided in this process whose value cannot be read back;
+    /// [disk-8], [here-3] Records the first slot decided in this process whose value cannot be read back;
     /// `None` if every value can.
     pub(super) fn miss(&mut self, first: Option<Slot>) {
         self.learner.miss(first);
     }
 
-    /// [here-1] Records whether bytes of streams may be missing on this node.
+    /// [here-1], [here-3] Records whether bytes of streams may be missing on this node.
     pub(super) fn lack(&mut self, lacking: bool) {
         self.learner.lack(lacking);
     }
