@@ -158,7 +158,8 @@ impl Acceptor {
         assert!(ballot >= self.promised, "vote in {ballot} below promise {}", self.promised);
         assert!(range.from >= self.floor, "vote below floor {}", self.floor);
         if ballot > self.promised {
-            // Voting is also promising: afterwards, a proposal of an older leader must be refused.
+            // A vote is also a promise, so from now on a proposal of an older leader must be
+            // refused.
             self.promise(ballot, record);
         }
         self.voted_to = self.voted_to.max(range.to);

@@ -134,13 +134,13 @@ impl Configuration {
         }
         let all = self.all_members();
         let possible = self.is_quorum(Phase::One, all) && self.is_quorum(Phase::Two, all);
-        // This also rejects an empty quorum (a flexible rule with a threshold of 0): it intersects
-        // nothing.
+        // This also rejects an empty quorum (a flexible rule with a threshold of 0), because it
+        // intersects no quorum.
         if !possible || !quorums_meet(self, Phase::One, self, Phase::Two) {
             return Err(Invalid::Quorums);
         }
-        // [trim-1] Without this, an auxiliary could never forget: only full replicas report what
-        // they hold.
+        // [trim-1] Without this check, an auxiliary could never forget a slot, because only the
+        // slots that full replicas report as held count.
         if !self.is_quorum(Phase::Two, self.full()) {
             return Err(Invalid::Auxiliaries);
         }

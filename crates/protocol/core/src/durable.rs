@@ -163,7 +163,8 @@ impl Pending {
 
     /// Parks a promise until `record` reaches the group's class.
     pub fn park_promise(&mut self, record: RecordSeq, to: NodeId, promise: Phase1b) {
-        // A repeated request gets one reply: the newest replaces older ones to the same node.
+        // A repeated request gets only one reply, because the newest promise replaces older ones to
+        // the same node.
         self.promises.retain(|(_, node, older)| *node != to || older.ballot != promise.ballot);
         self.promises.push_back((record, to, promise));
     }

@@ -27,8 +27,8 @@ struct VoteReport {
 /// Waiting clients and peers, and the reports of other members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EarlyVotes {
-    /// Ballot and slot that clients of this node wait for: a quorum must have voted in this ballot,
-    /// in memory, for every slot below.
+    /// Ballot and slot for which clients of this node wait. A quorum must have voted in this
+    /// ballot, in memory, for every slot below it.
     wanted: Option<(Ballot, Slot)>,
     /// End of the slots reported to clients, in the ballot of `wanted`.
     told: Slot,
@@ -107,7 +107,7 @@ impl EarlyVotes {
         match self.waiting.iter_mut().find(|(node, _)| *node == from) {
             Some((_, open)) => *open = question,
             None if room => self.waiting.push((from, question)),
-            // The table is full; the peer repeats its request.
+            // The table is full, so the peer has to repeat its request.
             None => {}
         }
     }

@@ -55,7 +55,8 @@ pub enum Refusal {
     TimedOut,
 }
 
-/// Violation of a protocol rule. This should never happen: an operator must investigate at once.
+/// Violation of a protocol rule. It should never occur, and an operator must investigate it at
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Alarm {
     /// [count-1] A vote was cast for values other than those proposed in its ballot.

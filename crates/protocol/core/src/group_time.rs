@@ -41,8 +41,8 @@ impl GroupTime {
 mod tests {
     use super::*;
 
-    /// [time-1] Leaders with different clocks succeed each other, and values of earlier leaders are
-    /// decided late; the group's time still never goes back.
+    /// [time-1] The group's time never goes back, although leaders with different clocks succeed
+    /// each other and values of earlier leaders are decided late.
     #[test]
     fn time_never_goes_back() {
         let mut time = GroupTime::START;

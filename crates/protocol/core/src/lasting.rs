@@ -59,7 +59,7 @@ impl DurablePrefix {
         match self.waiting.iter_mut().find(|(node, _)| *node == from) {
             Some((_, wanted)) => *wanted = to,
             None if room => self.waiting.push((from, to)),
-            // The table is full; the peer repeats its request.
+            // The table is full, so the peer has to repeat its request.
             None => {}
         }
     }

@@ -154,7 +154,7 @@ impl Tally {
                 if range.from == known.from {
                     known.to = known.to.max(range.to);
                 } else if range.from > known.from {
-                    // A later run: the slots of the older one are decided.
+                    // The run is later, so the slots of the older one are decided.
                     *known = range;
                 } else if range.to >= known.from {
                     // [disk-8] An earlier run: the member lost decided slots and is voting for them

@@ -155,7 +155,7 @@ pub struct Holder {
     rules: Option<Leases>,
     /// Ballot in which the grants were requested.
     ballot: Ballot,
-    /// Grants requested up to this time do not count.
+    /// Grants that were requested at or before this time do not count.
     ended_at: Time,
     grants: Vec<(Member, Time)>,
 }

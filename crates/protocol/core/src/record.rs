@@ -50,7 +50,7 @@ pub struct RecordSeq(pub u64);
 /// the log is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HardState {
-    /// Highest ballot of its own that the node has recorded ([`Record::Round`]).
+    /// Highest of the node's own ballots that it has recorded ([`Record::Round`]).
     pub spoken: Ballot,
     /// Highest ballot that the node has promised.
     pub promised: Ballot,

@@ -110,7 +110,7 @@ impl Relay {
             goal = goal.max(Some(entry.to(class)));
         }
         if let Some(goal) = goal {
-            // The first entry sets the goal; otherwise a member that always lags a little would
+            // The first entry sets the goal. Otherwise, a member that always lags a little would
             // always wait.
             self.goal.get_or_insert(goal);
             self.since.get_or_insert(now);

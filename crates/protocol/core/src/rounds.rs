@@ -13,17 +13,17 @@ const ROUNDS_PER_INCARNATION: u32 = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rounds {
     own: Member,
-    /// Highest ballot of its own that the node recorded ([ballot-2]).
+    /// Highest of the node's own ballots that it has recorded ([ballot-2]).
     spoken: Ballot,
 }
 
 impl Rounds {
-    /// Creates the rounds of `own`. `spoken` is the highest ballot of its own that it recorded.
+    /// Creates the rounds of `own`. `spoken` is the highest of its ballots that it has recorded.
     pub fn new(own: Member, spoken: Ballot) -> Self {
         Self { own, spoken }
     }
 
-    /// Returns the highest ballot of its own that this node recorded.
+    /// Returns the highest of this node's own ballots that it has recorded.
     pub fn spoken(&self) -> Ballot {
         self.spoken
     }

@@ -69,7 +69,7 @@ impl Waiting {
     /// Queues a proposal, at most one per range. If the queue is full, the proposal with the
     /// highest slots is dropped, and the leader repeats it.
     pub fn push(&mut self, now: Time, proposal: Phase2a, held: bool, max: usize) {
-        // A value without bytes lacks none; it waits only for the proposals before it.
+        // A value without bytes lacks none, so it waits only for the proposals before it.
         let held = held || !proposal.value.has_bytes();
         if self.proposals.is_empty() {
             self.since = now;
@@ -237,8 +237,8 @@ mod tests {
         let order: Vec<u64> = (1..=4).filter_map(|voted_to| next(&mut waiting, voted_to)).collect();
         assert_eq!(order, [1, 2, 3, 4]);
         assert!(waiting.is_empty());
-        // The queue is bounded: the furthest proposals are dropped and repeated later. Those that
-        // all others wait for always find space.
+        // The queue is bounded, so the proposals with the highest slots are dropped and repeated
+        // later. A proposal that all others wait for always finds space.
         for slot in [2, 3, 4, 1] {
             waiting.push(Time(0), proposal(slot, Value::NoOp), true, 2);
         }

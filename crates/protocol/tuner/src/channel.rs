@@ -177,7 +177,8 @@ impl Channel {
 
     fn trip(&self) -> Option<f64> {
         let least = self.least.least()?;
-        // All recent round trips are far above the old minimum: the round trip has become longer.
+        // All recent round trips are far above the old minimum, so the round trip has become
+        // longer.
         let recent = self.recent_least.iter().copied().fold(f64::INFINITY, f64::min);
         if self.recent_least.len() == RECENT && recent > least * 2.0 && self.by_trips().is_none() {
             return Some(recent);

@@ -383,7 +383,7 @@ fn fill_hello<'a>(
     hello: &Hello<'_>,
 ) -> Result<Carried<'a>, Unencodable> {
     header.kind = kind;
-    // A node that knows only one version leaves the field zero; releases before levels ignore it.
+    // A node that knows only one version leaves the field zero. Releases before levels ignore it.
     if hello.levels.newest > hello.levels.lowest {
         header.number = hello.levels.newest.0.into();
     }

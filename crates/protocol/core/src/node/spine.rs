@@ -177,8 +177,8 @@ impl Spine {
         self.waiting.hold(value, range);
     }
 
-    /// [disk-8], [here-3] Records the first slot decided in this process whose value cannot be read back;
-    /// `None` if every value can.
+    /// [disk-8], [here-3] Records the first slot decided in this process whose value cannot be read
+    /// back; `None` if every value can.
     pub(super) fn miss(&mut self, first: Option<Slot>) {
         self.learner.miss(first);
     }

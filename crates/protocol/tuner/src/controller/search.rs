@@ -232,7 +232,7 @@ impl Search {
             }
         }
         if self.queue.is_empty() {
-            // Nothing is better: pause, and later try the close neighbours again.
+            // No candidate is better, so pause, and later try the close neighbours again.
             self.rest_left = self.rest;
             self.rest = (self.rest * 2).min(REST_MOST);
             self.step = 1;

@@ -337,8 +337,8 @@ impl Node {
         if self.devices.fence.armed().is_some() {
             self.devices.fence.end();
             if self.spine.pending().class() == Class::Volatile {
-                // [volatile-1] Votes that counted are lost: this member neither votes nor promises
-                // any more.
+                // [volatile-1] Votes that counted are lost, so this member neither votes nor
+                // promises any more.
                 effects.explain(Explanation::DeviceForgot);
                 self.on_storage_failed(now, effects);
             } else {

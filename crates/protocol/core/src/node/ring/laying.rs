@@ -149,7 +149,8 @@ impl Node {
         };
         let members = configuration.members();
         let mut places: Vec<usize> = (0..members.len()).filter(|at| fit(&members[*at])).collect();
-        // The leader's own vote needs no message; after that, fewer members are better.
+        // Prefer the leader's own vote, which needs no message, and then heavier members, of which
+        // fewer are needed.
         places.sort_by_key(|at| {
             let voter = &members[*at];
             (voter.member != own, core::cmp::Reverse(voter.weight), *at)

@@ -118,7 +118,7 @@ impl Node {
     ) {
         self.saw(from, beat.ballot);
         self.follow(beat.ballot, beat.decided_to, effects);
-        // [disk-9] A node that cannot vote does not keep a leader in office.
+        // [disk-9] A node that cannot vote does not confirm a leader.
         if self.spine.pending.failed() {
             return;
         }

@@ -72,7 +72,7 @@ impl Node {
                 self.campaign(PromiseTargets::AllMembers, Campaign::AskedAgain, effects);
             }
             Some(phase1) => {
-                // [cast-5] A needed member was lost while waiting: ask all members, and cast at
+                // [cast-5] A needed member was lost while waiting, so ask all members, and cast at
                 // once.
                 let PromiseTargets::Only(nodes) = &phase1.asked else {
                     return;

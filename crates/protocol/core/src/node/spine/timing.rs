@@ -128,8 +128,8 @@ impl Node {
             self.spine.phase1 = None;
             self.campaign(PromiseTargets::AllMembers, Campaign::MissingBytes, effects);
         }
-        // [p1-5] The same applies to slots that a member that promised had dropped as decided: all
-        // peers were asked for them twice.
+        // [p1-5] The same applies to decided slots for which a member that promised had dropped its
+        // votes. All peers were asked for these slots twice.
         let waits =
             self.spine.phase1.as_ref().map(|phase1| phase1.stage) == Some(Stage::CatchingUp);
         if waits

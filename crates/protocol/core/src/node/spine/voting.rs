@@ -35,7 +35,7 @@ impl Node {
             return;
         }
         if self.lease_refuses(now, ballot) {
-            // [read-4] The candidate repeats its request; the lease may be over by then.
+            // [read-4] The candidate repeats its request, and the lease may be over by then.
             return;
         }
         match self.spine.acceptor.may_promise(ballot) {
