@@ -1,5 +1,5 @@
-//! Checks notifications to clients of a durable group that a value is in memory at a quorum
-//! ([less-4]): records votes as they are cast, and which members lost votes before these were on
+//! Checks the notifications to clients of a durable group that a value is in memory at a quorum
+//! ([less-4]). Records votes as they are cast, and the members that lost votes before these were on
 //! disk.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,13 +11,13 @@ use quorate_core::{
     value::Value,
 };
 
-/// Votes of one ballot for one slot, on disk or not.
+/// Votes of one ballot for one slot, whether or not on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Cast {
     value: Value,
-    /// Members that cast such a vote.
+    /// Members that cast a vote in this ballot.
     by: BTreeSet<Member>,
-    /// Members that have not lost the vote since.
+    /// Members that cast a vote and have not lost it since.
     kept: BTreeSet<Member>,
 }
 
@@ -25,12 +25,12 @@ struct Cast {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Claims {
     cast: BTreeMap<(Slot, Ballot), Cast>,
-    /// Slots and ballots reported to clients.
+    /// Slots and ballots of which clients were notified.
     told: BTreeSet<(Slot, Ballot)>,
 }
 
 impl Claims {
-    /// Records a member's vote, at least in memory.
+    /// Records a vote that a member has cast, at least in memory.
     pub fn record_vote(&mut self, member: Member, ballot: Ballot, range: SlotRange, value: Value) {
         for slot in (range.from.0..range.to.0).map(Slot) {
             let cast = self.cast.entry((slot, ballot)).or_insert_with(|| Cast {
@@ -43,7 +43,7 @@ impl Claims {
         }
     }
 
-    /// Records that a member lost its memory; `has` returns whether a vote is still on its disk.
+    /// Records that a member lost its memory. `has` returns whether a vote is still on its disk.
     pub fn record_loss(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
         for ((slot, ballot), cast) in &mut self.cast {
             if cast.kept.contains(&member) && !has(*ballot, *slot) {
@@ -53,7 +53,7 @@ impl Claims {
     }
 
     /// Records that a client was notified of a quorum of votes for this slot in this ballot.
-    /// Returns the value and the members that voted for it.
+    /// Returns the value, and the members that voted for it.
     pub fn record_notification(
         &mut self,
         slot: Slot,
@@ -64,8 +64,8 @@ impl Claims {
         Some((cast.value, cast.by.iter().copied().collect()))
     }
 
-    /// Returns the notifications for this slot: ballot, value, and the members that still have
-    /// their vote.
+    /// Returns the notifications for this slot: the ballot, the value, and the members that still
+    /// have their vote.
     pub fn of(&self, slot: Slot) -> impl Iterator<Item = (Ballot, Value, Vec<Member>)> + '_ {
         let told = self.told.range((slot, Ballot::ZERO)..(slot.next(), Ballot::ZERO));
         told.filter_map(|key| {

@@ -1,6 +1,6 @@
-//! A node's device in the model: both programs, a ring of cells, steps in flight when orders
-//! arrive, and reports that the owner has not received yet ([offload-6], [offload-8], [offload-12],
-//! [offload-14]).
+//! A node's device in the model: acceptor and coordinator, a ring of cells, steps that are in
+//! flight when orders arrive, and reports that the owner has not received yet ([offload-6],
+//! [offload-8], [offload-12], [offload-14]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,28 +11,28 @@ use quorate_core::{
     value::Value,
 };
 
-/// A frame between devices; it stays in the soup permanently.
+/// A frame between devices, which remains in the soup permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Frame {
     /// A proposal.
     Propose {
-        /// The proposer's ballot.
+        /// Ballot in which the coordinator proposes.
         ballot: Ballot,
         slot: Slot,
         value: Value,
     },
-    /// A vote of the member at this position.
+    /// A vote by the member at this position.
     Vote {
         ballot: Ballot,
         slot: Slot,
-        /// The value that the voter stored.
+        /// Value that the voter stored.
         value: Value,
-        /// The voter's position in the configuration of the ballot's era.
+        /// Position of the voter in the configuration of the ballot's era.
         position: u8,
     },
-    /// A quorum voted for the value.
+    /// A report that a quorum voted for the value.
     Decided {
-        /// The ballot in which the quorum voted.
+        /// Ballot in which the quorum voted.
         ballot: Ballot,
         slot: Slot,
         value: Value,
@@ -56,7 +56,7 @@ struct Start {
     quorum: u8,
 }
 
-/// An order carried out in two steps; the owner waits for its end.
+/// An order that takes two steps, and whose end the owner waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Draining {
     Fence { ballot: Ballot, hint: bool },
@@ -64,44 +64,44 @@ enum Draining {
     Stop(Ballot),
 }
 
-/// A device, with the orders and reports between it and its owner.
+/// A device, and the orders and reports between the device and its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Device {
     cells: u64,
-    // The acceptor.
+    // State of the acceptor.
     armed: Option<(Ballot, u8)>,
     floor: Slot,
     votes: BTreeMap<u64, (Ballot, Slot, Value)>,
-    /// A step that saw the device armed, and has not stored a vote yet.
+    /// A step that found the device armed, but has not stored a vote yet.
     voting: Option<(Frame, u8)>,
-    // The coordinator.
+    // State of the coordinator.
     started: Option<Start>,
     next: Slot,
     given_floor: Slot,
     given: BTreeMap<u64, AssignedSlot>,
-    /// A step that saw the coordinator started, and has not assigned a slot yet.
+    /// A step that found the coordinator started, but has not assigned a slot yet.
     giving: Option<(Ballot, Value)>,
-    // The owner's orders, and reports to it.
+    // Orders from the owner and reports to it.
     orders: VecDeque<Order>,
     draining: Option<Draining>,
-    /// Votes that were cast and not reported yet.
+    /// Votes that were cast and have not been reported yet.
     pub tap: Vec<DeviceReport>,
     told_to: Slot,
     first: Slot,
     counted: BTreeSet<Slot>,
-    /// Values that wait for a slot.
+    /// Submitted values that wait for a slot.
     submitted: Vec<Value>,
     looks: usize,
 }
 
-/// Results of a device's step.
+/// Result of a step of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepResult {
     /// Frames to send to all devices.
     pub frames: Vec<Frame>,
-    /// Reports to the owner.
+    /// Reports to send to the owner.
     pub words: Vec<DeviceReport>,
-    /// New votes, with ballot and value.
+    /// New votes: ballot, slot and value.
     pub votes: Vec<(Ballot, Slot, Value)>,
     /// The device saw two values for one slot of one ballot.
     pub conflict: bool,
@@ -113,7 +113,7 @@ impl Device {
         Self { cells, ..Self::default() }
     }
 
-    /// Returns the number of cells in each of its programs.
+    /// Returns the number of cells in each program of the device.
     pub fn cells(&self) -> u64 {
         self.cells
     }
@@ -122,8 +122,8 @@ impl Device {
         slot.0 % self.cells.max(1)
     }
 
-    /// Ends all activity because the owner's process is gone, or a new one fences before its first
-    /// message ([offload-9]). Pending orders are void.
+    /// Ends all activity, because the owner's process has ended, or because a new process fences
+    /// the device before its first message ([offload-9]). Pending orders are void.
     pub fn leave_owner(&mut self) -> StepResult {
         let done = self.finish();
         let cells = (self.cells, self.floor, self.given_floor, self.next);
@@ -134,8 +134,8 @@ impl Device {
         done
     }
 
-    /// Handles the end of the owner's process: the device keeps running, and orders not carried out
-    /// are void.
+    /// Handles the end of the owner's process. The device keeps running, and orders that were not
+    /// carried out are void.
     pub fn orphan(&mut self) {
         self.orders.clear();
         self.tap.clear();
@@ -144,7 +144,7 @@ impl Device {
         self.looks = 0;
     }
 
-    /// Simulates a loss of power. Returns whether the device had been used.
+    /// Simulates a power loss. Returns whether the device had been in use or had orders.
     pub fn forget(&mut self) -> bool {
         let used = self.armed.is_some() || self.started.is_some() || self.draining.is_some();
         let ordered = !self.orders.is_empty();
@@ -167,8 +167,8 @@ impl Device {
         self.armed.is_some()
     }
 
-    /// Carries out the next order, or the rest of one. With `whole`, an order that takes two steps
-    /// completes at once.
+    /// Carries out the next order, or the second step of an order. With `whole`, an order that
+    /// takes two steps completes at once.
     pub fn obey(&mut self, whole: bool) -> StepResult {
         if let Some(draining) = self.draining.take() {
             return self.drained(draining);
@@ -232,7 +232,7 @@ impl Device {
         let mut done = self.finish();
         match draining {
             Draining::Fence { ballot, hint } => {
-                // [offload-10] Hints are not read out.
+                // [offload-10] Votes that are only hints are not read out.
                 let mut votes: Vec<(Slot, Value)> = self
                     .votes
                     .values()
@@ -271,7 +271,7 @@ impl Device {
         done
     }
 
-    /// Completes the steps in flight.
+    /// Completes the device steps in flight, as an event of the world.
     pub fn step_ends(&mut self) -> StepResult {
         self.finish()
     }
@@ -297,7 +297,7 @@ impl Device {
         done
     }
 
-    /// [offload-12] Ends a slot assignment before it stores anything, so that no frame is ever sent
+    /// [offload-12] Ends a slot assignment before it stores a value, so that no frame is ever sent
     /// for the slot.
     pub fn skip(&mut self) -> StepResult {
         let may = self.started.is_some_and(|start| self.next < start.limit);
@@ -310,19 +310,19 @@ impl Device {
     fn give(&mut self, ballot: Ballot, value: Value, done: &mut StepResult) {
         let slot = self.next;
         self.next = slot.next();
-        // Stored before the frame is sent.
+        // The value is stored before the frame is sent.
         let given = AssignedSlot { ballot, slot, value, voters: 0 };
         self.given.insert(self.cell(slot), given);
         done.frames.push(Frame::Propose { ballot, slot, value });
     }
 
-    /// Handles a frame. With `whole`, the step completes at once; `has_vote` means that the owner
+    /// Handles a frame. With `whole`, the step completes at once. `has_vote` means that the owner
     /// is a voter.
     pub fn handle_frame(&mut self, frame: Frame, whole: bool, has_vote: bool) -> StepResult {
         match frame {
             Frame::Propose { ballot, .. } => {
                 let mut done = self.finish();
-                // [offload-6] Only in the armed ballot, and in no other.
+                // [offload-6] The device votes only in the ballot in which it is armed.
                 if let Some((armed, position)) = self.armed
                     && armed == ballot
                 {
@@ -354,7 +354,7 @@ impl Device {
         }
     }
 
-    /// [offload-6] Votes: one step per cell, which reads the floor within the step.
+    /// [offload-6] Votes in a single step, which reads the floor and changes one cell.
     fn vote(&mut self, frame: Frame, position: u8, done: &mut StepResult) {
         let Frame::Propose { ballot, slot, value } = frame else {
             return;
@@ -375,8 +375,8 @@ impl Device {
         done.frames.push(Frame::Vote { ballot, slot, value: stored, position });
     }
 
-    /// [offload-10] Counts a vote for a slot assigned since this start, in exactly this ballot and
-    /// from a new position. The quorum is reported once.
+    /// [offload-10] Counts a vote for a slot assigned since this start, in exactly this ballot, and
+    /// from a position not counted yet. The quorum is reported once.
     fn count(&mut self, ballot: Ballot, slot: Slot, value: Value, position: u8) -> StepResult {
         let mut done = StepResult::default();
         let Some(start) = self.started.filter(|start| start.ballot == ballot) else {
@@ -413,8 +413,8 @@ impl Device {
         self.started.is_some() && (given || counted)
     }
 
-    /// Returns the coordinator's next report to its owner: the value of the next slot in order, and
-    /// the counted slots.
+    /// Returns the coordinator's next report to its owner, which has the value of the next slot in
+    /// order, and the counted slots.
     pub fn take_report(&mut self) -> Vec<DeviceReport> {
         let mut words = Vec::new();
         let Some(Start { ballot, .. }) = self.started else {

@@ -1,11 +1,13 @@
 //! Pseudo-random numbers from one seed.
 
-/// A generator; equal seeds yield equal numbers, on every machine and version.
+/// A generator of pseudo-random numbers. Equal seeds yield equal numbers, on every machine and in
+/// every version.
 #[derive(Clone, Debug)]
 pub struct Dice(quorate_core::dice::Dice);
 
 impl Dice {
-    /// Creates the generator of this seed. `stream` separates users of the same seed.
+    /// Creates the generator of this seed. `stream` distinguishes users of the same seed, which
+    /// then draw different numbers.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut dice =
             quorate_core::dice::Dice::new(seed ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03));
@@ -24,7 +26,7 @@ impl Dice {
         self.0.index(sides.max(1))
     }
 
-    /// Returns true with a probability of `percent`.
+    /// Returns `true` with a probability of `percent`.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.0.chance(percent, 100)
     }

@@ -1,4 +1,4 @@
-//! A node's log: records in order, of which a prefix survives a crash, and their recovery.
+//! A node's log: records in order, a prefix of which survives a crash, and the recovery of the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use quorate_core::{
 
 use crate::streams::bytes_of;
 
-/// A record with the hard state that its log write restates ([disk-1]).
+/// A record, and the hard state that its log write restates ([disk-1]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     pub record: Record,
@@ -23,15 +23,16 @@ pub struct Entry {
     pub hard: HardState,
     /// The record can no longer be read.
     pub lost: bool,
-    /// First slot whose bytes are in the record. Content that is not needed is recorded without
-    /// bytes, in a record of its own ([stream-4]).
+    /// First slot whose bytes are in the record. Content whose bytes are not needed is recorded
+    /// without them, in a separate record ([stream-4]).
     pub bytes_from: Slot,
-    /// [snap-5] Content learned without its bytes; those that are retained are fetched later.
+    /// [snap-5] Content that was learned without its bytes. Bytes that are retained are fetched
+    /// later.
     pub bare: bool,
 }
 
 impl Entry {
-    /// Returns whether the record is readable, and is a vote for this value in this slot, or its
+    /// Returns whether the record is readable, and is a vote for this value in this slot or its
     /// decision.
     fn is_about(&self, slot: Slot, value: &Value) -> bool {
         match self.record {
@@ -47,31 +48,32 @@ impl Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Disk {
     entries: Vec<Entry>,
-    /// Bytes of streams that were learned without them and arrived later; outside the log, and
-    /// safe.
+    /// Bytes of streams that were missing when their content was learned, and arrived later. They
+    /// are stored outside the log, and never lost.
     stored: BTreeSet<(StreamName, u64)>,
-    /// Entries below are on stable storage.
+    /// Number of entries on stable storage.
     persisted: usize,
-    /// The first entry of the running process.
+    /// Index of the first entry of the running process.
     base: usize,
-    /// Losses among entries before this one have been acknowledged by a new incarnation.
+    /// Index of the first entry whose loss has not been acknowledged by a new incarnation.
     owned_to: usize,
-    /// Start of the log, and the eras there; a durable snapshot covers the slots below. Entries for
-    /// slots below stay, as in a segment that is not recycled yet ([snap-3]).
+    /// Start of the log, and the eras there. A durable snapshot covers the slots below. Entries for
+    /// those slots remain, as in a segment that has not been recycled yet ([snap-3]).
     rebased: Option<(Slot, Eras)>,
-    /// [trim-1] No snapshot covers the slots below; the eras are those that an auxiliary knew when
-    /// it forgot them.
+    /// [trim-1] No snapshot covers the slots below the start of the log. The eras are those that an
+    /// auxiliary knew when it forgot these slots.
     hollow: bool,
 }
 
-/// State that a restarted node recovers.
+/// State that a restarted node recovers from its log.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Recovered state for the core.
+    /// Recovered state of the core.
     pub recovered: Recovered,
-    /// The decided values in slot order, for the service and for peers.
+    /// Decided values in slot order, for the service and for peers.
     pub decided: Vec<(SlotRange, Value)>,
-    /// The first slot below `hard.decided_to` without a record and without a loss that explains it.
+    /// First slot below `hard.decided_to` that has no record, and no loss that explains the
+    /// absence.
     pub hole: Option<Slot>,
     /// Votes or promises may be lost ([disk-8]).
     pub forgotten: bool,
@@ -83,19 +85,19 @@ impl Disk {
         &self.entries
     }
 
-    /// [trim-3], [snap-2] Switches to a snapshot, durably and in one step.
+    /// [trim-3], [snap-2] Moves the start of the log to a snapshot, durably and in one step.
     pub fn rebase(&mut self, start: Slot, eras: Eras) {
         self.rebased = Some((start, eras));
         self.hollow = false;
     }
 
-    /// [trim-1] Switches the log of an auxiliary that forgets.
+    /// [trim-1] Moves the start of the log of an auxiliary that forgets slots.
     pub fn forget(&mut self, start: Slot, known: Eras) {
         self.rebased = Some((start, known));
         self.hollow = true;
     }
 
-    /// Returns the snapshot that covers the slots below the log.
+    /// Returns the snapshot that covers the slots below the start of the log.
     pub fn snapshot(&self) -> Option<&(Slot, Eras)> {
         self.rebased.as_ref().filter(|_| !self.hollow)
     }
@@ -111,7 +113,8 @@ impl Disk {
         self.rebased.as_ref().map_or_else(founded, |(_, eras)| eras.clone())
     }
 
-    /// Returns the value in the last record for this slot, on stable storage or not.
+    /// Returns the value in the last record for this slot, whether or not the record is on stable
+    /// storage.
     pub fn last_word(&self, slot: Slot) -> Option<Value> {
         self.entries.iter().rev().find_map(|entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value }
@@ -124,7 +127,7 @@ impl Disk {
     }
 
     /// Returns whether this value is on stable storage for this slot, in any kind of record, or a
-    /// snapshot covers the slot. With `bytes`, its bytes must be there too.
+    /// snapshot covers the slot. With `bytes`, the value's bytes must be on stable storage too.
     pub fn holds(&self, slot: Slot, value: &Value, bytes: bool) -> bool {
         if slot < self.log_start() {
             return !self.hollow;
@@ -135,8 +138,8 @@ impl Disk {
         self.entries[..self.persisted].iter().any(same)
     }
 
-    /// Returns whether a crash now would leave this value in the last record for the slot, or a
-    /// snapshot in its place.
+    /// Returns whether, after a crash now, the last record for the slot would hold this value or a
+    /// snapshot would cover the slot.
     pub fn lasts(&self, slot: Slot, value: &Value) -> bool {
         if slot < self.log_start() {
             return !self.hollow;
@@ -153,7 +156,7 @@ impl Disk {
         last == Some(*value)
     }
 
-    /// Returns whether a crash now would leave a record that this slot is decided.
+    /// Returns whether, after a crash now, a record would show that this slot is decided.
     pub fn says_decided(&self, slot: Slot) -> bool {
         let safe = self.entries[..self.persisted].last();
         slot < self.log_start() || safe.is_some_and(|entry| slot < entry.hard.decided_to)
@@ -191,12 +194,13 @@ impl Disk {
         ends.max().unwrap_or(Slot::FIRST)
     }
 
-    /// Stores a byte that was fetched later.
+    /// Stores a byte of a stream that was fetched later.
     pub fn store(&mut self, byte: (StreamName, u64)) {
         self.stored.insert(byte);
     }
 
-    /// Returns whether the log has a record of the value that needed no bytes then, and never will.
+    /// Returns whether the log has a record of the value whose bytes were not needed at that time,
+    /// and never will be.
     pub fn needed_no_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| slot < entry.bytes_from && !entry.bare && entry.is_about(slot, value))
@@ -208,7 +212,7 @@ impl Disk {
         entries.any(|entry| entry.is_about(slot, value))
     }
 
-    /// Returns whether this byte of a stream is in the log, persisted or not.
+    /// Returns whether this byte of a stream is in the log, whether or not persisted.
     pub fn has_byte(&self, byte: (StreamName, u64)) -> bool {
         let has = |entry: &Entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value } => {
@@ -220,7 +224,7 @@ impl Disk {
         self.stored.contains(&byte) || self.entries.iter().any(has)
     }
 
-    /// Returns whether any record can no longer be read.
+    /// Returns whether any record is unreadable.
     pub fn is_damaged(&self) -> bool {
         self.entries.iter().any(|entry| entry.lost)
     }
@@ -235,12 +239,12 @@ impl Disk {
         self.entries.len() - self.persisted
     }
 
-    /// Returns the number of the running process's last persisted record; 0 if none.
+    /// Returns the number of the running process's last persisted record; 0 if it has none.
     pub fn persisted_seq(&self) -> u64 {
         self.persisted.saturating_sub(self.base) as u64
     }
 
-    /// Returns the number of the running process's last record; 0 if none.
+    /// Returns the number of the running process's last record; 0 if it has none.
     pub fn appended_seq(&self) -> u64 {
         (self.entries.len() - self.base) as u64
     }
@@ -251,7 +255,7 @@ impl Disk {
         self.entries.push(Entry { record, hard, lost: false, bytes_from, bare });
     }
 
-    /// Makes `count` entries from `from` on unreadable, except the last one on stable storage
+    /// Makes `count` entries from `from` on unreadable, but never the last one on stable storage
     /// ([model-3]).
     pub fn rot(&mut self, from: usize, count: usize) {
         let end = self.persisted.saturating_sub(1);
@@ -260,13 +264,14 @@ impl Disk {
         }
     }
 
-    /// Acknowledges all losses so far as votes and promises of an earlier incarnation.
+    /// Acknowledges all losses so far as votes and promises that an earlier incarnation may have
+    /// forgotten.
     pub fn own_up(&mut self) {
         self.owned_to = self.entries.len();
     }
 
-    /// Sets the hard state of the records from `from` on, which were appended by the step that led
-    /// to it.
+    /// Sets the hard state of the records from `from` on. They were appended by the step that led
+    /// to this state.
     pub fn restate(&mut self, from: usize, hard: HardState) {
         for entry in &mut self.entries[from..] {
             entry.hard = hard;
@@ -282,7 +287,8 @@ impl Disk {
         news
     }
 
-    /// Crashes: of the unpersisted records, only `kept` survive. Returns these.
+    /// Simulates a crash in which only `kept` of the unpersisted records survive. Returns the
+    /// survivors.
     pub fn crash(&mut self, kept: usize) -> Vec<Record> {
         let news = self.persist(kept);
         self.entries.truncate(self.persisted);
@@ -290,7 +296,7 @@ impl Disk {
         news
     }
 
-    /// Loses the end of what was on stable storage, without a trace.
+    /// Loses the entries from `from` on, although they were on stable storage, without a trace.
     pub fn lose_from(&mut self, from: usize) {
         self.entries.truncate(from);
         self.persisted = self.persisted.min(from);
@@ -298,8 +304,8 @@ impl Disk {
         self.owned_to = self.owned_to.min(from);
     }
 
-    /// Returns whether the log has a vote in this ballot for this slot; with `durable`, on stable
-    /// storage.
+    /// Returns whether the log has a vote in this ballot for this slot. With `durable`, the vote
+    /// must be on stable storage.
     pub fn has_vote(&self, ballot: Ballot, slot: Slot, durable: bool) -> bool {
         let to = if durable { self.persisted } else { self.entries.len() };
         self.entries[..to].iter().rev().any(|entry| {
@@ -322,9 +328,9 @@ impl Disk {
         entries.any(|entry| entry.hard.promised >= ballot)
     }
 
-    /// Recovers the state as quorate-log does: the last log write restates the hard state, and the
-    /// last record of a slot is final. Around a loss, the headers show which slots it may have
-    /// affected ([disk-8]).
+    /// Recovers the state as quorate-log does. The last log write restates the hard state, and the
+    /// last record of a slot is final. Around a loss, the headers show which slots the loss may
+    /// have affected ([disk-8]).
     pub fn recover(&self, founding: &Configuration) -> Found {
         let mut hard = self.entries.last().map(|entry| entry.hard);
         let hard = hard.get_or_insert_default();
@@ -364,7 +370,8 @@ impl Disk {
         let below = (log_start.0..hard.decided_to.0).map(Slot);
         let (held, lost): (Vec<Slot>, Vec<Slot>) = below.partition(|slot| last.contains_key(slot));
         let decided: Vec<(Slot, Value)> = held.iter().map(|slot| (*slot, last[slot].1)).collect();
-        // [snap-3] Everything in the log; the core must ignore what is below its start.
+        // [snap-3] Everything in the log is included. The core must ignore slots below the start of
+        // the log.
         let all = last.range(..hard.decided_to);
         let changes = all.map(|(slot, (_, value))| (*slot, *value));
         let changes = changes.filter(|(_, value)| matches!(value, Value::Reconfigure { .. }));

@@ -14,37 +14,37 @@ use quorate_stream::OpenMode;
 pub enum Event {
     /// Delivers the message at this index in the soup, with or without its bytes.
     Deliver {
-        /// Index of the message.
+        /// Index of the message in the soup.
         at: usize,
-        /// The bytes arrive too, if the message has any.
+        /// The message's bytes, if it has any, arrive too.
         bytes: bool,
     },
-    /// Puts more records on stable storage.
+    /// Puts more records of a site on stable storage.
     Persist {
-        /// Index of the site.
+        /// Index of the site whose records are persisted.
         site: usize,
         count: usize,
     },
-    /// Crashes a process; some of its unpersisted records survive.
+    /// Crashes a process. Some of its unpersisted records survive.
     Crash {
         site: usize,
         /// Number of unpersisted records that survive.
         kept: usize,
     },
-    /// Stops a process cleanly: everything reaches stable storage first ([volatile-4]).
+    /// Stops a process cleanly, after everything has reached stable storage ([volatile-4]).
     Stop {
-        /// Index of the site.
+        /// Index of the site that stops.
         site: usize,
     },
-    /// Starts a new process.
+    /// Starts a new process on a site.
     Start {
         site: usize,
-        /// The node forgot its votes and promises: in a volatile group, after a crash.
+        /// The node forgot its votes and promises, as it does in a volatile group after a crash.
         forget: bool,
     },
-    /// Lets time pass and wakes a node.
+    /// Lets time pass, and wakes a node.
     Tick {
-        /// Index of the site.
+        /// Index of the site that wakes.
         site: usize,
         at: Time,
     },
@@ -54,105 +54,106 @@ pub enum Event {
         /// Delay in microseconds.
         us: u64,
     },
-    /// Submits a value.
+    /// Submits a value to a node.
     Propose {
-        /// Index of the site.
+        /// Index of the site that receives the value.
         site: usize,
         value: Value,
         slots: u64,
     },
-    /// Requests a read.
+    /// Requests a read from a node.
     Read {
-        /// Index of the site.
+        /// Index of the site that receives the read.
         site: usize,
         token: u64,
     },
-    /// Requests a read that is answered under a lease, if the node has one.
+    /// Requests a read that is answered under a lease, if the node has a lease.
     LeasedRead {
-        /// Index of the site.
+        /// Index of the site that receives the read.
         site: usize,
         at: Time,
     },
-    /// Completes the oldest fetch of bytes, or gives it up.
+    /// Completes the oldest fetch of bytes or gives it up.
     Fetch {
         site: usize,
         /// The bytes are fetched from a node that has them.
         found: bool,
     },
-    /// Fetches bytes that a node learned of without receiving them, if another node has them.
+    /// Fetches bytes of content that a node learned without them, if another node has the bytes.
     Look {
-        /// Index of the site.
+        /// Index of the site that lacks the bytes.
         site: usize,
     },
     /// Answers the oldest catch-up request.
     Serve {
-        /// Index of the site.
+        /// Index of the site that answers.
         site: usize,
     },
     /// Connects a node to a peer.
     Connect {
-        /// The node that notices the connection.
+        /// Index of the site that notices the connection.
         site: usize,
         peer: usize,
     },
     /// Disconnects a node from a peer.
     Disconnect {
-        /// The node that notices the disconnection.
+        /// Index of the site that notices the disconnection.
         site: usize,
         peer: usize,
     },
     /// Makes a node's log fail.
     StorageFails {
-        /// Index of the site.
+        /// Index of the site whose log fails.
         site: usize,
     },
-    /// Makes records on stable storage unreadable; the next process notices.
+    /// Makes records on stable storage unreadable. The next process notices.
     Rot {
         site: usize,
-        /// The first unreadable record.
+        /// Index of the first unreadable record.
         from: usize,
         count: usize,
     },
-    /// Starts a node whose disk lost the end of its log: `lost` of the records that other running
-    /// nodes remember.
+    /// Starts a node whose disk lost the end of its log, including `lost` records that other
+    /// running nodes remember.
     Lie {
         site: usize,
-        /// Number of remembered records that are lost, together with all after them.
+        /// Number of remembered records that are lost, together with all records after them.
         lost: u64,
-        /// Bit mask of the sites in the node's address book, the only ones it queries.
+        /// Bit mask of the sites in the node's address book. The node queries only these.
         book: u32,
     },
-    /// Trims a node's log: its own snapshot covers everything below a slot.
+    /// Trims a node's log to a snapshot of its own.
     Trim {
         site: usize,
-        /// The new start of the log.
+        /// New start of the log, below which the snapshot covers everything.
         to: Slot,
     },
-    /// Installs the snapshot of another node.
+    /// Installs the snapshot of another node on a site.
     Install {
-        /// The node that installs it.
+        /// Index of the site that installs the snapshot.
         site: usize,
-        /// The node that has the snapshot.
+        /// Index of the site that has the snapshot.
         from: usize,
     },
-    /// Moves the start of an auxiliary's log to where it requested, durably and without a snapshot.
+    /// Moves the start of an auxiliary's log to the slot that it requested, durably and without a
+    /// snapshot.
     Forget {
-        /// Index of the site.
+        /// Index of the site of the auxiliary.
         site: usize,
     },
-    /// Gives the machine of a removed node a new disk, with which it joins as a new node.
+    /// Replaces the disk in the machine of a removed node, which then joins as a new node.
     Wipe {
-        /// Index of the site.
+        /// Index of the site of the machine.
         site: usize,
     },
-    /// Lets a client wait until everything that a node has decided is on disks.
+    /// Makes a client wait until everything that a node has decided is on disks.
     Last {
-        /// Index of the site.
+        /// Index of the site to which the client is connected.
         site: usize,
     },
-    /// Lets a client wait until everything that a node has voted for is in memory at a quorum.
+    /// Makes a client wait until everything that a node has voted for is in memory at a quorum.
     Early {
-        /// Index of the site.
+        /// Index of the site to which the client is connected.
         site: usize,
     },
     /// Requests a transfer of leadership.
@@ -163,11 +164,11 @@ pub enum Event {
     },
     /// Sets the route of votes to a node when it leads.
     Route {
-        /// Index of the site.
+        /// Index of the site whose route is set.
         site: usize,
         wish: Route,
     },
-    /// Carries out a node's order to its device, or the rest of one.
+    /// Carries out a node's order to its device, or the second step of an order.
     Obey {
         site: usize,
         /// An order that takes two steps completes at once.
@@ -176,49 +177,50 @@ pub enum Event {
     /// Delivers a frame to a device.
     Hear {
         site: usize,
-        /// Index of the frame.
+        /// Index of the frame in the soup of frames.
         frame: usize,
-        /// The step completes at once.
+        /// The device's step completes at once.
         whole: bool,
     },
     /// Completes the device steps in flight.
     StepEnds {
-        /// Index of the site.
+        /// Index of the site of the device.
         site: usize,
     },
-    /// Lets a device assign a slot to a waiting value.
+    /// Makes a device assign a slot to a waiting value.
     GiveSlot {
         site: usize,
-        /// The step completes at once.
+        /// The device's step completes at once.
         whole: bool,
-        /// The step ends before it stores anything, so the slot stays empty.
+        /// The step ends before it stores a value, so that the slot stays empty.
         hole: bool,
     },
     /// Delivers a device's report of assigned and counted slots to its node.
     Told {
-        /// Index of the site.
+        /// Index of the site of the device.
         site: usize,
     },
     /// Delivers a device's report of a vote to its node, or loses it.
     Tap {
         site: usize,
-        /// Index of the report.
+        /// Index of the report among the unreported votes.
         which: usize,
         /// The report is lost.
         lost: bool,
     },
     /// Cuts a device's power.
     Reset {
-        /// Index of the site.
+        /// Index of the site of the device.
         site: usize,
     },
     /// Starts or ends the use of a device.
     Use {
         site: usize,
-        /// The device is to be used.
+        /// The node is to use its device.
         yes: bool,
     },
-    /// Lets a client open a stream through this owner; from then on a leader may propose it.
+    /// Makes a client open a stream through this owner. From then on a leader may propose the
+    /// command.
     Open {
         site: usize,
         /// Number of the stream's name.
@@ -226,7 +228,7 @@ pub enum Event {
         how: OpenMode,
         writer: u8,
     },
-    /// Lets a client close a stream; from then on a leader may propose it.
+    /// Makes a client close a stream. From then on a leader may propose the command.
     Close {
         stream: StreamName,
         /// The stream is finished permanently.
@@ -236,28 +238,28 @@ pub enum Event {
     Give {
         site: usize,
         stream: StreamName,
-        /// Number of bytes.
+        /// Number of bytes that the owner receives.
         count: u64,
     },
     /// Delivers bytes that an owner sent.
     Carry {
         site: usize,
         stream: StreamName,
-        /// Position of the first byte.
+        /// Position of the first byte that is delivered.
         from: u64,
-        /// One past the last byte.
+        /// End of the delivered bytes, exclusive.
         to: u64,
     },
-    /// Lets a leader propose bytes that it holds in the next slots.
+    /// Makes a leader propose bytes that it holds in the next slots.
     Offer {
         site: usize,
         stream: StreamName,
-        /// Maximum number of bytes.
+        /// Maximum number of bytes to propose.
         most: u64,
     },
-    /// Lets a node apply everything that it has decided.
+    /// Makes a node apply everything that it has decided.
     Apply {
-        /// Index of the site.
+        /// Index of the site that applies.
         site: usize,
     },
 }

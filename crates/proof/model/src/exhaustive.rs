@@ -1,7 +1,7 @@
-//! Explores every schedule within small bounds, by stateright over the production node.
+//! Exploration of every schedule within small bounds, by stateright, with the production node.
 //!
-//! Time stands still, so that states differ only by the order of events. A campaign, with its
-//! pre-votes, is one action. Messages stay in the soup permanently: each may arrive at any later
+//! Time does not pass, so that states differ only by the order of events. A campaign, with its
+//! pre-votes, is one action. Messages remain in the soup permanently. Each may arrive at any later
 //! point, repeatedly, or never, which covers loss, repetition and reordering.
 
 use quorate_core::{
@@ -23,38 +23,37 @@ use crate::{
     world::World,
 };
 
-/// Bounds of an exploration.
+/// Limits within which every schedule is explored.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Name for reports.
+    /// Name of the exploration in reports.
     pub name: &'static str,
-    /// Number of nodes.
     pub nodes: u32,
-    /// Number of nodes that are founding members.
+    /// Number of founding members.
     pub members: u32,
     /// Durability class of the group.
     pub class: Class,
-    /// Maximum number of campaigns.
+    /// Maximum number of campaigns in a schedule.
     pub campaigns: u8,
-    /// Maximum number of crashes.
+    /// Maximum number of crashes in a schedule.
     pub crashes: u8,
-    /// Maximum number of submitted values.
+    /// Maximum number of submitted values in a schedule.
     pub values: u8,
-    /// One reconfiguration, which adds the last node, may be submitted.
+    /// A reconfiguration that adds the last node may be submitted, once.
     pub change: bool,
-    /// Bytes that a client handed to the last node for a stream, with node 1 as leader from the
-    /// start; 0 for no stream.
+    /// Number of bytes that a client handed to the last node for a stream, with node 1 as leader
+    /// from the start; 0 for no stream.
     pub bytes: u64,
-    /// Maximum number of consecutive actions.
+    /// Maximum number of actions in a schedule.
     pub depth: usize,
     /// Maximum number of states to visit.
     pub states: usize,
-    /// Number of threads. With one, the order does not depend on time: a search cut off by depth
-    /// alone then visits the same number of states for equal behaviour.
+    /// Number of threads. With one thread, the order does not depend on time. A search that is cut
+    /// off by depth alone then visits the same number of states for equal behaviour.
     pub threads: usize,
 }
 
-/// A world, and the amount of each bound used so far.
+/// A world, and how much of each bound has been used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     world: World,
@@ -65,14 +64,14 @@ pub struct State {
     violation: Option<String>,
 }
 
-/// One action.
+/// A step from one explored state to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A node runs a pre-vote, receives all replies, and starts a ballot.
     Campaign(usize),
-    /// A crash that this many unpersisted records survive, and a restart.
+    /// A node crashes, and restarts with this many of its unpersisted records.
     Restart(usize, usize),
-    /// Any other event.
+    /// Any other event of the world.
     Event(Event),
 }
 
@@ -101,7 +100,7 @@ impl Bounds {
         }
     }
 
-    /// Adds the actions of the stream, if there is one.
+    /// Adds the possible actions of the stream, if there is one.
     fn flow(&self, state: &State, site: usize, actions: &mut Vec<Action>) {
         let world = &state.world;
         for (stream, end) in world.clients.streams() {
@@ -110,7 +109,7 @@ impl Bounds {
                 continue;
             };
             let held_to = world.sites[site].held_to(stream, next, end);
-            // In order, and once the last byte alone.
+            // Bytes are delivered in order, and once the last byte alone.
             let mut carry = |from, to| {
                 actions.push(Action::Event(Event::Carry { site, stream, from, to }));
             };
@@ -126,7 +125,7 @@ impl Bounds {
         }
     }
 
-    /// Sets up the stream: node 1 leads, and a client has handed the last node its bytes.
+    /// Sets up the stream, with node 1 as leader and the bytes of a client at the last node.
     fn with_stream(&self, mut world: World) -> Result<World, Violation> {
         campaign(&mut world, 0)?;
         settle(&mut world)?;
@@ -143,7 +142,7 @@ impl Bounds {
         Ok(world)
     }
 
-    /// Adds the submissions at a leader.
+    /// Adds the possible submissions at a leader.
     fn offers(&self, state: &State, site: usize, actions: &mut Vec<Action>) {
         let Some(node) = state.world.sites[site].node.as_ref() else {
             return;
@@ -167,7 +166,7 @@ impl Bounds {
         }
     }
 
-    /// Explores the bounds. Panics with the path if a property is violated.
+    /// Explores the bounds. Panics with the path to a violation if there is one.
     pub fn check(self) -> Report {
         let name = self.name;
         let (depth, states, threads) = (self.depth, self.states, self.threads);
@@ -193,13 +192,13 @@ impl Bounds {
     }
 }
 
-/// Coverage of an exploration.
+/// Result of an exploration without a violation.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub name: &'static str,
     /// Number of distinct states visited.
     pub states: usize,
-    /// Maximum number of consecutive actions.
+    /// Maximum number of actions in an explored schedule.
     pub depth: usize,
     /// The search ended before the maximum number of states.
     pub complete: bool,
@@ -216,7 +215,7 @@ fn campaign(world: &mut World, site: usize) -> Result<(), Violation> {
     while let Some(at) = world.soup.iter().position(|p| is_vote(&p.message)) {
         let parcel = world.soup[at].clone();
         world.apply(&Event::Deliver { at, bytes: true })?;
-        // A reply may have been sorted in before it.
+        // A reply may have been sorted in before the message.
         world.soup.retain(|other| *other != parcel);
     }
     Ok(())
@@ -329,7 +328,7 @@ impl Model for Bounds {
     }
 }
 
-/// Returns the bounds explored by `cargo test`, which take seconds.
+/// Returns the bounds that `cargo test` explores, which takes seconds.
 pub fn small() -> Vec<Bounds> {
     let base = Bounds {
         name: "",
@@ -367,7 +366,7 @@ pub fn small() -> Vec<Bounds> {
             crashes: 1,
             change: true,
             // The reconfiguration is the only proposal. Both phases must be durable before they are
-            // reported, so a decision is many actions away; another value would put it out of
+            // reported, so a decision takes many actions, and another value would put it out of
             // reach.
             values: 0,
             states: 600_000,
@@ -409,7 +408,7 @@ pub fn to_depth(depth: usize) -> Vec<Bounds> {
     small().into_iter().map(cut).collect()
 }
 
-/// Returns the small bounds and larger ones, which take minutes and gigabytes.
+/// Returns the small bounds and larger ones, whose exploration takes minutes and gigabytes.
 pub fn deep() -> Vec<Bounds> {
     let deeper = |bounds: Bounds| Bounds {
         states: 2_000_000,

@@ -1,4 +1,4 @@
-//! The random explorer: one run per seed. `choose` draws the next event.
+//! The random explorer, which makes one run per seed. `choose` draws the next event.
 
 mod choose;
 mod devices;
@@ -16,39 +16,39 @@ use crate::{
     world::World,
 };
 
-/// Mode of a run.
+/// Mode in which a run is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
-    /// Properties to check.
+    /// Properties that are checked.
     pub watched: Watched,
-    /// The run continues with the second act, which ends all faults.
+    /// The run continues with the second act, in which all faults end.
     pub heal: bool,
     /// Events are recorded for printing.
     pub trace: bool,
 }
 
 impl Mode {
-    /// Checks all properties, and plays both acts.
+    /// Mode that checks all properties and plays both acts.
     pub const FULL: Self = Self { watched: Watched::ALL, heal: true, trace: false };
 }
 
-/// Outcome of a run.
+/// Outcome of a random run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub violation: Option<Violation>,
     /// Number of events in the first act.
     pub events: usize,
-    /// Number of slots chosen.
+    /// Number of slots that have a chosen value.
     pub chosen: u64,
     /// Number of reads answered under a lease.
     pub leased: u64,
-    /// Counters of situations.
+    /// Counters of the situations that occurred.
     pub seen: Seen,
-    /// The era at the end.
+    /// Era of the chosen prefix at the end of the run.
     pub era: u32,
     /// The second act was completed.
     pub healed: bool,
-    /// The recorded events, if requested.
+    /// Descriptions of the events, if requested.
     pub trace: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ struct Run {
     opens: u64,
 }
 
-/// Runs one seed. A panic in the core counts as a violation.
+/// Makes the run of one seed. A panic in the core counts as a violation.
 pub fn run(profile: Profile, seed: u64, mode: Mode) -> Outcome {
     let shared = std::cell::RefCell::new(Outcome::default());
     let played = catch_unwind(AssertUnwindSafe(|| play(profile, seed, mode, &shared)));

@@ -1,4 +1,5 @@
-//! The second act: faults end, everything arrives in order, and the group must make progress.
+//! The second act of a run: faults end, everything arrives in order, and the group must make
+//! progress.
 
 use quorate_core::{
     invariants,
@@ -15,13 +16,13 @@ use crate::{
     world::{NEVER, World},
 };
 
-/// Maximum number of timeouts before the group must have converged.
+/// Maximum number of timeouts until the group must have converged.
 const TURNS_MAX: usize = 600;
 /// Maximum number of failed reads per node.
 const READ_TURNS_MAX: u64 = 20;
-/// First token of these reads, distinct from those of the first act.
+/// First token of the reads in the second act. It is distinct from those of the first act.
 const READS_FROM: u64 = 1 << 32;
-/// Maximum number of messages delivered.
+/// Number of delivered messages above which messages are assumed to cause each other without end.
 const DELIVERIES_MAX: usize = 20_000;
 
 /// Returns one line that describes an event.
@@ -54,9 +55,9 @@ pub fn heal(
     let mut act = Act {
         cursor: world.soup.len(),
         heard: world.frames.len(),
-        // Half of the groups continue without devices: their assigned slots are withdrawn.
+        // Half of the groups continue without devices, so that the assigned slots are withdrawn.
         devices: world.soup.len().is_multiple_of(2),
-        // An arbitrary number that the seed determines.
+        // An arbitrary number that follows from the seed.
         absent: Some(world.soup.len() % (2 * world.sites.len())),
         world,
         trace: &mut trace,
@@ -70,14 +71,14 @@ pub fn heal(
     if !act.can_decide() {
         return Ok(false);
     }
-    // A new value must be decided too.
+    // A new value must be decided as well.
     let fresh = Value::AllocateNode { nonce: 0xf1e5 };
     let verdict = act
         .converge(None)
         .and_then(|()| act.converge(Some(fresh)))
         .and_then(|()| act.everybody_reads())
         .and_then(|()| act.everybody_waits_for_disks());
-    // A reconfiguration in flight may have given weight to members that forgot.
+    // A reconfiguration in flight may have given weight to members that forgot their votes.
     if verdict.is_err() && !act.can_decide() {
         return Ok(false);
     }
@@ -93,11 +94,11 @@ struct Act<'a> {
     world: &'a mut World,
     trace: &'a mut dyn FnMut(&dyn Fn() -> String),
     cursor: usize,
-    /// Frames before this index have arrived, or are lost.
+    /// Frames before this index have arrived or are lost.
     heard: usize,
     devices: bool,
     deliveries: usize,
-    /// A node that stays down, if the others can do without it.
+    /// Index of a node that remains down, if the others can make progress without it.
     absent: Option<usize>,
 }
 
@@ -108,9 +109,9 @@ impl Act<'_> {
         self.world.apply(event)
     }
 
-    /// Repairs the world: every node runs except the absent one, every disk works, and all nodes
-    /// are connected. Messages lost on a connection that stays up remain lost; no node reconnects
-    /// unnecessarily, as that would resend them.
+    /// Repairs the world, so that every node runs except the absent one, every disk works, and all
+    /// nodes are connected. Messages lost on a connection that remains up stay lost. No node
+    /// reconnects unnecessarily, because that would resend them.
     fn bring_back(&mut self) -> Result<(), Violation> {
         self.world.in_order = true;
         self.world.setup.silent = crate::setup::Silent::default();
@@ -140,10 +141,10 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// [class-5], [disk-8] Returns whether the group can make progress: the members of the newest
-    /// era that remember their votes, and lack nothing they decided, form quorums, and some member
-    /// holds every chosen value. The core ensures that a node knows what began an era in which
-    /// others have promised a ballot ([ballot-5]).
+    /// [class-5], [disk-8] Returns whether the group can make progress. The members of the newest
+    /// era that remember their votes, and lack nothing they decided, must form quorums, and some
+    /// member must hold every chosen value. The core ensures that a node knows what began an era in
+    /// which others have promised a ballot ([ballot-5]).
     fn can_decide(&self) -> bool {
         let nodes = || self.world.sites.iter().filter_map(|site| site.node.as_ref());
         let able = |site: &&Site| {
@@ -152,7 +153,7 @@ impl Act<'_> {
         };
         let able = self.world.sites.iter().filter(able);
         let now: Vec<Member> = able.map(|site| site.member).collect();
-        // A group may have lost members in any era in between.
+        // A group may have lost members in any of the eras.
         let remember = |configuration: &quorate_core::configuration::Configuration| {
             let era = quorate_core::ballot::Era(0);
             let ballot = quorate_core::ballot::Ballot::ZERO;
@@ -169,8 +170,8 @@ impl Act<'_> {
             && nodes().all(|node| remember(node.configuration()))
     }
 
-    /// Runs until all nodes follow one leader and nothing is undecided; `wanted`, if any, must be
-    /// decided.
+    /// Runs until all nodes follow one leader and nothing is undecided. The value `wanted`, if any,
+    /// must be decided.
     fn converge(&mut self, wanted: Option<Value>) -> Result<(), Violation> {
         let target = self.world.observer.chosen_to();
         for _ in 0..TURNS_MAX {
@@ -182,7 +183,7 @@ impl Act<'_> {
             if let (Some(value), Some(site)) = (wanted, leader)
                 && self.is_level()
             {
-                // A value refused during a transfer is submitted again.
+                // A value that was refused during a transfer is submitted again.
                 let slots = 1;
                 self.apply(&Event::Propose { site, value, slots })?;
                 self.quiet()?;
@@ -216,7 +217,7 @@ impl Act<'_> {
         self.world.observer.judge(Property::Liveness, seen)
     }
 
-    /// Checks that a read at any node is confirmed; a failed one is retried.
+    /// Checks that a read at any node is confirmed. A failed read is retried.
     fn everybody_reads(&mut self) -> Result<(), Violation> {
         for site in 0..self.world.sites.len() {
             // [aux-1] An auxiliary applies nothing, and so has nothing to read.
@@ -243,7 +244,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// [last-4] Checks that clients that wait for disks are notified, on any node that applies
+    /// [last-4] Checks that clients that wait for disks are notified on every node that applies
     /// commands, even if they ask for the first time.
     fn everybody_waits_for_disks(&mut self) -> Result<(), Violation> {
         if self.world.sites.iter().any(|site| site.disk.is_damaged()) {
@@ -268,7 +269,7 @@ impl Act<'_> {
         self.world.observer.judge(Property::Liveness, seen)
     }
 
-    /// Delivers everything in flight, in order; disks and fetches are instantaneous.
+    /// Delivers everything in flight, in order. Disk writes and fetches complete at once.
     fn quiet(&mut self) -> Result<(), Violation> {
         loop {
             let mut moved = false;
@@ -322,7 +323,7 @@ impl Act<'_> {
     }
 
     /// Lets devices carry out their orders and receive frames, and delivers their reports to their
-    /// owners. Returns whether anything happened.
+    /// owners. Returns whether any of that occurred.
     fn move_devices(&mut self) -> Result<bool, Violation> {
         let mut moved = false;
         for site in 0..self.world.sites.len() {
@@ -361,7 +362,7 @@ impl Act<'_> {
     }
 
     /// Delivers all bytes of clients to all nodes, lets leaders propose them, and closes streams
-    /// without an owner. Returns whether anything happened.
+    /// without an owner. Returns whether any of that occurred.
     fn flow(&mut self) -> Result<bool, Violation> {
         let mut moved = false;
         let given: Vec<(StreamName, u64)> = self.world.clients.streams().collect();
@@ -401,8 +402,8 @@ impl Act<'_> {
         Ok(moved)
     }
 
-    /// Returns a node that should take a snapshot for a node that needs one, and its end, if no
-    /// node has one. Like a replica, it chooses the node that has decided most.
+    /// If a node needs a snapshot and no node has one, returns a node that should take it, and the
+    /// end of the slots to cover. Like a replica, it chooses the node that has decided most.
     fn snapshot_wanted(&self, site: usize) -> Option<(usize, Slot)> {
         let sites = &self.world.sites;
         let node = sites[site].node.as_ref()?;
@@ -455,8 +456,9 @@ impl Act<'_> {
         (target.0..to.0).any(|slot| self.world.observer.chosen(Slot(slot)) == wanted.as_ref())
     }
 
-    /// Returns whether the group has converged: all nodes know the same leader, nothing is
-    /// undecided, the ballot is of the era in force, and all nodes have decided everything.
+    /// Returns whether the group has converged. All nodes must know the same leader, nothing may be
+    /// undecided, the ballot must be of the era in force, and all nodes must have decided
+    /// everything.
     fn is_level(&self) -> bool {
         let Some(leader) = self.world.leader() else {
             return false;

@@ -1,9 +1,11 @@
-//! Exploration of quorate-core: every schedule within small bounds, and random ones beyond them.
+//! Exploration of quorate-core: every schedule within small bounds, and random schedules beyond
+//! them.
 //!
 //! The production [`quorate_core::node::Node`] runs in a [`world`] that delivers messages in any
-//! order, any number of times, or never, and crashes nodes. An [`observer`] watches it and does its
-//! own counting. [`explore`] chooses events at random, [`exhaustive`] tries them all, and [`heal`]
-//! ends the faults and demands progress. `docs/spec/model.md` lists the bounds.
+//! order, any number of times, or never, and crashes nodes. An [`observer`] watches the world and
+//! does its own counting. [`explore`] chooses events at random, [`exhaustive`] tries them all, and
+//! [`heal`] ends the faults and checks that the group makes progress. `docs/spec/model.md` lists
+//! the bounds.
 #![forbid(unsafe_code)]
 
 pub mod claims;

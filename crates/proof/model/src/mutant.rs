@@ -1,4 +1,5 @@
-//! Mutants: rules removed from the core by small text edits, described in `mutants/*.toml`.
+//! Mutants, which are rules removed from the core by small text edits, described in
+//! `mutants/*.toml`.
 
 use std::{
     fs,
@@ -7,12 +8,12 @@ use std::{
 
 use toml::{Table, Value};
 
-/// A text replacement in one file.
+/// Replacement of a text in one file.
 #[derive(Clone, Debug)]
 pub struct Edit {
-    /// Path relative to the folder of crates.
+    /// Path of the file, relative to the folder of crates.
     pub file: String,
-    /// Text to replace; must occur exactly once.
+    /// Text to replace. It must occur exactly once in the file.
     pub find: String,
     pub replace: String,
 }
@@ -20,27 +21,27 @@ pub struct Edit {
 /// A mutant: a rule removed from the core by edits.
 #[derive(Clone, Debug)]
 pub struct Mutant {
-    /// Name of the mutant's file.
+    /// Name of the mutant's file without its extension.
     pub name: String,
-    /// Description of the defect.
+    /// Description of the defect that the edits introduce.
     pub about: String,
-    /// The rules that the mutant breaks.
+    /// Ids of the rules that the mutant breaks.
     pub rules: Vec<String>,
-    /// The explorer's profile.
+    /// Name of the profile with which the explorer searches.
     pub profile: String,
-    /// The properties to watch; no other may detect the mutant.
+    /// Names of the properties to check. No other property may detect the mutant.
     pub properties: Vec<String>,
-    /// A violation must be found; otherwise `why` has the reason.
+    /// The mutant must be found. If `false`, `why` has the reason.
     pub caught: bool,
     /// Reason why the mutant is not found.
     pub why: String,
-    /// Time limit of the search, in seconds.
+    /// Time limit of the search in seconds.
     pub seconds: u64,
-    /// The second act is played.
+    /// Runs include the second act.
     pub heal: bool,
-    /// Unit test of the core that detects the mutant, where random search does not, or not soon.
+    /// Unit test of the core that detects the mutant, if random search does not, or takes too long.
     pub unit: Option<String>,
-    /// Transcript that detects the mutant, where random search does not, or not soon.
+    /// Transcript that detects the mutant, if random search does not, or takes too long.
     pub transcript: Option<String>,
     pub edits: Vec<Edit>,
 }
@@ -112,8 +113,8 @@ fn text_of(table: &Table, key: &'static str) -> Result<String, &'static str> {
 }
 
 impl Mutant {
-    /// Returns the contents of the files that the mutant changes, with their paths relative to the
-    /// folder of crates.
+    /// Returns the files that the mutant changes: their paths relative to the folder of crates, and
+    /// their new contents.
     pub fn changed(&self, crates: &Path) -> Result<Vec<(String, String)>, String> {
         let mut files: Vec<(String, String)> = Vec::new();
         for edit in &self.edits {

@@ -1,5 +1,5 @@
-//! The global observer: it sees every record and every message, does its own counting, and checks
-//! the properties.
+//! The global observer, which sees every record and every message, does its own counting, and
+//! checks the properties.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,11 +19,11 @@ use quorate_core::{
 
 use crate::{claims::Claims, seen::Seen};
 
-/// A violated property.
+/// A property that does not hold in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub property: Property,
-    /// Description of what was observed.
+    /// Observation that contradicts the property.
     pub seen: String,
 }
 
@@ -54,19 +54,19 @@ macro_rules! properties {
 properties! {
     /// Each slot has at most one chosen value, and all nodes that decide it decide the same one.
     Agreement = "agreement",
-    /// A value was chosen before any node treats it as decided.
+    /// A value is chosen before any node treats it as decided.
     DecidedIsChosen = "decided-is-chosen",
-    /// Decisions come in slot order.
+    /// Slots are decided in order.
     DecidedInOrder = "decided-in-order",
     /// A value that a restarted node finds in its log as decided was chosen.
     Recovery = "recovery",
-    /// A promise never decreases, and no vote contradicts one.
+    /// A promise never decreases, and no vote contradicts a promise.
     Promise = "promise",
-    /// A promise leaves out no vote.
+    /// A promise reports every earlier vote.
     Report = "report",
     /// A ballot belongs to one process and has one value per slot.
     Ballot = "ballot",
-    /// No statement is sent before its record has the class it claims.
+    /// No statement is sent before its record has the class that it claims.
     Durable = "durable",
     /// Eras begin in order.
     Eras = "eras",
@@ -74,11 +74,11 @@ properties! {
     Reads = "reads",
     /// A read under a lease sees everything that was known to be decided when it was requested.
     LeasedReads = "leased-reads",
-    /// Ring entries are exactly as their member released them.
+    /// Ring entries are forwarded exactly as their member released them.
     Relayed = "relayed",
     /// No node votes for or decides a value without its bytes.
     Bytes = "bytes",
-    /// No node raises an alarm; only a broken rule can cause one.
+    /// No node raises an alarm, which only a broken rule can cause.
     Alarm = "alarm",
     /// No assertion of the core fails.
     Assertion = "assertion",
@@ -92,8 +92,8 @@ properties! {
     Inheritance = "inheritance",
     /// Values reported to clients as durable are on the disks of a quorum.
     Lasting = "lasting",
-    /// A value reported to clients as being in memory was voted for by a quorum, and is decided
-    /// unless one of those members loses its memory.
+    /// A value that was reported to clients as being in memory was voted for by a quorum, and is
+    /// decided unless one of those members loses its memory.
     Early = "early",
     /// After faults end, the group makes progress.
     Liveness = "liveness",
@@ -106,7 +106,7 @@ impl Property {
     }
 }
 
-/// Voters for one value in one ballot.
+/// Members that voted for one value in one ballot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Bin {
     ballot: Ballot,
@@ -118,7 +118,7 @@ struct Bin {
 struct SlotView {
     bins: Vec<Bin>,
     chosen: Option<Value>,
-    /// Value decided by the first node that decided the slot.
+    /// Value that the first node decided in this slot.
     decided: Option<Value>,
 }
 
@@ -151,23 +151,23 @@ impl Watched {
 pub struct Observer {
     watched: Watched,
     slots: Vec<SlotView>,
-    /// Slots below have a chosen value; the eras follow from these values.
+    /// Every slot below it has a chosen value. The eras follow from these values.
     chosen_to: Slot,
     eras: Eras,
-    /// The configuration of each era, and the first slot to which it applies.
+    /// Configuration of each era, and the first slot to which it applies.
     begun: Vec<(Slot, Configuration)>,
     proposed: BTreeMap<(Ballot, Slot), Value>,
     used: BTreeMap<Ballot, u64>,
-    /// The highest ballot that each member reported as promised.
+    /// Highest ballot that each member reported as promised.
     told: BTreeMap<Member, Ballot>,
     /// Entries that members released on a ring.
     released: BTreeSet<(Ballot, RingEntry)>,
-    /// Some node knew every slot below to be decided.
+    /// Some node knew that every slot below this one was decided.
     known_to: Slot,
     seen: Seen,
     /// Proposer of the reconfiguration that began the newest era.
     changed_by: Option<NodeId>,
-    /// Notifications to clients about values in memory, if clients request them.
+    /// Notifications to clients about values in memory; `None` if no client requests them.
     claims: Option<Claims>,
 }
 
@@ -196,15 +196,15 @@ impl Observer {
         self.claims = Some(Claims::default());
     }
 
-    /// [less-4] Records that a member lost its memory; `has` returns whether a vote is on its disk.
+    /// [less-4] Records that a member lost its memory. `has` returns whether a vote is on its disk.
     pub(crate) fn record_loss(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
         if let Some(claims) = &mut self.claims {
             claims.record_loss(member, has);
         }
     }
 
-    /// [less-2] Checks a notification to a client that everything from `from` to `to` is in memory
-    /// at a quorum, voted for in this ballot. The client's node has decided everything below
+    /// [less-2] Checks a notification to a client that every slot from `from` to `to` is in memory
+    /// at a quorum that voted in this ballot. The client's node has decided everything below
     /// `from`, which led to these eras.
     pub(crate) fn claims(
         &mut self,
@@ -219,7 +219,7 @@ impl Observer {
         for slot in (from.0..to.0).map(Slot) {
             let told = claims.record_notification(slot, ballot);
             let by = told.as_ref().map_or(&[][..], |(_, by)| by);
-            // [decide-1] The configuration for a slot follows from the slots below it, which are
+            // [decide-1] The configuration for a slot follows from the slots below it. Those are
             // decided, or about to be decided in this ballot.
             if !invariants::is_chosen(eras.current(), eras.era(), ballot, by) {
                 let seen = format!(
@@ -276,7 +276,7 @@ impl Observer {
         self.view(slot).and_then(|view| view.chosen.as_ref())
     }
 
-    /// Returns the era that the chosen prefix leads to.
+    /// Returns the era that follows from the chosen prefix.
     pub fn era(&self) -> Era {
         self.eras.era()
     }
@@ -286,7 +286,7 @@ impl Observer {
         self.eras.current()
     }
 
-    /// Returns the eras that the chosen prefix leads to.
+    /// Returns the eras that follow from the chosen prefix.
     pub fn eras(&self) -> &Eras {
         &self.eras
     }
@@ -328,7 +328,7 @@ impl Observer {
         self.choose(range)
     }
 
-    /// Checks what new votes in `range` cause to be chosen.
+    /// Checks the values that become chosen because of new votes in `range`.
     fn choose(&mut self, range: SlotRange) -> Result<(), Violation> {
         for slot in (range.from.0..range.to.0.min(self.chosen_to.0)).map(Slot) {
             self.choose_slot(slot)?;
@@ -349,7 +349,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Counts a value that began an era.
+    /// Counts the situations in which a chosen value began an era.
     fn count(&mut self, slot: Slot, value: &Value) {
         let Value::Reconfigure { change, .. } = value else {
             return;
@@ -367,13 +367,13 @@ impl Observer {
         self.changed_by = by;
     }
 
-    /// Returns whether some reconfiguration has votes and is not chosen.
+    /// Returns whether any reconfiguration has votes but is not chosen.
     pub(crate) fn has_open_change(&self) -> bool {
         let open = self.slots.iter().filter(|view| view.chosen.is_none());
         open.flat_map(|view| &view.bins).any(|bin| is_change(&bin.value))
     }
 
-    /// Returns the counters of situations that this observer maintains.
+    /// Returns the counters that this observer maintains.
     pub(crate) fn seen(&self) -> Seen {
         self.seen
     }
@@ -414,7 +414,8 @@ impl Observer {
         self.judge(Property::Recovery, verdict)
     }
 
-    /// Checks a vote of a node. `log_promised` is the highest promise among its earlier records.
+    /// Checks a vote that a node casts. `log_promised` is the highest promise among its earlier
+    /// records.
     pub fn casts(
         &mut self,
         member: Member,
@@ -482,7 +483,7 @@ impl Observer {
         self.seen.ring_votes += 1;
     }
 
-    /// Checks an entry that a member passes on.
+    /// Checks a ring entry that a member forwards.
     pub(crate) fn relays(&mut self, ballot: Ballot, entry: &RingEntry) -> Result<(), Violation> {
         self.seen.relayed += 1;
         let known = self.released.contains(&(ballot, *entry));
@@ -494,7 +495,7 @@ impl Observer {
         self.judge(Property::Relayed, verdict)
     }
 
-    /// Checks a promise that is being sent; `cast` holds the member's highest votes by slot.
+    /// Checks a promise that is being sent. `cast` holds the member's highest vote in each slot.
     pub fn promises(
         &mut self,
         member: Member,
@@ -510,7 +511,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Checks the promise of a restarted member.
+    /// Checks that a restarted member still has its promise.
     pub fn restarted(&self, member: Member, promised: Ballot) -> Result<(), Violation> {
         let told = self.told.get(&member).copied().unwrap_or_default();
         let verdict = invariants::promise_is_kept(told, promised);

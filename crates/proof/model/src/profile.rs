@@ -15,43 +15,43 @@ use crate::{
     world::RIGHT_PPM,
 };
 
-/// A kind of random run. Within a kind, each seed draws its own rates.
+/// A kind of random run. Within a profile, each seed draws its own rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Profile {
-    /// A bit of everything, mostly in durable groups.
+    /// A mixture of all events, mostly in durable groups.
     Mixed,
-    /// Few slots, many leaders, many crashes.
+    /// Few slots, with many leaders and many crashes.
     Duel,
     /// Early and frequent reconfigurations.
     Eras,
-    /// As `Eras`, but with few leaders, and weights that allow a casting vote.
+    /// Like `Eras`, but with few leaders, and with weights that allow a casting vote.
     Casting,
-    /// Votes in memory; a crash results in a new member.
+    /// Votes in memory only, so that a crash results in a new member.
     Volatile,
     /// Reads and catch-up under changing leaders.
     Reads,
     /// Bytes that arrive late or never.
     Bytes,
-    /// One damaged log, together with reconfigurations.
+    /// One damaged log, with reconfigurations.
     Damage,
     /// Trimmed logs, installed snapshots, and members that join and leave permanently.
     Lifecycle,
     /// Reads under leases, with clocks that differ by the maximum.
     Leases,
-    /// As `Lifecycle`, with auxiliaries that are activated and bypassed; some flexible quorums,
-    /// some thrifty leaders.
+    /// Like `Lifecycle`, with auxiliaries that are activated and bypassed. Some groups have
+    /// flexible quorums, and some leaders are thrifty.
     Auxiliary,
-    /// Everything a cluster goes through in years: reconfigurations, × and ÷, trims, snapshots,
-    /// machines that return as new nodes, transfers back and forth, and an auxiliary.
+    /// Events of years in the life of a cluster: reconfigurations, scaled weights, trims,
+    /// snapshots, machines that return as new nodes, transfers back and forth, and an auxiliary.
     Years,
-    /// Byte streams: owners that crash and return; bytes that arrive late, partially, out of order
-    /// or never; leaders that change in the middle of a run.
+    /// Byte streams, with owners that crash and return, bytes that arrive late, partially, out of
+    /// order or never, and leaders that change in the middle of a run.
     Streams,
-    /// Votes that travel along any ring: rebuilt at any moment, through members, learners, unknown
-    /// nodes, or as a star.
+    /// Votes that travel along any ring, which is rebuilt at any moment, through members, learners
+    /// or unknown nodes, or replaced by a star.
     Ring,
-    /// Devices that vote, assign slots and count: steps in flight when they are fenced or
-    /// withdrawn, power losses, owners that crash, old frames.
+    /// Devices that vote, assign slots and count votes. Steps are in flight when devices are fenced
+    /// or withdrawn; devices lose power, owners crash, and old frames arrive.
     Devices,
     /// Clients of a volatile group that request notifications when decided values are on disks.
     Lasting,
@@ -65,71 +65,74 @@ pub enum Profile {
 /// Relative rates of events.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// A message arrives.
+    /// Rate at which a message arrives.
     pub deliver: u64,
     /// Percentage of deliveries that pick one of the newest messages.
     pub recent: u64,
-    /// Records reach the disk.
+    /// Rate at which records reach the disk.
     pub persist: u64,
-    /// Percentage of these events in which all records reach the disk at once.
+    /// Percentage of disk events in which all records reach the disk at once.
     pub persist_all: u64,
-    /// A node tries to lead.
+    /// Rate at which a node tries to become leader.
     pub campaign: u64,
-    /// Some nodes communicate only with each other for a while.
+    /// Rate at which some nodes communicate only with each other for a while.
     pub burst: u64,
-    /// Time passes for one node.
+    /// Rate at which time passes for one node.
     pub tick: u64,
-    /// A value is submitted to a leader.
+    /// Rate at which a value is submitted to a leader.
     pub propose: u64,
-    /// A reconfiguration is submitted to a leader.
+    /// Rate at which a reconfiguration is submitted to a leader.
     pub change: u64,
-    /// A process crashes.
+    /// Rate at which a process crashes.
     pub crash: u64,
-    /// A process stops cleanly.
+    /// Rate at which a process stops cleanly.
     pub stop: u64,
-    /// A node that is down starts.
+    /// Rate at which a node that is down starts.
     pub start: u64,
-    /// A read is requested.
+    /// Rate at which a read is requested.
     pub read: u64,
-    /// A leader receives a read request, and replies to old heartbeats.
+    /// Rate at which a leader receives a read request, and then replies to old heartbeats.
     pub late: u64,
-    /// A fetch of bytes succeeds or fails.
+    /// Rate at which a fetch of bytes succeeds or fails.
     pub fetch: u64,
-    /// Decided values are sent.
+    /// Rate at which decided values are sent in response to a request.
     pub serve: u64,
-    /// A connection is set up or lost.
+    /// Rate at which a connection is set up or lost.
     pub connect: u64,
-    /// A transfer of leadership is requested.
+    /// Rate at which a transfer of leadership is requested.
     pub transfer: u64,
-    /// A disk fails.
+    /// Rate at which a disk fails.
     pub fail: u64,
-    /// Records of the only log that may be damaged become unreadable.
+    /// Rate at which records become unreadable in the only log that may be damaged.
     pub rot: u64,
-    /// The only lying disk loses the end of its log.
+    /// Rate at which the only lying disk loses the end of its log.
     pub lie: u64,
-    /// A node trims its log.
+    /// Rate at which a node trims its log.
     pub trim: u64,
-    /// A node installs the snapshot of another, needed or not.
+    /// Rate at which a node installs the snapshot of another, whether or not it needs one.
     pub install: u64,
-    /// The machine of a removed node returns as a new node.
+    /// Rate at which the machine of a removed node returns as a new node.
     pub wipe: u64,
-    /// A leader obtains leases, perhaps another leader is elected, and the first one reads.
+    /// Rate at which a leader obtains leases, another leader may be elected, and the first one
+    /// reads.
     pub lease: u64,
-    /// An auxiliary's log is trimmed to where it requested.
+    /// Rate at which an auxiliary's log is trimmed to the slot that it requested.
     pub forget: u64,
-    /// A full replica is down, and a leader continues without it for some time.
+    /// Rate at which a full replica is down while a leader continues without it for some time.
     pub absence: u64,
-    /// An event of streams occurs.
+    /// Rate of events that concern streams.
     pub stream: u64,
-    /// The route of a leader's votes changes.
+    /// Rate at which the route of a leader's votes changes.
     pub route: u64,
-    /// An event of devices occurs.
+    /// Rate of events that concern one device.
     pub device: u64,
-    /// Devices of some nodes carry out all orders and receive all frames, for a while.
+    /// Rate at which the devices of some nodes carry out all orders and receive all frames, for a
+    /// while.
     pub devices: u64,
-    /// A client waits until everything its node has decided is on disks.
+    /// Rate at which a client waits until everything that its node has decided is on disks.
     pub last: u64,
-    /// A client waits until everything its node has voted for is in memory at a quorum.
+    /// Rate at which a client waits until everything that its node has voted for is in memory at a
+    /// quorum.
     pub early: u64,
     /// Percentage of messages that lose their bytes.
     pub lose_bytes: u64,
@@ -140,15 +143,15 @@ pub struct Rates {
 pub struct Plan {
     pub setup: Setup,
     pub rates: Rates,
-    /// Number of events.
+    /// Number of events in the first act.
     pub events: usize,
-    /// Maximum number of submitted values.
+    /// Maximum number of values that are submitted.
     pub values: u64,
-    /// Maximum number of submitted reconfigurations.
+    /// Maximum number of reconfigurations that are submitted.
     pub changes: u64,
     /// Percentage of values that cover more than one slot.
     pub spans: u64,
-    /// Percentage of nodes inside a group that communicates only with each other.
+    /// Percentage of nodes that belong to a group that communicates only within itself.
     pub inside: u64,
 }
 
@@ -204,7 +207,7 @@ impl Profile {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }
 
-    /// Returns the plan of a seed.
+    /// Returns the plan that this seed determines.
     pub fn plan(self, seed: u64) -> Plan {
         let mut dice = Dice::new(seed, self as u64 + 1);
         let mut rates = self.rates();
@@ -261,7 +264,7 @@ impl Profile {
             seed: dice.next(),
             sorted: false,
             silent: Silent {
-                // From heartbeats a leader knows what other nodes hold ([era-12]).
+                // A leader learns from heartbeats what other nodes hold ([era-12]).
                 heartbeats: !matches!(
                     self,
                     Self::Reads
@@ -299,7 +302,7 @@ impl Profile {
             values,
             changes,
             spans: match self {
-                // All content comes from clients of streams.
+                // All content comes from the clients of streams.
                 Self::Streams => 0,
                 _ => dice.pick(&[0, 10, 40]),
             },
@@ -501,8 +504,8 @@ impl Profile {
     }
 }
 
-/// Returns the setup with leases that outlast elections, so that only they prevent other nodes from
-/// leading, and with clocks at the limits of the permitted drift.
+/// Returns the setup with leases that outlast elections, so that only leases prevent other nodes
+/// from leading, and with clocks at the limits of the permitted drift.
 fn leased(setup: Setup, dice: &mut Dice) -> Setup {
     const DRIFT_PPM: u64 = 100_000;
     let rate = |_| dice.pick(&[RIGHT_PPM - DRIFT_PPM, RIGHT_PPM, RIGHT_PPM + DRIFT_PPM]);

@@ -1,82 +1,84 @@
-//! Counters of situations in a run, so that a test can check that it covers them.
+//! Counters of the situations in a run, so that a test can check that they all occur.
 
 use std::hash::{Hash, Hasher};
 
-/// Counters of situations. Not part of a world's state: worlds that reach a state by different
-/// paths are equal.
+/// Counters of situations. They are not part of a world's state, because worlds that reach a state
+/// by different paths are equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// Reconfigurations chosen whose proposer differs from that of the previous one.
+    /// Number of chosen reconfigurations whose proposer differs from that of the previous one.
     pub changes_by_another_leader: u64,
-    /// Eras that began with a multiplication or division of weights.
+    /// Number of eras that began with a multiplication or division of weights.
     pub scaled: u64,
-    /// Activations of auxiliaries by a leader.
+    /// Number of times that a leader activated auxiliaries.
     pub engaged: u64,
-    /// Deactivations of auxiliaries by a leader.
+    /// Number of times that a leader deactivated auxiliaries.
     pub retired: u64,
-    /// Logs trimmed beyond what some member had decided.
+    /// Number of logs that were trimmed beyond what some member had decided.
     pub trimmed_beyond_a_member: u64,
-    /// Snapshots installed.
+    /// Number of snapshots that were installed.
     pub installed: u64,
-    /// Members of a volatile group that restarted without memory while a reconfiguration had votes
-    /// and was not chosen.
+    /// Number of members of a volatile group that restarted without memory while a reconfiguration
+    /// had votes but was not chosen.
     pub forgot_amid_a_change: u64,
-    /// Later incarnations of a node that gained weight.
+    /// Number of later incarnations of a node that gained weight.
     pub readmitted: u64,
-    /// Machines of removed nodes that joined as other nodes.
+    /// Number of machines of removed nodes that joined as other nodes.
     pub replaced: u64,
-    /// Bytes appended to streams.
+    /// Number of bytes that were appended to streams.
     pub appended: u64,
-    /// Chosen bytes of content that were no-ops.
+    /// Number of chosen bytes of content that were no-ops.
     pub skipped: u64,
-    /// Streams taken over from an owner that wrote to them.
+    /// Number of streams that were taken over from an owner that wrote to them.
     pub takeovers: u64,
-    /// Streams of lost owners closed by a leader.
+    /// Number of streams of lost owners that a leader closed.
     pub lost_owners: u64,
-    /// Confirmations by an owner that its client's bytes are stored.
+    /// Number of times that an owner confirmed that its client's bytes are stored.
     pub acknowledged: u64,
-    /// Votes and decisions recorded without bytes, because these were not needed.
+    /// Number of votes and decisions that were recorded without bytes, because the bytes were not
+    /// needed.
     pub hollow: u64,
-    /// Votes for a part of a run.
+    /// Number of votes for a part of a run.
     pub cut: u64,
-    /// Content learned without its bytes.
+    /// Number of runs of content that were learned without their bytes.
     pub bare: u64,
-    /// Bytes missing from such content that were found later.
+    /// Number of bytes missing from such content that were found later.
     pub looked: u64,
-    /// Votes that a member added to those on a ring.
+    /// Number of votes that a member added to the votes on a ring.
     pub ring_votes: u64,
-    /// Votes of other members that a member passed on.
+    /// Number of votes of other members that a member forwarded.
     pub relayed: u64,
-    /// Rings set up by a leader.
+    /// Number of rings that a leader set up.
     pub laid: u64,
-    /// Rings given up for lack of progress.
+    /// Number of rings that were given up for lack of progress.
     pub broke: u64,
-    /// Votes by devices.
+    /// Number of votes by devices.
     pub device_votes: u64,
-    /// Quorums counted by a device, or by a node from one.
+    /// Number of quorums that a device counted, or that a node learned of from a device.
     pub device_counted: u64,
-    /// Decisions that a learner received in a frame.
+    /// Number of decisions that a learner received in a frame.
     pub device_told: u64,
-    /// Slots assigned by a device that its leader learned of.
+    /// Number of slots that a device assigned and its leader learned of.
     pub given: u64,
-    /// Withdrawals of slot assignment from a device.
+    /// Number of times that slot assignment was withdrawn from a device.
     pub taken_back: u64,
-    /// Fenced devices that were read out and had voted.
+    /// Number of fenced devices that had voted and were read out.
     pub fenced: u64,
-    /// Devices in use that lost power.
+    /// Number of devices that lost power while in use.
     pub device_forgot: u64,
-    /// Notifications to clients that decided values are on disks.
+    /// Number of notifications to clients that decided values are on disks.
     pub lasting: u64,
-    /// Disks that lost the end of a log that had been reported to others.
+    /// Number of disks that lost the end of a log that had been reported to others.
     pub lies: u64,
-    /// Restarts in which a node that was not queried reminded the restarted one.
+    /// Number of restarts in which a node that was not queried reminded the restarted node of its
+    /// log.
     pub reminded: u64,
-    /// Notifications to clients that a slot is in memory at a quorum.
+    /// Number of notifications to clients that a slot is in memory at a quorum.
     pub early: u64,
 }
 
 impl Seen {
-    /// Returns the sums of the counters.
+    /// Returns the sums of the counters of two runs.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

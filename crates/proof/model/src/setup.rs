@@ -2,17 +2,17 @@
 
 use quorate_core::{configuration::Configuration, laying::Route, lease::Leases, message::Message};
 
-/// Setup of a world.
+/// Fixed parameters of a world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Setup {
     /// Number of nodes, members or not.
     pub nodes: usize,
     pub founding: Configuration,
-    /// Heartbeat interval of every node.
+    /// Heartbeat interval of every node, in milliseconds.
     pub heartbeat_ms: u64,
-    /// Minimum election timeout.
+    /// Minimum election timeout in milliseconds.
     pub election_min_ms: u64,
-    /// Maximum election timeout.
+    /// Maximum election timeout in milliseconds.
     pub election_max_ms: u64,
     /// Maximum number of proposals in flight.
     pub inflight_max: usize,
@@ -22,27 +22,28 @@ pub struct Setup {
     pub thrifty: bool,
     /// Initial route of votes to leaders.
     pub route: Route,
-    /// Seed of the nodes' own random numbers.
+    /// Seed of the random numbers that the nodes draw themselves.
     pub seed: u64,
     /// The soup is sorted, so that equal soups are equal states.
     pub sorted: bool,
     /// Kinds of messages that are never added to the soup.
     pub silent: Silent,
-    /// Lease rules, if the group uses leases ([read-4]).
+    /// Rules for leases ([read-4]); `None` if the group does not use leases.
     pub leases: Option<Leases>,
-    /// Rate of each node's clock, in parts per million; clocks not listed are exact.
+    /// Rate of each node's clock in parts per million. Clocks that are not listed are exact.
     pub rates_ppm: Vec<u64>,
     /// Checks that every phase-1 quorum includes a holder of every chosen value ([era-12]).
     pub holders: bool,
     /// Clients request notifications about values in memory at a quorum ([less-1]).
     pub early: bool,
-    /// Nodes apply decisions some time later instead of at once.
+    /// Nodes apply decisions after a delay instead of at once.
     pub lag: bool,
-    /// Number of slots that each program of a node's device holds; 0 for no devices.
+    /// Number of slots that each program of a node's device has space for; 0 if nodes have no
+    /// devices.
     pub cells: u64,
     /// Decided content is learned even without its bytes ([snap-5]).
     pub bare: bool,
-    /// Nodes report the extent of their logs, and remember it for each other ([lie-1]).
+    /// Nodes report the ends of their logs, and remember the reports of others ([lie-1]).
     pub witness: bool,
 }
 
@@ -51,9 +52,9 @@ pub struct Setup {
 pub struct Silent {
     /// Heartbeats and their replies.
     pub heartbeats: bool,
-    /// Refusals.
+    /// Refusals because of a higher promise.
     pub preempted: bool,
-    /// Announcements of decisions.
+    /// Announcements that slots are decided.
     pub decided: bool,
     /// Catch-up requests and replies.
     pub catchup: bool,

@@ -22,65 +22,65 @@ use crate::{
     streams::{self, applied::Applied, offering::Offering},
 };
 
-/// A node's machine.
+/// The machine of a node, on which processes run in sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Site {
-    /// The node in its current incarnation.
+    /// The node that runs on this machine, in its current incarnation.
     pub member: Member,
-    /// The node's device, which may outlive its process.
+    /// The device of the node, which may outlive the node's process.
     pub device: Device,
     /// The member that the device votes for.
     pub device_of: Member,
     /// Votes that the device cast for that member.
     pub(crate) device_cast: BTreeMap<Slot, (Ballot, Value)>,
-    /// The process; `None` while it is down.
+    /// The running process; `None` while the node is down.
     pub node: Option<Node>,
     /// The node's log.
     pub disk: Disk,
-    /// Number of the process, counted across all nodes.
+    /// Number of the running process, counted across all nodes.
     pub process: u64,
-    /// Entries of the log before this one are forgotten ([volatile-1]).
+    /// Index of the first log entry that has not been forgotten ([volatile-1]).
     pub memory_from: usize,
-    /// Bytes in memory: of a batch (slot 0), or of a stream (offset 0) at a position.
+    /// Bytes in memory, of a batch (in slot 0) or of a stream (with offset 0, at a position).
     held: BTreeSet<(Value, Slot)>,
     /// State applied from the decided values.
     pub applied: Applied,
-    /// The leader's offers of streams.
+    /// State of the leader's choice of the stream bytes to propose.
     pub offering: Offering,
     /// Decided values, in slot order.
     decided: Vec<(SlotRange, Value)>,
     decided_to: Slot,
-    /// The group's time, as applied from the decided values.
+    /// The group's time, which follows from the decided values.
     pub time: GroupTime,
-    /// Bytes to fetch.
+    /// Values and slots whose bytes the node requested from the caller.
     pub fetches: Vec<(Value, SlotRange)>,
     /// Catch-up requests of peers.
     pub serves: Vec<(NodeId, SlotRange)>,
-    /// Requested start of the log, if an auxiliary ([trim-1]).
+    /// Start of the log that an auxiliary requested; `None` if it requested none ([trim-1]).
     pub forgets: Option<Slot>,
-    /// The node that reported that only a snapshot has the missing slots.
+    /// Node that reported that the missing slots are available only as a snapshot.
     pub needs: Option<NodeId>,
     /// The log has failed.
     pub failed: bool,
-    /// Sites connected to this one, as it was notified.
+    /// Indexes of the sites connected to this one, as reported to this node.
     pub connected: BTreeSet<usize>,
-    /// Requested time of the next wake-up.
+    /// Time at which the node requested to be woken next.
     pub wake: Time,
     reads: BTreeMap<ReadToken, Slot>,
     /// The last read that was confirmed.
     pub confirmed: Option<ReadToken>,
-    /// [snap-5] Missing bytes of streams: they belong to content learned on this node without them.
+    /// [snap-5] Missing bytes of content that was learned on this node without them.
     pub lack: BTreeSet<(StreamName, u64)>,
     /// A value is being learned without its bytes.
     pub learns_bare: bool,
-    /// The node was last notified that bytes are missing.
+    /// Last value of the notification whether bytes are missing.
     pub told_lack: bool,
-    /// Extent of other nodes' logs, as they reported it ([lie-2]).
+    /// State of other nodes' logs, as they reported it ([lie-2]).
     pub witness: RollbackDetector,
-    /// The disk lost something that the site had reported to others, and no peer has reminded it
-    /// yet.
+    /// The disk lost records that the site had reported to others, and no peer has reminded the
+    /// site yet.
     pub lied: bool,
-    /// [lie-5] A peer reminded the process of what it lost; the next process starts a new
+    /// [lie-5] A peer reminded the process of the lost records, so the next process starts a new
     /// incarnation.
     pub owes: bool,
 }
@@ -134,13 +134,14 @@ impl Site {
         self.witness = RollbackDetector::default();
     }
 
-    /// [lie-1] Returns how much of its log is on stable storage.
+    /// [lie-1] Returns how much of the site's log is on stable storage, and the number of its
+    /// start.
     pub(crate) fn memory(&self) -> Memory {
         let to = self.disk.persisted() as u64;
         Memory { written: Written { incarnation: self.member.incarnation, to }, boot: 0 }
     }
 
-    /// Initialises a new process from the log: the bytes there, and the decided values.
+    /// Initialises a new process from the log: the bytes in the log, and the decided values.
     pub(crate) fn read_back(&mut self, decided: Vec<(SlotRange, Value)>, decided_to: Slot) {
         // Bytes that are not in the log are lost.
         self.held.clear();
@@ -166,7 +167,7 @@ impl Site {
         }
     }
 
-    /// Returns decided values, in slot order.
+    /// Returns the decided values in slot order.
     pub(crate) fn decided(&self) -> &[(SlotRange, Value)] {
         &self.decided
     }
@@ -182,19 +183,20 @@ impl Site {
         self.decided_to
     }
 
-    /// Returns the values from the log's start to `to`, in slot order, if all are known.
+    /// Returns the values from the start of the log to `to`, in slot order; `None` if any of them
+    /// is unknown.
     pub(crate) fn history(&self, to: Slot) -> Option<Vec<(Slot, Value)>> {
         let value = |slot: Slot| Some((slot, self.decided_value(slot)?));
         (self.disk.log_start().0..to.0).map(|at| value(Slot(at))).collect()
     }
 
-    /// [trim-1] Moves the start of the log, without a snapshot of the slots below.
+    /// [trim-1] Moves the start of the log. No snapshot covers the slots below.
     pub(crate) fn forget(&mut self, start: Slot, known: Eras) {
         self.disk.forget(start, known);
         self.begin(start);
     }
 
-    /// Records that a snapshot now covers everything below the log.
+    /// Records that a snapshot now covers everything below the start of the log.
     pub(crate) fn rebase(&mut self, start: Slot, eras: Eras) {
         self.disk.rebase(start, eras);
         self.begin(start);
@@ -205,7 +207,8 @@ impl Site {
             range.from = range.from.max(start);
         }
         self.decided.retain(|(range, _)| !range.is_empty());
-        // [snap-3] Requests queued earlier are no longer served from slots below the log's start.
+        // [snap-3] Requests that were queued earlier are no longer served from slots below the
+        // start of the log.
         for (_, range) in &mut self.serves {
             *range = SlotRange::new(range.from.max(start), range.to.max(start));
         }
@@ -214,7 +217,7 @@ impl Site {
         self.needs = None;
     }
 
-    /// Wipes the machine.
+    /// Wipes the machine, which becomes that of a new node.
     pub(crate) fn wipe(&mut self, node: NodeId) {
         *self = Self {
             process: self.process,
@@ -223,8 +226,8 @@ impl Site {
         };
     }
 
-    /// Records a range that the node reports as decided. Returns the end of the slots decided
-    /// before.
+    /// Records a range that the node reports as decided. Returns the previous end of the decided
+    /// slots.
     pub(crate) fn decides(&mut self, range: SlotRange, value: Value) -> Slot {
         // [disk-8] Slots that the log holds after a lost range are not reported again.
         while self.decided_to < range.from && self.knows(self.decided_to) {
@@ -236,7 +239,7 @@ impl Site {
         before
     }
 
-    /// Returns this value's bytes in memory.
+    /// Returns the bytes of this value that are in memory.
     pub(crate) fn bytes_of(&self, value: Value) -> impl Iterator<Item = (Value, Slot)> + '_ {
         let all = self.held.iter().copied();
         let (same, _) = Self::key(&value, Slot(0));
@@ -249,33 +252,33 @@ impl Site {
             && (self.held.contains(&Self::byte(byte)) || self.disk.has_byte(byte))
     }
 
-    /// Receives bytes of batches.
+    /// Stores received bytes of batches.
     pub(crate) fn take_bytes(&mut self, bytes: Vec<(Value, Slot)>) {
         self.held.extend(bytes);
     }
 
-    /// Receives bytes of a stream, and keeps those that may still be applied.
+    /// Receives bytes of a stream, and stores those that may still be applied.
     pub(crate) fn take_stream(&mut self, stream: StreamName, from: u64, to: u64) {
         let next = self.applied.table().next(stream).unwrap_or(0);
         let bytes = (from.max(next)..to).map(|at| Self::byte((stream, at)));
         self.held.extend(bytes);
     }
 
-    /// Receives one byte of a stream, and keeps it if it may still be applied.
+    /// Receives one byte of a stream, and stores it if it may still be applied.
     pub(crate) fn take_byte(&mut self, (stream, position): (StreamName, u64)) {
         if self.applied.table().next(stream).is_none_or(|next| position >= next) {
             self.held.insert(Self::byte((stream, position)));
         }
     }
 
-    /// Returns the end of the contiguous bytes of a stream in memory from `position` on, at most
-    /// `most`.
+    /// Returns the end of the contiguous bytes of a stream in memory from `position` on, but at
+    /// most `most`.
     pub fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let here = |at: &u64| self.held.contains(&Self::byte((stream, *at)));
         position + (position..most).take_while(here).count() as u64
     }
 
-    /// Drops this stream's bytes below `next`, which have been applied or never will be.
+    /// Drops the bytes of this stream below `next`, which have been applied or never will be.
     pub(crate) fn drop_stream(&mut self, stream: StreamName, next: u64) {
         let (same, next) = Self::byte((stream, next));
         self.held.retain(|(held, at)| *held != same || *at >= next);
@@ -288,13 +291,13 @@ impl Site {
         held.filter(|entry| batch(entry)).map(|(v, _)| *v).collect()
     }
 
-    /// Records a read, requested when everything below `known` was known to be decided.
+    /// Records a read. When it was requested, everything below `known` was known to be decided.
     pub(crate) fn asks(&mut self, token: ReadToken, known: Slot) {
         self.reads.insert(token, known);
     }
 
-    /// Removes a read that was answered, or never will be. Returns what was known when it was
-    /// requested.
+    /// Removes a read that was answered or never will be. Returns the slot below which everything
+    /// was known to be decided when the read was requested.
     pub(crate) fn end_read(&mut self, token: ReadToken) -> Option<Slot> {
         self.reads.remove(&token)
     }
@@ -313,21 +316,21 @@ impl Site {
         (Value::Content { stream, offset }, Slot(position))
     }
 
-    /// [snap-5] Returns whether retained bytes may be missing. For content learned without them and
-    /// not yet applied, that is unknown.
+    /// [snap-5] Returns whether retained bytes may be missing. If content was learned without its
+    /// bytes and is not applied yet, it is unknown whether the bytes will be retained.
     pub(crate) fn lacks(&self) -> bool {
         !self.lack.is_empty() || self.disk.bare_to() > self.applied.to()
     }
 
-    /// Returns whether `value` is complete in these slots: all its bytes are in memory, or none are
-    /// needed.
+    /// Returns whether `value` is complete in these slots, because all its bytes are in memory or
+    /// none are needed.
     pub fn holds(&self, value: &Value, range: SlotRange) -> bool {
         self.held_of(value, range) == range
     }
 
-    /// Returns the first part of these slots for which `value` is complete. For content, the part
-    /// that needs no bytes is separated from the part whose bytes are present, as the two are
-    /// recorded apart.
+    /// Returns the first part of these slots for which `value` is complete. In content, the part
+    /// that needs no bytes is separated from the part whose bytes are present, because the two
+    /// parts are recorded separately.
     pub fn held_of(&self, value: &Value, range: SlotRange) -> SlotRange {
         let needless = self.needless_to(value, range);
         if needless > range.from {
@@ -340,14 +343,14 @@ impl Site {
     }
 
     /// [stream-4] Returns the end of the first part of these slots that is a no-op whatever is
-    /// decided before it, according to the table, or to an earlier record made when the table was
-    /// further.
+    /// decided before it. This follows from the table, or from an earlier record made when the
+    /// table had advanced further.
     fn needless_to(&self, value: &Value, range: SlotRange) -> Slot {
         let Value::Content { stream, offset } = *value else {
             return range.from;
         };
         if offset > range.from.0 {
-            // The slot belongs to no stream, which is unknown until it is applied.
+            // The slot has no position in the stream, which is established only when it is applied.
             return range.from;
         }
         let needed = self.applied.table().may_append(stream, offset, range);
@@ -369,7 +372,7 @@ impl Site {
         }
     }
 
-    /// Removes and returns the next part of fetched content that is now complete.
+    /// Removes and returns the next part of the fetched content that is now complete.
     pub(crate) fn found(&mut self, value: &Value) -> Option<SlotRange> {
         let spans = value.may_span();
         let at = self.fetches.iter().position(|(known, _)| spans && known == value)?;
@@ -394,8 +397,8 @@ impl Site {
         self.fetches.retain(|(_, range)| !range.is_empty());
     }
 
-    /// Returns the slot from which the bytes of `value` belong into a record for these slots; the
-    /// part that needs none is recorded apart. `None` if bytes are missing.
+    /// Returns the slot from which on the bytes of `value` belong in a record for these slots. The
+    /// part that needs no bytes is recorded separately. Returns `None` if bytes are missing.
     pub(crate) fn recorded(&self, value: &Value, range: SlotRange) -> Option<Slot> {
         let from = self.needless_to(value, range);
         let here = |slot| self.held.contains(&Self::key(value, Slot(slot)));
@@ -407,7 +410,8 @@ impl Site {
         self.held.contains(&Self::key(value, slot)) || self.disk.has_bytes(slot, value)
     }
 
-    /// Splits these slots where the bytes of `value` become available or unavailable for sending.
+    /// Splits these slots at the points where the bytes of `value` become available or unavailable
+    /// for sending.
     pub(crate) fn parts(&self, range: SlotRange, value: Value) -> Vec<(SlotRange, Value, bool)> {
         let mut parts: Vec<(SlotRange, Value, bool)> = Vec::new();
         for slot in (range.from.0..range.to.0).map(Slot) {
@@ -443,7 +447,7 @@ impl Site {
         told || (slot < self.disk.log_start() && !node.is_hollow())
     }
 
-    /// Returns the highest ballot that this member remembers to have promised.
+    /// Returns the highest ballot that this member remembers having promised.
     pub(crate) fn voted_before(&self) -> Ballot {
         let promised = |record: &Record| match record {
             Record::Promise { ballot } | Record::Vote { ballot, .. } => *ballot,
@@ -454,7 +458,7 @@ impl Site {
         ballots.max().unwrap_or_default()
     }
 
-    /// Returns the highest vote per slot that this member remembers.
+    /// Returns the highest vote in each slot that this member remembers.
     pub(crate) fn cast(&self) -> BTreeMap<Slot, (Ballot, Value)> {
         let mut cast = BTreeMap::new();
         for entry in &self.disk.entries()[self.memory_from.min(self.disk.entries().len())..] {
@@ -464,7 +468,7 @@ impl Site {
                 }
             }
         }
-        // [offload-8] A vote of the device is this member's vote.
+        // [offload-8] A vote of the device counts as this member's vote.
         for (slot, (ballot, value)) in &self.device_cast {
             let known = cast.get(slot).map(|(ballot, _)| *ballot);
             if self.device_of == self.member && known.is_none_or(|known| known < *ballot) {

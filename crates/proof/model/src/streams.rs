@@ -1,6 +1,6 @@
 //! Byte streams around the core: bytes from clients, bytes applied by a node, a leader's offers,
-//! and the check of the output. A byte is represented by its ⟨inner stream, position⟩, which
-//! [value-2] binds to one value permanently.
+//! and the check of the output. A byte is represented by ⟨inner stream, position⟩, which [value-2]
+//! binds to one value permanently.
 
 pub mod applied;
 pub mod clients;
@@ -18,7 +18,7 @@ pub const fn position(offset: u64, slot: Slot) -> u64 {
     slot.0.wrapping_sub(offset)
 }
 
-/// Returns the bytes of content in these slots.
+/// Returns the bytes of the content in these slots, as streams and positions.
 pub fn bytes_of(
     value: &Value,
     range: SlotRange,

@@ -1,6 +1,7 @@
-//! The world around production nodes: a soup of messages, logs, bytes, time.
+//! The world around production nodes: a soup of messages, logs, bytes, and time.
 //!
-//! This file applies events to nodes. Their effects, checked at every step, are in `effects`.
+//! This file applies events to nodes. Their effects, which are checked at every step, are in
+//! `effects`.
 
 mod devices;
 mod effects;
@@ -43,57 +44,57 @@ fn scaled(time: u64, by: u64, of: u64) -> u64 {
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// A message in the soup, where it stays permanently.
+/// A message in the soup, where it remains permanently.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Parcel {
-    /// The sender in its incarnation.
+    /// Sender of the message in its incarnation at that time.
     pub from: Member,
     pub to: NodeId,
     pub message: Message,
-    /// The bytes of its value travel along.
+    /// The bytes of the message's value travel with it.
     pub bytes: bool,
-    /// The sending process, and the extent of its log when it sent the message ([lie-1]).
+    /// The sending process, and the end of its log when it sent the message ([lie-1]).
     pub said: Option<(u64, u64)>,
 }
 
-/// The complete state of a model run.
+/// Complete state of a model run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     pub setup: Setup,
-    /// The nodes' machines; initially, node n is at index n − 1.
+    /// The nodes' machines. Initially, node n is at index n − 1.
     pub sites: Vec<Site>,
     /// All frames that devices ever sent.
     pub frames: Vec<Frame>,
     /// All messages ever sent.
     pub soup: Vec<Parcel>,
     pub observer: Observer,
-    /// The current time.
+    /// The current time by an exact clock.
     pub now: Time,
-    /// Every message is added to the soup, even a repeated one; used in the second act.
+    /// Every message is added to the soup, even a repeated one. Used in the second act.
     pub in_order: bool,
     /// Era and end of the chosen slots when holders were last checked.
     judged: (Era, Slot),
     processes: u64,
     /// Number of reads answered under a lease.
     pub leased: u64,
-    /// Clients' commands about streams, and the bytes they handed over.
+    /// Commands of clients about streams, and the bytes that clients handed over.
     pub clients: Clients,
-    /// The check of the streams' output.
+    /// The check of the output of streams.
     streams: Judge,
-    /// Counters of situations on machines.
+    /// Counters of the situations that occur on machines.
     pub(crate) seen: Seen,
 }
 
-/// Distance between successive node ids of one machine.
+/// Distance between the ids of successive nodes on one machine.
 const MACHINES_MAX: u32 = 16;
 
-/// Returns the machine of a node, or of its predecessor on the same machine.
+/// Returns the index of the machine on which this node runs, possibly after predecessors.
 pub const fn site_of(node: NodeId) -> usize {
     ((node.0 - 1) % MACHINES_MAX) as usize
 }
 
 impl World {
-    /// Creates a world with all nodes up, connected, and started.
+    /// Creates a world in which all nodes are started and connected.
     pub fn new(setup: Setup, watched: Watched) -> Result<Self, Violation> {
         let mut observer = Observer::new(&setup.founding, watched);
         if setup.early {
@@ -123,7 +124,7 @@ impl World {
         Ok(world)
     }
 
-    /// Returns the counters of situations.
+    /// Returns the counters of situations in this run.
     pub fn seen(&self) -> Seen {
         let seen = self.seen.plus(self.observer.seen());
         seen.plus(self.streams.seen())
@@ -162,7 +163,8 @@ impl World {
             Event::Crash { site, kept } => self.crash(site, kept),
             Event::Stop { site } => {
                 if self.sites[site].node.is_some() && !self.sites[site].failed {
-                    // [offload-8] Before the mark of a clean stop.
+                    // [offload-8] The use of the device ends before the log is marked as cleanly
+                    // stopped.
                     self.use_device(site, false)?;
                     self.obey_all(site)?;
                     // A persisted record may cause another record.
@@ -189,7 +191,7 @@ impl World {
             }
             Event::Tick { site, at } => {
                 self.now = self.now.max(at);
-                // As in the replica, a node that requests no new time is never woken again.
+                // As in the replica, a node that does not request a new time is never woken again.
                 self.sites[site].wake = NEVER;
                 self.step(site, Input::Tick)?;
                 let asleep = self.sites[site].node.is_some() && self.sites[site].wake == NEVER;
@@ -284,8 +286,8 @@ impl World {
         self.judge_holders()
     }
 
-    /// Trims a log: a snapshot of its own covers everything below `to`, provided that the node has
-    /// decided and holds it.
+    /// Trims a log. A snapshot of the node's own covers everything below `to`, which the node must
+    /// have decided and must hold.
     fn trim(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let site = &mut self.sites[at];
         let Some(node) = site.node.as_ref().filter(|_| !site.failed) else {
@@ -305,7 +307,7 @@ impl World {
         self.step(at, Input::Trimmed(to))
     }
 
-    /// Installs at one node the snapshot that covers the slots below another node's log.
+    /// Installs, at one node, the snapshot that covers the slots below another node's log.
     fn install(&mut self, at: usize, from: usize) -> Result<(), Violation> {
         let source = &self.sites[from];
         let snapshot = source.disk.snapshot().filter(|_| source.node.is_some());
@@ -322,7 +324,7 @@ impl World {
         self.step(at, Input::Installed { to, eras })
     }
 
-    /// [trim-1] Moves an auxiliary's log start to where it requested.
+    /// [trim-1] Moves the start of an auxiliary's log to the slot that it requested.
     fn forget(&mut self, at: usize) -> Result<(), Violation> {
         let site = &mut self.sites[at];
         let Some(to) = site.forgets.take().filter(|_| !site.failed) else {
@@ -336,13 +338,13 @@ impl World {
         }
         let known = node.eras().clone();
         site.forget(to, known);
-        // Holders have to be checked again.
+        // Holders must be checked again.
         self.judged = (Era(u32::MAX), Slot(0));
         self.step(at, Input::Forgotten(to))
     }
 
-    /// [join-2] Gives the machine of a removed node to a new one. It is emptied and joins as a new
-    /// node, just as a folder without an identity is assigned an unused id.
+    /// [join-2] Replaces a removed node on its machine by a new one. The machine is emptied and
+    /// joins as a new node, just as a folder without an identity is assigned an unused id.
     fn wipe(&mut self, at: usize) -> Result<(), Violation> {
         let node = self.sites[at].member.node;
         let eras = self.observer.eras();
@@ -362,7 +364,7 @@ impl World {
     }
 
     /// [era-12], [trim-1] Checks that every phase-1 quorum of the members that may promise includes
-    /// a holder of every chosen value. A node that has noticed damage promises nothing for slots
+    /// a holder of every chosen value. A node that has noticed damage makes no promise for slots
     /// that it lost ([disk-8]).
     fn judge_holders(&mut self) -> Result<(), Violation> {
         let now = (self.observer.era(), self.observer.chosen_to());
@@ -401,7 +403,7 @@ impl World {
         }
     }
 
-    /// [read-4] Checks that a read at this moment sees everything that any node knew to be decided.
+    /// [read-4] Checks that a read at this moment sees every slot that any node knew to be decided.
     fn read_by_lease(&mut self, at: usize) -> Result<(), Violation> {
         let now = self.time(at);
         let leased = self.sites[at].node.as_ref().and_then(|node| node.leased_read(now));
@@ -442,8 +444,8 @@ impl World {
             return self.learn_bare(site_of(to), from, message);
         }
         let message = match message {
-            // The part of a decided run that needs no bytes is learned and recorded apart from the
-            // rest, which is requested again.
+            // The part of a decided run that needs no bytes is learned and recorded separately from
+            // the rest, which is requested again.
             Message::Learn { range, value } if !held => {
                 Message::Learn { range: site.held_of(&value, range), value }
             }
@@ -471,7 +473,7 @@ impl World {
         self.step(at, Input::Persisted(seq))
     }
 
-    /// Records that these records are now on stable storage.
+    /// Records that these log records are now on stable storage.
     fn on_stable(&mut self, at: usize, records: &[Record]) -> Result<(), Violation> {
         if self.class() == Class::Volatile {
             return Ok(());
@@ -510,14 +512,14 @@ impl World {
         self.start_asking(at, forget, u32::MAX)
     }
 
-    /// Starts a node that queries only the sites in this address book; other sites remind it later.
+    /// Starts a node that queries only the sites in this address book. Other sites remind it later.
     fn start_asking(&mut self, at: usize, forget: bool, book: u32) -> Result<(), Violation> {
         self.processes += 1;
         let recalled = self.recalled(at, book);
         let recalled = Some(recalled).filter(|memory| self.sites[at].memory().fell_behind(*memory));
         let lied = std::mem::take(&mut self.sites[at].lied) || self.sites[at].owes;
         self.tell_behind(at, recalled, lied)?;
-        // [lie-5] Before it sends anything, a node that was not queried reminds it.
+        // [lie-5] Before the node sends a message, a node that was not queried reminds it.
         let reminded = lied
             && recalled.is_none()
             && self.sites[at].memory().fell_behind(self.recalled(at, u32::MAX));
@@ -585,8 +587,8 @@ impl World {
         Ok(())
     }
 
-    /// [lie-3] Returns the most that running nodes in this address book remember about a node's
-    /// log.
+    /// [lie-3] Returns the most advanced state of a node's log that running nodes in this address
+    /// book remember.
     fn recalled(&self, at: usize, book: u32) -> Memory {
         let node = self.sites[at].member.node;
         let sites = self.sites.iter().enumerate();
@@ -595,7 +597,7 @@ impl World {
         asked.fold(Memory::default(), Memory::max)
     }
 
-    /// Checks that a node is notified of having fallen behind only if it lost something.
+    /// Checks that a node is notified of a rollback only if it lost records.
     fn tell_behind(
         &mut self,
         at: usize,
@@ -609,8 +611,8 @@ impl World {
         self.observer.judge(Property::Durable, verdict)
     }
 
-    /// [lie-2] [lie-5] Returns whether a message of a process counts, given its log's extent.
-    /// Messages of earlier processes do: they were true when sent.
+    /// [lie-2] [lie-5] Returns whether a message of a process counts, given the end of its log.
+    /// Messages of earlier processes count, because they were true when sent.
     fn accepts_message(
         &mut self,
         at: usize,
@@ -624,9 +626,9 @@ impl World {
         match self.sites[at].witness.hear(from, to) {
             Ok(()) => Ok(true),
             Err(remembered) => {
-                // A node with less was notified before it sent anything. A node that was only
-                // reminded, by this node or another, cannot record that: it responds until its
-                // process ends, and its messages do not count.
+                // A node whose log is less advanced was notified before it sent a message. A node
+                // that was only reminded, by this node or another, cannot record that. It responds
+                // until its process ends, but its messages do not count.
                 if self.sites[sender].owes {
                     return Ok(false);
                 }
@@ -639,8 +641,8 @@ impl World {
         }
     }
 
-    /// Starts a node that was down, after its disk lost the end of what other nodes remember of its
-    /// log.
+    /// Starts a node that was down, after its disk lost the end of the log that other nodes
+    /// remember.
     fn lie(&mut self, at: usize, lost: u64, book: u32) -> Result<(), Violation> {
         let remembered = self.recalled(at, u32::MAX).written;
         let same = remembered.to > 0 && remembered.incarnation == self.sites[at].member.incarnation;
@@ -670,7 +672,7 @@ impl World {
     }
 
     fn propose(&mut self, at: usize, value: Value, slots: u64) -> Result<(), Violation> {
-        // The bytes are present, in whatever slots the value is assigned.
+        // The bytes are present, whatever slots the value is assigned to.
         let site = &mut self.sites[at];
         if let Some(leading) = site.node.as_ref().and_then(Node::leading) {
             let next = leading.tally.next();
@@ -704,7 +706,7 @@ impl World {
         self.sites[at].take_bytes(news);
         let held = self.sites[at].held_of(&value, range);
         if held.to < range.to {
-            // No node has the rest at the moment.
+            // No node has the remaining bytes at the moment.
             self.sites[at].fetches.push((value, range));
         }
         if held.is_empty() {
@@ -719,8 +721,8 @@ impl World {
         }
         let (to, wanted) = self.sites[at].serves.remove(0);
         let site = &self.sites[at];
-        // [snap-3] If a node wrongly served slots below its log's start, this is what it would find
-        // there.
+        // [snap-3] A node that wrongly served slots below the start of its log would find these
+        // values there.
         let below = SlotRange::new(Slot::FIRST, site.disk.log_start()).intersect(wanted);
         let stale = (below.from.0..below.to.0).map(Slot);
         let stale =
@@ -742,7 +744,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns the site that leads in the highest ballot, if any.
+    /// Returns the index of the site that leads in the highest ballot; `None` if no node leads.
     pub fn leader(&self) -> Option<usize> {
         let ballot = |at: &usize| {
             let leading = self.sites[*at].node.as_ref().and_then(Node::leading);
@@ -767,7 +769,8 @@ impl World {
         self.sites[at].node.as_ref().map(Node::era)
     }
 
-    /// Returns when this node wants to be woken, or the current time if that is past or unknown.
+    /// Returns the time at which this node requested to be woken, or the current time if that time
+    /// has passed or is unknown.
     pub fn due(&self, at: usize) -> Time {
         match self.sites[at].wake {
             NEVER => self.now,
@@ -775,7 +778,7 @@ impl World {
         }
     }
 
-    /// Returns the current members on all sites, up or not.
+    /// Returns the current members on all sites, whether or not they run.
     pub fn members(&self) -> Vec<Member> {
         self.sites.iter().map(|site| site.member).collect()
     }

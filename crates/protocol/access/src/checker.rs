@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, fmt};
 
 use crate::Claim;
 
-/// Checks passwords asynchronously.
+/// An asynchronous password checker.
 pub trait Checker: fmt::Debug {
-    /// Submits a check, whose verdict will carry this ticket. Returns `false` if too many checks
-    /// are waiting.
+    /// Submits a check. Its verdict will carry this ticket. Returns `false` if too many checks are
+    /// waiting.
     fn check(&mut self, ticket: u64, hash: &str, password: &[u8]) -> bool;
 
-    /// Returns the next verdict: the ticket, and whether its password matches the hash.
+    /// Returns the ticket of the next completed check, and whether its password matches the hash;
+    /// `None` if no check has completed.
     fn verdict(&mut self) -> Option<(u64, bool)>;
 }
 
@@ -28,7 +29,7 @@ impl<T> Default for PendingChecks<T> {
     }
 }
 
-/// Reason why a password is not checked.
+/// Reason why a password cannot be checked now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotChecked {
     /// This node has no checker.
@@ -38,7 +39,7 @@ pub enum NotChecked {
 }
 
 impl<T> PendingChecks<T> {
-    /// Creates an empty list of checks that uses this checker.
+    /// Creates an empty list whose checks use this checker.
     pub fn new(checker: Box<dyn Checker + Send>) -> Self {
         Self { checker: Some(checker), ..Self::default() }
     }
@@ -60,7 +61,7 @@ impl<T> PendingChecks<T> {
         self.open.remove(&ticket);
     }
 
-    /// Returns the next verdict that is still needed: the ticket, its requester, and whether the
+    /// Returns the next verdict that is still needed: the ticket, the requester, and whether the
     /// password matches.
     pub fn verdict(&mut self) -> Option<(u64, T, bool)> {
         let checker = self.checker.as_mut()?;

@@ -2,17 +2,17 @@
 
 use crate::{Name, Users, name::DEFAULT, users::UNMATCHABLE_HASH};
 
-/// A user name, and the hash that the password must match.
+/// A claimed user name, and the hash that the password must match.
 #[derive(Debug)]
 pub struct Claim {
     name: Name,
     hash: Box<str>,
 }
 
-/// Evaluation of a caller's claim to be a user.
+/// Result of evaluating a caller's claim to be a user.
 #[derive(Debug)]
 pub enum Claimed {
-    /// There are no users, so every caller is the default one.
+    /// There are no users, so every caller is the default user.
     Pointless,
     /// The default user needs no password.
     Granted,
@@ -21,8 +21,8 @@ pub enum Claimed {
 }
 
 impl Claimed {
-    /// Evaluates a claim to be this user. An unknown user leads to a check too, so that
-    /// it takes as long as for a known one.
+    /// Evaluates a claim to be this user. An unknown user also leads to a check, so that the check
+    /// takes as long as for a known user.
     pub fn of(users: &Users, name: &[u8]) -> Self {
         let name = std::str::from_utf8(name).ok().and_then(Name::new);
         let user = name.as_ref().and_then(|name| users.get(name.as_str()));
@@ -48,8 +48,8 @@ impl Claim {
         &self.hash
     }
 
-    /// Returns the claimed name, once the password has been found to match. `None` if the user has
-    /// changed meanwhile.
+    /// Returns the claimed name after the password has been found to match; `None` if the user has
+    /// changed in the meantime.
     pub fn proved(self, users: Option<&Users>) -> Option<Name> {
         let user = users.and_then(|users| users.get(self.name.as_str()))?;
         (user.hash.as_deref() == Some(&*self.hash)).then_some(self.name)

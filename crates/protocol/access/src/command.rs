@@ -1,4 +1,4 @@
-//! Commands to the table of users, and its replies; as values and as bytes.
+//! Commands to the table of users, and replies to them, as values and as bytes.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use crate::{
 /// A change of a user's password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
-    /// Keep the password.
+    /// Keep the current password.
     Keep,
-    /// Remove the password: only a certificate lets the user in.
+    /// Remove the password, so that only a certificate lets the user in.
     None,
     /// Set this hash of a password, in PHC format.
     Hash(String),
@@ -20,7 +20,7 @@ pub enum Password {
 
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A hash is not highly secret, but still does not belong in a log.
+        // A hash is not highly secret, but it still does not belong in a log.
         f.write_str(match self {
             Self::Keep => "Keep",
             Self::None => "None",
@@ -29,28 +29,27 @@ impl fmt::Debug for Password {
     }
 }
 
-/// A change of the table.
+/// A change of the table of users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Creates a user, or changes an existing one.
+    /// Creates a user or changes an existing one.
     Set {
-        /// Name of the user.
         name: String,
-        /// The user's role; `None` to keep it.
+        /// New role of the user; `None` to keep the current one.
         role: Option<Role>,
-        /// The user's proof of identity, besides certificates.
+        /// Change of the user's password.
         password: Password,
     },
     /// Removes a user.
     Remove {
-        /// Name of the user.
+        /// Name of the user to remove.
         name: String,
     },
-    /// Removes all users, so that every caller may do everything again.
+    /// Removes all users, so that every caller again has all permissions.
     Open,
 }
 
-/// Reason why a command is refused.
+/// Reason why a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Denied {
@@ -64,7 +63,7 @@ pub enum Denied {
     NoRole = 19,
     /// The maximum number of users is reached.
     Full = 20,
-    /// No user would be left who may change users.
+    /// No user with permission to change users would be left.
     LastAdmin = 21,
     /// The hash is not in a format that this version accepts.
     Hash = 22,
@@ -105,7 +104,7 @@ impl Command {
         out
     }
 
-    /// Decodes a command; `None` if this version does not understand it.
+    /// Decodes a command; `None` if this version does not understand the bytes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let command = match fields.byte()? {
@@ -161,7 +160,7 @@ pub fn encode_reply(reply: Reply, out: &mut Vec<u8>) {
     out.push(reply.map_or_else(|denied| denied as u8, |()| DONE));
 }
 
-/// Decodes a reply.
+/// Decodes a reply; `None` if this version does not understand the bytes.
 pub fn decode_reply(bytes: &[u8]) -> Option<Reply> {
     match *bytes {
         [DONE] => Some(Ok(())),

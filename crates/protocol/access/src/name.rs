@@ -1,9 +1,9 @@
-//! Names of users. They are names that certificates can contain, so that one name means one person
-//! however they authenticate.
+//! Names of users. Certificates can contain them, so that a name means the same person however they
+//! authenticate.
 
 use std::{borrow::Borrow, fmt};
 
-/// Maximum length of a name in bytes: that of a DNS label.
+/// Maximum length of a name in bytes, which is that of a DNS label.
 pub const NAME_BYTES_MAX: usize = 63;
 /// Name of callers that have not authenticated.
 pub const DEFAULT: &str = "default";
@@ -13,7 +13,7 @@ pub const DEFAULT: &str = "default";
 pub struct Name(String);
 
 impl Name {
-    /// Creates a name; `None` if the text is not a valid one.
+    /// Creates a name; `None` if the text is not a valid name.
     pub fn new(text: &str) -> Option<Self> {
         let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let is_name = (1..=NAME_BYTES_MAX).contains(&text.len())

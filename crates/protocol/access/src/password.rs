@@ -7,7 +7,7 @@ use argon2::{
 
 /// Maximum length of a password in bytes.
 pub const PASSWORD_BYTES_MAX: usize = 512;
-/// Limits on the cost parameters of a hash, which comes from the log and must not exhaust the
+/// Limits of the cost parameters of a hash. The hash comes from the log and must not exhaust the
 /// memory.
 const MEMORY_KIB_MAX: u32 = 64 << 10;
 const PASSES_MAX: u32 = 8;
@@ -20,7 +20,7 @@ pub enum Unusable {
     Empty,
     /// The password has more than [`PASSWORD_BYTES_MAX`] bytes.
     TooLong,
-    /// The system has no randomness, or no memory.
+    /// The system cannot provide randomness or memory.
     System,
 }
 

@@ -1,19 +1,19 @@
-//! Roles: each includes the permissions of the previous one.
+//! Roles. Each role includes the permissions of the previous one.
 
 use std::{fmt, str::FromStr};
 
-/// A user's permissions.
+/// Permissions of a user, cumulative in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Role {
-    /// May read data, and see the state of the cluster.
+    /// May read data and view the state of the cluster.
     Reader = 1,
     /// May change data.
     Writer = 2,
-    /// May keep the cluster running: transfer leadership, take snapshots and backups, change
-    /// settings, delete all data.
+    /// May operate the cluster: transfer leadership, take snapshots and backups, change settings,
+    /// and delete all data.
     Operator = 3,
-    /// May control the members of the cluster, and the roles of users.
+    /// May change the members of the cluster and the roles of users.
     Admin = 4,
 }
 
@@ -21,7 +21,7 @@ impl Role {
     /// All roles, lowest first.
     pub const ALL: [Self; 4] = [Self::Reader, Self::Writer, Self::Operator, Self::Admin];
 
-    /// Returns the displayed name.
+    /// Returns the name of the role for display.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reader => "reader",
@@ -31,7 +31,7 @@ impl Role {
         }
     }
 
-    /// Returns the role with this number.
+    /// Returns the role that is encoded as this number.
     pub(crate) fn numbered(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|role| *role as u8 == number)
     }

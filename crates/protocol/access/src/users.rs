@@ -1,4 +1,4 @@
-//! The table of users: replicated state. It depends only on commands, and reads no clock.
+//! The table of users, which is replicated state. It depends only on commands, and reads no clock.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,14 +10,14 @@ use crate::{
     who::Who,
 };
 
-/// Maximum number of users. Every node must refuse the same commands, so it is not a setting.
+/// Maximum number of users. It is not a setting, because every node must refuse the same commands.
 pub const USERS_MAX: usize = 1024;
 /// Maximum length of a password hash in bytes.
 pub const HASH_BYTES_MAX: usize = 255;
 /// Prefix of every password hash.
 const HASH_BEGINS: &str = "$argon2id$";
-/// A hash that no password matches. It makes a login as an unknown user take as long as one as a
-/// known user.
+/// A hash that no password matches. It makes a login as an unknown user take as long as a login as
+/// a known one.
 pub const UNMATCHABLE_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$\
     AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
@@ -40,17 +40,17 @@ impl fmt::Debug for User {
     }
 }
 
-/// All users by name.
+/// Table of all users, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Users {
     by_name: BTreeMap<Name, User>,
 }
 
 impl Users {
-    /// A table without users: every caller may do everything.
+    /// A table without users, under which every caller has all permissions.
     pub const NONE: Self = Self { by_name: BTreeMap::new() };
 
-    /// [access-1] Returns whether every admitted client may do everything, because there are no
+    /// [access-1] Returns whether every admitted client has all permissions, because there are no
     /// users.
     pub fn is_open(&self) -> bool {
         self.by_name.is_empty()
@@ -66,8 +66,8 @@ impl Users {
         self.by_name.get(name)
     }
 
-    /// [access-1] Returns the role of a caller that has proved to be `who` by a certificate, and
-    /// `user` by a password; `None` if nothing is permitted.
+    /// [access-1] Returns the role of a caller that has proved to be `who` by a certificate and
+    /// `user` by a password; `None` if it has no permissions.
     ///
     /// A password takes precedence over a certificate, because it was presented later. A user that
     /// has been removed has no role, and does not become [`DEFAULT`].
@@ -84,21 +84,21 @@ impl Users {
         }
     }
 
-    /// Returns the role of callers that have not authenticated. If the default user has a password,
-    /// they have none.
+    /// Returns the role of callers that have not authenticated; `None` if the default user has a
+    /// password.
     fn role_of_nobody(&self) -> Option<Role> {
         let default = self.get(DEFAULT)?;
         default.hash.is_none().then_some(default.role)
     }
 
-    /// Executes a command from the log. After an error the table is unchanged.
+    /// Executes a command from the log. If it fails, the table is unchanged.
     pub fn execute(&mut self, command: &[u8]) -> Reply {
         let after = self.after(Command::decode(command).ok_or(Denied::Malformed)?)?;
         *self = after;
         Ok(())
     }
 
-    /// Returns the table that results from a command.
+    /// Returns the table that results from a command, or the reason to refuse the command.
     pub fn after(&self, command: Command) -> Result<Self, Denied> {
         let mut users = self.clone();
         match command {
@@ -126,7 +126,8 @@ impl Users {
                 }
             }
         }
-        // [access-3] At least one user that has to authenticate can always change users.
+        // [access-3] There is always at least one user that has to authenticate and may change
+        // users.
         let mut all = users.by_name.iter();
         let admin = all.any(|(name, user)| {
             user.role == Role::Admin && (!name.is_default() || user.hash.is_some())
@@ -134,13 +135,13 @@ impl Users {
         admin.then_some(users).ok_or(Denied::LastAdmin)
     }
 
-    /// Returns whether some user can change users with only a password.
+    /// Returns whether there is a user that may change users and needs only a password.
     pub fn has_admin_with_password(&self) -> bool {
         let mut all = self.by_name.values();
         all.any(|user| user.role == Role::Admin && user.hash.is_some())
     }
 
-    /// Encodes the table for storage with the service's state and in snapshots: equal tables yield
+    /// Encodes the table for storage with the service's state and in snapshots. Equal tables yield
     /// equal bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![FORMAT];
@@ -154,7 +155,7 @@ impl Users {
         out
     }
 
-    /// Decodes a table; `None` if it is malformed, or from a later version.
+    /// Decodes a table; `None` if the bytes are malformed or from a later version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.byte()? != FORMAT {
@@ -179,8 +180,8 @@ impl Users {
     }
 }
 
-/// Returns whether the text looks like a hash. [`crate::password`] decides whether a password
-/// matches.
+/// Returns whether the text has the form of a hash. [`crate::password`] decides whether a password
+/// matches it.
 fn is_hash(text: &str) -> bool {
     let fine = text.bytes().all(|byte| byte.is_ascii_graphic());
     fine && text.len() <= HASH_BYTES_MAX && text.starts_with(HASH_BEGINS)

@@ -1,9 +1,9 @@
 //! Cost of one step of the core in steady state.
 //!
-//! `cargo bench -p quorate-core --bench step` prints nanoseconds, medians of several rounds.
+//! `cargo bench -p quorate-core --bench step` prints medians of several rounds, in nanoseconds.
 //! Compare ratios within one run, because absolute times drift with the machine;
-//! `docs/performance.md` has the budget. With `--case NAME` it does one round of fixed work and
-//! prints its number of steps, for a tool that counts instructions. With `--idle` it does the same
+//! `docs/performance.md` has the budget. With `--case NAME` it runs one round of fixed work and
+//! prints the number of steps, for a tool that counts instructions. With `--idle` it does the same
 //! without the steps.
 #![allow(clippy::print_stdout, reason = "a report for people")]
 
@@ -26,7 +26,7 @@ use quorate_core::{
 const ROUNDS: usize = 11;
 const VALUES: u64 = 20_000;
 
-/// A measured case: its name, and a function that runs a round.
+/// A measured case: its name, and the function that runs a round of it.
 type Case = (&'static str, fn(bool) -> Round);
 
 const CASES: [Case; 6] = [
@@ -73,7 +73,7 @@ fn value(step: u64, stream: bool) -> (Value, u64) {
     }
 }
 
-/// A follower votes: one 2A in, one record and (volatile) one 2B out.
+/// A follower votes. One 2A arrives; one record and, in a volatile group, one 2B result.
 fn follower(stream: bool, idle: bool) -> Round {
     let mut node = node(2, Class::Volatile);
     let mut effects = Effects::with_capacity(64);
@@ -84,8 +84,7 @@ fn follower(stream: bool, idle: bool) -> Round {
     for step in 0..VALUES {
         let (value, slots) = value(step, stream);
         let range = quorate_core::slot::SlotRange::new(at, at.plus(slots));
-        // Everything before is decided, so the lists stay as short as with one round trip in
-        // flight.
+        // Everything before is decided, so the lists are as short as with one round trip in flight.
         steps.push(Message::Phase2a(quorate_core::message::Phase2a {
             ballot,
             range,
@@ -116,8 +115,8 @@ fn step_unless(idle: bool, node: &mut Node, input: Input, effects: &mut Effects)
     }
 }
 
-/// A leader proposes: one proposal and two votes of other members in, two 2As, a record and a
-/// decision out. The time is per step, of which there are three per value (four in a durable
+/// A leader proposes. One proposal and two votes of other members arrive; two 2As, a record and a
+/// decision result. The time is per step, of which there are three per value (four in a durable
 /// group).
 fn leader(stream: bool, class: Class, idle: bool) -> Round {
     let mut node = node(1, class);

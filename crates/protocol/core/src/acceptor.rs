@@ -15,24 +15,24 @@ use crate::{
 /// Reason why an acceptor refuses to vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The acceptor promised this higher ballot.
+    /// The acceptor has promised a higher ballot, which this variant holds.
     Preempted(Ballot),
-    /// Every slot of the proposal is decided here.
+    /// Every slot of the proposal is already decided on this node.
     Decided,
     /// The acceptor's vote buffer is full ([p2-3]).
     Busy,
-    /// The acceptor voted for another value in this slot in the same ballot ([count-1]).
+    /// The acceptor voted for another value in the given slot in the same ballot ([count-1]).
     Conflict(Slot),
 }
 
 /// State of one acceptor: its promise and its votes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acceptor {
-    /// Highest promised ballot; one number for all slots ([ballot-4]).
+    /// Highest promised ballot. One promise covers all slots ([ballot-4]).
     promised: Ballot,
-    /// The record that last raised `promised`.
+    /// Number of the record that last raised `promised`.
     promised_by: RecordSeq,
-    /// Every slot below is decided on this node; its vote has been dropped.
+    /// Every slot below it is decided on this node, and its vote has been dropped.
     floor: Slot,
     /// One past the highest slot ever voted for.
     voted_to: Slot,
@@ -66,7 +66,7 @@ impl Acceptor {
         self.promised
     }
 
-    /// Returns the record that must be safe before the promise is sent.
+    /// Returns the record that must be persisted before the promise is sent.
     pub fn promised_by(&self) -> RecordSeq {
         self.promised_by
     }
@@ -86,7 +86,7 @@ impl Acceptor {
         self.votes.get(slot)
     }
 
-    /// Returns the number of stored runs of votes.
+    /// Returns the number of runs of votes in memory.
     pub fn runs(&self) -> usize {
         self.votes.len()
     }
@@ -97,7 +97,7 @@ impl Acceptor {
     }
 
     /// [p1-2] Checks whether `ballot` may be promised. `Ok(true)` means that the promise rises and
-    /// must be recorded; the error is the higher ballot promised already.
+    /// must be recorded. The error is the higher ballot that was already promised.
     pub fn may_promise(&self, ballot: Ballot) -> Result<bool, Ballot> {
         if ballot < self.promised { Err(self.promised) } else { Ok(ballot > self.promised) }
     }
@@ -158,17 +158,18 @@ impl Acceptor {
         assert!(ballot >= self.promised, "vote in {ballot} below promise {}", self.promised);
         assert!(range.from >= self.floor, "vote below floor {}", self.floor);
         if ballot > self.promised {
-            // Voting is also promising: afterwards, a proposal of an older leader must be refused.
+            // A vote is also a promise, so from now on a proposal of an older leader must be
+            // refused.
             self.promise(ballot, record);
         }
         self.voted_to = self.voted_to.max(range.to);
         self.votes.set(Vote { range, ballot, value, record })
     }
 
-    /// Drops the votes below `decided_to`: those slots are decided and stored on this node.
+    /// Drops the votes below `decided_to`, because those slots are decided and stored on this node.
     ///
-    /// A candidate that needs them receives the floor instead, and learns the decisions first
-    /// ([p1-5]).
+    /// A candidate that needs such a vote receives the floor instead, and learns the decisions
+    /// first ([p1-5]).
     pub fn advance_floor(&mut self, decided_to: Slot) {
         if decided_to > self.floor {
             self.floor = decided_to;
@@ -176,8 +177,8 @@ impl Acceptor {
         }
     }
 
-    /// [p1-3] Returns every vote from `from` on. A vote whose record is not yet persisted is
-    /// reported as volatile, but it is reported.
+    /// [p1-3] Returns every vote from `from` on. A vote whose record is not persisted yet is
+    /// included, marked as volatile.
     pub fn report(&self, from: Slot, persisted: RecordSeq) -> Vec<Extent> {
         let extent = |vote: Vote| {
             let class = if vote.record <= persisted { Class::Durable } else { Class::Volatile };

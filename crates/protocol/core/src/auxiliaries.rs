@@ -1,40 +1,43 @@
 //! Auxiliaries (Cheap Paxos): which members the leader sends no proposals, and what an auxiliary
 //! knows about its role.
 //!
-//! An auxiliary has weight, makes promises, and votes for what it is sent. While the full replicas
-//! can decide without it, it is sent nothing ([aux-1]). The choice of receivers affects only
-//! liveness: an acceptor without a proposal has not voted. Safety depends on one thing: what an
-//! auxiliary may forget ([trim-1]).
+//! An auxiliary has weight, makes promises, and votes for the proposals that it receives. It
+//! receives none while the full replicas can decide without it ([aux-1]). The choice of receivers
+//! affects only liveness, because an acceptor without a proposal has not voted. Safety depends on
+//! one thing: what an auxiliary may forget ([trim-1]).
 
 use crate::{ballot::Era, node_set::NodeSet, slot::Slot, time::Time};
 
-/// Minimum time, in maximum election timeouts, for which activated auxiliaries stay active.
+/// Minimum time for which activated auxiliaries stay active, as a multiple of the maximum election
+/// timeout.
 const ENGAGED_TIMEOUTS: u64 = 1;
-/// Time, in election timeouts, for which proposals go to all nodes after a late reply.
+/// Time for which proposals go to all nodes after a late reply, as a multiple of the election
+/// timeout.
 const GENEROUS_TIMEOUTS: u64 = 10;
 
-/// Leader's side: which nodes receive no proposals, and how decisions progress without them.
+/// The leader's choice of the nodes that receive no proposals, and its check that decisions
+/// progress without them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ProposalReceivers {
-    /// Time at which auxiliaries were activated; they are sent everything undecided. `None` while
-    /// they are bypassed.
+    /// Time at which the auxiliaries were activated; `None` while they are bypassed. Active
+    /// auxiliaries are sent every undecided proposal.
     engaged: Option<Time>,
     /// Nodes that receive no proposals.
     idle: NodeSet,
-    /// The era whose roles `idle` reflects.
+    /// Era whose roles `idle` reflects.
     era: Era,
-    /// Last decided prefix, and the time of the last progress. The time also advances while no
-    /// proposal is outstanding.
+    /// End of the decided prefix, and the time of the last progress. The time also advances while
+    /// no proposal is outstanding.
     progress: (Slot, Time),
-    /// End of the time during which proposals go to all nodes instead of a quorum only.
+    /// Until this time, proposals go to all nodes instead of only a quorum.
     generous_until: Time,
     /// Time of the next check for late replies.
     look_at: Time,
 }
 
 impl ProposalReceivers {
-    /// Starts the term of a new leader. `engaged` means that it needs its auxiliaries from the
-    /// start.
+    /// Starts the term of a new leader. `engaged` means that the leader needs its auxiliaries from
+    /// the start.
     pub fn begin(&mut self, now: Time, decided_to: Slot, engaged: bool) {
         *self = Self {
             engaged: engaged.then_some(now),
@@ -43,7 +46,8 @@ impl ProposalReceivers {
         };
     }
 
-    /// Returns whether a check for late replies is due; at most one every `every_ms`.
+    /// Returns whether a check for late replies is due, and schedules the next one `every_ms`
+    /// later.
     pub fn is_due(&mut self, now: Time, every_ms: u64) -> bool {
         let due = now >= self.look_at;
         if due {
@@ -62,18 +66,20 @@ impl ProposalReceivers {
         self.engaged = Some(now);
     }
 
-    /// Deactivates the auxiliaries: the full replicas suffice again.
+    /// Deactivates the auxiliaries, because the full replicas suffice again.
     pub fn retire(&mut self) {
         self.engaged = None;
     }
 
     /// Returns whether the auxiliaries have been active long enough to be deactivated.
+    /// `patience_us` is the maximum election timeout.
     pub fn may_retire(&self, now: Time, patience_us: u64) -> bool {
         let long = |since: Time| now.since_us(since) >= ENGAGED_TIMEOUTS * patience_us;
         self.engaged.is_some_and(long)
     }
 
-    /// Returns how long `open` proposals have waited for the next decision, in microseconds.
+    /// Returns how long proposals have waited for the next decision, in microseconds. `open` means
+    /// that a proposal is outstanding.
     pub fn late_us(&mut self, now: Time, decided_to: Slot, open: bool) -> u64 {
         if !open || decided_to > self.progress.0 {
             self.progress = (decided_to, now);
@@ -81,12 +87,12 @@ impl ProposalReceivers {
         now.since_us(self.progress.1)
     }
 
-    /// Sends proposals to all nodes for a while, because a reply is late.
+    /// Sends proposals to all nodes for a while after a late reply.
     pub fn be_generous(&mut self, now: Time, patience_us: u64) {
         self.generous_until = now.plus_us(GENEROUS_TIMEOUTS * patience_us);
     }
 
-    /// Returns whether proposals may be sent to a quorum only.
+    /// Returns whether it is enough to send proposals to a quorum.
     pub fn may_be_thrifty(&self, now: Time) -> bool {
         now >= self.generous_until
     }
@@ -109,24 +115,25 @@ impl ProposalReceivers {
     }
 }
 
-/// An auxiliary's side: what leaders reported about its role and about the slots it may forget.
+/// An auxiliary's knowledge of its role and of the slots it may forget, as reported by leaders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AuxiliaryView {
-    /// This node's role in the leader's configuration; `None` before the first leader message. An
-    /// auxiliary decides nothing, so it cannot learn of a role change by itself.
+    /// `Some(true)` if this node is an auxiliary in the leader's configuration; `None` before the
+    /// first leader message. An auxiliary decides nothing, so it cannot learn of a role change by
+    /// itself.
     told: Option<bool>,
-    /// Full replicas that form a phase-2 quorum of the reporting leader's era hold everything below
-    /// ([trim-1]). This node is not one of them.
+    /// Full replicas that form a phase-2 quorum of the reporting leader's era hold every slot below
+    /// this one ([trim-1]). This node is not one of them.
     held_to: Slot,
-    /// Everything below is decided, according to leaders ([p2-3]).
+    /// Every slot below this one is decided, according to leaders ([p2-3]).
     announced: Slot,
-    /// Requested new start of the log, until the log starts there.
+    /// Slot to which the log is being trimmed; `None` if no trim is in progress.
     forgetting: Option<Slot>,
 }
 
 impl AuxiliaryView {
-    /// Records a leader's report: this node's role, and the prefix that full replicas hold without
-    /// it.
+    /// Records a leader's report of this node's role, and of the prefix that full replicas hold
+    /// without it.
     pub fn record_role(&mut self, auxiliary: bool, held_by_quorum: Slot) {
         self.told = Some(auxiliary);
         if auxiliary {
@@ -144,7 +151,8 @@ impl AuxiliaryView {
         self.announced
     }
 
-    /// Returns the role that the leader assigned to this node.
+    /// Returns whether the leader reported this node to be an auxiliary; `None` before the first
+    /// report.
     pub fn reported_role(&self) -> Option<bool> {
         self.told
     }
@@ -169,7 +177,7 @@ impl AuxiliaryView {
         self.forgetting = self.forgetting.filter(|to| *to > log_start);
     }
 
-    /// Returns whether a trim is in progress: slots below may already be gone.
+    /// Returns whether a trim is in progress. The slots below its end may already be gone.
     pub fn is_forgetting(&self) -> bool {
         self.forgetting.is_some()
     }

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::node_id::NodeId;
 
-/// Number of a configuration; grows by one with each reconfiguration that takes effect.
+/// Number of a configuration. It grows by one with each reconfiguration that takes effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Era(pub u32);
 
@@ -16,19 +16,21 @@ impl Era {
     }
 }
 
-/// One attempt of one node to lead. Field order is comparison order: era before round before node.
+/// An attempt of a node to lead. The order of the fields is the order of comparison: era, round,
+/// node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ballot {
     /// Era of the configuration whose quorum decides phase 1 of this ballot ([era-5]).
     pub era: Era,
-    /// Round number; a node never uses one twice within an era, even across restarts ([ballot-2]).
+    /// Round number. A node never uses a round twice within an era, even across restarts
+    /// ([ballot-2]).
     pub round: u32,
     /// The node that leads in this ballot.
     pub node: NodeId,
 }
 
 impl Ballot {
-    /// Lower than every ballot that a node can start (rounds start at 1).
+    /// A ballot lower than any that a node can start, because rounds start at 1.
     pub const ZERO: Self = Self { era: Era(0), round: 0, node: NodeId(0) };
 }
 

@@ -11,34 +11,35 @@ use crate::{
     time::Time,
 };
 
-/// Maximum number of values in one request, estimated from the slots per value seen recently.
+/// Maximum number of values in one request, estimated from the recent number of slots per value.
 const CHUNK_VALUES_MAX: u64 = 4096;
-/// Maximum number of slots in one request, whatever the number of slots per value.
+/// Maximum number of slots in one request, however many slots a value spans.
 const CHUNK_SLOTS_MAX: u64 = 16 << 20;
 
-/// Slots that are decided on other nodes and missing on this one.
+/// Tracks slots that are decided on other nodes and missing on this one, and requests them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Catchup {
-    /// Slots below are decided at `source`.
+    /// Every slot below this one is decided at `source`.
     target: Slot,
     source: NodeId,
     /// Highest era of any ballot seen from another node.
     era: Era,
-    /// The outstanding request.
+    /// The outstanding request; `None` if there is none.
     asked: Option<CatchupQuery>,
-    /// Number of slots in the next request. It doubles after a complete reply, and falls to the
-    /// number received after a partial one: requesting more than the plane and its queues can carry
-    /// would waste the rest every time.
+    /// Number of slots in the next request. It doubles after a complete reply. After a partial
+    /// reply it falls to the number of slots that arrived, because requesting more than the plane
+    /// and its queues can carry would waste the rest every time.
     chunk: u64,
-    /// Maximum of `chunk`; a run of content covers very many slots.
+    /// Upper bound of `chunk`. A run of stream content can span very many slots.
     chunk_max: u64,
-    /// Consecutive requests for the same slot without a reply.
+    /// Number of consecutive requests for the same slot without a reply.
     unanswered: u32,
-    /// Start of a peer's log that begins above the missing slots, and the time of its last report.
+    /// Start of a peer's log if it is above the missing slots, and the time of that peer's last
+    /// report.
     start: Option<(Slot, Time)>,
-    /// Per peer, the slot below which it cannot help: its log starts there, or it did not reply.
+    /// Slot below which each peer cannot help, because its log starts there or it did not reply.
     useless: BTreeMap<NodeId, Slot>,
-    /// Lowest log start reported by a peer.
+    /// Lowest start of a log reported by a peer.
     earliest: Option<Slot>,
     /// Time of the last snapshot request.
     snapshot_asked: Option<Time>,
@@ -69,7 +70,7 @@ struct CatchupQuery {
     range: SlotRange,
     /// Number of requested slots received.
     arrived: u64,
-    /// Time of the request, or of the last partial reply.
+    /// Time of the request, or of its last partial reply.
     at: Time,
 }
 
@@ -87,14 +88,14 @@ impl Catchup {
         }
     }
 
-    /// Records a ballot of an era unknown on this node: `source` decided the reconfiguration that
-    /// began it, in slot `next` or later.
+    /// Records a ballot of an era that is unknown on this node. The node `source` decided the
+    /// reconfiguration that began this era, in slot `next` or later.
     pub fn note_era(&mut self, era: Era, next: Slot, source: NodeId) {
         self.era = self.era.max(era);
         self.note(next.next(), source);
     }
 
-    /// Returns the latest era seen from another node while still unknown on this one.
+    /// Returns the latest era seen in another node's ballot while it was unknown on this node.
     pub fn era(&self) -> Era {
         self.era
     }
@@ -115,10 +116,10 @@ impl Catchup {
         self.is_behind(decided_to) && ![me, NodeId::default()].contains(&self.source)
     }
 
-    /// Returns the next request, if one is due: at once after a complete reply, otherwise after
-    /// `retry_us` without progress, and then to the next peer in turn. A peer whose log starts
-    /// above the missing slots is used only if no other is left. Nothing past `gap_to` is
-    /// requested.
+    /// Returns the next request, if one is due. It is due at once after a complete reply, and
+    /// otherwise after `retry_us` without progress; then it goes to the next peer in turn. A peer
+    /// whose log starts above the missing slots is used only if no other is left. Nothing past
+    /// `gap_to` is requested.
     pub fn next(
         &mut self,
         now: Time,
@@ -181,7 +182,8 @@ impl Catchup {
         self.useless.get(&node).is_none_or(|to| *to <= decided_to)
     }
 
-    /// Returns the next peer, in turn after the source, that may have the missing slots.
+    /// Returns the peer to query next, in turn after the current source, that may have the missing
+    /// slots.
     fn next_candidate(&self, decided_to: Slot, peers: &[NodeId]) -> Option<NodeId> {
         let behind = peers.iter().filter(|peer| **peer > self.source);
         let mut turns = behind.chain(peers);
@@ -189,8 +191,8 @@ impl Catchup {
     }
 
     /// [catch-2] Records that the log of `from` starts at `log_start`, above the missing slots.
-    /// Returns the lowest log start once no remaining peer may have those slots; until then,
-    /// `None`, and the next peer is asked.
+    /// Returns the lowest log start once no remaining peer may have those slots. Returns `None` as
+    /// long as another peer can be queried.
     pub fn on_below_start(
         &mut self,
         from: NodeId,
@@ -212,7 +214,7 @@ impl Catchup {
     }
 
     /// Records that a peer's log starts at `log_start`, above the missing slots. Returns whether a
-    /// snapshot request is due; at most one every `retry_us`.
+    /// snapshot request is due, which is at most once every `retry_us`.
     pub fn starts_at(&mut self, now: Time, log_start: Slot, retry_us: u64) -> bool {
         self.start = Some((log_start, now));
         let asked = self.snapshot_asked;
@@ -245,7 +247,7 @@ impl Catchup {
         self.unanswered
     }
 
-    /// Resets the count of unanswered requests: another peer may reply.
+    /// Resets the count of unanswered requests, because another peer may reply.
     pub fn start_over(&mut self) {
         self.unanswered = 0;
     }

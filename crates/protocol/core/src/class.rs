@@ -3,9 +3,9 @@
 /// Durability of a vote, and the durability that a group's quorums require ([class-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// In the node's memory.
+    /// The vote is in the node's memory.
     Volatile,
-    /// On stable storage.
+    /// The vote is on stable storage.
     #[default]
     Durable,
 }

@@ -11,17 +11,17 @@ use crate::{
     slot::Slot,
 };
 
-/// Maximum number of members; the exact quorum check enumerates all their subsets.
+/// Maximum number of members. The exact quorum check enumerates all subsets of the members.
 pub const MEMBERS_MAX: usize = 16;
 /// Maximum total weight ([era-4]).
 pub const WEIGHT_MAX: u64 = 1 << 31;
 
-/// A member with its weight.
+/// A member and its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Voter {
     /// The node and its incarnation.
     pub member: Member,
-    /// Weight, at least 1.
+    /// Voting weight, at least 1.
     pub weight: u32,
     /// The member is an auxiliary: it has weight, receives no proposals while the others suffice,
     /// and never leads ([aux-1], [aux-3]).
@@ -37,45 +37,46 @@ pub struct Configuration {
     class: Class,
 }
 
-/// A reconfiguration ([era-4]): it changes one member's weight by one, all weights by a factor, one
-/// member's role, or the quorum rule, or it removes a node permanently.
+/// A reconfiguration ([era-4]). Each changes one member's weight by one, all weights by a factor,
+/// one member's role, or the quorum rule, or removes a node permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
-    /// Adds 1 to a member's weight; a node that is not a member joins with weight 1.
+    /// Adds 1 to a member's weight. A node that is not a member yet joins with weight 1.
     Increment(Member),
-    /// Subtracts 1 from a member's weight. At zero the member leaves, and may rejoin ([member-1]).
+    /// Subtracts 1 from a member's weight. At weight 0 the member leaves, and may rejoin
+    /// ([member-1]).
     Decrement(Member),
     /// Multiplies all weights by a factor.
     Multiply(u32),
-    /// Divides all weights by a factor that divides each of them exactly.
+    /// Divides all weights by a factor, which must divide each weight exactly.
     Divide(u32),
     /// Removes a node without weight and retires its id ([member-1]). No weight changes.
     Remove(NodeId),
-    /// Makes a member an auxiliary, or a full replica.
+    /// Makes a member an auxiliary or a full replica.
     Role {
         /// The member whose role changes.
         member: Member,
         /// The new role: `true` for an auxiliary.
         auxiliary: bool,
     },
-    /// Replaces the quorum rule.
+    /// Replaces the quorum rule by this one.
     Rule(QuorumRule),
 }
 
 /// Reason why a configuration or a change is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invalid {
-    /// No member would have a vote.
+    /// The configuration would have no voters.
     Empty,
-    /// More than [`MEMBERS_MAX`].
+    /// The configuration would have more than [`MEMBERS_MAX`] members.
     TooMany,
     /// A node would be a member twice, in two incarnations ([volatile-2]).
     Twice(NodeId),
-    /// A weight is zero or above the bounds.
+    /// A weight is zero, or a weight or the total is too large.
     Weight,
-    /// Not a member.
+    /// This node is not a member.
     Unknown(NodeId),
-    /// A division with remainder, or a factor of zero.
+    /// The factor is zero, or does not divide every weight.
     Factor,
     /// The node still has weight, so it cannot be removed.
     HasWeight(NodeId),
@@ -83,9 +84,9 @@ pub enum Invalid {
     Spent(NodeId),
     /// A later incarnation of the node has had weight ([member-1]).
     Forgotten(Member),
-    /// The change would change nothing.
+    /// The change would have no effect.
     Unchanged,
-    /// The group could decide nothing without its auxiliaries ([aux-1]).
+    /// The group could not decide anything without its auxiliaries ([aux-1]).
     Auxiliaries,
     /// The reported eras contradict each other.
     Eras,
@@ -133,13 +134,13 @@ impl Configuration {
         }
         let all = self.all_members();
         let possible = self.is_quorum(Phase::One, all) && self.is_quorum(Phase::Two, all);
-        // This also rejects an empty quorum (a flexible rule with a threshold of 0): it intersects
-        // nothing.
+        // This also rejects an empty quorum (a flexible rule with a threshold of 0), because it
+        // intersects no quorum.
         if !possible || !quorums_meet(self, Phase::One, self, Phase::Two) {
             return Err(Invalid::Quorums);
         }
-        // [trim-1] Without this, an auxiliary could never forget: only full replicas report what
-        // they hold.
+        // [trim-1] Without this check, an auxiliary could never forget a slot, because only the
+        // slots that full replicas report as held count.
         if !self.is_quorum(Phase::Two, self.full()) {
             return Err(Invalid::Auxiliaries);
         }
@@ -153,8 +154,8 @@ impl Configuration {
         members.filter_map(full).fold(MemberSet::default(), MemberSet::with)
     }
 
-    /// [offload-10] Returns `(q, n)` if any q of the n members form a phase-2 quorum and none is an
-    /// auxiliary; otherwise `None`.
+    /// [offload-10] Returns `(q, n)` if any q of the n members form a phase-2 quorum and no member
+    /// is an auxiliary; otherwise `None`.
     pub fn any_of(&self) -> Option<(u8, u8)> {
         let weight = self.members.first()?.weight;
         let alike = |voter: &Voter| voter.weight == weight && !voter.auxiliary;
@@ -257,12 +258,14 @@ impl Configuration {
         self.rule
     }
 
-    /// Returns the durability class that a vote needs to count; fixed for the group's life.
+    /// Returns the durability class that a vote needs to count. It is fixed for the life of the
+    /// group.
     pub const fn class(&self) -> Class {
         self.class
     }
 
-    /// Returns the position of this ⟨node, incarnation⟩ in [`Self::members`] ([class-4]).
+    /// Returns the position of a member in [`Self::members`], if its incarnation matches
+    /// ([class-4]).
     pub fn position(&self, member: Member) -> Option<usize> {
         self.members.iter().position(|voter| voter.member == member)
     }
@@ -277,7 +280,7 @@ impl Configuration {
         (0..self.members.len()).fold(MemberSet::default(), MemberSet::with)
     }
 
-    /// Returns the total weight; within [`WEIGHT_MAX`] for every checked configuration.
+    /// Returns the total weight, which is at most [`WEIGHT_MAX`] in every checked configuration.
     pub fn weight(&self) -> u64 {
         self.members.iter().map(|voter| u64::from(voter.weight)).sum()
     }
@@ -299,9 +302,8 @@ impl Configuration {
         self.rule.satisfied(phase, voting)
     }
 
-    /// Returns the highest slot below which members that form a quorum for the phase have
-    /// everything. `to` returns the end of each member's slots. The result is slot 0 if there is
-    /// none.
+    /// Returns the highest slot up to which a quorum for the phase has everything; slot 0 if there
+    /// is none. `to` returns the end of each member's slots.
     pub fn reached(&self, phase: Phase, to: impl Fn(&Voter) -> Slot) -> Slot {
         // Members sorted by `to`, highest first. There are few, so insertion sort is enough.
         let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
@@ -323,7 +325,7 @@ impl Configuration {
         Slot(0)
     }
 
-    /// Returns whether these members intersect every phase-1 quorum, so that no ballot can be
+    /// Returns whether every phase-1 quorum includes one of these members, so that no ballot can be
     /// promised without them.
     pub fn blocks_phase1(&self, set: MemberSet) -> bool {
         let rest = MemberSet(self.all_members().0 & !set.0);
@@ -334,9 +336,9 @@ impl Configuration {
 /// Returns whether every phase-`p` quorum of `a` shares a member with every phase-`q` quorum of
 /// `b`.
 ///
-/// Exact, by enumerating subsets: two quorums can be disjoint iff some set of `a`'s members is a
-/// quorum there while all other nodes form one in `b`. Quorums only grow with members, so that is
-/// enough.
+/// The check is exact. Two quorums can be disjoint iff some set of `a`'s members is a quorum there
+/// while all other nodes form one in `b`, because adding members never breaks a quorum. All subsets
+/// are enumerated.
 fn quorums_meet(a: &Configuration, p: Phase, b: &Configuration, q: Phase) -> bool {
     let all_a = 1u32 << a.members().len();
     (0..all_a).all(|bits| {

@@ -1,9 +1,9 @@
-//! Interface between a node and its device: the node sends [`Order`]s, the device sends [`DeviceReport`]s
-//! ([offload-5]–[offload-19]).
+//! Interface between a node and its device: the node sends [`Order`]s, the device sends
+//! [`DeviceReport`]s ([offload-5]–[offload-19]).
 //!
-//! A device votes, assigns slots and counts votes in one ballot, outside the node and faster. The
-//! node keeps everything else: leadership, promises, and the order of decisions. A device may be
-//! withdrawn at any moment.
+//! A device votes, assigns slots and counts votes in one ballot, outside the node and faster.
+//! Leadership, promises and the order of decisions remain with the node. A device may be withdrawn
+//! at any moment.
 
 use alloc::vec::Vec;
 
@@ -13,17 +13,17 @@ use crate::{
     value::Value,
 };
 
-/// An order to the device. The device carries out orders in sequence, and responds to an order that
-/// changes nothing as to any other.
+/// An order to the device. The device carries out orders in sequence, and responds even to an order
+/// that changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Start voting in this ballot, and in no other, from `floor` on. Response: [`DeviceReport::Armed`].
+    /// Start voting in `ballot` only, from `floor` on. Response: [`DeviceReport::Armed`].
     Arm {
-        /// The ballot.
+        /// The only ballot in which the device may vote.
         ballot: Ballot,
         /// This member's position in the configuration of the ballot's era.
         position: u8,
-        /// The first slot.
+        /// First slot in which the device may vote.
         floor: Slot,
     },
     /// [offload-8] Stop voting; once no vote is in flight, read out all votes. Response:
@@ -31,8 +31,8 @@ pub enum Order {
     Fence {
         /// The ballot in which the device was armed.
         ballot: Ballot,
-        /// [offload-10] The device's votes are only hints, because the group is durable; they need
-        /// not be read out.
+        /// [offload-10] The group is durable, so the device's votes are only hints and need not be
+        /// read out.
         hint: bool,
     },
     /// [offload-14] Votes below `to` are no longer needed.
@@ -45,13 +45,13 @@ pub enum Order {
     Start {
         /// The ballot in which this node leads.
         ballot: Ballot,
-        /// The first slot.
+        /// First slot that the device assigns.
         first: Slot,
         /// The first slot that the device may not assign yet.
         limit: Slot,
         /// Number of members that form a quorum, whichever they are.
         quorum: u8,
-        /// Number of members.
+        /// Number of members in the configuration.
         members: u8,
         /// The devices' votes are weaker than the group's class, so the count is only a hint
         /// ([offload-10]).
@@ -75,9 +75,9 @@ pub enum Order {
         /// The ballot in which the device was started.
         ballot: Ballot,
     },
-    /// Assign the next slot to this value. Its bytes are present.
+    /// Assign the next slot to this value, whose bytes are present.
     Submit {
-        /// The value.
+        /// Value to propose.
         value: Value,
     },
     /// [offload-18] Report the slot that the device assigns next. Response: [`DeviceReport::Next`].
@@ -89,15 +89,15 @@ pub enum Order {
 pub enum DeviceReport {
     /// The device votes in this ballot, and in no other.
     Armed {
-        /// The ballot.
+        /// Ballot in which the device now votes.
         ballot: Ballot,
     },
     /// The device voted. Each slot is reported at most once, in any order; a fence reads out all
     /// votes.
     Voted {
-        /// The ballot.
+        /// Ballot in which the device voted.
         ballot: Ballot,
-        /// The slot.
+        /// Slot for which the device voted.
         slot: Slot,
         /// The value voted for.
         value: Value,
@@ -105,66 +105,66 @@ pub enum DeviceReport {
     /// The device no longer votes, nothing is in flight, and these are all the votes it cast in
     /// this ballot from its floor on.
     Fenced {
-        /// The ballot.
+        /// Ballot in which the device was armed.
         ballot: Ballot,
-        /// Votes in slot order, possibly with gaps; where votes are hints, only those that were
-        /// read out.
+        /// Votes in slot order, possibly with gaps. If votes are hints, only those that were read
+        /// out.
         votes: Vec<(Slot, Value)>,
     },
     /// The device assigns slots of this ballot.
     Started {
-        /// The ballot.
+        /// Ballot in which the device was started.
         ballot: Ballot,
     },
-    /// The device assigned a slot to this value. Reported in slot order from the first on, each
-    /// slot once.
+    /// The device assigned a slot to this value. Slots are reported in order from the first on,
+    /// each once.
     Given {
-        /// The ballot.
+        /// Ballot in which the slot was assigned.
         ballot: Ballot,
-        /// The slot.
+        /// The assigned slot.
         slot: Slot,
         /// The proposed value.
         value: Value,
     },
-    /// A quorum voted for each of these slots in this ballot, as counted by this node's device or
-    /// by another one that this ballot's leader started.
+    /// A quorum voted for each of these slots in this ballot. The votes were counted by this node's
+    /// device, or by another device that the ballot's leader started.
     Counted {
-        /// The ballot.
+        /// Ballot of the counted votes.
         ballot: Ballot,
-        /// The slots.
+        /// Slots that have a quorum.
         range: SlotRange,
     },
-    /// [offload-11] A quorum voted for this value in one slot; reported to a node without a vote.
+    /// [offload-11] A quorum voted for this value in one slot. Reported to a node that has no vote.
     CountedValue {
-        /// The ballot.
+        /// Ballot of the counted votes.
         ballot: Ballot,
-        /// The slot.
+        /// Slot that has a quorum.
         slot: Slot,
-        /// The counted value.
+        /// Value that the quorum voted for.
         value: Value,
     },
     /// The device no longer assigns slots, nothing is in flight, and these are all the slots it
     /// assigned from `from` on. `from` is at or below the first unreported slot.
     TakenBack {
-        /// The ballot.
+        /// Ballot in which the device was started.
         ballot: Ballot,
         /// Slot of the first entry.
         from: Slot,
-        /// One entry per slot; `None` where no proposal was sent.
+        /// Assigned values, one entry per slot; `None` where no proposal was sent.
         rest: Vec<Option<Value>>,
     },
     /// The device no longer assigns slots, and nothing is in flight.
     Stopped {
-        /// The ballot.
+        /// Ballot in which the device was started.
         ballot: Ballot,
     },
-    /// The slot that the device assigns next, read after the order arrived; `None` if unknown.
+    /// The slot that the device assigns next, read after the order arrived.
     Next {
-        /// The slot.
+        /// The next slot; `None` if it is unknown.
         slot: Option<Slot>,
     },
-    /// The device does not respond for now, but may still have its state. It must not be used until
-    /// it responds ([offload-9]); orders are carried out then.
+    /// The device does not respond at the moment, but may still have its state. It must not be used
+    /// until it responds, and only then carries out its orders ([offload-9]).
     Late,
     /// The device has lost its state, or cannot be read ([offload-9]).
     Lost,

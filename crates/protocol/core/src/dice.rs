@@ -1,15 +1,14 @@
 //! Deterministic pseudo-random numbers: all draws follow from one seed.
 //!
-//! For simulations, tests and measurements, and for actions that production spreads in time on
-//! purpose, such as reconnects. Nothing here is secret: an observer of a few draws can predict the
-//! rest.
+//! Used by simulations, tests and measurements, and to spread actions such as reconnects in time.
+//! The numbers are not secret, because an observer of a few draws can predict the rest.
 
 /// A deterministic generator (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Creates a generator with a seed; the same seed gives the same draws.
+    /// Creates a generator. The same seed yields the same draws.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -26,7 +25,7 @@ impl Dice {
         mix(self.0)
     }
 
-    /// Draws a number below `bound`, which must not be 0.
+    /// Draws a number in `0..bound`. `bound` must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.word() % bound
     }
@@ -36,12 +35,12 @@ impl Dice {
         from + self.below(to - from + 1)
     }
 
-    /// Draws an index below `bound`.
+    /// Draws an index in `0..bound`.
     pub fn index(&mut self, bound: usize) -> usize {
         usize::try_from(self.below(bound as u64)).expect("below an index")
     }
 
-    /// Returns true with a probability of `times` in `of`.
+    /// Returns `true` with a probability of `times` in `of`.
     pub fn chance(&mut self, times: u64, of: u64) -> bool {
         self.below(of) < times
     }
@@ -51,8 +50,8 @@ impl Dice {
         from[self.index(from.len())]
     }
 
-    /// Draws the time until the next event, for events with this mean interval: mostly short,
-    /// sometimes long.
+    /// Draws the time until the next event, given the mean interval between events. Most draws are
+    /// short, a few long.
     pub fn interval(&mut self, mean_us: u64) -> u64 {
         let scale = self.pick(&[1, 1, 2, 4]);
         self.between(1, (mean_us * scale / 2).max(1) * 2) / 2 + 1
@@ -69,13 +68,12 @@ impl Dice {
 /// Increment of the state per draw.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Returns the draw number `number`, counted from 0, of a generator with seed 0; for draws in any
-/// order.
+/// Returns draw `number`, counted from 0, of a generator with seed 0. Allows draws in any order.
 pub const fn word_at(number: u64) -> u64 {
     mix(number.wrapping_add(1).wrapping_mul(STEP))
 }
 
-/// Mixes every bit of a word.
+/// Scrambles a word so that every input bit affects every output bit.
 pub const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

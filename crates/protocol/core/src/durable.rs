@@ -16,26 +16,26 @@ use crate::{
     voted::Run,
 };
 
-/// A vote whose record is being written: the run as it was when the vote was cast.
+/// A vote whose record is being written. Holds the run as it was when the vote was cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ParkedVote {
     record: RecordSeq,
     run: Run,
 }
 
-/// Numbers the records, and stores the statements that wait for them.
+/// Numbers records, and stores the statements that wait for them to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pending {
-    /// Durability class at which this group votes ([class-1]).
+    /// Durability class of this group's votes ([class-1]).
     class: Class,
     appended: RecordSeq,
     persisted: RecordSeq,
     promises: VecDeque<(RecordSeq, NodeId, Phase1b)>,
     votes: VecDeque<ParkedVote>,
     decided: VecDeque<(RecordSeq, Slot)>,
-    /// End of the decided slots restated by the last record of each step.
+    /// For each step, its last record and the end of the decided slots that the record restates.
     restated: VecDeque<(RecordSeq, Slot)>,
-    /// A restart would find everything below decided.
+    /// A restart would find every slot below this one decided.
     known_to: Slot,
     /// The last record before the current step.
     appended_before: RecordSeq,
@@ -45,7 +45,7 @@ pub struct Pending {
     decided_before: Slot,
     /// Records that replace an earlier one, each with the first slot replaced.
     replacing: VecDeque<(RecordSeq, Slot)>,
-    /// [disk-9] The log failed: nothing is released any more.
+    /// [disk-9] The log failed, so nothing is released any more.
     failed: bool,
 }
 
@@ -80,14 +80,14 @@ impl Pending {
     }
 
     /// Starts a step, with everything below `decided_to` decided. A crash may leave only some of
-    /// its records.
+    /// the step's records.
     pub fn begin_step(&mut self, decided_to: Slot) {
         self.spoken_of = Slot(u64::MAX);
         self.decided_before = decided_to;
         self.appended_before = self.appended;
     }
 
-    /// Ends the step: its last record restates everything below `decided_to` as decided
+    /// Ends the step. Its last record restates everything below `decided_to` as decided
     /// ([decide-3]).
     pub fn end_step(&mut self, decided_to: Slot) {
         if self.appended > self.appended_before {
@@ -96,8 +96,8 @@ impl Pending {
         }
     }
 
-    /// Records that everything below `to` is decided by records on stable storage, whatever the log
-    /// restates.
+    /// Records that everything below `to` is decided by records on stable storage, regardless of
+    /// what the log restates.
     pub fn known(&mut self, to: Slot) {
         self.known_to = self.known_to.max(to);
     }
@@ -111,8 +111,8 @@ impl Pending {
     /// later record of the same step covers are excluded, because a crash may leave the earlier
     /// record alone ([decide-3]).
     ///
-    /// Never less than before the step, even if its records are about lost slots ([disk-8]): votes
-    /// below what was once restated are already dropped.
+    /// The result never falls below its value before the step, even if the step's records are about
+    /// lost slots ([disk-8]), because votes below a slot that was once restated have been dropped.
     pub fn restates(&self, decided_to: Slot) -> Slot {
         decided_to.min(self.spoken_of.max(self.decided_before))
     }
@@ -150,7 +150,7 @@ impl Pending {
         self.replacing.push_back((record, from));
     }
 
-    /// Returns the first slot for which stable storage may hold an outdated record.
+    /// Returns the lowest slot for which stable storage may hold an outdated record.
     pub fn replaced_from(&self) -> Slot {
         let from = self.replacing.iter().map(|(_, from)| *from);
         from.min().unwrap_or(Slot(u64::MAX))
@@ -161,9 +161,10 @@ impl Pending {
         !self.failed && seq <= self.persisted
     }
 
-    /// Parks a promise until `record` has the group's class.
+    /// Parks a promise until `record` reaches the group's class.
     pub fn park_promise(&mut self, record: RecordSeq, to: NodeId, promise: Phase1b) {
-        // A repeated request gets one reply: the newest replaces older ones to the same node.
+        // A repeated request gets only one reply, because the newest promise replaces older ones to
+        // the same node.
         self.promises.retain(|(_, node, older)| *node != to || older.ballot != promise.ballot);
         self.promises.push_back((record, to, promise));
     }
@@ -179,7 +180,7 @@ impl Pending {
         self.decided.push_back((record, to));
     }
 
-    /// Returns the next promise that may be sent.
+    /// Removes and returns the next promise that may be sent.
     pub fn next_promise(&mut self) -> Option<(NodeId, Durable<Statement>)> {
         let (record, _, _) = self.promises.front()?;
         if self.failed || (self.class == Class::Durable && *record > self.persisted) {
@@ -189,8 +190,8 @@ impl Pending {
         Some((to, Durable::released(Statement::Promise(promise))))
     }
 
-    /// Returns the furthest vote that became durable in the oldest parked run, as the run was when
-    /// it was cast.
+    /// Removes and returns the furthest vote that became durable in the oldest parked run, in the
+    /// form in which it was cast.
     pub fn next_durable_vote(&mut self) -> Option<Run> {
         let mut last: Option<Run> = None;
         while let Some(parked) = self.votes.front() {
@@ -204,7 +205,7 @@ impl Pending {
         last
     }
 
-    /// Returns the furthest learned decision that became durable.
+    /// Removes and returns the end of the learned decisions that became durable.
     pub fn next_durable_decision(&mut self) -> Option<Slot> {
         let mut last = None;
         while let Some((record, to)) = self.decided.front() {
@@ -217,8 +218,8 @@ impl Pending {
         last
     }
 
-    /// Returns the statement allowed about the votes of `run`, which is on stable storage up to
-    /// `durable_to`; `None` if nothing may be stated at the group's class.
+    /// Returns the statement that may be sent about the votes of `run`, which is on stable storage
+    /// up to `durable_to`; `None` if the group's class allows none.
     pub fn vote(&self, run: &Run, durable_to: Slot) -> Option<Durable<Statement>> {
         if self.failed || (self.class == Class::Durable && durable_to <= run.from) {
             return None;
@@ -238,7 +239,7 @@ impl Pending {
         self.class
     }
 
-    /// Returns the highest ballot among parked promises, for tests and invariants.
+    /// Returns the highest ballot among parked promises. Used by tests and invariants.
     pub fn newest_parked_promise(&self) -> Option<Ballot> {
         self.promises.iter().map(|(_, _, promise)| promise.ballot).max()
     }

@@ -1,8 +1,8 @@
-//! In-memory votes, before any disk has written them: which clients wait for a quorum of them, what
-//! other members reported about theirs, and which peers' requests are open ([class-2], [less-1]).
+//! In-memory votes, before any disk has written them: which clients wait for a quorum of such
+//! votes, what other members reported, and which peers' requests are open ([class-2], [less-1]).
 //!
-//! None of this counts as a vote. Replies go to the requesting node and are never tallied, so an
-//! error here cannot change a decision. A node sends requests only while a client waits.
+//! No report counts as a vote. Replies go to the requesting node and are never tallied, so an error
+//! here cannot change a decision. A node sends requests only while a client waits.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ use crate::{
     voted::Run,
 };
 
-/// A member's report about its own run.
+/// A member's report that it voted for a run of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct VoteReport {
     by: Member,
@@ -27,8 +27,8 @@ struct VoteReport {
 /// Waiting clients and peers, and the reports of other members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EarlyVotes {
-    /// Ballot and end of the slots for which clients of this node wait: everything below must be
-    /// voted for in this ballot, in memory at a quorum.
+    /// Ballot and slot for which clients of this node wait. A quorum must have voted in this
+    /// ballot, in memory, for every slot below it.
     wanted: Option<(Ballot, Slot)>,
     /// End of the slots reported to clients, in the ballot of `wanted`.
     told: Slot,
@@ -70,8 +70,8 @@ impl EarlyVotes {
         self.asked = None;
     }
 
-    /// Records that everything below `to` is in memory at a quorum, in the ballot clients wait for.
-    /// Returns whether that is progress.
+    /// Records that everything below `to` is in memory at a quorum, in the ballot that clients wait
+    /// for. Returns whether clients should be notified, because `to` is new.
     pub fn is_news(&mut self, to: Slot) -> bool {
         let news = to > self.told;
         if news {
@@ -80,8 +80,8 @@ impl EarlyVotes {
         news
     }
 
-    /// Returns the request to send to other members: at once when a client waits for more, and
-    /// again after `retry_us` without a reply.
+    /// Returns the request to send to other members. It is due at once when a client waits for
+    /// more, and again after `retry_us` without a reply.
     pub fn question(&mut self, now: Time, retry_us: u64) -> Option<(Ballot, Slot)> {
         let Some((ballot, to)) = self.wanted() else {
             self.asked = None;
@@ -107,7 +107,7 @@ impl EarlyVotes {
         match self.waiting.iter_mut().find(|(node, _)| *node == from) {
             Some((_, open)) => *open = question,
             None if room => self.waiting.push((from, question)),
-            // The table is full; the peer repeats its request.
+            // The table is full, so the peer has to repeat its request.
             None => {}
         }
     }
@@ -125,8 +125,8 @@ impl EarlyVotes {
         }
     }
 
-    /// Returns the end of this member's votes in this ballot, contiguous from `from` on, by its own
-    /// report; slot 0 if there is none.
+    /// Returns the end of the contiguous votes that this member reported in this ballot from `from`
+    /// on; slot 0 if there are none.
     pub fn reported_to(&self, by: Member, ballot: Ballot, from: Slot) -> Slot {
         let speaks =
             |word: &&VoteReport| word.by == by && word.ballot == ballot && word.from <= from;
@@ -134,15 +134,15 @@ impl EarlyVotes {
         word.map_or(Slot(0), |word| word.to)
     }
 
-    /// Drops a disconnected node's request and reports. It sends a new request after reconnecting,
-    /// and may have lost what it reported.
+    /// Drops a disconnected node's request and reports. The node sends a new request after
+    /// reconnecting, and may have lost the votes that it reported.
     pub fn disconnect(&mut self, node: NodeId) {
         self.waiting.retain(|(waits, _)| *waits != node);
         self.said.retain(|word| word.by.node != node);
     }
 
-    /// Removes and returns a request that no longer needs to wait: this node has voted for it, or
-    /// never will.
+    /// Removes and returns a request that need not wait any longer, because this node has voted for
+    /// its slots or never will.
     pub fn next_question(&mut self, run: &Run, promised: Ballot) -> Option<(NodeId, Question)> {
         let is_ripe = |question: &Question| {
             let voted = run.ballot == question.ballot && run.to >= question.to;

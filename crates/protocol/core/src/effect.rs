@@ -1,4 +1,4 @@
-//! All effects that a node can request from its caller.
+//! Effects that a node requests from its caller.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -18,7 +18,7 @@ use crate::{
     value::Value,
 };
 
-/// Present role of a node.
+/// Current role of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Votes, and follows a leader or waits for one.
@@ -28,58 +28,59 @@ pub enum Role {
     Candidate,
     /// Proposes values.
     Leader,
-    /// Has no weight in the configuration: learns, but does not vote.
+    /// Has no weight in the configuration. It learns decisions but does not vote.
     Learner,
-    /// Makes promises, and votes for what it is sent, which is nothing while others suffice; never
-    /// leads ([aux-1], [aux-3]).
+    /// Makes promises, votes for the proposals it receives (none while the others suffice), and
+    /// never leads ([aux-1], [aux-3]).
     Auxiliary,
 }
 
-/// Reason for refusing a proposal, a read or a transfer; nothing was proposed.
+/// Reason for refusing a proposal, a read or a transfer. Nothing was proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Refusal {
-    /// This node does not lead.
+    /// This node is not the leader.
     NotLeader,
     /// The limit of proposals in flight is reached.
     Busy,
     /// Leadership is being handed over.
     Transferring,
-    /// The change is invalid here and now ([era-4], [era-8], [member-1]).
+    /// The change is invalid in the current configuration ([era-4], [era-8], [member-1]).
     InvalidChange,
-    /// Too few members are known to hold what is older than the era in force ([era-12]). The caller
+    /// Too few members are known to hold the slots before the era in force ([era-12]). The caller
     /// should retry after they have caught up.
     NotHeld,
     /// The target is not a connected follower that may lead.
     NoTarget,
-    /// The target did not catch up in time; this node remains leader.
+    /// The target did not catch up in time, so this node remains leader.
     TimedOut,
 }
 
-/// Violation of a protocol rule. This should never happen: an operator must investigate at once.
+/// Violation of a protocol rule. It should never occur, and an operator must investigate it at
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Alarm {
-    /// [count-1] A vote was cast for other values than those proposed in its ballot.
+    /// [count-1] A vote was cast for values other than those proposed in its ballot.
     ConflictingVotes {
-        /// The node that reported it.
+        /// Node that reported the vote.
         from: NodeId,
-        /// The ballot.
+        /// Ballot of the conflicting vote.
         ballot: Ballot,
-        /// The slot below which the sums differ.
+        /// Slot below which the prefix sums differ.
         to: Slot,
     },
-    /// [ballot-2] One ballot proposed two values for one slot.
+    /// [ballot-2] Two values were proposed for one slot in the same ballot.
     ConflictingProposals {
-        /// The ballot.
+        /// Ballot of both proposals.
         ballot: Ballot,
-        /// The slot.
+        /// Slot of both proposals.
         slot: Slot,
     },
     /// A peer has applied different values than this node, or the same values with different
     /// replies. Detected by the layer that applies values, not by the core.
     DifferentHistory {
-        /// The peer.
+        /// The peer whose history differs.
         with: NodeId,
-        /// The slot below which the two histories differ.
+        /// Slot below which the histories differ.
         to: Slot,
     },
 }
@@ -108,28 +109,28 @@ impl fmt::Display for Alarm {
 pub enum Effect {
     /// Send the same message to these peers. It may be dropped for a peer that cannot be reached.
     Send {
-        /// Receivers; never empty.
+        /// Nodes that receive the message. Never empty.
         to: NodeSet,
-        /// The message.
+        /// Message to send.
         message: Message,
     },
-    /// Append a record to the log; report with `Input::Persisted`.
+    /// Append a record to the log, and report with `Input::Persisted` once it is on stable storage.
     Persist {
-        /// The record's number; consecutive.
+        /// Number of the record. Numbers are consecutive.
         seq: RecordSeq,
         /// The record to append.
         record: Record,
     },
-    /// These slots are decided. They are reported in slot order, without gaps, and each slot once
-    /// per process. Exceptions: slots that the log of a damaged node holds after a lost range
+    /// These slots are decided. Slots are reported in order, without gaps, and each once per
+    /// process. Exceptions: slots that the log of a damaged node holds after a lost range
     /// ([disk-8]), and slots covered by an installed snapshot ([snap-2]).
     Decided {
-        /// The slots.
+        /// The decided slots.
         range: SlotRange,
-        /// Their value.
+        /// Value decided in all of these slots.
         value: Value,
     },
-    /// Find the bytes of this value: first locally, then at `from`, then at any peer. Retain them
+    /// Find the bytes of this value, first locally, then at `from`, then at any peer. Retain them
     /// while the slots are undecided, and report with `Input::Held`, all at once or in parts from
     /// the first slot on.
     Fetch {
@@ -137,18 +138,19 @@ pub enum Effect {
         from: NodeId,
         /// The value whose bytes are missing.
         value: Value,
-        /// The slots that the value was proposed in.
+        /// Slots in which the value was proposed.
         range: SlotRange,
     },
     /// Send `Learn` messages for these decided slots from the log to a peer, within a budget.
     Serve {
-        /// The receiver.
+        /// Node that receives the messages.
         to: NodeId,
-        /// The slots; all of them are decided on this node.
+        /// Slots to send, all of which are decided on this node.
         range: SlotRange,
     },
-    /// A peer's log no longer has what this node lacks: fetch a snapshot from this peer or any
-    /// other, and report with `Input::Installed` ([catch-2]). Repeated while the node needs one.
+    /// A peer's log no longer contains the slots that this node lacks. Fetch a snapshot from this
+    /// peer or any other, and report with `Input::Installed` ([catch-2]). Repeated while the node
+    /// needs a snapshot.
     NeedSnapshot {
         /// The peer that reported its log start.
         from: NodeId,
@@ -156,36 +158,37 @@ pub enum Effect {
         log_start: Slot,
     },
     /// [trim-1] An auxiliary no longer needs its log below this slot. Make the log start there,
-    /// durably, with a note that no snapshot covers what was below, and report with
-    /// `Input::Forgotten`. Void if the log starts there or later for another reason.
+    /// durably, with a note that no snapshot covers the slots below, and report with
+    /// `Input::Forgotten`. Void if the log has since been made to start there or later for another
+    /// reason.
     Forget {
         /// The first slot to retain.
         to: Slot,
     },
     /// The read may run once everything below `slot` is applied.
     ReadReady {
-        /// Token of the read.
+        /// Token of the read, from `Input::Read`.
         token: ReadToken,
-        /// The read index.
+        /// Read index, exclusive.
         slot: Slot,
     },
-    /// The read could not be confirmed; the caller may retry it.
+    /// The read could not be confirmed. The caller may retry it.
     ReadFailed {
-        /// Token of the read.
+        /// Token of the read, from `Input::Read`.
         token: ReadToken,
     },
-    /// Everything below `to` is on stable storage at a phase-2 quorum, for clients that wait for
-    /// that ([class-2]). `to` only grows.
+    /// Everything below `to` is on stable storage at a phase-2 quorum. Notifies clients that wait
+    /// for durability ([class-2]). `to` only grows.
     Lasts {
         /// End of the slots, exclusive.
         to: Slot,
     },
     /// A phase-2 quorum has voted for everything below `to` in this ballot, whether or not on
-    /// stable storage; for clients that wait for that ([class-2]). The slots are not decided yet:
-    /// they will be unless one of those members loses its memory before its disk has the votes
-    /// ([less-4]). `to` only grows within a ballot.
+    /// stable storage. Notifies clients that wait for in-memory votes ([class-2]). The slots are
+    /// not decided yet: they will be unless one of those members loses its memory before its disk
+    /// has the votes ([less-4]). `to` only grows within a ballot.
     InMemory {
-        /// The ballot.
+        /// Ballot in which the quorum voted.
         ballot: Ballot,
         /// End of the slots, exclusive.
         to: Slot,
@@ -199,17 +202,17 @@ pub enum Effect {
         /// Reason for the refusal.
         why: Refusal,
     },
-    /// A transfer ended; `Ok` holds the new leader.
+    /// A transfer of leadership ended. `Ok` holds the new leader.
     TransferEnded(Result<NodeId, Refusal>),
     /// The role or the known leader changed, or the leader moved to another ballot of its own.
     /// Proposals of the previous ballot may have lost their slots.
     Role {
-        /// This node's new role.
+        /// Current role of this node.
         role: Role,
-        /// Ballot of the leader, as far as this node knows.
+        /// Ballot of the leader, if this node knows one.
         leader: Option<Ballot>,
     },
-    /// Reason why leadership began, ended or was not won; for logs.
+    /// The reason why leadership began, ended or was not won, for logs.
     Explain(Explanation),
     /// Call `step` with `Input::Tick` no later than this. The latest such effect counts.
     WakeAt(Time),
@@ -217,25 +220,25 @@ pub enum Effect {
     Alarm(Alarm),
 }
 
-/// Counters of events that never occur in a healthy steady state; a test asserts that all of them
-/// are zero.
+/// Counters of events that never occur in a healthy steady state. A test asserts that they remain
+/// zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SlowPaths {
-    /// Phase 1 was started.
+    /// Number of times that phase 1 was started.
     pub campaigns: u64,
-    /// A vote replaced older ones instead of following them.
+    /// Number of votes that replaced older votes instead of following them.
     pub rewrites: u64,
-    /// A proposal arrived before its predecessors.
+    /// Number of proposals that arrived before their predecessors.
     pub gaps: u64,
-    /// A proposal was refused because a buffer was full.
+    /// Number of proposals refused because a buffer was full.
     pub busy: u64,
-    /// A proposal arrived without its bytes.
+    /// Number of proposals that arrived without their bytes.
     pub missing_bytes: u64,
-    /// A leader sent proposals again to a follower that had missed them.
+    /// Number of times that a leader resent proposals to a follower that had missed them.
     pub rewinds: u64,
-    /// Decided values were requested from a peer.
+    /// Number of requests to peers for decided values.
     pub catchups: u64,
-    /// A snapshot was needed.
+    /// Number of times that a snapshot was needed.
     pub snapshots: u64,
 }
 
@@ -244,7 +247,8 @@ pub struct SlowPaths {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Effects {
     list: Vec<Effect>,
-    /// Kept here and not in the node, whose state must not depend on its history.
+    /// Counters of slow paths. They are here and not in the node, whose state must not depend on
+    /// its history.
     pub slow: SlowPaths,
 }
 
@@ -272,13 +276,14 @@ impl Effects {
         self.list.push(Effect::Explain(explanation));
     }
 
-    /// Sends a message other than a promise or a vote; those need proof that their record is safe.
+    /// Sends a message other than a promise or a vote. Promises and votes need proof that their
+    /// record is safe.
     pub(crate) fn send(&mut self, to: NodeId, message: Message) {
         self.push_send(NodeSet::one(to), message);
     }
 
-    /// Sends one message to each of these nodes: as one effect, or as several if the nodes exceed
-    /// the size of a set.
+    /// Sends one message to each of these nodes, as one effect, or as several if the nodes do not
+    /// fit into one set.
     pub(crate) fn send_all(&mut self, nodes: impl Iterator<Item = NodeId>, message: &Message) {
         let mut to = NodeSet::default();
         for node in nodes {

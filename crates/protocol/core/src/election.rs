@@ -14,22 +14,22 @@ use crate::{
 /// Maximum number of times that failed attempts double the timeout.
 const BACK_OFF_MAX: u32 = 3;
 
-/// A node's view of the leader and of its own attempts to lead.
+/// A node's view of the leader and of its own attempts to be elected.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Election {
-    /// The leader, as far as this node knows, and its ballot.
+    /// The known leader and its ballot.
     leader: Option<(NodeId, Ballot)>,
-    /// Time of the leader's last message.
+    /// Time of the last message from the leader.
     heard: Option<Time>,
     /// Time of this node's next attempt.
     deadline: Time,
     /// The deadline was set by [`Election::defer`] rather than by a timeout.
     deferred: bool,
-    /// Time at which a leader last asked this node to take over.
+    /// Time at which a leader last asked this node to take over leadership.
     told_at: Option<Time>,
-    /// Failed attempts since a leader's last message.
+    /// Number of failed attempts since the last message from a leader.
     attempts: u32,
-    /// Ballot of the pre-vote in progress, and the members that granted it.
+    /// Ballot of the pre-vote in progress, and the members that granted the pre-vote.
     pre_vote: Option<(Ballot, Vec<Member>)>,
     /// Highest round reported by other nodes, in the newest era seen.
     round_seen: (Era, u32),
@@ -37,7 +37,7 @@ pub struct Election {
     max_us: u64,
     /// [live-5] Additional silence tolerated from a leader, in microseconds.
     borne_us: u64,
-    /// Since the leader's last message, a timeout has already been restarted once because this node
+    /// A timeout has already been restarted once since the leader's last message, because this node
     /// was paused when it expired.
     excused: bool,
     dice: u64,
@@ -64,12 +64,12 @@ impl Election {
         }
     }
 
-    /// Returns the leader.
+    /// Returns the known leader.
     pub fn leader(&self) -> Option<NodeId> {
         self.leader.map(|(node, _)| node)
     }
 
-    /// Returns the leader's ballot.
+    /// Returns the ballot of the known leader.
     pub fn leader_ballot(&self) -> Option<Ballot> {
         self.leader.map(|(_, ballot)| ballot)
     }
@@ -79,12 +79,13 @@ impl Election {
         self.deadline
     }
 
-    /// Returns the longest silence expected of a healthy leader, in microseconds.
+    /// Returns the longest silence to expect of a healthy leader, in microseconds.
     pub fn patience_us(&self) -> u64 {
         self.max_us + self.borne_us
     }
 
-    /// [live-5] Sets the additional silence that is tolerated because nodes run late.
+    /// [live-5] Sets the additional silence that is tolerated because nodes run late, in
+    /// microseconds.
     pub fn bear(&mut self, us: u64) {
         self.borne_us = us;
     }
@@ -94,8 +95,8 @@ impl Election {
         self.max_us
     }
 
-    /// [live-5] Records that this node itself was paused for `us` until now, so that messages of
-    /// the leader may be unread.
+    /// [live-5] Records that this node itself was paused for `us` microseconds until now, so that
+    /// messages of the leader may be unread.
     ///
     /// The lateness counts from the end of the timeout, but the pause may have begun long before.
     /// Therefore the whole timeout restarts the first time. It restarts only once, or a node that
@@ -103,7 +104,7 @@ impl Election {
     pub fn excuse(&mut self, now: Time, us: u64) {
         let slept_through = self.deadline <= now;
         self.heard = self.heard.map(|at| at.plus_us(us).min(now));
-        // A deferral ends at its time; otherwise, a node that always runs late would never start an
+        // A deferral ends at its time. Otherwise, a node that always runs late would never start an
         // election.
         if !self.deferred {
             self.deadline = self.deadline.plus_us(us);
@@ -157,7 +158,7 @@ impl Election {
         self.deadline = now.plus_us(wait);
     }
 
-    /// Returns how long the leader has been silent, in microseconds.
+    /// Returns how long the leader has sent nothing, in microseconds.
     pub fn silent_us(&self, now: Time) -> u64 {
         self.heard.map_or(0, |at| now.since_us(at))
     }
@@ -167,7 +168,7 @@ impl Election {
         self.heard.is_some_and(|at| now.since_us(at) < self.min_us + self.borne_us)
     }
 
-    /// Draws the next timeout; longer after failed attempts ([live-3]).
+    /// Draws the next election timeout, which is longer after failed attempts ([live-3]).
     pub fn rearm(&mut self, now: Time) {
         let spread = self.max_us - self.min_us;
         let mut wait = self.min_us;
@@ -182,19 +183,19 @@ impl Election {
         self.deferred = false;
     }
 
-    /// Defers this node's attempts until `until`, however late it runs.
+    /// Defers this node's attempts until `until`, however late the node runs.
     pub fn defer(&mut self, until: Time) {
         self.deadline = until;
         self.deferred = true;
     }
 
-    /// Starts a new attempt after the timeout.
+    /// Starts a new attempt after a timeout.
     pub fn attempt(&mut self, now: Time) {
         self.attempts = self.attempts.saturating_add(1);
         self.rearm(now);
     }
 
-    /// Returns the number of timeouts since a leader's last message, or since the start.
+    /// Returns the number of timeouts since the last message from a leader, or since the start.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -214,7 +215,7 @@ impl Election {
         self.round_seen = self.round_seen.max((ballot.era, ballot.round));
     }
 
-    /// Returns the highest round reported in this era; 0 if none.
+    /// Returns the highest round reported in this era; 0 if none was.
     pub fn round_seen(&self, era: Era) -> u32 {
         if self.round_seen.0 == era { self.round_seen.1 } else { 0 }
     }

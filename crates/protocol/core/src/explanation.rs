@@ -1,5 +1,5 @@
-//! Reasons why leadership began, ended or was not won, for logs. Nothing depends on them, and the
-//! node does not remember them, so a caller may drop them.
+//! Reasons why leadership began, ended or was not won, for logs. A caller may drop them, because
+//! nothing depends on them and the node does not remember them.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use crate::{ballot::Ballot, node_id::NodeId, node_set::NodeSet, slot::Slot};
 /// A leadership event with its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Explanation {
-    /// This node stopped following its leader, which was silent for `silent_us`.
+    /// This node stopped following its leader, which had sent nothing for `silent_us`.
     LeaderSilent {
         /// The former leader.
         leader: NodeId,
@@ -20,7 +20,7 @@ pub enum Explanation {
         /// The former leader.
         leader: NodeId,
     },
-    /// This node is a quorum by itself, and waits for other nodes to connect before it leads
+    /// This node is a quorum by itself, but waits for other nodes to connect before it leads
     /// ([lie-6]).
     WaitsAlone {
         /// Length of the wait, in microseconds.
@@ -28,38 +28,39 @@ pub enum Explanation {
     },
     /// Phase 1 of this ballot started.
     Campaigns {
-        /// The ballot.
+        /// Ballot that this node tries to lead in.
         ballot: Ballot,
         /// Reason for the campaign.
         why: Campaign,
     },
     /// Phase 1 of this ballot is complete, and this node leads in it.
     Leads {
-        /// The ballot.
+        /// Ballot in which this node now leads.
         ballot: Ballot,
     },
     /// Phase 1 of this ballot ended without a quorum.
     NotElected {
-        /// The ballot.
+        /// Ballot of the failed campaign.
         ballot: Ballot,
         /// Reason for the failure.
         why: End,
     },
-    /// The full replicas make no progress by themselves, so auxiliaries are activated ([aux-2]).
+    /// The full replicas make no progress by themselves, so the auxiliaries are activated
+    /// ([aux-2]).
     Engages {
         /// The ballot in which this node leads.
         ballot: Ballot,
     },
-    /// The full replicas hold everything again, so auxiliaries are bypassed ([aux-4]).
+    /// The full replicas hold everything again, so the auxiliaries are bypassed ([aux-4]).
     Retires {
         /// The ballot in which this node leads.
         ballot: Ballot,
     },
-    /// The leader set up a ring: votes now travel through these nodes.
+    /// The leader set up a ring, and votes now travel along its nodes.
     RingLaid {
         /// The ballot in which this node leads.
         ballot: Ballot,
-        /// Nodes of the ring.
+        /// Nodes along which votes now travel.
         nodes: NodeSet,
     },
     /// The ring made no progress, so votes are sent directly to the leader again ([ring-7]).
@@ -69,7 +70,7 @@ pub enum Explanation {
         /// The first undecided slot.
         slot: Slot,
     },
-    /// [offload-5] Devices now vote and count in this ballot.
+    /// [offload-5] Devices now vote, and count votes, in this ballot.
     Offloads {
         /// The ballot in which this node leads.
         ballot: Ballot,
@@ -85,9 +86,9 @@ pub enum Explanation {
     /// [offload-9] This member's device lost votes that counted. The member does not vote again
     /// until it is restarted.
     DeviceForgot,
-    /// This node was leader in this ballot and stepped down.
+    /// This node was the leader in this ballot and stepped down.
     StepsDown {
-        /// The ballot.
+        /// Ballot in which this node was the leader.
         ballot: Ballot,
         /// Reason for stepping down.
         why: End,
@@ -99,14 +100,14 @@ pub enum Explanation {
 pub enum Campaign {
     /// The node is a quorum by itself.
     Alone,
-    /// A quorum has no leader either, and would promise ([live-1]).
+    /// A quorum has no leader either, and would promise this ballot ([live-1]).
     PreVotes,
     /// The leader handed over its leadership ([live-4]).
     HandedOver {
         /// The former leader.
         by: NodeId,
     },
-    /// This node leads, and a member promised a higher ballot ([live-2]).
+    /// This node leads, but a member promised a higher ballot ([live-2]).
     Stray {
         /// The higher ballot.
         promised: Ballot,
@@ -115,25 +116,25 @@ pub enum Campaign {
     DeviceLost,
     /// This node leads, and a new era began ([era-8]).
     Era,
-    /// This node leads, and no peer delivers the bytes of an inherited value ([value-4]).
+    /// This node leads, but no peer delivers the bytes of an inherited value ([value-4]).
     MissingBytes,
-    /// This node leads, and no peer delivers decided slots that a promise left out ([p1-5]).
+    /// This node leads, but no peer delivers decided slots that a promise left out ([p1-5]).
     Untaught,
-    /// A node asked for its promise has disconnected or is no longer a member ([cast-5]).
+    /// A node whose promise was requested has disconnected or is no longer a member ([cast-5]).
     AskedAgain,
 }
 
 /// Reason why a node's ballot ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
-    /// A higher ballot of another node was promised or followed.
+    /// This node promised or followed a higher ballot of another node.
     HigherBallot {
-        /// The higher ballot.
+        /// The ballot that was promised or followed.
         ballot: Ballot,
     },
     /// No quorum replied for longer than a healthy quorum takes.
     QuorumSilent,
-    /// Too few promises came in time.
+    /// Too few promises arrived in time.
     TooFewPromises,
     /// Too many members promised a higher ballot for this one to continue ([live-2]).
     Strays {
@@ -142,13 +143,13 @@ pub enum End {
     },
     /// A slot of this ballot was decided with another value.
     OtherDecision {
-        /// The slot.
+        /// Slot that was decided with another value.
         slot: Slot,
     },
     /// This node cannot read back a value that it decided, no peer has it, and the other members
     /// can decide it again ([disk-8]).
     FoundNowhere {
-        /// The first such slot.
+        /// First slot whose value cannot be found.
         slot: Slot,
     },
     /// A snapshot was installed that covers slots undecided on this node ([snap-2]).
@@ -165,7 +166,7 @@ pub enum End {
     /// This node is not a member that may lead ([aux-3]), or votes of the ballot's era no longer
     /// count.
     NoMember,
-    /// A protocol rule was violated; an alarm names it.
+    /// A protocol rule was violated; an [`crate::effect::Alarm`] names the rule.
     Alarm,
 }
 

@@ -15,13 +15,13 @@ use crate::{
 /// A run of slots with one vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vote {
-    /// The slots.
+    /// Slots that share this vote.
     pub range: SlotRange,
-    /// The ballot voted in.
+    /// Ballot in which the votes were cast.
     pub ballot: Ballot,
-    /// The value voted for.
+    /// Value voted for in each slot.
     pub value: Value,
-    /// The last record that holds part of this vote.
+    /// Last record that contains a part of this vote.
     pub record: RecordSeq,
 }
 
@@ -39,7 +39,7 @@ impl Vote {
     }
 }
 
-/// Runs in slot order. Invariant: they do not overlap.
+/// Runs of votes in slot order. Invariant: runs do not overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extents {
     runs: VecDeque<Vote>,
@@ -67,12 +67,12 @@ impl Extents {
         self.runs.get(at).filter(|run| run.range.contains(slot))
     }
 
-    /// Returns one past the last slot with a vote; slot 0 if there is none.
+    /// Returns the end of the last run, exclusive; slot 0 if there is no run.
     pub fn end(&self) -> Slot {
         self.runs.back().map_or(Slot(0), |last| last.range.to)
     }
 
-    /// Returns the first run, the only one that decisions in slot order affect.
+    /// Returns the first run, which is the only one that decisions in slot order affect.
     pub fn first(&self) -> Option<&Vote> {
         self.runs.front()
     }
@@ -84,8 +84,9 @@ impl Extents {
         self.runs.range(start..).map(move |run| run.clipped(rest))
     }
 
-    /// Sets the vote for all slots of its range, and clips runs that it covers in part; clipping
-    /// does not change the remaining votes ([p2-2]). Returns whether it did more than append.
+    /// Sets the vote for all slots of its range. Runs that it covers in part are clipped, which
+    /// does not change their remaining votes ([p2-2]). Returns whether the change was more than an
+    /// append.
     pub fn set(&mut self, vote: Vote) -> bool {
         let appends = self.runs.back().is_none_or(|last| last.range.to <= vote.range.from);
         if appends {
@@ -135,21 +136,21 @@ fn push(runs: &mut VecDeque<Vote>, vote: Vote) {
     }
 }
 
-/// A reported vote with its reporter, which can supply the value's bytes ([value-4]).
+/// A reported vote and its reporter, which can supply the value's bytes ([value-4]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report<W> {
-    /// The slots.
+    /// Slots that share this vote.
     pub range: SlotRange,
-    /// The ballot voted in.
+    /// Ballot in which the votes were cast.
     pub ballot: Ballot,
-    /// The value voted for.
+    /// Value voted for in each slot.
     pub value: Value,
-    /// The reporter.
+    /// The acceptor that reported the vote.
     pub who: W,
 }
 
-/// [p1-6] Merges two lists of reports, each in slot order, and keeps the highest ballot per slot.
-/// The error is a slot for which one ballot has two values ([count-1]).
+/// [p1-6] Merges two lists of reports, each in slot order, and keeps the highest ballot of each
+/// slot. The error is a slot for which one ballot has two values ([count-1]).
 pub fn highest<W: Copy>(a: &[Report<W>], b: &[Report<W>]) -> Result<Vec<Report<W>>, Slot> {
     let mut out: Vec<Report<W>> = Vec::with_capacity(a.len() + b.len());
     let (mut a, mut b) = (a.iter().copied(), b.iter().copied());

@@ -21,28 +21,28 @@ pub struct Promise {
     pub from: Slot,
 }
 
-/// Slot at which a run of votes in a ballot may begin, as stated by its leader.
+/// Slot at which a run of votes in a ballot may begin, as stated by the ballot's leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Begin {
-    /// The ballot.
+    /// Ballot in which the run may begin.
     pub ballot: Ballot,
-    /// The slot.
+    /// First slot of the run.
     pub slot: Slot,
-    /// The ballot's prefix sum before that slot.
+    /// Prefix sum of the ballot before that slot.
     pub prefix: u64,
 }
 
 /// The acceptor's view of its device's votes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fence {
-    /// The only ballot in which votes may be cast outside this node. A device counts as armed from
-    /// the order to arm it on.
+    /// The only ballot in which votes may be cast outside this node. A device counts as armed as
+    /// soon as the order to arm it is sent.
     armed: Option<Ballot>,
-    /// The device has confirmed that it is armed.
+    /// The device has confirmed that it votes in the armed ballot.
     confirmed: bool,
     /// A fence was ordered, and the device has not been read out yet.
     in_flight: bool,
-    /// Upper bound of the first slot with a cell on the device.
+    /// Upper bound of the first slot that has a cell on the device.
     floor: Slot,
     begin: Option<Begin>,
     /// Slots that a coordinator counted, and their ballot.
@@ -67,8 +67,7 @@ impl Fence {
         self.in_flight
     }
 
-    /// [offload-8] Returns whether no vote below this ballot can be cast outside this node any
-    /// more.
+    /// [offload-8] Returns whether no more votes below this ballot can be cast outside this node.
     pub fn holds_for(&self, ballot: Ballot) -> bool {
         self.armed.is_none_or(|armed| armed >= ballot)
     }
@@ -82,7 +81,8 @@ impl Fence {
         self.floor = floor;
     }
 
-    /// Records the device's report that it is armed with this ballot. Returns whether that is new.
+    /// Records the device's report that it is armed with this ballot. Returns whether the report is
+    /// new.
     pub fn confirm(&mut self, ballot: Ballot) -> bool {
         let news = self.armed == Some(ballot) && !self.in_flight && !self.confirmed;
         self.confirmed |= news;
@@ -97,20 +97,20 @@ impl Fence {
         Some(ballot)
     }
 
-    /// Ends the fence: the device no longer votes, and its votes have become this acceptor's, or
-    /// never counted.
+    /// Ends the fence. The device no longer votes, and its votes are now this acceptor's or never
+    /// counted.
     pub fn end(&mut self) {
         self.armed = None;
         self.confirmed = false;
         self.in_flight = false;
     }
 
-    /// Returns the upper bound of the first slot with a cell on the device.
+    /// Returns the upper bound of the first slot that has a cell on the device.
     pub fn floor(&self) -> Slot {
         self.floor
     }
 
-    /// [offload-14] Raises the upper bound of the first slot with a cell.
+    /// [offload-14] Raises the upper bound of the first slot that has a cell.
     pub fn raise_floor(&mut self, floor: Slot) {
         self.floor = self.floor.max(floor);
     }
@@ -130,7 +130,7 @@ impl Fence {
         self.counted.as_ref().map(|(ballot, counted)| (*ballot, counted))
     }
 
-    /// Records slots that a coordinator counted; only the newest ballot is kept.
+    /// Records slots that a coordinator counted. Only the newest ballot is kept.
     pub fn note_counted(&mut self, ballot: Ballot, range: SlotRange) {
         match &mut self.counted {
             Some((known, counted)) if *known == ballot => counted.add(range),
@@ -150,7 +150,8 @@ impl Fence {
         }
     }
 
-    /// Makes a promise wait for the fence. Of two promises, the one with the higher ballot stays.
+    /// Makes a promise wait for the fence. If one is waiting already, only the one with the higher
+    /// ballot is kept.
     pub fn wait_to_promise(&mut self, promise: Promise) {
         if self.promise.is_none_or(|waiting| waiting.ballot < promise.ballot) {
             self.promise = Some(promise);

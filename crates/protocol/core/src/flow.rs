@@ -1,7 +1,7 @@
-//! Flow of proposals: how many may be in flight, and how far each follower has been sent them.
+//! Flow of proposals: how many may be in flight, and how far they have been sent to each follower.
 //!
 //! Liveness only. A follower accepts proposals in order ([`crate::voted`]). If its reply shows that
-//! one was lost, the leader resends everything from there on.
+//! a proposal was lost, the leader resends everything from that slot on.
 
 use alloc::vec::Vec;
 
@@ -19,31 +19,31 @@ use crate::{
 /// Another node, as the leader or a follower sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// The node in its current incarnation.
+    /// Node id and current incarnation.
     pub member: Member,
     /// The node is connected.
     pub connected: bool,
-    /// Time of its last reply to this leader.
+    /// Time of the peer's last reply to this leader.
     pub heard: Option<Time>,
-    /// The highest promise that the node reported.
+    /// Highest promise that the peer reported.
     pub promised: Ballot,
-    /// End of the proposals sent to the node, exclusive.
+    /// End of the proposals sent to the peer, exclusive.
     pub sent_to: Slot,
-    /// End of its votes in the leader's ballot, at the class that counts.
+    /// End of the peer's votes in the leader's ballot, at the class that counts.
     pub voted_to: Slot,
-    /// The node has decided and stored all slots below.
+    /// The peer has decided and stored all slots below this one.
     pub decided_to: Slot,
-    /// The node has decided and stored all slots below at the group's class, as this incarnation
-    /// reported to this ballot; slot 0 for none.
+    /// The peer has decided and stored all slots below this one at the group's class, as its
+    /// current incarnation reported to this ballot; slot 0 if it reported nothing.
     pub held_to: Slot,
-    /// After a crash the node would still know the slots below to be decided.
+    /// The peer would still know after a crash that all slots below this one are decided.
     pub kept_to: Slot,
-    /// The node is caught up: its reply to the last heartbeat of this ballot shows that it holds
-    /// what was decided before the previous heartbeat.
+    /// The peer is caught up, because its reply to the last heartbeat of this ballot shows that it
+    /// holds everything that was decided before the previous heartbeat.
     pub level: bool,
-    /// The node last reported that it should not lead.
+    /// The peer last reported that it should not lead.
     pub unfit: bool,
-    /// Recent lateness of the node's turns by its last report, in microseconds.
+    /// Recent lateness of the peer's turns, as last reported, in microseconds.
     pub late_us: u32,
 }
 
@@ -53,7 +53,7 @@ pub struct Peers {
     list: Vec<Peer>,
     /// Followers have been notified that the slots below are decided.
     announced_to: Slot,
-    /// What all others, and a quorum, are known to hold; never falls.
+    /// How much all other members, and a quorum, are known to hold. Never falls.
     held: Held,
 }
 
@@ -73,12 +73,12 @@ impl Peers {
         self.announced_to = decided_to;
     }
 
-    /// Returns what the others hold, as far as is known here.
+    /// Returns what the other members hold, as far as this node knows.
     pub fn held_known(&self) -> Held {
         self.held
     }
 
-    /// Notes newer knowledge of what the others hold.
+    /// Records newer knowledge of what the other members hold.
     pub fn note_held(&mut self, held: Held) {
         self.held.all = self.held.all.max(held.all);
         self.held.quorum = self.held.quorum.max(held.quorum);
@@ -89,12 +89,12 @@ impl Peers {
         self.list.iter()
     }
 
-    /// Returns all peers.
+    /// Returns all peers, for changes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
         self.list.iter_mut()
     }
 
-    /// Returns the connected peers.
+    /// Returns the ids of the connected peers.
     pub fn connected(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.list.iter().filter(|peer| peer.connected).map(|peer| peer.member.node)
     }
@@ -110,7 +110,7 @@ impl Peers {
     }
 
     /// Marks a peer as connected and returns it; `None` if there are too many peers. Messages sent
-    /// before may have been lost.
+    /// earlier may have been lost.
     pub fn connect(&mut self, member: Member) -> Option<&mut Peer> {
         let at = self.list.partition_point(|peer| peer.member.node < member.node);
         let known = self.list.get(at).is_some_and(|peer| peer.member.node == member.node);
@@ -156,8 +156,8 @@ impl Peers {
         }
     }
 
-    /// [live-5] Records that this node was paused for `us` until now, so that messages of peers may
-    /// be unread.
+    /// [live-5] Records that this node was paused for `us` microseconds until now, so that messages
+    /// of peers may be unread.
     pub fn excuse(&mut self, now: Time, us: u64) {
         for peer in &mut self.list {
             peer.heard = peer.heard.map(|at| at.plus_us(us).min(now));
@@ -170,7 +170,7 @@ impl Peers {
         connected.map(|peer| peer.late_us.into()).max().unwrap_or(0)
     }
 
-    /// Starts a new ballot of this node: nothing has been sent or voted for in it.
+    /// Starts a new ballot of this node, in which nothing has been sent or voted for yet.
     pub fn restart(&mut self, now: Time, from: Slot) {
         for peer in &mut self.list {
             // Every peer counts as heard from now, so that a new leader does not step down at once.
@@ -184,9 +184,10 @@ impl Peers {
         }
     }
 
-    /// [trim-1] Returns the end of the slots that an auxiliary may forget: full replicas that form
-    /// a phase-2 quorum hold them, and each would know them to be decided after a crash. A replica
-    /// with only a vote could not rule out, without the auxiliary, that another value was chosen.
+    /// [trim-1] Returns the end of the slots that an auxiliary may forget. Full replicas that form
+    /// a phase-2 quorum hold these slots, and each would know after a crash that they are decided.
+    /// A replica with only a vote could not rule out, without the auxiliary, that another value was
+    /// chosen.
     pub fn kept(&self, eras: &Eras, own: Member, own_to: Slot) -> Slot {
         eras.current().reached(Phase::Two, |voter| {
             if voter.auxiliary {
@@ -200,9 +201,9 @@ impl Peers {
         })
     }
 
-    /// [trim-1] Returns how much of the log the members hold, with `own_to` for this node, as their
-    /// incarnations reported to this ballot. A member without a report holds nothing, whatever of
-    /// the log a plane still has in its buffers ([ring-11]).
+    /// [trim-1] Returns how much of the log the members hold, as their incarnations reported to
+    /// this ballot, with `own_to` for this node. A member without a report counts as holding
+    /// nothing, whatever of the log a plane still has in its buffers ([ring-11]).
     pub fn held(&self, eras: &Eras, own: Member, own_to: Slot) -> Held {
         let configuration = eras.current();
         let of = |member: Member| {
@@ -234,7 +235,7 @@ impl Peers {
         Held { all, quorum }
     }
 
-    /// Returns the members for which `holds` is true, plus this node.
+    /// Returns the members whose peer satisfies `holds`, plus this node.
     pub fn set(
         &self,
         configuration: &Configuration,

@@ -10,7 +10,7 @@ impl GroupTime {
     /// The time before the first command.
     pub const START: Self = Self(0);
 
-    /// Restores the time from a snapshot or a commit.
+    /// Restores the time that a snapshot or a commit stored, in Unix milliseconds.
     pub const fn kept(ms: u64) -> Self {
         Self(ms)
     }
@@ -20,16 +20,17 @@ impl GroupTime {
         self.0
     }
 
-    /// Applies a command *now is T*. Returns whether the time changed: a T that is not above it,
-    /// from an earlier leader or one with a slow clock, changes nothing.
+    /// Applies a command *now is T*. Returns whether the time changed. A T from an earlier leader,
+    /// or from one with a slow clock, may not be above the current time and then changes nothing.
     pub fn apply(&mut self, ms: u64) -> bool {
         let before = self.0;
         self.0 = self.0.max(ms);
         self.0 > before
     }
 
-    /// Returns the T for a leader to propose, given that its clock shows `clock_ms` and that
-    /// `deadline` is the earliest of an applied key; `None` before that deadline.
+    /// Returns the T for a leader to propose. `clock_ms` is the leader's clock, and `deadline` is
+    /// the earliest deadline of an applied key. Returns `None` before that deadline, or while the
+    /// clock is not above the group's time.
     pub fn stamp(self, clock_ms: u64, deadline: Option<u64>) -> Option<u64> {
         let due = deadline.is_some_and(|deadline| deadline <= clock_ms);
         (due && clock_ms > self.0).then_some(clock_ms)
@@ -40,8 +41,8 @@ impl GroupTime {
 mod tests {
     use super::*;
 
-    /// [time-1] Leaders with different clocks succeed each other, and values of earlier leaders are
-    /// decided late; the group's time still never goes back.
+    /// [time-1] The group's time never goes back, although leaders with different clocks succeed
+    /// each other and values of earlier leaders are decided late.
     #[test]
     fn time_never_goes_back() {
         let mut time = GroupTime::START;
@@ -64,7 +65,8 @@ mod tests {
         assert_eq!(time.stamp(200, Some(201)), None);
         assert_eq!(time.stamp(200, Some(200)), Some(200));
         assert_eq!(time.stamp(200, Some(101)), Some(200));
-        // The clock was set back: the group's time stays until the clock has passed it.
+        // The clock was set back, so the group's time does not change until the clock has passed
+        // it.
         assert_eq!(time.stamp(100, Some(50)), None);
         assert_eq!(time.stamp(99, Some(50)), None);
     }

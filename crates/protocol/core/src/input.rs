@@ -1,4 +1,4 @@
-//! All inputs of a node.
+//! Inputs of a node.
 
 use crate::{
     ballot::Ballot,
@@ -13,7 +13,7 @@ use crate::{
     value::Value,
 };
 
-/// A number chosen by the caller to recognise a read; one may stand for many reads.
+/// A number that the caller chose to recognise a read. One token may stand for many reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadToken(pub u64);
 
@@ -22,19 +22,19 @@ pub struct ReadToken(pub u64);
 pub enum Input {
     /// A peer sent a message.
     Message {
-        /// The sender, as planes know it from the handshake or the frame.
+        /// The sender, as the plane knows it from the handshake or the frame.
         from: Member,
-        /// The message.
+        /// The received message.
         message: Message,
-        /// The bytes of the message's value are present on this node, whether they came along or
-        /// were there before. For slots from `decided_to` to the end of the window they are
+        /// The bytes of the message's value are present on this node, whether they arrived with the
+        /// message or earlier. Bytes of slots from `decided_to` to the end of the window are
         /// retained until the slots are decided. Meaningless for messages without a value, and for
         /// values without bytes.
         held: bool,
     },
-    /// Propose this value in the next slots. Its bytes are present.
+    /// Propose this value in the next slots. The value's bytes are present.
     Propose {
-        /// The value.
+        /// Value to propose.
         value: Value,
         /// Number of slots; more than one only for values that may span ([`Value::may_span`]).
         slots: u64,
@@ -43,25 +43,26 @@ pub enum Input {
     Held {
         /// The value whose bytes are present.
         value: Value,
-        /// Slots of the value, perhaps fewer than requested. Earlier reports remain valid.
+        /// Slots of the value, possibly fewer than requested. Earlier reports remain valid.
         range: SlotRange,
     },
     /// Every record up to this one is on stable storage.
     Persisted(RecordSeq),
-    /// The log failed permanently: the node sends no more promises or votes ([disk-9]).
+    /// The log failed permanently. The node sends no more promises or votes ([disk-9]).
     StorageFailed,
     /// This node's fitness to lead changed ([live-3], [live-6]).
     Fitness(Fitness),
-    /// These slots are lost too: they were decided before this process started, are not learned
-    /// again yet, and the log cannot read them back ([disk-8]).
+    /// These slots are lost, in addition to those reported earlier. They were decided before this
+    /// process started, have not been learned again, and cannot be read back from the log
+    /// ([disk-8]).
     Lost(SlotRange),
-    /// The first slot that was decided in this process and whose value cannot be read back at the
-    /// moment; `None` once all can ([disk-8]).
+    /// First slot that was decided in this process and whose value cannot be read back at the
+    /// moment; `None` once all values can be read again ([disk-8]).
     Missing(Option<Slot>),
-    /// Bytes of retained streams may be missing on this node, now or after a restart; `false` once
-    /// none are ([snap-5], [here-1]).
+    /// `true` while bytes of retained streams may be missing on this node, now or after a restart;
+    /// `false` once none are ([snap-5], [here-1]).
     Lacking(bool),
-    /// All connected peers were asked twice for the missing value; none has it.
+    /// No connected peer has the missing value, although each was asked twice.
     FoundNowhere,
     /// A snapshot of everything below `to` was installed durably, and the log starts there
     /// ([snap-2]). The caller must check it with [`crate::node::Node::may_install`] first.
@@ -71,11 +72,11 @@ pub enum Input {
         /// The eras at `to`.
         eras: Eras,
     },
-    /// The log now starts at this slot, durably: a snapshot of this node's own covers the slots
-    /// below ([trim-3]).
+    /// The log now starts at this slot, durably. A snapshot of this node covers the slots below
+    /// ([trim-3]).
     Trimmed(Slot),
-    /// The log now starts at this slot, durably, and no snapshot covers the slots below: the
-    /// request of [`crate::effect::Effect::Forget`] is done.
+    /// The log now starts at this slot, durably, and no snapshot covers the slots below. Completes
+    /// the request of [`crate::effect::Effect::Forget`].
     Forgotten(Slot),
     /// A peer connected.
     Connected(Member),
@@ -84,29 +85,29 @@ pub enum Input {
     /// A linearizable read waits for its read index.
     Read(ReadToken),
     /// A client waits until everything below `to` is on stable storage at a phase-2 quorum
-    /// ([class-2]); [`crate::effect::Effect::Lasts`] answers it. Not used while a member might not
+    /// ([class-2]). [`crate::effect::Effect::Lasts`] reports it. Not used while a member might not
     /// understand the request.
     Last {
         /// End of the slots, exclusive.
         to: Slot,
     },
-    /// A client waits until everything below `to` is in memory at a phase-2 quorum, voted for in
-    /// this ballot, in which this node has voted for it too ([class-2]).
-    /// [`crate::effect::Effect::InMemory`] answers it, if anything does. Not used while a member
-    /// might not understand the request.
+    /// A client waits until a phase-2 quorum has voted for everything below `to` in this ballot, in
+    /// memory. This node has already voted for it in the same ballot ([class-2]).
+    /// [`crate::effect::Effect::InMemory`] reports it, unless the votes never reach a quorum. Not
+    /// used while a member might not understand the request.
     Early {
-        /// The ballot.
+        /// The votes of the quorum must be in this ballot.
         ballot: Ballot,
         /// End of the slots, exclusive.
         to: Slot,
     },
     /// Changes the route of votes to this node when it leads.
     Route(Route),
-    /// Number of slots that each program of the device holds, a power of two; 0: there is no
-    /// device, or it must not be used. With 0, the device's work is withdrawn and the device is
-    /// fenced; required before a clean stop ([offload-8]).
+    /// Number of slots that each program of the device has space for, a power of two; 0 if there is
+    /// no device or it must not be used. With 0, the device's work is withdrawn and the device is
+    /// fenced, which is required before a clean stop ([offload-8]).
     Offload {
-        /// Number of slots.
+        /// Number of slots, or 0.
         cells: u64,
     },
     /// This node's device sent a report.
@@ -121,6 +122,6 @@ pub enum Input {
         /// The delay in microseconds.
         us: u64,
     },
-    /// Time passed. Due no later than the time of `Effect::WakeAt`.
+    /// Time passed. Required no later than the time of `Effect::WakeAt`.
     Tick,
 }

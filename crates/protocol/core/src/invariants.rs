@@ -1,7 +1,7 @@
-//! Invariants of every group at every moment: one pure function per property, for tests.
+//! Invariants of every group at every moment, as one pure function per property, for tests.
 //!
 //! The core does not call them. The model checker, the simulator and the transcripts do, each with
-//! its own observations from outside. None of them trusts the counting of [`crate::learner`].
+//! its own observations from outside. No invariant trusts the counting of [`crate::learner`].
 
 use alloc::{format, string::String};
 
@@ -16,7 +16,7 @@ use crate::{
     value::Value,
 };
 
-/// Result of a check; the error describes what was observed.
+/// Result of a check. The error describes the violation.
 pub type Verdict = Result<(), String>;
 
 fn hold(condition: bool, seen: impl FnOnce() -> String) -> Verdict {
@@ -26,7 +26,7 @@ fn hold(condition: bool, seen: impl FnOnce() -> String) -> Verdict {
 /// [class-1], [class-4], [era-5] Returns whether these votes, all in `ballot` and at the group's
 /// class, make a value chosen in a slot of era `slot_era`, whose configuration is `configuration`.
 ///
-/// It does its own arithmetic, independent of the learner's.
+/// The arithmetic is independent of the learner's.
 pub fn is_chosen(
     configuration: &Configuration,
     slot_era: Era,
@@ -80,7 +80,7 @@ pub fn decided_is_chosen(slot: Slot, chosen: Option<&Value>, decided: &Value) ->
     }
 }
 
-/// [decide-1] Checks that decisions come in slot order, without gaps, each slot once.
+/// [decide-1] Checks that slots are decided in order, without gaps, and each once.
 pub fn decided_in_order(decided_to: Slot, range: SlotRange) -> Verdict {
     hold(range.from == decided_to && !range.is_empty(), || {
         format!("decided {range} after everything below {decided_to}")
@@ -102,13 +102,14 @@ pub fn one_value_per_ballot(ballot: Ballot, slot: Slot, known: &Value, value: &V
     hold(known == value, || format!("ballot {ballot}, slot {slot}: {known} and {value}"))
 }
 
-/// [ballot-2] Checks that only one process of one node uses a ballot; `known` used it before.
+/// [ballot-2] Checks that only one process of one node uses a ballot. `known` is the process that
+/// used it before.
 pub fn ballot_is_not_reused(ballot: Ballot, known: u64, process: u64) -> Verdict {
     hold(known == process, || format!("ballot {ballot}: used by process {known} and by {process}"))
 }
 
-/// [p2-6] Checks that a vote is sent only once its records have the class it claims. `in_memory`
-/// and `on_disk` return whether this node has cast a vote in the ballot for a slot.
+/// [p2-6] Checks that a vote is sent only once its records have the class that the vote claims.
+/// `in_memory` and `on_disk` return whether this node has cast a vote in the ballot for a slot.
 pub fn vote_is_true(
     vote: &Phase2b,
     in_memory: impl Fn(Slot) -> bool,
@@ -131,8 +132,9 @@ pub fn vote_is_true(
     })
 }
 
-/// [p1-3] Checks that a promise leaves out no vote cast before it in a lower ballot, from its start
-/// on. `cast` is the highest ballot in which this acceptor voted for `slot`.
+/// [p1-3] Checks that a promise reports every vote that was cast before it in a lower ballot, from
+/// the start of the promise on. `cast` is the highest ballot in which this acceptor voted for
+/// `slot`.
 pub fn promise_is_complete(promise: &Phase1b, slot: Slot, cast: Ballot, value: &Value) -> Verdict {
     if slot < promise.from.max(promise.floor) || cast >= promise.ballot {
         return Ok(());
@@ -160,13 +162,14 @@ pub fn eras_in_order(before: Era, after: Era) -> Verdict {
     hold(after >= before, || format!("era {after} after era {before}"))
 }
 
-/// [ballot-3] Checks that a node starts a ballot only in an era whose beginning it has decided.
+/// [ballot-3] Checks that a node starts a ballot only in an era that has begun on this node. `own`
+/// is the node's era.
 pub fn ballot_era_is_decided(own: Era, ballot: Ballot) -> Verdict {
     hold(ballot.era <= own, || format!("ballot {ballot} of a node in era {own}"))
 }
 
 /// [era-6] Checks that a ballot proposes only in slots after the one that began its era. `begun` is
-/// the first slot of that era, `None` if it has not begun.
+/// the first slot of that era; `None` if it has not begun.
 pub fn proposal_is_behind_its_era(ballot: Ballot, slot: Slot, begun: Option<Slot>) -> Verdict {
     hold(begun.is_some_and(|begun| slot >= begun), || {
         format!("ballot {ballot} proposes in slot {slot}, before its era")
@@ -174,22 +177,23 @@ pub fn proposal_is_behind_its_era(ballot: Ballot, slot: Slot, begun: Option<Slot
 }
 
 /// [era-12], [trim-1] Checks that every phase-1 quorum includes a member that holds the chosen
-/// value; `without` lists the members that lack it.
+/// value. `without` lists the members that lack it.
 pub fn quorum_has_holder(configuration: &Configuration, slot: Slot, without: &[Member]) -> Verdict {
     hold(!could_promise(configuration, without), || {
         format!("slot {slot}: a quorum of {configuration} does not hold what was chosen there")
     })
 }
 
-/// [read-1] Checks that a read's index covers every slot that any node knew to be decided when the
-/// read arrived.
+/// [read-1] Checks that the index of a read covers every slot that any node knew to be decided when
+/// the read arrived.
 pub fn read_is_fresh(known_to: Slot, index: Slot) -> Verdict {
     hold(index >= known_to, || {
         format!("read index {index}; everything below {known_to} was known to be decided")
     })
 }
 
-/// [value-3], [catch-1] Checks that a node votes for a value, or decides it, only with its bytes.
+/// [value-3], [catch-1] Checks that a node votes for a value, or decides it, only if it has the
+/// value's bytes.
 pub fn bytes_are_held(slot: Slot, value: &Value, held: bool) -> Verdict {
     hold(held || !value.has_bytes(), || format!("slot {slot}: the bytes of {value} are not here"))
 }

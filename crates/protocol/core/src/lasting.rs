@@ -1,11 +1,11 @@
-//! The part of the decided prefix that survives a crash of all nodes: how much of it this node's
+//! Durability of the decided prefix across a crash of all nodes: how much of the prefix this node's
 //! log has on stable storage, what other members reported about theirs, and which nodes wait for it
 //! ([class-2], [last-1]).
 //!
-//! In a durable group, everything decided is durable. In a volatile one, a decision says nothing
-//! about disks, and votes are the wrong evidence: a vote on stable storage may be for a value that
-//! another ballot replaced. What counts is what a restart would find decided. While a client or a
-//! peer waits for more, the log writes another record to restate the decided prefix.
+//! In a durable group, everything decided is durable. In a volatile group, a decision says nothing
+//! about disks, and votes are the wrong evidence, because a vote on stable storage may be for a
+//! value that another ballot replaced. What counts is what a restart would find decided. While a
+//! client or a peer waits for more, the log writes another record to restate the decided prefix.
 
 use alloc::vec::Vec;
 
@@ -19,19 +19,20 @@ use crate::{
 /// Progress of the durable decided prefix, on this node and as reported by others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DurablePrefix {
-    /// Everything below is durable on this node.
+    /// Every slot below this one is durable on this node.
     here_to: Slot,
-    /// Record that restates the decided prefix, while it is being written.
+    /// Record that restates the decided prefix, while the record is being written.
     restated: Option<RecordSeq>,
-    /// Nodes that wait for this node's disk, each with the slot it waits for.
+    /// Nodes that wait until this node's disk has a slot, each with that slot.
     waiting: Vec<(NodeId, Slot)>,
-    /// Slots below which other members reported their logs as durable.
+    /// Members that reported how far their logs are durable, each with the end of its durable
+    /// slots.
     said: Vec<(Member, Slot)>,
-    /// Clients of this node wait until everything below is durable in the group.
+    /// Clients of this node wait until every slot below this one is durable in the group.
     wanted: Slot,
-    /// Clients have been notified of everything below.
+    /// Clients have been notified that every slot below this one is durable.
     told: Slot,
-    /// The outstanding request, and the time it was sent.
+    /// End of the slots in the outstanding request, and the time at which the request was sent.
     asked: Option<(Slot, Time)>,
 }
 
@@ -46,7 +47,7 @@ impl DurablePrefix {
         self.wanted = self.wanted.max(to);
     }
 
-    /// Returns the slot below which clients of this node have been notified.
+    /// Returns the slot below which clients of this node have been notified of durability.
     pub fn told(&self) -> Slot {
         self.told
     }
@@ -58,12 +59,12 @@ impl DurablePrefix {
         match self.waiting.iter_mut().find(|(node, _)| *node == from) {
             Some((_, wanted)) => *wanted = to,
             None if room => self.waiting.push((from, to)),
-            // The table is full; the peer repeats its request.
+            // The table is full, so the peer has to repeat its request.
             None => {}
         }
     }
 
-    /// Drops a disconnected node's request; it sends a new one after reconnecting.
+    /// Drops a disconnected node's request. The node sends a new one after reconnecting.
     pub fn disconnect(&mut self, node: NodeId) {
         self.waiting.retain(|(waits, _)| *waits != node);
     }
@@ -81,15 +82,16 @@ impl DurablePrefix {
         }
     }
 
-    /// Returns the slot that this member reported; slot 0 if none.
+    /// Returns the end of the slots that this member reported as durable; slot 0 if it reported
+    /// none.
     pub fn reported_to(&self, by: Member) -> Slot {
         let said = self.said.iter().find(|(member, _)| *member == by);
         said.map_or(Slot(0), |(_, to)| *to)
     }
 
-    /// [last-1] Records that everything below `here_to` is durable on this node, and everything
-    /// below `held_to` is decided and held. Returns whether the log should restate that in another
-    /// record because a client or a peer waits for it.
+    /// [last-1] Records that everything below `here_to` is durable on this node, and that
+    /// everything below `held_to` is decided and held. Returns whether the log should write another
+    /// record that restates the decided prefix, because a client or a peer waits for it.
     pub fn update(
         &mut self,
         here_to: Slot,
@@ -133,8 +135,8 @@ impl DurablePrefix {
         news
     }
 
-    /// Returns the request to send to other members: one at a time for all waiting clients, and
-    /// again after `retry_us` without a reply.
+    /// Returns the request to send to other members. One request serves all waiting clients; it is
+    /// repeated after `retry_us` without a reply.
     pub fn question(&mut self, now: Time, retry_us: u64) -> Option<Slot> {
         if self.wanted <= self.told {
             self.asked = None;

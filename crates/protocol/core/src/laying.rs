@@ -2,9 +2,9 @@
 //! rebuild it. Liveness only.
 //!
 //! A ring is as fast as its slowest member. A leader that makes no progress for
-//! [`RingControl::patience_us`] requests votes from all members directly, sees which of them reply, and
-//! sets up a ring without the others ([ring-7]). These are readmitted after a while, which doubles
-//! each time.
+//! [`RingControl::patience_us`] requests votes from all members directly, sees which members reply,
+//! and sets up a ring without the others ([ring-7]). The others are readmitted after a while, which
+//! doubles on each exclusion.
 
 use alloc::vec::Vec;
 
@@ -14,16 +14,18 @@ use crate::{
     time::Time,
 };
 
-/// Minimum and maximum time that a leader waits for a decision before it considers its ring broken.
+/// Minimum and maximum time that a leader waits for a decision before it considers its ring broken,
+/// in microseconds.
 const PATIENCE_US: (u64, u64) = (2_000, 40_000);
-/// A decision is late after this multiple of its usual time plus the variation of that time.
+/// A decision is late after this multiple of its usual time, plus the deviation of that time.
 const PATIENCE: u64 = 4;
-/// A ring that lasted this long was a good one.
+/// A ring that lasted at least this long, in microseconds, is considered good.
 const GOOD_US: u64 = 1_000_000;
-/// Duration of direct voting after a ring broke; it is long enough to show which members are slow.
+/// Duration of direct voting after a ring broke, in microseconds. It is long enough to show which
+/// members are slow.
 const LOOK_US: u64 = 10_000;
-/// Time that a slow member is excluded from the ring: the first time, and at most. It doubles each
-/// time.
+/// Initial and maximum time for which a slow member is excluded from the ring, in microseconds. The
+/// time doubles on each exclusion.
 const BENCH_US: (u64, u64) = (1_000_000, 60_000_000);
 
 /// Route of votes to the leader.
@@ -40,7 +42,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// Returns the route with this name, if it is one that needs no members.
+    /// Returns the route with this name; `None` if there is none, or if it needs a list of members.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "star" => Some(Self::Star),
@@ -55,7 +57,7 @@ impl Route {
 struct Exclusion {
     member: Member,
     until: Time,
-    /// Length of this exclusion.
+    /// Length of this exclusion, in microseconds.
     us: u64,
 }
 
@@ -65,27 +67,27 @@ pub struct RingControl {
     wish: Route,
     number: u32,
     members: Vec<Member>,
-    /// Last decided prefix, and the time of the last progress. The time also advances while no
-    /// proposal is outstanding.
+    /// End of the decided prefix, and the time of the last progress. The time also advances while
+    /// no proposal is outstanding.
     progress: (Slot, Time),
     /// End of a proposal in flight, and the time it was sent.
     probe: Option<(Slot, Time)>,
-    /// Moving average of the time to a decision; 0 before the first.
+    /// Moving average of the time to a decision, in microseconds; 0 before the first decision.
     usual_us: u64,
     /// Average deviation from `usual_us`.
     varies_us: u64,
-    /// Time at which the ring was set up, or given up.
+    /// Time at which the ring was set up or given up.
     since: Time,
-    /// Slot at which a ring broke, and its members, until the slow ones are known.
+    /// Slot at which a ring broke, and the members of that ring, until the slow ones are known.
     broken: Option<(Slot, Vec<Member>)>,
     /// No ring is set up before this time.
     again_at: Time,
-    /// Length of the last postponement.
+    /// Length of the last postponement, in microseconds.
     put_off_us: u64,
     benched: Vec<Exclusion>,
     /// End of the decided slots at the last two heartbeats, older first.
     beats: [Slot; 2],
-    /// Time from which the next heartbeat counts.
+    /// The next heartbeat counts only from this time on.
     beat_at: Time,
 }
 
@@ -117,8 +119,8 @@ impl RingControl {
         self.beats = [Slot(0); 2];
     }
 
-    /// Returns the number of the ring and its members; no members if votes are sent directly.
-    /// Number 0: no ring has been announced in this ballot.
+    /// Returns the number and the members of the current ring. The list is empty if votes are sent
+    /// directly. Number 0 means that no ring has been announced in this ballot.
     pub fn laid(&self) -> (u32, &[Member]) {
         (self.number, &self.members)
     }
@@ -128,12 +130,12 @@ impl RingControl {
         !self.members.is_empty()
     }
 
-    /// Returns whether there is nothing to do: no ring is in use or requested.
+    /// Returns whether no ring is in use or requested, so that there is nothing to do.
     pub fn is_idle(&self) -> bool {
         self.members.is_empty() && self.wish == Route::Star
     }
 
-    /// Sets up this ring; the caller announces it.
+    /// Sets up a ring of these members. The caller announces it.
     pub fn lay(&mut self, now: Time, decided_to: Slot, members: Vec<Member>) {
         self.number += 1;
         self.members = members;
@@ -141,8 +143,8 @@ impl RingControl {
         self.progress = (decided_to, now);
     }
 
-    /// Records that these slots are being proposed. If everything before them is decided, the wait
-    /// for a decision begins.
+    /// Records that these slots are being proposed. If every earlier slot is decided, the wait for
+    /// a decision begins.
     pub fn proposed(&mut self, now: Time, range: SlotRange, decided_to: Slot) {
         if range.from <= decided_to {
             self.progress = (decided_to, now);
@@ -152,7 +154,7 @@ impl RingControl {
         }
     }
 
-    /// Records the end of the decided slots, and whether any proposal is outstanding.
+    /// Records the end of the decided slots, and whether any proposal is outstanding (`open`).
     pub fn note(&mut self, now: Time, decided_to: Slot, open: bool) {
         if !open || decided_to > self.progress.0 {
             self.progress = (decided_to, now);
@@ -177,8 +179,8 @@ impl RingControl {
         (PATIENCE * (self.usual_us + self.varies_us)).clamp(least, most)
     }
 
-    /// Returns the time of the next check: when a ring with an `open` proposal counts as broken, or
-    /// when a new one may be set up.
+    /// Returns the time of the next check: the time at which a ring with an outstanding proposal
+    /// (`open`) counts as broken, or at which a new ring may be set up.
     pub fn wake_at(&self, open: bool) -> Option<Time> {
         let breaks = (self.is_ring() && open).then(|| self.progress.1.plus_us(self.patience_us()));
         let waits = self.broken.is_some() && self.wish != Route::Star;
@@ -192,20 +194,20 @@ impl RingControl {
         self.is_ring() && open && waited
     }
 
-    /// Records that a member of the ring was lost: no ring is set up before `again_at`.
+    /// Records that a member of the ring was lost, so that no ring is set up before `again_at`.
     pub fn loses(&mut self, again_at: Time) {
         self.again_at = again_at;
         self.give_up();
     }
 
-    /// Replaces a requested list of members by the leader's own choice from now on.
+    /// From now on, replaces a requested list of members by the leader's own choice.
     fn give_up(&mut self) {
         if matches!(self.wish, Route::Through(_)) {
             self.wish = Route::Ring;
         }
     }
 
-    /// Records that the ring broke: all members vote directly, and are judged soon. A requested
+    /// Records that the ring broke. All members vote directly, and are judged soon. A requested
     /// list of members is given up.
     pub fn breaks(&mut self, now: Time) {
         let members = core::mem::take(&mut self.members);
@@ -223,15 +225,15 @@ impl RingControl {
     }
 
     /// Judges the members of the broken ring, after which a ring may be set up again. Members that
-    /// voted for the slot at which it broke are fine. If that slot was decided without the others,
-    /// they are excluded for a while. If none was slow, the next ring is postponed, for longer each
-    /// time.
+    /// voted for the slot at which the ring broke are fine. If that slot was decided without the
+    /// others, they are excluded for a while. If no member was slow, the next ring is postponed,
+    /// for longer each time.
     pub fn judge(&mut self, now: Time, decided_to: Slot, voted_to: &[(Member, Slot)]) {
         let Some((slot, _)) = self.broken else {
             return;
         };
         if decided_to <= slot {
-            // The ring is not to blame: nothing is decided without it either.
+            // The ring is not to blame, because nothing is decided without it either.
             self.again_at = now.plus_us(LOOK_US);
             return;
         }
@@ -277,7 +279,7 @@ impl RingControl {
         self.again_at = until;
     }
 
-    /// Records a heartbeat; at most one every `every_ms` counts.
+    /// Records a heartbeat. At most one heartbeat per `every_ms` counts.
     pub fn beat(&mut self, now: Time, every_ms: u64, decided_to: Slot) {
         if now >= self.beat_at {
             self.beat_at = now.plus_ms(every_ms);
@@ -285,8 +287,9 @@ impl RingControl {
         }
     }
 
-    /// Returns the slot that caught-up members must hold. It was decided more than a heartbeat ago,
-    /// so a member that replies to a heartbeat and holds less, at the group's class, lags.
+    /// Returns the end of the slots that caught-up members must hold. They were decided more than a
+    /// heartbeat ago, so a member that replies to a heartbeat and holds less, at the group's class,
+    /// lags.
     pub fn level_at(&self) -> Slot {
         self.beats[0]
     }

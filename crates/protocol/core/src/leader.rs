@@ -1,4 +1,5 @@
-//! Leader: phase 1, the choice of value, phase 2. Safety lives here; nothing here reads the time.
+//! Leader: phase 1, the choice of values, and phase 2. Safety lives here; nothing here reads the
+//! time.
 
 use alloc::vec::Vec;
 
@@ -18,40 +19,40 @@ use crate::{
 /// Nodes from which a ballot requests promises.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PromiseTargets {
-    /// All members; this node promises before it sends 1A.
+    /// All members. This node promises before it sends 1A.
     AllMembers,
-    /// [cast-2] Only these nodes; this node promises last, with its casting vote.
+    /// [cast-2] Only these nodes. This node promises last, with its casting vote.
     Only(Vec<NodeId>),
 }
 
 /// Stage of phase 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// [ballot-2] The record of the round is being written; nothing has been sent.
+    /// [ballot-2] The record of the round is being written. Nothing has been sent.
     Recording(RecordSeq),
-    /// 1A messages have been sent.
+    /// 1A messages have been sent, and promises are awaited.
     Asking,
-    /// [cast-3] All requested promises have arrived; this node's own promise is being written.
+    /// [cast-3] All requested promises have arrived, and this node's own promise is being written.
     Casting,
-    /// A quorum has promised, but some member dropped its votes below `floor`: catch up before
-    /// proposing ([p1-5]).
+    /// A quorum has promised, but some member dropped its votes below `floor`. This node must catch
+    /// up before it proposes ([p1-5]).
     CatchingUp,
 }
 
-/// Phase 1 of one of this node's ballots.
+/// Phase 1 of a ballot of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Phase1 {
-    /// The ballot.
+    /// Ballot for which promises are requested.
     pub ballot: Ballot,
     /// First undecided slot when phase 1 started.
     pub from: Slot,
     /// Nodes from which promises are requested.
     pub asked: PromiseTargets,
-    /// Stage of this phase 1.
+    /// Current stage of phase 1.
     pub stage: Stage,
-    /// Slots below are decided, and a member that promised has dropped its votes there.
+    /// Every slot below it is decided, and a member that promised has dropped its votes there.
     pub floor: Slot,
-    /// Node to catch up from: the one that reported the floor, or another that promised and has
+    /// Node to catch up from: the node that reported the floor, or another that promised and has
     /// more of the slots in its log.
     pub floor_at: NodeId,
     /// Members that promised and can send decided slots below the floor.
@@ -71,17 +72,17 @@ struct Teacher {
 /// A proposal that a new leader takes over from earlier ballots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inherited {
-    /// The slots.
+    /// Slots in which the value is to be proposed.
     pub range: SlotRange,
-    /// The value to propose in each of them.
+    /// Value to propose in each of these slots.
     pub value: Value,
-    /// Node that reported a vote for the value and so has its bytes ([value-4]); `None` if there
-    /// was no report.
+    /// Node that reported a vote for the value and so has its bytes ([value-4]); `None` if no
+    /// member reported one.
     pub reporter: Option<NodeId>,
 }
 
 impl Phase1 {
-    /// Starts phase 1, with `record` as the record of its round.
+    /// Starts phase 1. `record` is the record of the ballot's round.
     pub fn new(ballot: Ballot, from: Slot, asked: PromiseTargets, record: RecordSeq) -> Self {
         Self {
             ballot,
@@ -126,8 +127,8 @@ impl Phase1 {
             self.teachers.push(Teacher { node, log });
         }
         self.floor = self.floor.max(promise.floor);
-        // Prefer members whose log reaches back to where this leader is, then the one that is
-        // furthest ahead.
+        // Prefer members whose log starts at or below this leader's first undecided slot, then the
+        // member that is furthest ahead.
         let use_of = |teacher: &&Teacher| (teacher.log.from <= self.from, teacher.log.to);
         if let Some(best) = self.teachers.iter().max_by_key(use_of) {
             self.floor_at = best.node;
@@ -135,8 +136,8 @@ impl Phase1 {
         Ok(())
     }
 
-    /// [p1-5] Checks whether some member that promised has the slots from `decided_to` on in its
-    /// log. If none has, returns the start of the log of the best member.
+    /// [p1-5] Checks whether a member that promised has the slots from `decided_to` on in its log.
+    /// If none has, returns the start of the log of the best member.
     pub fn unreachable(&self, decided_to: Slot) -> Option<Slot> {
         let behind = |teacher: &&Teacher| teacher.log.to > decided_to;
         let teaches = |teacher: &Teacher| teacher.log.from <= decided_to;
@@ -160,7 +161,7 @@ impl Phase1 {
         }
     }
 
-    /// Returns whether too many members refused for a phase-1 quorum of C(era(b)).
+    /// Returns whether so many members refused that a phase-1 quorum of C(era(b)) is impossible.
     pub fn is_hopeless(&self, configuration: &Configuration) -> bool {
         configuration.blocks_phase1(set_of(configuration, &self.refusals))
     }
@@ -188,9 +189,9 @@ impl Phase1 {
         configuration.is_quorum(Phase::One, set_of(configuration, &promises))
     }
 
-    /// [p1-6] Returns the proposals for the slots from `decided_to` on that phase 1 requires: per
-    /// slot, the value reported in the highest ballot; without a report, this leader's own earlier
-    /// proposal, or else a no-op. New values start after them.
+    /// [p1-6] Returns the proposals that phase 1 requires for the slots from `decided_to` on. In
+    /// each slot, that is the value reported in the highest ballot. Without a report, it is this
+    /// leader's own earlier proposal, or else a no-op. New values start after these slots.
     pub fn inheritance(&self, decided_to: Slot, own: Option<&Tally>) -> Vec<Inherited> {
         let mut out = Vec::new();
         let mut at = decided_to;
@@ -244,23 +245,24 @@ pub fn set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
 /// Phase 2 of this node's ballot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Leading {
-    /// Proposals of the current ballot.
+    /// Proposals of the current ballot, and the votes for them.
     pub tally: Tally,
-    /// The previous ballot, after a casting vote: its late votes still count ([cast-4]).
+    /// Tally of the previous ballot after a casting vote, because late votes in that ballot still
+    /// count ([cast-4]).
     pub before: Option<Tally>,
     /// First slot proposed in the current ballot.
     pub began: Slot,
-    /// The last reconfiguration proposed in this ballot, while it is undecided ([era-8]).
+    /// Slot of the last reconfiguration proposed in this ballot, while it is undecided ([era-8]).
     pub changing: Option<Slot>,
 }
 
 impl Leading {
-    /// Returns the ballot.
+    /// Returns the ballot in which this node leads.
     pub fn ballot(&self) -> Ballot {
         self.tally.ballot()
     }
 
-    /// Returns the tally of this ballot, if its votes still count.
+    /// Returns the tally of this ballot, if votes in it still count.
     pub fn tally_of(&mut self, ballot: Ballot) -> Option<&mut Tally> {
         if self.tally.ballot() == ballot {
             return Some(&mut self.tally);
@@ -269,7 +271,7 @@ impl Leading {
         before.filter(|tally| tally.ballot() == ballot)
     }
 
-    /// Drops the state of slots below `decided_to`, which are decided.
+    /// Drops the state of the slots below `decided_to`.
     pub fn drop_below(&mut self, decided_to: Slot) {
         self.tally.drop_below(decided_to);
         if let Some(tally) = self.before.as_mut() {
@@ -286,8 +288,8 @@ impl Leading {
 
 /// [cast-1] Splits the members other than `leader` into disjoint sets L and R, so that L ∪ {leader}
 /// is a phase-1 quorum and R ∪ {leader} a phase-2 quorum. Returns the smallest such L. `usable`
-/// returns whether a member may be counted on; `votes` returns whether it is sent proposals, as
-/// every member of R must be.
+/// returns whether a member can be relied on. `votes` returns whether a member is sent proposals,
+/// as every member of R must be.
 pub fn split(
     configuration: &Configuration,
     leader: Member,
@@ -297,8 +299,8 @@ pub fn split(
     split_among(configuration, leader, usable, votes, |_| true)
 }
 
-/// [ballot-5] Splits like [`split`], but with as few members in L as possible that are not `level`,
-/// because those would have to catch up first.
+/// [ballot-5] Splits like [`split`], but puts as few members into L as possible that are not
+/// `level`, because those would have to catch up first.
 pub fn split_among(
     configuration: &Configuration,
     leader: Member,

@@ -1,7 +1,7 @@
 //! Learner: counts votes in slot order, by ballot and descriptor, and knows the decided prefix.
 //!
-//! Safety lives here. Slots are decided in order, so "decided" is one number ([decide-1]): the
-//! configuration that applies to a slot is known only once everything below is decided.
+//! Safety lives here. Slots are decided in order, so "decided" is one number ([decide-1]). Only
+//! once everything below a slot is decided is the configuration of that slot known.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -20,17 +20,17 @@ use crate::{
     value::{Value, range_check},
 };
 
-/// Maximum number of voters in a tally: the members of two overlapping configurations.
+/// Maximum number of voters in a tally, which may span two overlapping configurations.
 const VOTERS_MAX: usize = 2 * MEMBERS_MAX;
 
-/// One undecided proposal of a ballot.
+/// An undecided proposal of a ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Proposal {
-    /// The slots.
+    /// Slots in which the value was proposed.
     pub range: SlotRange,
-    /// The proposed value.
+    /// Value proposed in each of these slots.
     pub value: Value,
-    /// The ballot's prefix sum before this proposal.
+    /// Prefix sum of the ballot before this proposal.
     pub prefix: u64,
 }
 
@@ -41,12 +41,12 @@ struct Votes {
     range: SlotRange,
 }
 
-/// Proposals of one ballot, and their votes.
+/// Undecided proposals of one ballot, and the votes for them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tally {
     ballot: Ballot,
     proposals: VecDeque<Proposal>,
-    /// One past the last proposal; `prefix` is the ballot's sum there.
+    /// End of the last proposal, exclusive. `prefix` is the ballot's prefix sum at this slot.
     next: Slot,
     prefix: u64,
     votes: Vec<Votes>,
@@ -54,10 +54,10 @@ pub struct Tally {
     counted: Counted,
 }
 
-/// A vote that does not match what was proposed.
+/// A vote that does not match the proposals of its ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// The slot below which the vote differs.
+    /// Slot below which the vote differs from the proposals.
     pub to: Slot,
 }
 
@@ -75,12 +75,12 @@ impl Tally {
         }
     }
 
-    /// Returns the ballot.
+    /// Returns the ballot whose votes are counted.
     pub fn ballot(&self) -> Ballot {
         self.ballot
     }
 
-    /// Returns one past the last slot proposed.
+    /// Returns the end of the last proposal, exclusive.
     pub fn next(&self) -> Slot {
         self.next
     }
@@ -95,7 +95,7 @@ impl Tally {
         self.proposals.len()
     }
 
-    /// Returns whether everything proposed is decided.
+    /// Returns whether every proposal is decided.
     pub fn is_empty(&self) -> bool {
         self.proposals.is_empty()
     }
@@ -116,8 +116,8 @@ impl Tally {
         proposal
     }
 
-    /// Returns the prefix sum of everything proposed below `slot`; `None` if it is not known any
-    /// more, or not yet.
+    /// Returns the prefix sum of all proposals below `slot`; `None` if it is not known any more, or
+    /// not yet.
     pub(crate) fn prefix_at(&self, slot: Slot) -> Option<u64> {
         if slot == self.next {
             return Some(self.prefix);
@@ -143,7 +143,7 @@ impl Tally {
         if to <= undecided || to <= vote.from {
             return Ok(());
         }
-        // [count-1], [p2-6]: a vote for other values than those proposed is not counted.
+        // [count-1], [p2-6]: a vote for values other than those proposed is not counted.
         if to > vote.volatile_to || self.prefix_at(vote.volatile_to) != Some(vote.check) {
             return Err(Mismatch { to: vote.volatile_to });
         }
@@ -154,11 +154,11 @@ impl Tally {
                 if range.from == known.from {
                     known.to = known.to.max(range.to);
                 } else if range.from > known.from {
-                    // A later run: the slots of the older one are decided.
+                    // The run is later, so the slots of the older one are decided.
                     *known = range;
                 } else if range.to >= known.from {
-                    // [disk-8] An earlier run: the member lost decided slots and votes again from
-                    // there on. Both runs are its votes in this ballot.
+                    // [disk-8] An earlier run: the member lost decided slots and is voting for them
+                    // again. Both runs are its votes in this ballot.
                     *known = SlotRange::new(range.from, known.to.max(range.to));
                 }
             }
@@ -226,23 +226,23 @@ impl Tally {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Learner {
     decided_to: Slot,
-    /// Slots below are covered by a snapshot, not by the log.
+    /// Slots below this one are covered by a snapshot, not by the log.
     log_start: Slot,
     eras: Eras,
     lost: Lost,
     /// First slot decided in this process whose value cannot be read back.
     missing: Option<Slot>,
-    /// [here-1] Bytes of streams may be missing on this node, though their descriptors are known.
+    /// [here-1] Bytes of streams may be missing on this node, although their descriptors are known.
     lacking: bool,
     /// Reconfigurations decided from `log_start` on.
     changes: Vec<(Slot, Value)>,
-    /// [trim-1] No snapshot covers the slots below `log_start`: neither their values nor the eras
-    /// they began are known.
+    /// [trim-1] No snapshot covers the slots below `log_start`, so neither their values nor the
+    /// eras that began there are known.
     hollow: bool,
 }
 
 impl Learner {
-    /// Creates the recovered learner. `decided_to` is the first of the `lost` slots, if there are
+    /// Creates a recovered learner. `decided_to` is the first of the `lost` slots, if there are
     /// any.
     pub fn new(
         log_start: Slot,
@@ -257,13 +257,13 @@ impl Learner {
         Self { decided_to, log_start, eras, lost, missing, lacking, changes, hollow }
     }
 
-    /// Returns the slot below which everything is decided, with its values on this node.
+    /// Returns the slot below which everything is decided and this node has the values.
     pub fn decided_to(&self) -> Slot {
         self.decided_to
     }
 
-    /// [snap-3] Returns the first slot of the log. A snapshot covers the slots below; any records
-    /// of them still in the log do not count as decided values.
+    /// [snap-3] Returns the first slot of the log. A snapshot covers the slots below, and records
+    /// of those slots that are still in the log do not count as decided values.
     pub fn log_start(&self) -> Slot {
         self.log_start
     }
@@ -280,8 +280,8 @@ impl Learner {
         self.changes.retain(|(slot, _)| *slot >= log_start);
     }
 
-    /// [snap-2] Installs a snapshot of everything below `to`. Lost slots below it need not be
-    /// learned again; above it, the log still holds what it held.
+    /// [snap-2] Installs a snapshot of everything below `to`. Lost slots below `to` need not be
+    /// learned again. Slots above it remain in the log.
     pub fn install(&mut self, to: Slot, eras: Eras) {
         assert!(
             to > self.decided_to || self.hollow,
@@ -295,7 +295,8 @@ impl Learner {
             self.decided_to = to;
             self.pass_gaps();
         } else {
-            // The slots from `to` on were decided here, and began eras whose numbers were unknown.
+            // The slots from `to` on were decided on this node, and began eras whose numbers were
+            // unknown.
             for (slot, value) in self.changes.iter().filter(|(slot, _)| *slot >= to) {
                 self.eras.decide(*slot, value);
             }
@@ -314,7 +315,7 @@ impl Learner {
         self.trim(to);
     }
 
-    /// Returns whether this node has no state for the slots below the log.
+    /// Returns whether this node has no state for the slots below the start of its log.
     pub fn is_hollow(&self) -> bool {
         self.hollow
     }
@@ -329,8 +330,8 @@ impl Learner {
         &self.lost
     }
 
-    /// Sets the first slot decided in this process whose value cannot be read back; `None` if all
-    /// can.
+    /// Sets the first slot decided in this process whose value cannot be read back; `None` if every
+    /// value can.
     pub fn miss(&mut self, first: Option<Slot>) {
         self.missing = first;
     }
@@ -342,10 +343,10 @@ impl Learner {
 
     /// [disk-8] Returns whether every value that this node ever decided is readable.
     ///
-    /// A node that lacks one learns it again, and votes for slots above. It does not answer a 1A
-    /// for lost slots and does not campaign, because it could not report the values of slots that
-    /// perhaps no other node knows to be decided. Missing bytes of streams do not matter: the
-    /// descriptors are the values ([here-3]).
+    /// A node that lacks a value learns it again, and meanwhile votes for later slots. It does not
+    /// answer a 1A for lost slots and does not campaign, because it could not report the values of
+    /// slots that perhaps no other node knows to be decided. Missing bytes of streams do not
+    /// matter, because the descriptors are the values ([here-3]).
     pub fn is_whole(&self) -> bool {
         self.lost.is_empty() && self.missing.is_none()
     }
@@ -358,20 +359,20 @@ impl Learner {
     }
 
     /// [catch-1] Returns the end of the decided slots that this node can supply to others, bytes
-    /// included; the first slot while bytes are missing ([here-1]).
+    /// included. Returns [`Slot::FIRST`] while bytes are missing ([here-1]).
     pub fn holds_to(&self) -> Slot {
         let most = if self.lacking { Slot::FIRST } else { self.decided_to };
         self.knows_to().min(most)
     }
 
-    /// [disk-8] Marks these slots as lost, as far as an earlier process decided them (all below
-    /// `floor`) and this one has not learned them again.
+    /// [disk-8] Marks the slots of `range` as lost if an earlier process decided them and this one
+    /// has not learned them again. Every slot that an earlier process decided is below `floor`.
     pub fn lose(&mut self, range: SlotRange, floor: Slot) {
         let held = SlotRange::new(self.decided_to, floor.max(self.decided_to));
         self.lost.add(range.intersect(held));
     }
 
-    /// Decides the next run of slots.
+    /// Decides the next run of slots, and passes it to `each`.
     fn decide(&mut self, range: SlotRange, value: Value, each: &mut impl FnMut(SlotRange, Value)) {
         assert_eq!(range.from, self.decided_to, "slots are decided in order");
         self.decided_to = range.to;
@@ -390,7 +391,7 @@ impl Learner {
         }
     }
 
-    /// [disk-8] Skips slots after a gap that the log holds as decided: they are known, and are not
+    /// [disk-8] Skips slots after a gap that the log holds as decided. They are known, and are not
     /// reported again.
     fn pass_gaps(&mut self) {
         let mut known = Vec::new();
@@ -405,8 +406,9 @@ impl Learner {
     /// passes each run to `each`. A reconfiguration changes the configuration for the slots after
     /// it.
     ///
-    /// It stops at a value for which this node's acceptor has not voted, in any ballot: after a
-    /// restart the node finds the value and its bytes through the record of that vote ([catch-1]).
+    /// Counting stops at a value for which this node's acceptor has not voted in any ballot,
+    /// because a restarted node finds the value and its bytes through the record of that vote
+    /// ([catch-1]).
     pub fn count(
         &mut self,
         tally: &mut Tally,
@@ -415,7 +417,7 @@ impl Learner {
     ) {
         while self.eras.counts(tally.ballot) {
             let mut quorum_to = tally.quorum_to(self.eras.current(), self.decided_to);
-            // [offload-11] Only under the configuration of the ballot's own era.
+            // [offload-11] Devices count only under the configuration of the ballot's own era.
             let same_era = self.eras.era() == tally.ballot.era;
             if same_era {
                 quorum_to = quorum_to.max(tally.counted.reaches(self.decided_to));
@@ -440,9 +442,9 @@ impl Learner {
         }
     }
 
-    /// [decide-2] Handles a report by the leader of `ballot` that slots below `to` are decided. It
-    /// holds for the values for which this node voted in that ballot. Returns whether these cover
-    /// all slots below `to`.
+    /// [decide-2] Handles a report by the leader of `ballot` that slots below `to` are decided. The
+    /// report applies to the values for which this node voted in that ballot. Returns whether these
+    /// values cover all slots below `to`.
     pub fn follow(
         &mut self,
         ballot: Ballot,
@@ -461,8 +463,8 @@ impl Learner {
         true
     }
 
-    /// [catch-1] Learns slots from a peer that decided them; their bytes are present. Returns the
-    /// part that was new.
+    /// [catch-1] Learns slots from a peer that decided them. The bytes of the value are present.
+    /// Returns the slots that were new.
     pub fn learn(
         &mut self,
         range: SlotRange,

@@ -1,11 +1,11 @@
 //! Leases: while enough members have promised to follow no other node, reads need no round trip
 //! ([read-4]).
 //!
-//! The only part of safety that reads a clock ([model-4]), and only in groups that enable it. An
-//! acceptor *grants* a lease from the receipt of the request: for its duration it neither promises
-//! a new ballot of another node nor votes in one that would raise its promise. The leader counts
-//! the duration from *sending*, less the possible drift between two clocks. This module holds the
-//! state of both sides; `node/leasing.rs` uses it.
+//! Leases are the only part of safety that reads a clock ([model-4]), and only groups that enable
+//! them use them. An acceptor *grants* a lease from the receipt of the request: for its duration it
+//! neither promises a new ballot of another node nor votes in a ballot that would raise its
+//! promise. The leader counts the duration from *sending*, less the possible drift between two
+//! clocks. This module holds the state of both sides; `node/leasing.rs` uses it.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ use crate::{
     time::Time,
 };
 
-/// Rules for granting and counting leases; the same on all nodes of a group.
+/// Rules for granting and counting leases. All nodes of a group use the same rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leases {
     /// Time for which a grant binds an acceptor, counted from receipt, in microseconds.
@@ -35,11 +35,12 @@ impl Leases {
     }
 }
 
-/// Error of reading two clocks in whole microseconds: each reading may be up to one too high.
+/// Error allowance for two clock readings in whole microseconds, each of which may be up to one too
+/// high.
 const READINGS_US: u64 = 2;
 
-/// Returns how long a leader may rely on a grant of `us` by another node, whose clock may be fast
-/// while the leader's is slow.
+/// Returns how long a leader may rely on a grant of `us` microseconds by another node, whose clock
+/// may be fast while the leader's is slow.
 pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
     let drift_ppm = if drift_ppm < WHOLE_PPM { drift_ppm } else { WHOLE_PPM };
     let scaled = us as u128 * (WHOLE_PPM - drift_ppm) as u128 / (WHOLE_PPM + drift_ppm) as u128;
@@ -48,16 +49,17 @@ pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
     scaled.saturating_sub(READINGS_US)
 }
 
-/// The lease that a heartbeat requests, or the grant in its reply. All zero: none.
+/// The lease that a heartbeat requests, or the grant in its reply. All zero means no lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
-    /// Time of the leader's request by its own clock; the reply echoes it.
+    /// Time of the leader's request, by the leader's clock. The reply echoes it.
     pub asked_at: Time,
-    /// Duration in microseconds. Zero in a request with a time releases earlier grants.
+    /// Duration in microseconds. A request with a time and a duration of zero releases earlier
+    /// grants.
     pub us: u64,
 }
 
-/// A grant of this acceptor.
+/// A lease that this acceptor granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Grant {
     ballot: Ballot,
@@ -65,19 +67,19 @@ struct Grant {
     until: Time,
 }
 
-/// Acceptor's side: the grant it has made.
+/// The acceptor's side of leases: the grant that it has made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Granter {
     rules: Option<Leases>,
     grant: Option<Grant>,
-    /// An earlier process may have made grants that were forgotten; until this time nothing new is
-    /// promised to any node. Unlimited until the first clock reading.
+    /// No new promise is made before this time, because an earlier process may have made grants
+    /// that this one does not know. Unlimited until the first clock reading.
     silent_until: Time,
 }
 
 impl Granter {
-    /// Creates the state of an acceptor that grants by `rules`, if any. Its earlier process may
-    /// have granted a lease for `silent_us`.
+    /// Creates the state of an acceptor that grants leases by `rules`, or none. An earlier process
+    /// of this node may have granted a lease for `silent_us`.
     pub fn new(rules: Option<Leases>, silent_us: u64) -> Self {
         Self {
             rules,
@@ -86,28 +88,28 @@ impl Granter {
         }
     }
 
-    /// Handles the first reading of the clock.
+    /// Handles the first reading of the clock, from which `silent_us` counts.
     pub fn start(&mut self, now: Time, silent_us: u64) {
         if silent_us > 0 {
             self.silent_until = now.plus_us(silent_us);
         }
     }
 
-    /// Returns whether `ballot`, which is above the promise, must be refused for now: neither a
-    /// promise nor a vote is allowed.
+    /// Returns whether `ballot`, which is above the promise, must be refused for now, so that it
+    /// gets neither a promise nor a vote.
     pub fn refuses(&self, now: Time, ballot: Ballot) -> bool {
         let other = |grant: Grant| now < grant.until && grant.ballot.node != ballot.node;
         now < self.silent_until || self.grant.is_some_and(other)
     }
 
-    /// Returns the time from which this node may try to lead; `None` if it may already.
+    /// Returns the time from which this node may campaign; `None` if it may already.
     pub fn bound_until(&self, now: Time) -> Option<Time> {
         let granted = self.grant.map_or(Time(0), |grant| grant.until);
         let until = granted.max(self.silent_until);
         (now < until).then_some(until)
     }
 
-    /// Responds to a request of the leader of `ballot`; nothing above that ballot is promised.
+    /// Responds to a request by the leader of `ballot`. No ballot above that one has been promised.
     /// `now` must be read after the request was received.
     pub fn asked(&mut self, now: Time, ballot: Ballot, question: Lease) -> Lease {
         if question.us == 0 {
@@ -122,7 +124,7 @@ impl Granter {
             return Lease::default();
         }
         let us = question.us.min(rules.duration_us);
-        // Requests may be reordered: an earlier one does not shorten a grant.
+        // Requests may be reordered, so an earlier one does not shorten a grant.
         let grant = live.unwrap_or(Grant { ballot, asked_at: question.asked_at, until: Time(0) });
         let newest = (grant.ballot, grant.asked_at).max((ballot, question.asked_at));
         self.grant = Some(Grant {
@@ -134,7 +136,7 @@ impl Granter {
     }
 
     /// Releases the grants requested in `ballot` no later than `asked_at`, and those of earlier
-    /// ballots of the same node; the leader no longer relies on them.
+    /// ballots of the same node. The leader no longer relies on these grants.
     fn give_back(&mut self, ballot: Ballot, asked_at: Time) {
         let over = |grant: &mut Grant| {
             let same = grant.ballot == ballot && grant.asked_at <= asked_at;
@@ -147,13 +149,13 @@ impl Granter {
     }
 }
 
-/// Leader's side: the grants it holds.
+/// The leader's side of leases: the grants that members made to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     rules: Option<Leases>,
-    /// The ballot of the grants.
+    /// Ballot in which the grants were requested.
     ballot: Ballot,
-    /// Grants requested up to this time do not count.
+    /// Grants that were requested at or before this time do not count.
     ended_at: Time,
     grants: Vec<(Member, Time)>,
 }
@@ -169,8 +171,8 @@ impl Holder {
         self.rules.is_some()
     }
 
-    /// Returns the lease for the next heartbeat to request, if leases are `wanted`; otherwise
-    /// releases all grants.
+    /// Returns the lease that the next heartbeat requests. If leases are not `wanted`, the
+    /// heartbeat releases all grants.
     pub fn ask(&mut self, now: Time, wanted: bool) -> Lease {
         let Some(rules) = self.rules else {
             return Lease::default();

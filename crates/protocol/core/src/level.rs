@@ -1,9 +1,8 @@
-//! Feature levels: what a node may send and write, because every node of the group can read it
+//! Feature levels: limits what a node may send and write to what every node of the group can read
 //! ([level-1]).
 //!
 //! A level is the number of the protocol version that introduced it. A release supports its own
-//! level and at least the previous one. The group's level is decided in the log and never goes
-//! back.
+//! level and at least the previous one. The group's level is decided in the log and never falls.
 
 use core::fmt;
 
@@ -22,15 +21,15 @@ impl Default for Level {
 
 impl Level {
     /// The oldest level that this release supports, and the level of a new group. Every replica
-    /// derives the group's level from it and the log, so it must not change while logs of groups
-    /// founded at it can be opened.
+    /// derives the group's level from this constant and the log, so it must not change as long as
+    /// logs of groups founded at this level can be opened.
     pub const BASE: Self = Self(8);
     /// The newest level that this release knows.
     pub const NEWEST: Self = Self(10);
 
-    /// [level-2] Returns the level that introduced this kind of value; a node of an earlier level
-    /// cannot read it. The match is exhaustive, so that a new kind does not compile until its level
-    /// is stated.
+    /// [level-2] Returns the level that introduced this kind of value. Nodes of an earlier level
+    /// cannot read the value. The match is exhaustive, so a new kind does not compile until its
+    /// level is stated.
     pub const fn of(value: &Value) -> Self {
         match value {
             Value::NoOp
@@ -42,7 +41,7 @@ impl Level {
             | Value::Reconfigure { .. }
             | Value::AllocateNode { .. }
             | Value::Now { .. } => Self(8),
-            // A node that does not support the new level must not read on.
+            // A node that does not support the new level must stop reading here.
             Value::Raise { to, .. } => *to,
         }
     }
@@ -59,11 +58,11 @@ impl fmt::Display for Level {
     }
 }
 
-/// Range of levels that a node supports: from the lowest it may use, given the group's level, to
-/// the newest it knows.
+/// Range of levels that a node supports, from the lowest it may use at the group's level to the
+/// newest it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Levels {
-    /// Peers that support only levels below are refused.
+    /// Peers that support only lower levels are refused.
     pub lowest: Level,
     /// The newest level of the node's release.
     pub newest: Level,
@@ -73,8 +72,8 @@ impl Levels {
     /// Levels that this release supports in a group at the base level.
     pub const SUPPORTED: Self = Self { lowest: Level::BASE, newest: Level::NEWEST };
 
-    /// [level-3] Returns the level for two nodes to use: the newest that both know, unless it is
-    /// too old for one of them.
+    /// [level-3] Returns the level for two nodes to use, which is the newest that both know; `None`
+    /// if that level is too old for one of them.
     pub fn agreed(self, other: Self) -> Option<Level> {
         let newest = self.newest.min(other.newest);
         (newest >= self.lowest.max(other.lowest)).then_some(newest)

@@ -1,9 +1,9 @@
 //! Decided slots that a damaged log has lost, and the reconfigurations that it still holds between
 //! them ([disk-8]).
 //!
-//! The node's decided prefix falls back to the first lost slot: the values must be learned again,
-//! bytes included, and one may be a reconfiguration. Slots that the log holds after a lost range
-//! are not requested; only their reconfigurations matter here.
+//! The node's decided prefix falls back to the first lost slot. The lost values must be learned
+//! again, bytes included, and any of them may be a reconfiguration. Slots that the log holds after
+//! a lost range are not requested; only their reconfigurations matter here.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -12,18 +12,18 @@ use crate::{
     value::Value,
 };
 
-/// Lost slots, in order. Empty if the log is healthy.
+/// Lost slots in slot order. Empty if the log is undamaged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lost {
     ranges: VecDeque<SlotRange>,
     /// Reconfigurations that the log holds after the first lost slot.
     changes: VecDeque<(Slot, Value)>,
-    /// Everything below was once decided on this node.
+    /// Every slot below this one was once decided on this node.
     end: Slot,
 }
 
 impl Lost {
-    /// Creates the set of lost slots below `end`; `ranges` must be sorted and disjoint. `changes`
+    /// Creates the set of lost slots below `end`. `ranges` must be sorted and disjoint. `changes`
     /// are the reconfigurations that the log holds below `end`.
     pub fn new(ranges: Vec<SlotRange>, changes: Vec<(Slot, Value)>, end: Slot) -> Self {
         let first = ranges.first().map_or(end, |range| range.from);
@@ -59,13 +59,14 @@ impl Lost {
         self.ranges.iter().map(|range| range.len()).sum()
     }
 
-    /// Returns the end of the first lost range.
+    /// Returns the end of the first lost range; `None` if no slot is lost.
     pub fn first_to(&self) -> Option<Slot> {
         self.ranges.front().map(|range| range.to)
     }
 
-    /// Records that slots below `decided_to` were learned. If that closes the first gap, everything
-    /// is known up to the returned slot, and each reconfiguration passed over goes to `each`.
+    /// Records that the slots below `decided_to` were learned. If that closes the first gap, every
+    /// slot below the returned one is known, and each reconfiguration that was passed over goes to
+    /// `each`.
     pub fn learned(&mut self, decided_to: Slot, mut each: impl FnMut(Slot, &Value)) -> Slot {
         let mut known_to = decided_to;
         while self.ranges.pop_front_if(|range| range.to <= known_to).is_some() {

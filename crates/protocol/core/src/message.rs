@@ -34,45 +34,46 @@ use crate::{
     value::Value,
 };
 
-/// "Have you voted in this ballot for everything of your run below this slot, with this sum?"
+/// Request: "Have you voted in this ballot for every slot of your run below `to`, with this sum?"
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Question {
-    /// The ballot.
+    /// Ballot in which the receiver should have voted.
     pub ballot: Ballot,
-    /// End of the slots in question, exclusive.
+    /// End of the requested slots, exclusive.
     pub to: Slot,
-    /// The ballot's prefix sum at `to`, by the requesting node's votes.
+    /// Prefix sum of the ballot at `to`, by the requesting node's votes.
     pub check: u64,
 }
 
-/// A vote that an acceptor has cast in these slots.
+/// A vote that an acceptor has cast in a range of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
-    /// The slots.
+    /// Slots that share this vote.
     pub range: SlotRange,
     /// The highest ballot in which the acceptor voted for these slots.
     pub ballot: Ballot,
-    /// The value voted for.
+    /// Value voted for in each slot.
     pub value: Value,
-    /// Durability of the vote at its acceptor. A volatile vote is reported all the same.
+    /// Durability of the vote at its acceptor. Volatile votes are reported too.
     pub class: Class,
 }
 
 /// A promise with the votes cast before it ([p1-3]). One message covers all slots from `max(from,
-/// floor)` on; it fits because the number of an acceptor's votes is bounded ([p2-3]).
+/// floor)` on, and fits because the number of an acceptor's votes is bounded ([p2-3]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Phase1b {
     /// The promised ballot.
     pub ballot: Ballot,
-    /// Echo of the request.
+    /// Start of the requested slots, echoed from the request.
     pub from: Slot,
-    /// Slots below are decided, and this acceptor has dropped their votes ([p1-5]).
+    /// Every slot below this one is decided, and this acceptor has dropped its vote for it
+    /// ([p1-5]).
     pub floor: Slot,
-    /// Slots from here to `floor` are available from this acceptor's log; those below, only as a
-    /// snapshot. If above `floor`, this acceptor cannot supply what the candidate lacks below
-    /// ([aux-1]).
+    /// Slots from `log_start` to `floor` are available from this acceptor's log. Earlier slots are
+    /// available only as a snapshot. If `log_start` is above `floor`, this acceptor cannot supply
+    /// the slots that the candidate lacks below it ([aux-1]).
     pub log_start: Slot,
-    /// Slots below are decided, as far as this acceptor knows.
+    /// Every slot below this one is decided, as far as this acceptor knows.
     pub decided_to: Slot,
     /// Every vote from `max(from, floor)` on, in slot order.
     pub extents: Vec<Extent>,
@@ -80,7 +81,8 @@ pub struct Phase1b {
 
 impl Phase1b {
     /// Returns whether the extents could come from an acceptor: in order, disjoint, and valid. A
-    /// plane never invents a message, but decoded messages are checked again where it matters.
+    /// plane never invents a message, but decoded messages are checked again where an invalid one
+    /// would do harm.
     pub fn is_well_formed(&self) -> bool {
         let sound = |extent: &Extent| {
             let spans = extent.range.len() == 1 || extent.value.may_span();
@@ -94,23 +96,23 @@ impl Phase1b {
 /// A proposal ([p2-4]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Phase2a {
-    /// The leader's ballot.
+    /// Ballot in which the leader proposes.
     pub ballot: Ballot,
-    /// The slots.
+    /// Slots in which the value is proposed.
     pub range: SlotRange,
-    /// The value to vote for in each of them.
+    /// Value to vote for in each of these slots.
     pub value: Value,
-    /// Sum of [`crate::value::range_check`] over everything this ballot proposed before `range`.
+    /// Sum of [`crate::value::range_check`] over all earlier proposals of this ballot.
     pub prefix: u64,
-    /// The leader has decided all slots below; decisions travel with the next proposal
+    /// The leader has decided every slot below this one. Decisions travel with the next proposal
     /// ([decide-2]).
     pub decided_to: Slot,
-    /// End of the leader's own votes in this ballot in its memory.
+    /// End of the leader's own votes in this ballot, in memory.
     pub own_volatile_to: Slot,
-    /// End of the leader's own votes in this ballot on stable storage. A learner that counts
+    /// End of the leader's own votes in this ballot, on stable storage. A learner that counts
     /// durable votes counts only these.
     pub own_durable_to: Slot,
-    /// The value's bytes should be sent along. Otherwise the receiver looks for its own copy, and
+    /// The value's bytes are to be sent along. Otherwise the receiver looks for its own copy, and
     /// requests one if it has none.
     pub with_bytes: bool,
 }
@@ -118,35 +120,35 @@ pub struct Phase2a {
 /// A vote, cumulative over one contiguous run in one ballot ([p2-6]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Phase2b {
-    /// The ballot voted in.
+    /// Ballot in which the acceptor voted.
     pub ballot: Ballot,
-    /// Start of the run.
+    /// First slot of the run.
     pub from: Slot,
-    /// End of the votes in memory: `from..volatile_to`.
+    /// End of the votes in memory, which cover `from..volatile_to`.
     pub volatile_to: Slot,
-    /// End of the votes on stable storage: `from..durable_to`.
+    /// End of the votes on stable storage, which cover `from..durable_to`.
     pub durable_to: Slot,
-    /// The ballot's prefix sum at `volatile_to`, by this acceptor's own votes.
+    /// Prefix sum of the ballot at `volatile_to`, by this acceptor's own votes.
     pub check: u64,
 }
 
 /// A member's vote as it travels along a ring, unchanged since that member released it ([ring-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RingEntry {
-    /// The voter, with its incarnation ([ring-3]).
+    /// The member that voted, in its current incarnation ([ring-3]).
     pub member: Member,
-    /// As in [`Phase2b`].
+    /// First slot of the run, as in [`Phase2b::from`].
     pub from: Slot,
-    /// As in [`Phase2b`].
+    /// End of the votes in memory, as in [`Phase2b::volatile_to`].
     pub volatile_to: Slot,
-    /// As in [`Phase2b`].
+    /// End of the votes on stable storage, as in [`Phase2b::durable_to`].
     pub durable_to: Slot,
-    /// As in [`Phase2b`].
+    /// Prefix sum at `volatile_to`, as in [`Phase2b::check`].
     pub check: u64,
 }
 
 impl RingEntry {
-    /// Creates the entry of this member's vote.
+    /// Creates the ring entry of this member's vote.
     pub const fn of(member: Member, vote: &Phase2b) -> Self {
         Self {
             member,
@@ -168,7 +170,7 @@ impl RingEntry {
         }
     }
 
-    /// Returns the end of the votes at this class.
+    /// Returns the end of the votes that have this class.
     pub const fn to(&self, class: Class) -> Slot {
         match class {
             Class::Volatile => self.volatile_to,
@@ -176,8 +178,8 @@ impl RingEntry {
         }
     }
 
-    /// Returns the ends of the votes, volatile and durable. Of two entries the one that goes
-    /// further is newer.
+    /// Returns the ends of the volatile and the durable votes. Of two entries, the one with the
+    /// higher ends is newer.
     pub const fn ends(&self) -> (Slot, Slot) {
         (self.volatile_to, self.durable_to)
     }
@@ -186,30 +188,32 @@ impl RingEntry {
 /// Votes of one ballot as they travel along its ring.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RingVote {
-    /// The ballot voted in.
+    /// Ballot in which the members voted.
     pub ballot: Ballot,
-    /// One entry per member whose vote was received; at most [`crate::ring::RING_MAX`].
+    /// One entry per member whose vote was received, at most [`crate::ring::RING_MAX`].
     pub entries: Vec<RingEntry>,
 }
 
-/// "I lead": sent to all nodes once per heartbeat interval, and at once for read rounds.
+/// A leader's heartbeat. Sent to all nodes once per heartbeat interval, and at once for read
+/// rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Heartbeat {
-    /// The leader's ballot.
+    /// Ballot in which the sender leads.
     pub ballot: Ballot,
-    /// As in [`Phase2a`].
+    /// The leader has decided every slot below this one, as in [`Phase2a::decided_to`].
     pub decided_to: Slot,
-    /// All proposals below were sent to this receiver before this heartbeat. A reply that shows
-    /// fewer votes means that a proposal was lost, and shows where to resume.
+    /// All proposals below this slot were sent to the receiver before this heartbeat. A reply that
+    /// shows fewer votes means that a proposal was lost, and shows where to resume.
     pub sent_to: Slot,
-    /// Round of read confirmations that this requests; 0 for none.
+    /// Round of read confirmations that this heartbeat requests; 0 for none.
     pub read_round: u64,
-    /// As [`Held::all`]; slot 0 while unknown.
+    /// Slots that all nodes hold, as in [`Held::all`]; slot 0 while unknown.
     pub held_by_all: Slot,
-    /// As [`Held::quorum`]; slot 0 while unknown. To an auxiliary: the prefix that a quorum of full
-    /// replicas would still hold and know to be decided after all of them crashed.
+    /// Slots that a quorum holds, as in [`Held::quorum`]; slot 0 while unknown. To an auxiliary, it
+    /// is the prefix that a quorum of full replicas would still hold and know to be decided after
+    /// all of them crashed.
     pub held_by_quorum: Slot,
-    /// The lease that this requests or releases ([read-4]).
+    /// The lease that this heartbeat requests or releases ([read-4]).
     pub lease: Lease,
     /// The receiver is an auxiliary in the configuration in force, and does not count towards
     /// `held_by_quorum`.
@@ -217,132 +221,137 @@ pub struct Heartbeat {
     /// Reading of the group's clock, Unix time in milliseconds ([time-3]); 0 while the leader does
     /// not know it. Filled in by the host; the core has no clock and ignores the field.
     pub clock_ms: u64,
-    /// Worst recent lateness of the leader's turns, in microseconds ([live-5]).
+    /// Worst recent lateness of the leader's event loop turns, in microseconds ([live-5]).
     pub late_us: u32,
 }
 
-/// Parts of the log that other nodes hold: decided, bytes included, at the group's class. Input to
+/// How much of the log other nodes hold, decided and with its bytes, at the group's class. Input to
 /// the trimming policy ([trim-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Held {
-    /// Every full replica, and every learner known to the leader, holds all slots below.
+    /// Every full replica, and every learner known to the leader, holds all slots below this one.
     pub all: Slot,
-    /// Full replicas that form a phase-2 quorum hold all slots below.
+    /// Full replicas that form a phase-2 quorum hold all slots below this one.
     pub quorum: Slot,
 }
 
-/// Reply to a heartbeat; it also keeps the leader in office ([live-2]).
+/// Reply to a heartbeat. The leader steps down if a quorum does not reply ([live-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeartbeatReply {
-    /// Echo of the heartbeat's ballot.
+    /// Ballot of the heartbeat, echoed.
     pub ballot: Ballot,
-    /// The highest ballot that this acceptor has promised. If above `ballot`, the reply confirms no
-    /// read.
+    /// Highest ballot that this acceptor has promised. If it is above `ballot`, the reply confirms
+    /// no read.
     pub promised: Ballot,
-    /// This node has decided and stored all slots below, bytes included.
+    /// This node has decided and stored all slots below this one, bytes included.
     pub decided_to: Slot,
-    /// This node has decided and stored all slots below at the group's class, bytes included.
+    /// This node has decided and stored all slots below this one at the group's class, bytes
+    /// included.
     pub held_to: Slot,
-    /// After a crash this node would still have the slots below, and know that they are decided
-    /// ([decide-3]).
+    /// After a crash this node would still have all slots below this one, and know that they are
+    /// decided ([decide-3]).
     pub kept_to: Slot,
-    /// End of this node's run of votes in `ballot`; slot 0 for none.
+    /// End of this node's run of votes in `ballot`; slot 0 if it has none.
     pub voted_to: Slot,
-    /// Echo of the heartbeat.
+    /// End of the proposals sent to this node, echoed from the heartbeat.
     pub sent_to: Slot,
-    /// Echo of the heartbeat.
+    /// Round of read confirmations, echoed from the heartbeat.
     pub read_round: u64,
-    /// The granted lease ([read-4]).
+    /// The lease that this node grants ([read-4]).
     pub lease: Lease,
-    /// This node should not lead: it cannot write its log, or apply what is decided.
+    /// This node should not lead, because it cannot write its log or apply decided slots.
     pub unfit: bool,
     /// Reading of the sender's wall clock, Unix time in milliseconds.
     pub clock_ms: u64,
-    /// The sender's estimate of the group's clock, as [`Heartbeat::clock_ms`].
+    /// The sender's estimate of the group's clock, as in [`Heartbeat::clock_ms`].
     pub group_ms: u64,
-    /// Worst recent lateness of the sender's turns, in microseconds.
+    /// Worst recent lateness of the sender's event loop turns, in microseconds.
     pub late_us: u32,
 }
 
 /// A message between nodes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
-    /// "Promise me all slots from here on" ([p1-1]).
+    /// Request to promise `ballot` for all slots from `from` on ([p1-1]).
     Phase1a {
-        /// The candidate's ballot.
+        /// Ballot that the candidate tries to lead in.
         ballot: Ballot,
-        /// The candidate's first undecided slot.
+        /// First undecided slot of the candidate.
         from: Slot,
     },
     /// A promise.
     Phase1b(Phase1b),
-    /// Refusal: `ballot` is below `promised`.
+    /// A refusal, because `ballot` is below the sender's promise.
     Preempted {
-        /// The ballot that was refused.
+        /// The refused ballot.
         ballot: Ballot,
-        /// The higher ballot promised.
+        /// The higher ballot that the sender has promised.
         promised: Ballot,
     },
     /// A proposal.
     Phase2a(Phase2a),
     /// A vote.
     Phase2b(Phase2b),
-    /// Votes of `ballot` travel along this ring from now on ([ring-1]); a higher number is a newer
-    /// ring.
+    /// Votes of `ballot` travel along this ring from now on ([ring-1]). Of two rings, the one with
+    /// the higher number is newer.
     Lay {
-        /// The leader's ballot.
+        /// Ballot whose votes travel along the ring.
         ballot: Ballot,
-        /// The number of the ring.
+        /// Number of the ring within the ballot.
         number: u32,
         /// Members of the ring, the leader last; empty if votes go directly to the leader.
         members: Vec<Member>,
     },
     /// Votes that travel along a ring.
     RingVote(RingVote),
-    /// "Let your device vote in this ballot" ([offload-5]); repeated with heartbeats.
+    /// Request to let the member's device vote in this ballot ([offload-5]). Repeated with
+    /// heartbeats.
     Arm {
-        /// The leader's ballot.
+        /// Ballot in which the member's device is to vote.
         ballot: Ballot,
         /// Slot at which a run of votes may begin.
         slot: Slot,
-        /// The ballot's prefix sum before that slot.
+        /// Prefix sum of the ballot before `slot`.
         prefix: u64,
     },
-    /// The device votes in this ballot. Sent again when its first cell moves ([offload-14]).
+    /// The sender's device votes in this ballot. Sent again when the first cell of the device moves
+    /// ([offload-14]).
     Armed {
-        /// The ballot.
+        /// Ballot in which the device votes.
         ballot: Ballot,
-        /// Upper bound of the first slot with a cell.
+        /// Upper bound of the first slot that has a cell on the device.
         floor: Slot,
     },
-    /// Slots below `decided_to` are decided. Sent when no proposal follows soon to carry it.
+    /// Slots below `decided_to` are decided. Sent when no proposal follows soon that could carry
+    /// the number.
     Decided {
-        /// The leader's ballot ([decide-2]).
+        /// Ballot of the leader ([decide-2]).
         ballot: Ballot,
         /// First slot not known to be decided.
         decided_to: Slot,
     },
-    /// Heartbeat of the leader.
+    /// A leader is alive, and reports its progress.
     Heartbeat(Heartbeat),
-    /// Reply to a heartbeat.
+    /// A follower confirms a heartbeat, and reports its own progress.
     HeartbeatReply(HeartbeatReply),
-    /// "Would you promise this ballot?" Changes no state ([live-1]).
+    /// Request: "Would you promise this ballot?" It changes no state ([live-1]).
     PreVote {
-        /// The ballot that the node would start.
+        /// Ballot that the requesting node would start.
         ballot: Ballot,
     },
-    /// Reply to a pre-vote.
+    /// Response to a pre-vote, which promises nothing.
     PreVoteReply {
-        /// Echo of the requested ballot.
+        /// Ballot of the pre-vote, echoed.
         ballot: Ballot,
         /// The sender would promise the ballot.
         granted: bool,
-        /// The sender's highest promise, so that the next attempt starts above it.
+        /// The sender's highest promise, above which the next attempt must start.
         promised: Ballot,
     },
-    /// The leader hands over: the receiver should campaign now, without a pre-vote ([live-4]).
+    /// The leader hands over leadership. The receiver should campaign now, without a pre-vote
+    /// ([live-4]).
     Transfer {
-        /// The old leader's ballot.
+        /// Ballot of the old leader.
         ballot: Ballot,
     },
     /// Request for the decided values of these slots, as many as the receiver has ([catch-1]).
@@ -350,11 +359,11 @@ pub enum Message {
         /// The requested slots.
         range: SlotRange,
     },
-    /// These slots are decided. The value's bytes are sent along.
+    /// These slots are decided with this value, whose bytes are sent along.
     Learn {
-        /// The slots.
+        /// The decided slots.
         range: SlotRange,
-        /// Their value.
+        /// Value decided in each of these slots.
         value: Value,
     },
     /// A catch-up request begins below the first slot of this node's log ([catch-2]).
@@ -362,38 +371,39 @@ pub enum Message {
         /// First slot of the log. The slots below are available only as a snapshot.
         log_start: Slot,
     },
-    /// Request for a read index by a follower with waiting reads ([read-3]).
+    /// A follower with waiting reads requests a read index ([read-3]).
     ReadRequest {
-        /// Chosen by the follower, and never used twice, even across restarts.
+        /// Id chosen by the follower, never used twice, even across restarts.
         id: u64,
     },
-    /// The reads may run once everything below `slot` is applied.
+    /// Reply to a read request. The reads may run once everything below `slot` is applied.
     ReadReply {
-        /// Echo of the request.
+        /// Id of the request, echoed.
         id: u64,
         /// The confirmed read index.
         slot: Slot,
     },
-    /// "Notify me when everything below is decided at your node, and on stable storage there"
-    /// ([last-2]).
+    /// Request to notify the sender when everything below `to` is decided at the receiver, and on
+    /// stable storage there ([last-2]).
     LastingRequest {
         /// End of the slots, exclusive.
         to: Slot,
     },
-    /// The slots below are on stable storage at the sender. Cumulative, and permanently true for
-    /// the incarnation that reports it.
+    /// Every slot below `to` is on stable storage at the sender. Cumulative, and permanently true
+    /// for the incarnation that reports it.
     LastingReply {
         /// End of the slots, exclusive.
         to: Slot,
     },
-    /// "Notify me when you have voted as I did, whether or not on stable storage" ([less-1]).
+    /// Request to notify the sender when the receiver has cast the same votes, whether or not on
+    /// stable storage ([less-1]).
     EarlyRequest(Question),
-    /// The sender has voted for these slots, at least in memory. This is not a vote: it counts only
+    /// The sender has voted for these slots, at least in memory. This is not a vote and counts only
     /// for the waiting client.
     EarlyReply {
-        /// The ballot voted in.
+        /// Ballot in which the sender voted.
         ballot: Ballot,
-        /// Start of the run.
+        /// First slot of the run of votes.
         from: Slot,
         /// End of the requested slots, exclusive.
         to: Slot,

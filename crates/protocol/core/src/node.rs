@@ -2,11 +2,11 @@
 //!
 //! `spine` orders commands: promises and votes, both phases, learning, elections, catch-up. Each
 //! other folder or file is a wing with one subject: `leasing` lets a leader read alone, `auxiliary`
-//! bypasses members that are not needed, `ring` passes votes along, `devices` runs phase 2 outside
-//! this node, `reading` serves linearizable reads, `acks` answers clients earlier or later than the
+//! bypasses members that are not needed, `ring` forwards votes, `devices` runs phase 2 outside this
+//! node, `reading` serves linearizable reads, `acks` answers clients earlier or later than the
 //! group's class does, `handover` hands leadership over. `recovered` is a node's initial state.
 //!
-//! `docs/spec/structure.md` says who owns what, and why a step has its order.
+//! `docs/spec/structure.md` defines which part owns which state, and explains the order of a step.
 
 mod acks;
 mod auxiliary;
@@ -38,8 +38,8 @@ use crate::{
     time::Time,
 };
 
-/// One node of the protocol: the spine, which orders commands, and its wings. A wing touches its
-/// own fields, and the spine by the spine's methods.
+/// A node of the protocol: the spine, which orders commands, and its wings. A wing changes its own
+/// fields directly, and the spine only through the spine's methods.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     spine: Spine,
@@ -73,7 +73,7 @@ impl Node {
         }
     }
 
-    /// Processes one input, and adds the resulting effects. Equal inputs give equal effects.
+    /// Processes one input, and adds the resulting effects. Equal inputs produce equal effects.
     pub fn step(&mut self, now: Time, input: Input, effects: &mut Effects) {
         self.spine.begin_step();
         match input {
@@ -163,7 +163,7 @@ impl Node {
         }
     }
 
-    /// Carries out everything that follows from the input just handled.
+    /// Carries out everything that follows from the current input.
     fn settle(&mut self, now: Time, effects: &mut Effects) {
         self.enter(now, effects);
         self.vote_waiting(now, effects);
@@ -205,7 +205,7 @@ impl Node {
         effects.push(Effect::Alarm(alarm));
     }
 
-    /// [disk-9] Stops votes, promises and ballots; reads of stored slots continue.
+    /// [disk-9] Stops votes, promises and ballots. Reads of stored slots continue.
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
         let led = self.spine.storage_failed();
         // [offload-8] Votes that the device casts from now on could not be recorded.

@@ -2,14 +2,14 @@
 
 use core::fmt;
 
-/// Maximum number of peers that a node keeps track of; it ignores any others.
+/// Maximum number of peers that a node tracks. It ignores further peers.
 pub const PEERS_MAX: usize = 64;
 
-/// A process with an identity that is never reused. Node ids start at 1.
+/// Id of a node, a process with an identity that is never reused. Node ids start at 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// Counter of the times that a node may have forgotten a vote or a promise ([volatile-1]).
+/// Number of times that a node may have forgotten a vote or a promise ([volatile-1]).
 ///
 /// A node that restarts with a new incarnation is a new member. It cannot contradict statements of
 /// its earlier incarnation, because its own statements do not count for that one.
@@ -20,14 +20,14 @@ pub struct Incarnation(pub u32);
 /// ([class-4]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
-    /// The node.
+    /// Id that the node has in all its incarnations.
     pub node: NodeId,
-    /// The node's incarnation.
+    /// Current incarnation of the node.
     pub incarnation: Incarnation,
 }
 
 impl Member {
-    /// Returns the first incarnation of a node.
+    /// Returns the member that is the first incarnation of a node.
     pub const fn first(node: u32) -> Self {
         Self { node: NodeId(node), incarnation: Incarnation(0) }
     }

@@ -1,5 +1,5 @@
-//! State of offloading: how far a leader has handed phase 2 of its ballot to devices ([offload-5],
-//! [offload-12]–[offload-14]). The rules are in `node/offloading.rs`.
+//! State of offloading: how much of phase 2 of its ballot a leader has handed to devices
+//! ([offload-5], [offload-12]–[offload-14]). The rules are in `node/offloading.rs`.
 
 use alloc::vec::Vec;
 
@@ -7,46 +7,48 @@ use crate::{
     ballot::Ballot, message::Phase2b, node_id::Member, reads::Reader, slot::Slot, time::Time,
 };
 
-/// Assigner of the slots of this leader's ballot: the node, its device, or neither during a change.
+/// Assigner of the slots of this leader's ballot, which is the node, its device, or neither during
+/// a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// This node assigns slots.
     #[default]
     Here,
-    /// The device was ordered to assign slots, and has not responded yet.
+    /// The device was ordered to assign slots, but has not responded yet.
     Starting(Ballot),
     /// The device assigns slots.
     There(Ballot),
     /// No slots are assigned until the device has been read out.
     TakingBack(Ballot),
-    /// No slots are assigned until the device has stopped; this node no longer leads.
+    /// No slots are assigned until the device has stopped, because this node no longer leads.
     Stopping(Ballot),
 }
 
-/// Maximum number of votes stored because they arrived before their slots were reported.
+/// Maximum number of stored votes that arrived before the device reported their slots.
 const EARLY_MAX: usize = 32;
 
-/// Phase 2 outside this node, as its leader sees it.
+/// A leader's view of phase 2 in devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offload {
-    /// Number of slots that each program of this node's device holds; 0: there is no device, or it
-    /// must not be used.
+    /// Number of slots that each program of this node's device has space for; 0 if there is no
+    /// device or it must not be used.
     pub cells: u64,
-    /// Current assigner of slots.
+    /// Current assigner of slots, or the change in progress.
     pub stage: Stage,
     /// Members whose devices vote in the leader's ballot, each with the first slot of its cells.
     armed: Vec<(Member, Slot)>,
-    /// The first slot that may not be assigned yet.
+    /// First slot that may not be assigned yet.
     pub limit: Slot,
-    /// Time before which the device is not used again after it was withdrawn.
+    /// The device is not used again before this time after it was withdrawn.
     pub rests_until: Time,
-    /// Last decided prefix, and the time of the last progress.
+    /// End of the decided prefix, and the time of the last progress.
     progress: (Slot, Time),
     /// Time of the next check of the devices.
     look_at: Time,
-    /// Number of submitted values that the device has not assigned a slot to, as far as known.
+    /// Number of submitted values to which the device has not assigned a slot yet, as far as this
+    /// node knows.
     pub waiting: u64,
-    /// Reads that wait for the device to report an index.
+    /// Reads that wait for the device to report a read index.
     looking: Vec<Reader>,
     /// Number of waiting reads that the outstanding query to the device covers; 0 if none is
     /// outstanding.
@@ -55,12 +57,12 @@ pub struct Offload {
 }
 
 impl Offload {
-    /// Returns whether the device assigns slots, or has not been read out since it did.
+    /// Returns whether the device assigns slots, or did so and has not been read out yet.
     pub fn is_out(&self) -> bool {
         self.stage != Stage::Here
     }
 
-    /// Returns whether this node proposes to that member's device instead of to the member itself.
+    /// Returns whether this node proposes to this member's device instead of to the member itself.
     pub fn reaches(&self, member: Member) -> bool {
         self.is_out() && self.armed.iter().any(|(armed, _)| *armed == member)
     }
@@ -73,7 +75,7 @@ impl Offload {
         self.look_at = now;
     }
 
-    /// Returns whether a check of the devices is due; at most one every `every_ms`.
+    /// Returns whether a check of the devices is due, and schedules the next one `every_ms` later.
     pub fn is_due(&mut self, now: Time, every_ms: u64) -> bool {
         let due = now >= self.look_at;
         if due {
@@ -120,8 +122,8 @@ impl Offload {
         true
     }
 
-    /// Handles the device's report of its next slot. Returns the reads queued before the query was
-    /// sent, and whether to query the device again for the rest.
+    /// Handles the device's report of its next slot. Returns the reads that were queued before the
+    /// query was sent, and whether to query the device again for the others.
     pub fn looked(&mut self) -> (Vec<Reader>, bool) {
         let rest = self.looking.split_off(self.asked);
         let answered = core::mem::replace(&mut self.looking, rest);
@@ -140,8 +142,8 @@ impl Offload {
         self.looking.len()
     }
 
-    /// [offload-10] Stores a vote for slots that the device has not reported yet; one per member,
-    /// the newest.
+    /// [offload-10] Stores a vote for slots that the device has not reported yet. Only the newest
+    /// vote of each member is stored.
     pub fn keep_early(&mut self, from: Member, vote: Phase2b) {
         self.early.retain(|(member, _)| *member != from);
         if self.early.len() < EARLY_MAX {
@@ -149,7 +151,7 @@ impl Offload {
         }
     }
 
-    /// Removes and returns a stored vote all of whose slots have been reported by now.
+    /// Removes and returns a stored vote whose slots have all been reported by now.
     pub fn next_early(&mut self, next: Slot) -> Option<(Member, Phase2b)> {
         let at = self.early.iter().position(|(_, vote)| vote.volatile_to <= next)?;
         Some(self.early.swap_remove(at))

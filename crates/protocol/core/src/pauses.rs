@@ -4,27 +4,29 @@
 
 use crate::time::Time;
 
-/// A turn that is later than this counts as a stop, which no tolerance should cover.
+/// Lateness from which a turn counts as a stop, which no tolerance should cover, in microseconds.
 const STOP_US: u64 = 1_000_000;
-/// Maximum silence tolerated, unless the configured timeouts are longer.
+/// Maximum tolerated silence in microseconds, unless the configured timeouts are longer.
 const PATIENCE_MAX_US: u64 = 1_000_000;
-/// Length of a span. The worst lateness of the current and of the previous span counts.
+/// Length of a span in microseconds. The worst lateness of the current and of the previous span
+/// counts.
 const SPAN_US: u64 = 60_000_000;
 
-/// Lateness of this node's turns, and the leader's by its own report.
+/// Lateness of this node's turns, and the leader's lateness as the leader reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pauses {
     /// Start of the current span.
     since: Time,
-    /// Worst lateness in the current span; `before_us` is that of the previous one.
+    /// Worst lateness in the current span, in microseconds. `before_us` is the worst of the
+    /// previous span.
     worst_us: u64,
     before_us: u64,
-    /// Lateness that the leader last reported.
+    /// Lateness that the leader last reported, in microseconds.
     leader_us: u64,
 }
 
 impl Pauses {
-    /// Records that a turn of this node was late by `us`.
+    /// Records that a turn of this node was late by `us` microseconds.
     pub fn note(&mut self, now: Time, us: u64) {
         self.look(now);
         if us <= STOP_US {
@@ -42,7 +44,8 @@ impl Pauses {
         self.leader_us
     }
 
-    /// Returns the worst lateness of the last one to two minutes, as reported in heartbeats.
+    /// Returns the worst lateness of the last one to two minutes in microseconds, for use in
+    /// heartbeats.
     pub fn worst_us(&mut self, now: Time) -> u32 {
         self.look(now);
         #[expect(clippy::cast_possible_truncation, reason = "at most STOP_US")]
@@ -51,7 +54,7 @@ impl Pauses {
     }
 
     /// Returns the silence to tolerate beyond a timeout of `timeout_us`, if another node is
-    /// `other_us` late. A message may be late twice: where it is sent and where it is read.
+    /// `other_us` late. A message may be delayed twice: at the sender and at the receiver.
     pub fn patience_us(&mut self, now: Time, other_us: u64, timeout_us: u64) -> u64 {
         let worst_us = other_us.max(self.worst_us(now).into());
         let most_us = PATIENCE_MAX_US.saturating_sub(timeout_us);

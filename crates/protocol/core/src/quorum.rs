@@ -24,27 +24,27 @@ impl MemberSet {
 /// Rule that determines which members form a quorum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QuorumRule {
-    /// More than half of the weight, in both phases. Consecutive configurations intersect if
-    /// weights change in steps of one.
+    /// A quorum has more than half of the weight, in both phases. Consecutive configurations
+    /// intersect if weights change in steps of one.
     #[default]
     Majority,
-    /// At least this much weight. Only phase-1 and phase-2 quorums must intersect each other
-    /// (Flexible Paxos).
+    /// A quorum has at least a given weight. Only phase-1 and phase-2 quorums must intersect each
+    /// other (Flexible Paxos).
     Flexible {
-        /// Weight of a phase-1 quorum.
+        /// Minimum weight of a phase-1 quorum.
         phase1: u32,
-        /// Weight of a phase-2 quorum.
+        /// Minimum weight of a phase-2 quorum.
         phase2: u32,
     },
-    /// Members in rows of `columns`, in list order: phase 1 needs a whole row, phase 2 one member
-    /// of every row.
+    /// Members form rows of `columns` members, in list order. A phase-1 quorum includes a whole
+    /// row, a phase-2 quorum one member of every row.
     Grid {
-        /// Members per row; must divide the number of members.
+        /// Number of members per row. It must divide the number of members.
         columns: u8,
     },
 }
 
-/// Text form: `majority`, `flexible:Q1,Q2`, `grid:COLUMNS`.
+/// Text form of a rule: `majority`, `flexible:Q1,Q2` or `grid:COLUMNS`.
 impl QuorumRule {
     /// Parses `majority` or `flexible:Q1,Q2`.
     pub fn parse(text: &str) -> Option<Self> {
@@ -67,25 +67,25 @@ impl fmt::Display for QuorumRule {
     }
 }
 
-/// The phase that a quorum is for.
+/// Phase of the protocol that a quorum is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Phase 1: promises.
+    /// Phase 1, in which promises are made.
     One,
-    /// Phase 2: votes.
+    /// Phase 2, in which votes are cast.
     Two,
 }
 
-/// Members that vote, in the form in which a rule needs them.
+/// The members that voted, in the form in which a rule needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voting {
-    /// The voting members.
+    /// Members that voted.
     pub set: MemberSet,
-    /// Total weight of the voting members.
+    /// Total weight of the members that voted.
     pub weight: u64,
-    /// Total weight of all members.
+    /// Total weight of all members of the configuration.
     pub weight_all: u64,
-    /// Number of members.
+    /// Number of members of the configuration.
     pub members: usize,
 }
 
@@ -112,7 +112,7 @@ impl QuorumRule {
         })
     }
 
-    /// Encodes a rule as its kind and two numbers.
+    /// Encodes the rule as its kind and two numbers.
     pub const fn words(self) -> [u32; 3] {
         match self {
             Self::Majority => [0, 0, 0],
@@ -121,7 +121,7 @@ impl QuorumRule {
         }
     }
 
-    /// Decodes a rule from [`Self::words`].
+    /// Decodes a rule from [`Self::words`]; `None` if the kind is unknown.
     pub fn from_words(words: [u32; 3]) -> Option<Self> {
         match words {
             [0, 0, 0] => Some(Self::Majority),
@@ -131,7 +131,7 @@ impl QuorumRule {
         }
     }
 
-    /// Returns whether the voting members are a quorum for `phase`.
+    /// Returns whether these votes form a quorum for `phase`.
     pub fn satisfied(self, phase: Phase, voting: Voting) -> bool {
         let Voting { set, weight, weight_all, members } = voting;
         match self {

@@ -1,4 +1,4 @@
-//! Reads that need no slot: one round of confirmations serves all waiting reads
+//! Reads that need no slot. One round of confirmations serves all waiting reads
 //! ([read-1]–[read-3]).
 
 use alloc::vec::Vec;
@@ -11,22 +11,22 @@ use crate::{
 };
 
 /// Maximum number of reads that wait at a leader, from its own clients and from followers. One read
-/// of a follower stands for many.
+/// of a follower may stand for many.
 pub const GATHERED_MAX: usize = 1024;
 
 /// A reader that waits for a read index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reader {
-    /// A client of this node.
+    /// A client that is connected to this node.
     Local(ReadToken),
-    /// A follower, with its number for the request.
+    /// A follower, with the id of its request.
     Remote(NodeId, u64),
 }
 
 /// Reads that wait at a leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reads {
-    /// Number of the last round started. Rounds of one ballot never share a number.
+    /// Number of the last round that was started. Rounds of one ballot never share a number.
     round: u64,
     /// Reads that the current round confirms, each with its index.
     confirming: Vec<(Reader, Slot)>,
@@ -37,7 +37,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Adds a read. `slot` is one past the last slot proposed ([read-1]). Returns `false` if too
+    /// Adds a read. `slot` is one past the last proposed slot ([read-1]). Returns `false` if too
     /// many reads wait.
     pub fn gather(&mut self, reader: Reader, slot: Slot) -> bool {
         let room = self.gathering.len() < GATHERED_MAX;
@@ -47,8 +47,8 @@ impl Reads {
         room
     }
 
-    /// Starts a round if reads wait and none is in progress, and returns its number. Heartbeats
-    /// sent from now on carry it ([read-2]).
+    /// Starts a round if reads wait and no round is in progress, and returns its number. Heartbeats
+    /// sent from now on carry the number ([read-2]).
     pub fn start(&mut self, own: Member) -> Option<u64> {
         if !self.confirming.is_empty() || self.gathering.is_empty() {
             return None;
@@ -78,16 +78,16 @@ impl Reads {
         &self.confirmed_by
     }
 
-    /// Ends the confirmed round and returns its reads, with their indexes.
+    /// Ends the confirmed round, and returns its reads and their indexes.
     pub fn finish(&mut self) -> impl Iterator<Item = (Reader, Slot)> + '_ {
         self.confirmed_by.clear();
         self.confirming.drain(..)
     }
 
     /// Restarts the reads after the leader moved to another ballot of its own and proposed
-    /// everything it inherited, below `slot`. Unconfirmed reads are confirmed in the new ballot,
-    /// with a new index: a leader between the two ballots may have decided more than was known when
-    /// the read arrived.
+    /// everything it inherited, below `slot`. Unconfirmed reads are confirmed in the new ballot
+    /// with a new index, because a leader between the two ballots may have decided more than was
+    /// known when the read arrived.
     pub fn restart(&mut self, slot: Slot) {
         self.confirmed_by.clear();
         self.gathering.append(&mut self.confirming);
@@ -118,13 +118,13 @@ struct Question {
 }
 
 impl ReadRequests {
-    /// Creates an empty list whose numbers begin after `last`. No earlier process of this node may
-    /// have used them, or a reply to its request could be taken for one to ours.
+    /// Creates an empty list whose ids begin after `last`. No earlier process of this node may have
+    /// used these ids, or a reply to its request could be mistaken for a reply to this process.
     pub fn starting_at(last: u64) -> Self {
         Self { last, open: Vec::new() }
     }
 
-    /// Adds a request to the leader and returns its number; `None` if too many are outstanding.
+    /// Adds a request to the leader and returns its id; `None` if too many are outstanding.
     pub fn ask(&mut self, now: Time, token: ReadToken) -> Option<u64> {
         if self.open.len() >= GATHERED_MAX {
             return None;
@@ -145,8 +145,8 @@ impl ReadRequests {
         self.open.drain(..).map(|question| question.token)
     }
 
-    /// Removes and returns the oldest read if it has waited for `patience_us`: its request or the
-    /// reply was lost.
+    /// Removes and returns the oldest read if it has waited for `patience_us`, because its request
+    /// or the reply was lost.
     pub fn overdue(&mut self, now: Time, patience_us: u64) -> Option<ReadToken> {
         let first = self.open.first()?;
         (now.since_us(first.at) > patience_us).then(|| self.open.remove(0).token)

@@ -13,16 +13,16 @@ use crate::{
 /// Permanent record of a node that had weight or was removed ([member-1]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
-    /// The node.
+    /// Id that the record is about.
     pub node: NodeId,
-    /// The node's highest incarnation that ever had weight.
+    /// Highest incarnation of the node that ever had weight.
     pub incarnation: Incarnation,
     /// The node was removed, so this id never has weight again.
     pub spent: bool,
 }
 
-/// The configurations that still matter: the one in force and the previous one. With all ids that
-/// were ever used, they determine which changes are valid next.
+/// The configurations that still matter, which are the one in force and the previous one. Together
+/// with all node ids ever used, they determine which changes are valid next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Eras {
     era: Era,
@@ -33,7 +33,7 @@ pub struct Eras {
 }
 
 impl Eras {
-    /// Creates the eras before the first change, with the founding configuration from the first
+    /// Creates the eras before the first change. The founding configuration applies from the first
     /// slot on.
     pub fn founded(founding: Configuration) -> Self {
         let identity = |member: Member| Identity {
@@ -83,7 +83,7 @@ impl Eras {
         self.era
     }
 
-    /// Returns the first slot of the current era, one past the reconfiguration that began it.
+    /// Returns the first slot of the current era, which follows the reconfiguration that began it.
     pub fn since(&self) -> Slot {
         self.since
     }
@@ -93,7 +93,7 @@ impl Eras {
         &self.current
     }
 
-    /// Returns the configuration of the previous era, if there was one.
+    /// Returns the configuration of the previous era; `None` in the first era.
     pub fn previous(&self) -> Option<&Configuration> {
         self.previous.as_ref()
     }
@@ -103,13 +103,13 @@ impl Eras {
         &self.ids
     }
 
-    /// Returns the permanent record of a node.
+    /// Returns the permanent record of a node; `None` if it never had weight and was not removed.
     pub fn identity(&self, node: NodeId) -> Option<&Identity> {
         let at = self.ids.binary_search_by_key(&node, |id| id.node).ok()?;
         Some(&self.ids[at])
     }
 
-    /// Returns C(era), if `era` is the current or the previous one.
+    /// Returns C(era) if `era` is the current or the previous one.
     pub fn of(&self, era: Era) -> Option<&Configuration> {
         if era == self.era {
             Some(&self.current)
@@ -120,8 +120,8 @@ impl Eras {
         }
     }
 
-    /// [era-5] Returns whether votes in this ballot count for the first undecided slot. No others
-    /// do; [era-7] shows why that is enough.
+    /// [era-5] Returns whether votes in this ballot count for the first undecided slot. Votes in
+    /// other ballots do not; [era-7] shows why that is enough.
     pub fn counts(&self, ballot: Ballot) -> bool {
         ballot.era == self.era || ballot.era.next() == self.era
     }
@@ -155,8 +155,8 @@ impl Eras {
         self.current.changed(change)
     }
 
-    /// [era-2] Applies a value decided in `slot`, the first undecided one. Returns whether an era
-    /// begins after it. A change that is invalid, or names another era, is a no-op.
+    /// [era-2] Applies a value decided in `slot`, the first undecided slot. Returns whether a new
+    /// era begins after it. A change that is invalid, or that names another era, is a no-op.
     pub fn decide(&mut self, slot: Slot, value: &Value) -> bool {
         let Value::Reconfigure { era, change } = *value else {
             return false;

@@ -1,4 +1,4 @@
-//! Records that a node must not forget.
+//! Records that a node must never lose.
 
 pub use crate::class::Class;
 use crate::{
@@ -10,37 +10,39 @@ use crate::{
 /// A record to persist, appended in the order in which the core emits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Record {
-    /// This node uses this ballot of its own, and never again after a restart ([ballot-2]). Not a
-    /// promise: a leader that prepares its next ballot still votes in the old one ([cast-2]).
+    /// This node uses this ballot, which is one of its own, and never uses it again after a restart
+    /// ([ballot-2]). The record is not a promise: a leader that prepares its next ballot still
+    /// votes in the old one ([cast-2]).
     Round {
-        /// The ballot.
+        /// Ballot that this node starts.
         ballot: Ballot,
     },
-    /// No vote and no promise below this ballot from now on.
+    /// This node casts no vote and makes no promise below this ballot from now on.
     Promise {
-        /// The ballot.
+        /// Ballot that was promised.
         ballot: Ballot,
     },
     /// A vote, which is also a promise. The value's bytes are in the same log write, or were
     /// already durable ([disk-5]).
     Vote {
-        /// The ballot.
+        /// Ballot in which this node voted.
         ballot: Ballot,
-        /// The slots.
+        /// Slots for which this node voted.
         range: SlotRange,
-        /// The value.
+        /// Value voted for in each slot.
         value: Value,
     },
-    /// These slots were learned from a peer as decided. Overrides any votes in them.
+    /// These slots were learned from a peer as decided. The record overrides any votes in these
+    /// slots.
     Decided {
-        /// The slots.
+        /// The decided slots.
         range: SlotRange,
-        /// The value.
+        /// Value decided in each slot.
         value: Value,
     },
 }
 
-/// Number of a record since the node's process started; the first is 1.
+/// Number of a record since the start of the node's process. The first record is number 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordSeq(pub u64);
 
@@ -48,11 +50,11 @@ pub struct RecordSeq(pub u64);
 /// the log is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HardState {
-    /// The highest ballot of its own that the node has recorded ([`Record::Round`]).
+    /// Highest of the node's own ballots that it has recorded ([`Record::Round`]).
     pub spoken: Ballot,
-    /// The highest promise.
+    /// Highest ballot that the node has promised.
     pub promised: Ballot,
-    /// Slots below are decided; a lower bound after a restart ([decide-3]).
+    /// Every slot below this one is decided. It is a lower bound after a restart ([decide-3]).
     pub decided_to: Slot,
     /// One past the highest slot voted for.
     pub voted_to: Slot,

@@ -1,9 +1,10 @@
-//! Ring: the route of votes to a leader, and what a member passes on. Liveness only.
+//! Ring: the route of votes to a leader, and what each member forwards. Liveness only.
 //!
-//! Members that form a phase-2 quorum pass their votes along, the leader last. Each adds its own
-//! vote to those it received, unchanged, so one small message per member carries all of them (Ring
-//! Paxos, §3). The others vote silently. A vote counts by whatever route it arrives: no acceptor
-//! speaks for another, and nothing received becomes a vote by itself ([ring-2], [ring-4]).
+//! Members that form a phase-2 quorum forward votes along the ring, with the leader last. Each adds
+//! its own vote to the votes that it received, unchanged, so one small message per member carries
+//! all of them (Ring Paxos, §3). The other members vote silently. A vote counts by whatever route
+//! it arrives. No acceptor speaks for another, and a received vote never becomes this node's own
+//! ([ring-2], [ring-4]).
 
 use alloc::vec::Vec;
 
@@ -18,22 +19,23 @@ use crate::{
 
 /// Maximum number of members of a ring, and so of entries in a ring vote.
 pub const RING_MAX: usize = 16;
-/// Time in microseconds that a member waits for its predecessor's vote, or for its own, before it
-/// sends what it has ([ring-6]).
+/// Time that a member waits for its predecessor's vote, or for its own, before it sends the votes
+/// that it has ([ring-6]), in microseconds.
 pub const HOLD_US: u64 = 300;
 
 /// A message to send on the ring, and its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayAction {
-    /// Nothing now.
+    /// Send nothing now.
     Nothing,
-    /// This node's vote, directly to the leader.
+    /// Send this node's vote directly to the leader.
     Straight,
-    /// The received votes and this node's, to this node.
+    /// Send the received votes, together with this node's own, to this node.
     Onward(NodeId),
 }
 
-/// A member's side: the ring announced by the leader, and votes that pass through this member.
+/// A member's view of the ring: the ring that the leader announced, and the votes that pass through
+/// this member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Relay {
     ballot: Ballot,
@@ -41,18 +43,18 @@ pub struct Relay {
     members: Vec<Member>,
     /// The newest votes of other members in this ballot ([ring-2]).
     heard: Vec<RingEntry>,
-    /// End of the votes received but not passed on; this node's vote should reach it before they
-    /// are sent.
+    /// End of the received votes that have not been forwarded. They are sent once this node's own
+    /// vote reaches this slot.
     goal: Option<Slot>,
     /// This node's vote has grown since it was last sent.
     own: bool,
-    /// Time since which something waits to be sent.
+    /// Time since which a vote has been waiting to be sent.
     since: Option<Time>,
 }
 
 impl Relay {
-    /// Sets the ring of `ballot`, or none if `members` is empty. Returns whether it was newer than
-    /// the known one. Votes that travelled along an older ring remain valid ([ring-1]).
+    /// Sets the ring of `ballot`, or removes it if `members` is empty. Returns whether the ring was
+    /// newer than the known one. Votes that travelled along an older ring remain valid ([ring-1]).
     pub fn lay(&mut self, ballot: Ballot, number: u32, members: &[Member]) -> bool {
         if (ballot, number) <= (self.ballot, self.number) {
             return false;
@@ -79,7 +81,7 @@ impl Relay {
         self.ballot == ballot && !self.members.is_empty()
     }
 
-    /// Returns the ring of `ballot`, the leader last; empty if votes are sent directly.
+    /// Returns the ring of `ballot`, with the leader last; empty if votes are sent directly.
     pub fn members(&self, ballot: Ballot) -> &[Member] {
         if self.ballot == ballot { &self.members } else { &[] }
     }
@@ -90,8 +92,9 @@ impl Relay {
         self.since.get_or_insert(now);
     }
 
-    /// Records votes of other members, in a ballot for which this member knows a ring. The newest
-    /// entry per member is kept, unchanged; `class` selects the end that must grow.
+    /// Records votes of other members, in a ballot for which this member knows a ring. Only the
+    /// newest entry of each member is stored, unchanged. `class` selects the end that must have
+    /// grown.
     pub fn hear(&mut self, now: Time, own: Member, vote: &RingVote, class: Class) {
         if vote.ballot != self.ballot {
             return;
@@ -107,22 +110,23 @@ impl Relay {
             goal = goal.max(Some(entry.to(class)));
         }
         if let Some(goal) = goal {
-            // The first entry sets the goal; otherwise a member that always lags a little would
+            // The first entry sets the goal. Otherwise, a member that always lags a little would
             // always wait.
             self.goal.get_or_insert(goal);
             self.since.get_or_insert(now);
         }
     }
 
-    /// [ring-6], [ring-7] Returns what to send now, given that this node's vote extends to
-    /// `own_to`. The caller sends it.
+    /// [ring-6], [ring-7] Returns the action to take now, given that this node's vote extends to
+    /// `own_to`. The caller sends the messages.
     pub fn turn(&mut self, now: Time, own: Member, own_to: Slot) -> RelayAction {
         if !self.own && self.goal.is_none() {
             return RelayAction::Nothing;
         }
         let place = self.members.iter().position(|member| *member == own);
         let say = match (place, self.goal) {
-            // No ring, or not a member of it: received votes go to the leader.
+            // There is no ring, or this node is not a member of it, so received votes go to the
+            // leader.
             (None, Some(_)) => RelayAction::Onward(self.ballot.node),
             (None, None) if self.members.is_empty() => RelayAction::Straight,
             (None, None) => RelayAction::Nothing,
@@ -151,7 +155,7 @@ impl Relay {
         since.map(|since| since.plus_us(HOLD_US))
     }
 
-    /// Returns the votes released by other members, unchanged.
+    /// Returns the votes that other members released, unchanged.
     pub fn bundle(&self) -> RingVote {
         RingVote { ballot: self.ballot, entries: self.heard.clone() }
     }

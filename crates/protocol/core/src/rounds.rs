@@ -1,40 +1,40 @@
-//! Rounds of a node's own ballots; none is ever used twice. Safety lives here.
+//! Rounds of a node's own ballots. No round is ever used twice. Safety lives here.
 
 use crate::{
     ballot::{Ballot, Era},
     node_id::Member,
 };
 
-/// Number of rounds reserved for one incarnation in an era, so that they never overlap those of the
-/// next.
+/// Number of rounds reserved for one incarnation in an era, so that its rounds never overlap those
+/// of the next incarnation.
 const ROUNDS_PER_INCARNATION: u32 = 1 << 20;
 
 /// State that determines the next ballot of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rounds {
     own: Member,
-    /// The highest ballot of its own that the node recorded ([ballot-2]).
+    /// Highest of the node's own ballots that it has recorded ([ballot-2]).
     spoken: Ballot,
 }
 
 impl Rounds {
-    /// Creates the rounds of `own`; `spoken` is the highest ballot of its own that it recorded.
+    /// Creates the rounds of `own`. `spoken` is the highest of its ballots that it has recorded.
     pub fn new(own: Member, spoken: Ballot) -> Self {
         Self { own, spoken }
     }
 
-    /// Returns the highest ballot of its own that this node recorded.
+    /// Returns the highest of this node's own ballots that it has recorded.
     pub fn spoken(&self) -> Ballot {
         self.spoken
     }
 
-    /// Records that this ballot is used.
+    /// Records that this ballot is now used.
     pub fn speak(&mut self, ballot: Ballot) {
         self.spoken = ballot;
     }
 
     /// [ballot-2] Returns the end of the rounds that earlier incarnations may have used and
-    /// forgotten; new rounds must be above it. `None` if the rounds are used up.
+    /// forgotten, above which new rounds must be. `None` if all rounds are used up.
     fn forgotten(&self) -> Option<u32> {
         let incarnation = self.own.incarnation.0;
         incarnation.checked_mul(ROUNDS_PER_INCARNATION)
@@ -46,8 +46,9 @@ impl Rounds {
         self.forgotten().is_none()
     }
 
-    /// Returns this node's next ballot in `era`, if it may start one ([ballot-1], [ballot-3]). It
-    /// is above its promise and above `seen`, the highest round seen in this era.
+    /// Returns this node's next ballot in `era`; `None` if it may not start one ([ballot-1],
+    /// [ballot-3]). The ballot is above the node's promise and above `seen`, the highest round seen
+    /// in this era.
     pub fn next(&self, era: Era, promised: Ballot, seen: u32) -> Option<Ballot> {
         let of = |ballot: Ballot| if ballot.era == era { ballot.round } else { 0 };
         let forgotten = self.forgotten()?;

@@ -1,4 +1,4 @@
-//! Slots and half-open ranges of them. Every statement of the protocol is about a range.
+//! Slots, and half-open ranges of slots. Every statement of the protocol is about a range.
 
 use core::fmt;
 
@@ -10,8 +10,8 @@ impl Slot {
     /// First slot of every log.
     pub const FIRST: Self = Self(1);
 
-    /// Returns the slot `count` slots later. Saturates: honest use never reaches 2^64 slots, and a
-    /// hostile number must not wrap around to a small one.
+    /// Returns the slot `count` slots later. Saturates, because honest use never reaches 2^64
+    /// slots, and a hostile number must not wrap around to a small one.
     pub const fn plus(self, count: u64) -> Self {
         Self(self.0.saturating_add(count))
     }
@@ -27,7 +27,7 @@ impl Slot {
 pub struct SlotRange {
     /// First slot of the range.
     pub from: Slot,
-    /// One past the last slot.
+    /// End of the range, exclusive.
     pub to: Slot,
 }
 
@@ -42,7 +42,7 @@ impl SlotRange {
         Self { from, to }
     }
 
-    /// Returns the number of slots.
+    /// Returns the number of slots in the range.
     pub const fn len(self) -> u64 {
         self.to.0.saturating_sub(self.from.0)
     }

@@ -1,7 +1,7 @@
-//! Time as an argument. Liveness code and leases read it; no other safety module has it in a
+//! Time as an argument. Only liveness code and leases read it; no other safety module has it in a
 //! signature ([model-4]).
 
-/// Microseconds since a start chosen by the caller. Never goes back.
+/// Microseconds since a start that the caller chose. Never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -16,7 +16,8 @@ impl Time {
         Self(self.0.saturating_add(us))
     }
 
-    /// Returns the microseconds since `earlier`, or 0 if that is later.
+    /// Returns the number of microseconds since `earlier`, or 0 if `earlier` is later than this
+    /// time.
     pub const fn since_us(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

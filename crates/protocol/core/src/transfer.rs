@@ -1,45 +1,47 @@
 //! Deliberate transfer of leadership ([live-4]). Liveness only; every wait is bounded.
 //!
-//! Proposals continue until the target is close, and pause briefly so that it can catch up. They
-//! resume if it then takes longer to lead than the pause allows, as its disk may be slow. After it
-//! has sent the transfer message, the old leader does not compete with the target.
+//! Proposals continue until the target is close, and then pause briefly so that it can catch up.
+//! They resume if the target takes longer to become leader than the pause allows, because its disk
+//! may be slow. After sending the transfer message, the old leader does not compete with the
+//! target.
 
 use crate::{node_id::NodeId, time::Time};
 
-/// Stage of a transfer.
+/// Progress of a transfer, with the time that bounds the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// The target is not close, or did not catch up. Proposals continue at least until this time.
+    /// The target is not close, or did not catch up. Proposals continue, and the next attempt
+    /// starts no earlier than this time.
     Waiting(Time),
-    /// Proposals pause so that the target can catch up; the attempt is given up at this time.
+    /// Proposals pause so that the target can catch up. The attempt is given up at this time.
     Closing(Time),
-    /// The transfer message was sent; proposals pause until this time.
+    /// The transfer message was sent. Proposals pause until this time.
     Handed(Time),
-    /// The transfer message was sent, but the target did not become leader in time; proposals
+    /// The transfer message was sent, but the target did not become leader in time, so proposals
     /// continue.
     Open,
 }
 
-/// Durations of the stages.
+/// Durations that limit the stages of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Maximum pause of proposals before the transfer message, and again after it.
+    /// Maximum pause of proposals before the transfer message, and again after it, in microseconds.
     pub hold_us: u64,
-    /// Minimum time between two pauses that let the target catch up.
+    /// Minimum time between two pauses that let the target catch up, in microseconds.
     pub rest_us: u64,
-    /// Interval of checks while the target is not close.
+    /// Interval between checks while the target is not close, in microseconds.
     pub look_us: u64,
 }
 
-/// A transfer in progress.
+/// Leader's state of a transfer in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
-    /// The node to become leader.
+    /// Node that is to become leader.
     pub target: NodeId,
     /// Time at which the old leader gives up the transfer and continues.
     pub deadline: Time,
     stage: Stage,
-    /// Time since which too many members have promised the target's ballot for this leader to
+    /// Time since which so many members have promised the target's ballot that this leader cannot
     /// continue.
     campaign_seen: Option<Time>,
 }
@@ -60,8 +62,8 @@ impl Transfer {
         matches!(self.stage, Stage::Handed(_) | Stage::Open)
     }
 
-    /// Advances the transfer. `near`: the target lacks no more than may be in flight; `level`: it
-    /// lacks nothing. Returns whether to send the transfer message.
+    /// Advances the transfer. `near` means that the target lacks no more than may be in flight, and
+    /// `level` that it lacks nothing. Returns whether to send the transfer message.
     pub fn advance(&mut self, now: Time, near: bool, level: bool, bounds: Bounds) -> bool {
         if let Stage::Waiting(from) = self.stage
             && now >= from
@@ -86,15 +88,16 @@ impl Transfer {
         false
     }
 
-    /// Records that too many members have promised the target's ballot for this leader to continue:
-    /// the target is elected, or never will be. Returns whether that has lasted longer than an
-    /// election takes.
+    /// Records that so many members have promised the target's ballot that this leader cannot
+    /// continue. The target is elected, or never will be. Returns whether this state has lasted
+    /// longer than an election takes.
     pub fn has_failed(&mut self, now: Time, election_us: u64) -> bool {
         let since = *self.campaign_seen.get_or_insert(now);
         now.since_us(since) > election_us
     }
 
-    /// Returns the time of the next step; on a node that no longer leads, the deadline.
+    /// Returns the time of the transfer's next step. On a node that no longer leads, that is the
+    /// deadline.
     pub fn wake_at(&self, leads: bool) -> Time {
         match self.stage {
             Stage::Waiting(at) | Stage::Closing(at) | Stage::Handed(at) if leads => {

@@ -1,7 +1,7 @@
 //! Values: small descriptors of what a slot decides. The bytes travel separately.
 //!
 //! [value-2] Equal descriptors mean equal bytes, permanently. The core compares and orders
-//! descriptors, and interprets only reconfigurations, which concern the core itself.
+//! descriptors, but interprets only reconfigurations, which concern the core itself.
 
 use core::fmt;
 
@@ -9,25 +9,26 @@ use crate::{
     ballot::Era, configuration::Change, dice::mix, level::Level, node_id::NodeId, slot::SlotRange,
 };
 
-/// Name of a batch of commands: its origin, and how to recognise its bytes.
+/// Name of a batch of commands. It identifies the origin and the bytes of the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchName {
-    /// The node that accepted the commands.
+    /// Node that accepted the commands.
     pub origin: NodeId,
-    /// Number of the origin's process start ([volatile-1]); the counter restarts with it.
+    /// Number of the origin's process start ([volatile-1]). The counter restarts with each start.
     pub boot: u32,
     /// Number of the batch within the boot.
     pub counter: u64,
-    /// Length of the bytes.
+    /// Length of the batch in bytes.
     pub length: u32,
     /// CRC-32C of the bytes.
     pub checksum: u32,
 }
 
-/// Name of a byte stream: ⟨owner, boot, number⟩.
+/// Name of a byte stream. It identifies the owner, the owner's process start, and the stream within
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamName {
-    /// The node that the stream's client is connected to.
+    /// Node to which the stream's client is connected.
     pub owner: NodeId,
     /// Number of the owner's process start.
     pub boot: u32,
@@ -38,23 +39,25 @@ pub struct StreamName {
 /// The content that a slot decides ([value-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
-    /// Does nothing. Fills holes; one range may cover any number of slots.
+    /// Decides nothing. Fills holes; one descriptor may cover any number of slots.
     #[default]
     NoOp,
-    /// One or more whole commands.
+    /// One or more complete commands.
     Batch(BatchName),
-    /// A run of a stream's bytes, one slot per byte; position in the stream = slot − offset.
+    /// A run of a stream's bytes, one slot per byte. The position in the stream is the slot minus
+    /// `offset`.
     Content {
-        /// The stream that the bytes belong to.
+        /// Stream to which the bytes belong.
         stream: StreamName,
-        /// Constant within a run, so that one descriptor covers a run of any length.
+        /// Difference between slot and position. Constant within a run, so that one descriptor
+        /// covers a run of any length.
         offset: u64,
     },
-    /// Ends a stream: no further bytes are appended to it.
+    /// Ends a stream, so that no further bytes are appended to it.
     CloseStream(StreamName),
-    /// Begins a client's session; its id is the slot ([session-1]).
+    /// Begins a client's session. The slot becomes the id of the session ([session-1]).
     RegisterSession {
-        /// The node that requested the session.
+        /// Node that requested the session.
         origin: NodeId,
         /// Number of the origin's process start.
         boot: u32,
@@ -63,32 +66,32 @@ pub enum Value {
     },
     /// Ends the session with this id.
     ExpireSession {
-        /// Slot of the session's registration.
+        /// Slot in which the session was registered.
         session: u64,
     },
-    /// Changes the configuration; names the era that it changes ([era-2]).
+    /// Changes the configuration of the given era ([era-2]).
     Reconfigure {
-        /// The era whose configuration changes.
+        /// Era whose configuration changes.
         era: Era,
-        /// The change.
+        /// Change to the configuration.
         change: Change,
     },
-    /// Allocates a fresh node id; a retry with the same nonce gets the same id.
+    /// Allocates a fresh node id. A retry with the same nonce gets the same id.
     AllocateNode {
-        /// Chosen by the requester.
+        /// Number that the requester chose to recognise a retry.
         nonce: u64,
     },
-    /// The time by the leader's clock ([time-1]).
+    /// Sets the group's time by the leader's clock ([time-1]).
     Now {
-        /// Unix time in milliseconds.
+        /// Time as Unix time in milliseconds.
         ms: u64,
     },
-    /// Raises the group's feature level, provided that the group is still the one that the leader
-    /// queried ([level-5]).
+    /// Raises the group's feature level, if the members and learners are still those that the
+    /// leader queried ([level-5]).
     Raise {
-        /// The era of the members that the leader queried.
+        /// Era of the members that the leader queried.
         era: Era,
-        /// Checksum over the nodes that the leader queried, members and learners.
+        /// Checksum over the nodes that the leader queried, which are members and learners.
         nodes: u32,
         /// The new level.
         to: Level,
@@ -96,8 +99,8 @@ pub enum Value {
 }
 
 impl Value {
-    /// Returns whether bytes belong to this descriptor. A vote for it asserts that the voter has
-    /// them ([value-3]).
+    /// Returns whether bytes belong to this descriptor. A vote for the descriptor asserts that the
+    /// voter has its bytes ([value-3]).
     pub const fn has_bytes(&self) -> bool {
         matches!(self, Self::Batch(_) | Self::Content { .. })
     }
@@ -110,9 +113,10 @@ impl Value {
 
 /// Returns the checksum over ⟨slot, descriptor⟩ pairs that a ballot sums up, for [p2-6].
 ///
-/// It is a sum over the slots of a linear function of the slot, modulo 2^64: cutting a range
-/// anywhere changes nothing, and a range costs the same whatever its length. It guards against
-/// counting votes for different values together, not against an adversary ([model-1]).
+/// It is a sum over the slots of a linear function of the slot, modulo 2^64. Cutting a range
+/// anywhere does not change the sum, and a range costs the same whatever its length. The checksum
+/// guards against counting votes for different values together, not against an adversary
+/// ([model-1]).
 pub fn range_check(range: SlotRange, value: &Value) -> u64 {
     if range.is_empty() {
         return 0;

@@ -11,28 +11,28 @@ use crate::{
 /// A contiguous run of votes in one ballot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Run {
-    /// The ballot.
+    /// Ballot in which every slot of the run was voted for.
     pub ballot: Ballot,
     /// First slot of the run.
     pub from: Slot,
     /// One past the last slot of the run.
     pub to: Slot,
-    /// The ballot's prefix sum at `to`, by this acceptor's votes.
+    /// Prefix sum of the ballot at `to`, by this acceptor's votes.
     pub check: u64,
 }
 
-/// This acceptor's votes in the newest ballot, and the end of its records on stable storage.
+/// This acceptor's votes in the newest ballot, and the end of its slots on stable storage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Voted {
     run: Run,
-    /// The run is on stable storage below this slot.
+    /// Votes of the run below this slot are on stable storage.
     run_durable_to: Slot,
-    /// Slots below are decided or voted for, by records on stable storage.
+    /// Every slot below this one is decided or voted for, by records on stable storage.
     durable_to: Slot,
 }
 
 impl Voted {
-    /// Creates the state of a process that has not voted yet; the log holds everything below
+    /// Creates the state of a process that has not voted yet. The log holds everything below
     /// `durable_to`.
     pub fn new(durable_to: Slot) -> Self {
         Self { run: Run::default(), run_durable_to: Slot(0), durable_to }
@@ -48,7 +48,8 @@ impl Voted {
         self.run_durable_to
     }
 
-    /// Returns the ends of the votes in `ballot`, volatile and durable; slot 0 if there are none.
+    /// Returns the ends of the volatile and the durable votes in `ballot`; slot 0 if there are
+    /// none.
     pub fn in_ballot(&self, ballot: Ballot) -> (Slot, Slot) {
         if self.run.ballot == ballot {
             (self.run.to, self.run_durable_to)
@@ -63,7 +64,7 @@ impl Voted {
         self.durable_to
     }
 
-    /// Replaces the run after a vote, whose record is not on stable storage yet.
+    /// Replaces the run after a vote. The vote's record is not on stable storage yet.
     pub fn cast(&mut self, run: Run) {
         if !run.same_as(&self.run) {
             self.run_durable_to = run.from;
@@ -71,7 +72,7 @@ impl Voted {
         self.run = run;
     }
 
-    /// Records that this run is on stable storage. Returns whether it is the newest.
+    /// Records that this run is on stable storage. Returns whether it belongs to the newest run.
     pub fn persisted(&mut self, run: &Run) -> bool {
         if run.from <= self.durable_to {
             self.durable_to = self.durable_to.max(run.to);
@@ -88,8 +89,8 @@ impl Voted {
         self.durable_to = self.durable_to.max(to);
     }
 
-    /// Extends `durable_to` over a run that began ahead of the decided slots, once these have
-    /// caught up.
+    /// Extends `durable_to` over a run that began after the decided slots, once these have caught
+    /// up.
     pub fn join_run(&mut self) {
         if self.run.from <= self.durable_to {
             self.durable_to = self.durable_to.max(self.run_durable_to);
@@ -100,18 +101,18 @@ impl Voted {
 /// Effect of a proposal on the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Everything in the proposal was voted for before: repeat the report.
+    /// Every slot of the proposal was voted for before, so only the report is repeated.
     Repeat,
-    /// Vote for this range, which extends the votes to this run.
+    /// Vote for this range. The run shows the votes afterwards.
     Vote(SlotRange, Run),
-    /// Slots before the proposal are missing; the leader resumes there ([`crate::flow`]).
+    /// Slots before the proposal are missing. The leader resumes there ([`crate::flow`]).
     Gap,
-    /// [count-1] The leader's sum and this acceptor's differ below this slot.
+    /// [count-1] The leader's prefix sum and this acceptor's differ below this slot.
     Conflict(Slot),
 }
 
 impl Run {
-    /// Returns whether both are states of one run.
+    /// Returns whether both values are states of the same run.
     pub fn same_as(&self, other: &Self) -> bool {
         self.ballot == other.ballot && self.from == other.from
     }
@@ -121,9 +122,9 @@ impl Run {
         if self.ballot == ballot { self.to } else { Slot(0) }
     }
 
-    /// Returns what a proposal adds to the run. A run has no holes, so that one message can report
-    /// all of it. Therefore a proposal is accepted only if it continues the run, or if everything
-    /// before it is decided on this node or another.
+    /// Returns the effect of a proposal on the run. A run has no holes, so that one message can
+    /// report all of it. Therefore a proposal is accepted only if it continues the run, or if every
+    /// slot before it is decided on this node or another.
     pub fn step(&self, m: &Phase2a, decided_here: Slot) -> Step {
         let continues = self.ballot == m.ballot && m.range.from <= self.to && self.from < self.to;
         if continues {

@@ -14,13 +14,13 @@ use crate::{
     value::Value,
 };
 
-/// A waiting proposal, and how far it can be voted for.
+/// A waiting proposal, and the end of the slots that can be voted for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct QueuedProposal {
     proposal: Phase2a,
-    /// Its bytes are present for the slots below.
+    /// The bytes of the proposal are present for the slots below this one.
     held_to: Slot,
-    /// The slots below have already been returned for voting.
+    /// The slots below this one have already been returned for voting.
     given_to: Slot,
 }
 
@@ -31,7 +31,7 @@ impl QueuedProposal {
     }
 
     /// Records that the value's bytes are present for these slots. A value in one slot has the same
-    /// bytes in any slot; those of a spanning value count contiguously from its first slot on.
+    /// bytes in any slot. Those of a spanning value count contiguously from its first slot on.
     fn hold(&mut self, range: SlotRange) {
         let all = self.proposal.range.to;
         if !self.proposal.value.may_span() {
@@ -42,8 +42,8 @@ impl QueuedProposal {
     }
 }
 
-/// Waiting proposals of one ballot, in slot order. The first lacks its bytes or the slots before
-/// it.
+/// Waiting proposals of one ballot, in slot order. The first one lacks its bytes or the slots
+/// before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Waiting {
     proposals: VecDeque<QueuedProposal>,
@@ -51,7 +51,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Returns whether no proposals wait.
+    /// Returns whether no proposal waits.
     pub fn is_empty(&self) -> bool {
         self.proposals.is_empty()
     }
@@ -61,15 +61,15 @@ impl Waiting {
         self.proposals.front().map(|first| first.proposal.ballot)
     }
 
-    /// Returns the time since which the first proposal has been first.
+    /// Returns the time since which the current first proposal has been first.
     pub fn since(&self) -> Option<Time> {
         self.proposals.front().map(|_| self.since)
     }
 
-    /// Queues a proposal, at most one per range. If the queue is full, the furthest is dropped; the
-    /// leader repeats it.
+    /// Queues a proposal, at most one per range. If the queue is full, the proposal with the
+    /// highest slots is dropped, and the leader repeats it.
     pub fn push(&mut self, now: Time, proposal: Phase2a, held: bool, max: usize) {
-        // A value without bytes lacks none; it waits only for the proposals before it.
+        // A value without bytes lacks none, so it waits only for the proposals before it.
         let held = held || !proposal.value.has_bytes();
         if self.proposals.is_empty() {
             self.since = now;
@@ -100,7 +100,7 @@ impl Waiting {
     }
 
     /// Returns the first proposal, up to the end of its present bytes, if `may` allows it. The rest
-    /// is returned when more bytes are present.
+    /// of the proposal is returned when more bytes are present.
     pub fn next(&mut self, now: Time, may: impl Fn(&Phase2a) -> bool) -> Option<Phase2a> {
         let first = self.proposals.front_mut()?;
         if first.held_to <= first.given_to || !may(&first.proposal) {
@@ -117,7 +117,7 @@ impl Waiting {
         Some(proposal)
     }
 
-    /// Drops proposals whose slots are all decided on this node; their bytes arrived by another
+    /// Drops proposals whose slots are all decided on this node. Their bytes arrived by another
     /// path, or a snapshot made them unnecessary ([snap-5]).
     pub fn drop_below(&mut self, now: Time, decided_to: Slot) {
         let served = |first: &mut QueuedProposal| first.proposal.range.to <= decided_to;
@@ -131,7 +131,7 @@ impl Waiting {
     }
 
     /// Stops the first proposal from waiting for slots below `announced`, which are decided on
-    /// another node. Returns whether that changed anything.
+    /// another node. Returns whether that changed the queue.
     pub fn give_up_below(&mut self, now: Time, announced: Slot) -> bool {
         let served = |first: &mut QueuedProposal| first.proposal.range.to <= announced;
         if self.proposals.pop_front_if(served).is_some() {
@@ -237,8 +237,8 @@ mod tests {
         let order: Vec<u64> = (1..=4).filter_map(|voted_to| next(&mut waiting, voted_to)).collect();
         assert_eq!(order, [1, 2, 3, 4]);
         assert!(waiting.is_empty());
-        // The queue is bounded: the furthest proposals are dropped and repeated later. Those that
-        // all others wait for always find space.
+        // The queue is bounded, so the proposals with the highest slots are dropped and repeated
+        // later. A proposal that all others wait for always finds space.
         for slot in [2, 3, 4, 1] {
             waiting.push(Time(0), proposal(slot, Value::NoOp), true, 2);
         }

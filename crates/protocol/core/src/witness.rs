@@ -1,10 +1,10 @@
 //! Rollback detection: remembers what other nodes reported about their logs and starts. A node that
 //! reconnects with less than it reported has lost what it promised ([lie-2]).
 //!
-//! A log counts its writes across all processes of a folder, and the count never goes back. If a
-//! node reported its log as being on stable storage up to a number, that part is there after every
-//! crash, unless its disk lied. So one number suffices, whatever the log contains. A folder counts
-//! its starts in the same way.
+//! A log counts its writes across all processes of a folder, and the count never falls. If a node
+//! reported its log as being on stable storage up to a number, the log still reaches that number
+//! after every crash, unless the disk lied. So one number suffices, whatever the log contains. A
+//! folder counts its starts in the same way.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -14,48 +14,49 @@ use crate::{
     node_id::{Incarnation, Member, NodeId, PEERS_MAX},
 };
 
-/// Nodes of releases before this level report nothing about their logs, and receive no such
-/// requests ([lie-1]).
+/// Level since which nodes report the state of their logs. Nodes of earlier releases report
+/// nothing, and receive no such requests ([lie-1]).
 pub const SINCE: Level = Level(10);
 
-/// Maximum number of incarnations, and of starts, by which a node follows another's claim at once;
-/// false claims must not use up all of them ([lie-4]).
+/// Maximum number of incarnations, and of starts, by which a node advances to follow another node's
+/// claim at once, so that false claims cannot use up all of them ([lie-4]).
 pub const STEPS_MAX: u32 = 1 << 20;
 
-/// Extent of a node's log on stable storage: all its writes up to this number, in this incarnation.
-/// A later incarnation is always further.
+/// End of a node's log on stable storage, as the number of a log write in an incarnation. A later
+/// incarnation is always further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Written {
-    /// The node's incarnation.
+    /// Incarnation of the node that wrote the log.
     pub incarnation: Incarnation,
-    /// Number of the last log write; the first of a log is 1.
+    /// Number of the last log write on stable storage. The first write of a log is number 1.
     pub to: u64,
 }
 
-/// A node's log extent and start count, as stored in its folder or as remembered by another node.
+/// End of a node's log and its start count, as stored in the node's folder or as remembered by
+/// another node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// Extent of the node's log.
+    /// End of the node's log.
     pub written: Written,
     /// Number of the node's last start; 0 if unknown.
     pub boot: u32,
 }
 
 impl Memory {
-    /// [lie-4] Returns whether a node whose folder has this state was further ahead before. If so,
-    /// it has forgotten votes or promises, or names it allocated ([value-2]).
+    /// [lie-4] Returns whether a node whose folder has this state was further ahead before. Such a
+    /// node has forgotten votes, promises, or names that it allocated ([value-2]).
     pub fn fell_behind(self, remembered: Self) -> bool {
         remembered.written > self.written || remembered.boot > self.boot
     }
 
-    /// [lie-4] Returns whether a node with this state may skip ahead of the remembered one.
+    /// [lie-4] Returns whether a node with this state may skip ahead of the remembered state.
     pub fn may_pass(self, remembered: Self) -> bool {
         let (own, other) = (self.written.incarnation.0, remembered.written.incarnation.0);
         other.saturating_sub(own) <= STEPS_MAX
             && remembered.boot.saturating_sub(self.boot) <= STEPS_MAX
     }
 
-    /// Returns the later log extent and the later start count.
+    /// Returns the later log end and the later start count.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { written: self.written.max(other.written), boot: self.boot.max(other.boot) }
@@ -69,7 +70,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// Remembered state of one node.
+/// What this node remembers about another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Known {
     node: NodeId,
@@ -89,17 +90,17 @@ impl Known {
     }
 }
 
-/// Reports of other nodes, for the lifetime of this process.
+/// Reports of other nodes, remembered for the lifetime of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RollbackDetector {
     known: Vec<Known>,
 }
 
 impl RollbackDetector {
-    /// Records a new connection to a member and the number of its start. Returns what was
-    /// remembered of the node until now, which its reports over this connection must reach
-    /// ([lie-5]). The number of its start proves nothing: it may have gone back with the folder, or
-    /// with all of the machine's memory.
+    /// Records a new connection to a member and the number of its start. Returns the state of the
+    /// node that was remembered until now, which its reports over this connection must reach
+    /// ([lie-5]). The start number proves nothing, because it may have gone back with the folder,
+    /// or with all of the machine's memory.
     pub fn meet(&mut self, member: Member, boot: u32) -> Memory {
         let Some(known) = self.known.iter_mut().find(|known| known.node == member.node) else {
             self.learn(member, boot, 0);
@@ -112,7 +113,7 @@ impl RollbackDetector {
     }
 
     /// Records this member's report that its log is on stable storage up to this write. The error
-    /// is an earlier, higher report ([lie-5]).
+    /// is an earlier report that was higher ([lie-5]).
     ///
     /// A report below another one over the same connection is not an error, because messages may
     /// overtake each other.
@@ -148,8 +149,8 @@ impl RollbackDetector {
         known.map_or(Memory::default(), Known::memory)
     }
 
-    /// Forgets nodes for which `is_known` is false, once the table is full: any peer with the
-    /// cluster's id may claim any node id.
+    /// Once the table is full, forgets the nodes for which `is_known` is false, because any peer
+    /// with the cluster's id may claim any node id.
     pub fn keep(&mut self, is_known: impl Fn(NodeId) -> bool) {
         if self.known.len() == PEERS_MAX {
             self.known.retain(|known| is_known(known.node));

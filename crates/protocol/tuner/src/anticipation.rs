@@ -1,34 +1,36 @@
 //! Anticipatory batching: the next batch waits a moment for the commands that replies will trigger.
 //!
-//! Under a slow disk, clients in a closed loop form two groups in lockstep, a convoy: while the
-//! commands of one group are being written, those of the other gather. When the first group is
-//! answered, the disk starts at once with what has gathered. A moment later the first group is
-//! back, and waits for a whole write. This continues, and every write carries half of the commands.
-//! An engine that waits for that moment after a batch has completed with nothing in flight has both
-//! groups in its next batch.
+//! On a slow disk, clients in a closed loop form two groups in lockstep, a convoy: while the
+//! commands of one group are being written, those of the other gather. When the first group gets
+//! its replies, the disk starts at once with the commands that have gathered. A moment later the
+//! commands of the first group arrive again, and wait for a complete write. This continues, so
+//! every write carries half of the commands. An engine that waits for that moment after a batch has
+//! completed with nothing in flight has both groups in its next batch.
 //!
-//! It waits until nearly as many commands have arrived as were answered, for at most a fraction of
-//! the batch's duration. After several waits in vain it waits ever more rarely, so that commands
+//! The wait ends when nearly as many commands have arrived as got replies, or after a fraction of
+//! the batch's duration. After several waits in vain, waits become ever rarer, so that commands
 //! which arrive regardless of replies are not delayed.
 //!
 //! The idea and its name come from disk reads: Iyer and Druschel, "Anticipatory scheduling", SOSP
-//! 2001. Group commit knows the wait as a commit or batching delay; here it is bounded by
+//! 2001. In group commit, the wait is known as a commit or batching delay; here it is bounded by
 //! measurements.
 
 use crate::time::Moment;
 
-/// Fraction of the answered commands to wait for: of many, some are always late.
+/// Fraction of the commands with replies to wait for. It is below 1 because some of many commands
+/// are always late.
 const EXPECTED: (usize, usize) = (9, 10);
-/// The wait lasts at most the batch's duration divided by this.
+/// The maximum wait is the batch's duration divided by this constant.
 const PATIENCE: u64 = 4;
-/// Upper bound of a wait. A batch that outlived its leader was late for another reason.
+/// Upper bound of a wait in nanoseconds. A batch that took longer than usual because of a change of
+/// leader does not justify a long wait.
 const PATIENCE_MOST_NS: u64 = 25_000_000;
-/// Number of waits in vain before one wait is skipped; twice as many are skipped after each further
-/// one, up to 2^6.
+/// Number of waits in vain before one wait is skipped. After each further one, twice as many are
+/// skipped, up to 2^6.
 const TRUST: u32 = 3;
 const DOUBT_MOST: u32 = TRUST + 7;
 
-/// A wait in progress.
+/// The wait in progress before the next batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wait {
     /// The wait ends when this many commands are queued.
@@ -40,15 +42,15 @@ struct Wait {
 #[derive(Clone, Debug, Default)]
 pub struct Anticipation {
     wait: Option<Wait>,
-    /// Consecutive waits in vain.
+    /// Number of consecutive waits in vain.
     in_vain: u32,
     /// Number of batches to skip before the next wait.
     skip: u32,
 }
 
 impl Anticipation {
-    /// Starts a wait, if appropriate, after a batch of `commands`, formed at `formed`, has
-    /// completed and none is in flight. `gathered` commands are already queued.
+    /// Starts a wait, if appropriate, after a batch completed and none is in flight. The batch had
+    /// `commands` commands and was formed at `formed`. `gathered` commands are already queued.
     pub fn on_completed(&mut self, now: Moment, formed: Moment, commands: usize, gathered: usize) {
         let (part, of) = EXPECTED;
         let returning = commands.saturating_mul(part).div_ceil(of);
@@ -66,8 +68,8 @@ impl Anticipation {
         });
     }
 
-    /// Ends the wait if it is over, with `gathered` commands queued. `full` means that a batch has
-    /// no space for more.
+    /// Ends the wait if it is over. `gathered` commands are queued, and `full` means that a batch
+    /// has no space for more.
     pub fn end_wait_if_over(&mut self, now: Moment, gathered: usize, full: bool) {
         let Some(wait) = self.wait else {
             return;
@@ -88,8 +90,8 @@ impl Anticipation {
         self.wait = None;
     }
 
-    /// Returns the latest end of the current wait. No batch may be formed before
-    /// [`Anticipation::end_wait_if_over`] has ended it.
+    /// Returns the latest end of the current wait; `None` if there is none. No batch may be formed
+    /// before [`Anticipation::end_wait_if_over`] has ended the wait.
     pub fn until(&self) -> Option<Moment> {
         self.wait.map(|wait| wait.until)
     }

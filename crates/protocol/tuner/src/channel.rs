@@ -1,4 +1,4 @@
-//! A channel to one peer: its round-trip time and its throughput.
+//! The channel to one peer: measures its round-trip time and its throughput.
 
 use std::collections::VecDeque;
 
@@ -8,55 +8,59 @@ use crate::{
     time::Moment,
 };
 
-/// Maximum number of batches remembered per peer.
+/// Maximum number of recent batches stored per peer.
 const RING: usize = 128;
-/// Minimum interval of a rate sample; one round trip if that is longer.
+/// Minimum length of a rate sample in nanoseconds. A sample lasts one round trip if that is longer.
 const RATE_NS: u64 = 20_000_000;
-/// Number of rate samples before the rate is trusted; the first one includes the delay of the link.
+/// Number of rate samples before the rate is trusted. The first sample includes the delay of the
+/// link.
 const RATES: u64 = 2;
-/// Maximum number of heartbeats in flight that are remembered.
+/// Maximum number of stored heartbeats in flight.
 const ASKED: usize = 64;
-/// With a shorter round trip, bytes in flight may be waiting for the disk.
+/// Minimum round trip, in nanoseconds, at which bytes in flight indicate a queue. With a shorter
+/// one, they may be waiting for the disk.
 const QUEUE_NS: f64 = 10e6;
-/// Lifetime of a minimum.
+/// Time after which a minimum expires, in nanoseconds.
 const FLOOR_NS: u64 = 5_000_000_000;
-/// Number of recent heartbeats that must all show a longer round trip.
+/// Number of recent heartbeats that must all show a longer round trip before the minimum is
+/// replaced.
 const RECENT: usize = 6;
 
-/// Measured throughput of a channel.
+/// Throughput of a channel, as measured by its votes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drained {
-    /// Rate in bytes per second.
+    /// Throughput in bytes per second.
     pub(crate) rate: f64,
-    /// Bytes sent and not yet voted for, except for the batches at either end.
+    /// Number of bytes that were sent and not voted for yet, except for the batches at either end.
     pub(crate) ahead: f64,
-    /// Number of rate samples so far.
+    /// Number of rate samples behind the rate.
     pub(crate) samples: u64,
 }
 
-/// A channel to one peer.
+/// Measurements of the channel to one peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
-    /// Slot of each recent batch, and the total number of bytes sent up to and including it.
+    /// Slot of each recent batch, and the total number of bytes sent up to the end of that batch.
     ring: VecDeque<(u64, u64)>,
     sent: u64,
     acknowledged: u64,
-    /// Heartbeats in flight: time sent, mark, and number of bytes in flight ahead of it.
+    /// Heartbeats in flight: the time sent, the mark, and the number of bytes in flight ahead of
+    /// the heartbeat.
     asked: VecDeque<(Moment, u64, u64)>,
     trips: Line,
-    /// Minimum round trip, which is one with nothing ahead.
+    /// Minimum round trip, which a heartbeat has if no bytes are ahead of it.
     least: Floor,
-    /// Recent round trips. After a step up they are long and steady, and the old minimum no longer
-    /// counts.
+    /// Recent round trips. If all of them are much longer than the minimum, the round-trip time has
+    /// risen and the old minimum no longer counts.
     recent_least: VecDeque<f64>,
-    /// Start of the current rate sample, and the bytes acknowledged by then.
+    /// Start of the current rate sample, and the number of bytes acknowledged by then.
     rate_from: Option<(Moment, u64)>,
     rate: f64,
-    /// Number of rate samples.
+    /// Number of completed rate samples.
     rates: u64,
-    /// Largest recent batch, decaying.
+    /// Size of the largest recent batch in bytes, which decays.
     batch: f64,
-    /// Smoothed bytes in flight, except for the batches at either end.
+    /// Smoothed number of bytes in flight, except for the batches at either end.
     queued: f64,
 }
 
@@ -80,7 +84,7 @@ impl Channel {
 
     pub(crate) fn on_sent(&mut self, now: Moment, slot: u64, bytes: usize) {
         if self.ring.back().is_some_and(|&(last, _)| last >= slot) {
-            // Sent again after a loss, or by another leader: start over.
+            // The batch is sent again after a loss, or by another leader, so start over.
             self.ring.clear();
             self.acknowledged = self.sent;
         }
@@ -102,7 +106,7 @@ impl Channel {
         let Some((from, bytes)) = self.rate_from else {
             return;
         };
-        // Over at least one round trip, and long enough to include more than one vote.
+        // A sample spans at least one round trip, and enough time to include more than one vote.
         let least = self.least.least().unwrap_or(0.0) as u64;
         if now.since(from) < least.max(RATE_NS) {
             return;
@@ -138,7 +142,7 @@ impl Channel {
         self.trips.add(ahead as f64, took);
     }
 
-    /// Returns the throughput, if enough samples support it.
+    /// Returns the measured throughput; `None` before there are enough samples.
     pub(crate) fn drained(&self) -> Option<Drained> {
         (self.rates >= RATES).then(|| Drained {
             rate: self.rate,
@@ -158,13 +162,13 @@ impl Channel {
         self.queued += 0.3 * (self.behind() - self.queued);
     }
 
-    /// Returns the bytes queued in the channel. A batch at either end is not a queue, however
-    /// large.
+    /// Returns the number of bytes queued in the channel. A batch at either end is not a queue,
+    /// however large it is.
     fn behind(&self) -> f64 {
         (self.ahead() as f64 - 2.0 * self.batch).max(0.0)
     }
 
-    /// Returns the round trip in nanoseconds, and the number of samples behind it.
+    /// Returns the minimum round trip in nanoseconds, and the number of samples behind it.
     pub(crate) fn round_trip(&self) -> Option<(f64, f64)> {
         let samples = self.least.samples;
         let trip = self.trip().filter(|_| samples >= 1.0)?;
@@ -173,7 +177,8 @@ impl Channel {
 
     fn trip(&self) -> Option<f64> {
         let least = self.least.least()?;
-        // All recent round trips are far above the old minimum: the round trip has become longer.
+        // All recent round trips are far above the old minimum, so the round trip has become
+        // longer.
         let recent = self.recent_least.iter().copied().fold(f64::INFINITY, f64::min);
         if self.recent_least.len() == RECENT && recent > least * 2.0 && self.by_trips().is_none() {
             return Some(recent);
@@ -187,12 +192,13 @@ impl Channel {
         trips.fold(f64::INFINITY, f64::min)
     }
 
-    /// Returns the bandwidth in bytes per second, if known.
+    /// Returns the bandwidth in bytes per second; `None` if it is unknown.
     pub(crate) fn bandwidth(&self, flush_ns: f64) -> Option<Estimate> {
         self.by_trips().or_else(|| self.by_queue(flush_ns))
     }
 
-    /// Estimates the bandwidth from the delay of heartbeats by the bytes ahead of them.
+    /// Estimates the bandwidth from the delay that bytes in flight add to the heartbeats sent after
+    /// them.
     fn by_trips(&self) -> Option<Estimate> {
         let law = self.trips.law(LINE_SAMPLES)?;
         let slope = law.slope;
@@ -202,7 +208,7 @@ impl Channel {
         }
         // Nanoseconds per byte.
         let value = 1e9 / slope.value;
-        // A channel that is never half full limits nothing.
+        // A channel whose rate is always less than 40 % of that value limits nothing.
         (self.rate > value * 0.4).then_some(Estimate {
             value: value.max(self.rate),
             error: value * slope.error / slope.value,
@@ -210,8 +216,8 @@ impl Channel {
         })
     }
 
-    /// Estimates the bandwidth of a link with a high round-trip time: if more bytes are in flight
-    /// than delay and disk explain, the link drains as fast as it can.
+    /// Estimates the bandwidth of a link with a high round-trip time. If more bytes are in flight
+    /// than delay and disk explain, the link transmits as fast as it can.
     fn by_queue(&self, flush_ns: f64) -> Option<Estimate> {
         let round_trip = self.least.least()?;
         let explained = self.rate * (round_trip + 2.0 * flush_ns) / 1e9;
@@ -227,7 +233,7 @@ impl Channel {
     }
 }
 
-/// Minimum value of the last seconds.
+/// Minimum of the samples of the last seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Floor {
     now: Option<f64>,

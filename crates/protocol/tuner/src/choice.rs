@@ -1,7 +1,7 @@
-//! Settings that the model would choose, given what is known.
+//! Settings that the model would choose, given the measured parameters.
 //!
-//! The model evaluates every point of a grid of batches and windows. Its prediction is a start for
-//! the search, and never final (`controller`). Unknown quantities are left out: a link whose
+//! The model evaluates every point of a grid of batch sizes and windows. Its prediction is only a
+//! starting point for the search (`controller`). Unknown quantities are left out: a link whose
 //! bandwidth was not measured is not treated as the bottleneck.
 
 use crate::{
@@ -26,26 +26,26 @@ pub(crate) const BATCHES: [usize; 11] = [
     512 << 10,
     1 << 20,
 ];
-/// Predictions of at least this fraction of the best count as equal.
+/// Predictions of at least this fraction of the best one count as equal.
 const EQUAL: f64 = 0.98;
-/// Fraction of a window, beyond the first place, that is assumed to be late.
+/// Fraction of a window, except for its first batch, that is assumed to be late.
 const SLACK: f64 = 0.3;
 /// Overhead of a batch sent to a peer, in bytes: its own header and the frame's.
 const HEADERS: f64 = 145.0;
-/// Minimum batch size to recommend, in bytes; with smaller ones the headers cost too much.
+/// Minimum batch size to recommend, in bytes. The headers of smaller batches cost too much.
 const FITTING_LEAST: f64 = 8192.0;
-/// Maximum number of bytes in one write of the log.
+/// Maximum number of bytes in one log write.
 const WRITE_MAX: f64 = 1_048_576.0;
 
-/// One point of the grid.
+/// A point of the grid, and the model's prediction for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Batch size and window.
+    /// Batch size and window of this point.
     pub setting: Setting,
     pub predicted: Prediction,
 }
 
-/// The model with the known parameters, and the current load.
+/// The model with the measured parameters and the current load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fitted {
     pub(crate) model: Model,
@@ -71,7 +71,8 @@ impl Fitted {
         });
         let model = Model {
             nodes: nodes.max(2) as f64,
-            // The bandwidth is that of a channel to one peer as measured, including any sharing.
+            // The bandwidth is that of a channel to one peer as measured, so it already includes
+            // any sharing.
             network: Network::Wan,
             bandwidth: known
                 .bandwidth
@@ -98,7 +99,7 @@ impl Fitted {
         self.model.predict(&self.load, commands.max(1.0), setting.window as f64)
     }
 
-    /// Predicts as if part of the window were always late, because the model has no jitter.
+    /// Predicts as if a fraction of the window were always late, because the model has no jitter.
     fn predict_with_slack(&self, setting: Setting) -> Prediction {
         let commands = (setting.batch_bytes as f64 / self.load.request.0).floor();
         let window = setting.window as f64;
@@ -129,8 +130,9 @@ impl Fitted {
         points
     }
 
-    /// Returns the setting that the model prefers: the one with the fewest bytes in flight among
-    /// those nearly as good as the best. `in_flight_max` limits the bytes in flight.
+    /// Returns the setting that the model prefers. Among the settings that are nearly as good as
+    /// the best one, it is the one with the fewest bytes in flight. `in_flight_max` limits the
+    /// bytes in flight.
     pub(crate) fn choose(&self, bounds: &Bounds, in_flight_max: f64) -> Option<Setting> {
         let least = self.load.request.0;
         let mut points = self.grid(bounds);
@@ -153,8 +155,8 @@ impl Fitted {
     }
 
     /// Returns the setting with batches sized for 1.5 times the commands per batch that the load
-    /// provides. Smaller ones would split commands that arrive together. Much larger ones would let
-    /// commands pile up into one batch after a hiccup, and then circulate together.
+    /// provides. Smaller batches would split commands that arrive together. Much larger ones would
+    /// let commands gather into one batch after a hiccup, and then circulate together.
     fn fitting(&self, setting: Setting) -> Setting {
         let outstanding = self.load.outstanding.unwrap_or(f64::INFINITY);
         let commands = (outstanding / setting.window as f64).max(1.0) * 1.5;
@@ -164,8 +166,8 @@ impl Fitted {
     }
 }
 
-/// Returns the smallest batch size on the grid that holds a command of this size; smaller ones
-/// would have no effect.
+/// Returns the smallest batch size on the grid that has space for a command of this size. Smaller
+/// sizes would have no effect.
 pub(crate) fn batch_least(command: f64) -> usize {
     let holds = |&step: &usize| step as f64 >= command;
     let last = BATCHES[BATCHES.len() - 1];

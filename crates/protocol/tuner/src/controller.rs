@@ -48,18 +48,18 @@ use crate::{
     time::Moment,
 };
 
-/// A probe that seems better by this factor causes the base to be measured again.
+/// If a probe seems better than the base by more than this factor, the base is measured again.
 const DOUBT: f64 = 1.3;
-/// Measurements within this many batch durations after a change still reflect the previous setting.
-/// They are ignored where a batch takes less than `SETTLE_NS`.
+/// Time after a change during which measurements still reflect the previous setting, as a multiple
+/// of a batch's duration. They are ignored if a batch takes less than `SETTLE_NS`.
 const SETTLE_WALLS: f64 = 2.0;
 const SETTLE_NS: f64 = 25e6;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
-    /// Measuring the base.
+    /// The base is being measured.
     Base,
-    /// Measuring a candidate.
+    /// A candidate is being measured.
     Probe(Candidate),
 }
 
@@ -71,17 +71,17 @@ pub(crate) struct Controller {
     start: Start,
     base: Setting,
     score: Option<Score>,
-    /// Number of epochs of the base.
+    /// Number of completed epochs of the base.
     lasted: u32,
-    /// Number of consecutive epochs that indicate a different load.
+    /// Number of consecutive epochs that indicate a change of load.
     shifted: u32,
     stage: Stage,
-    /// First score of a probe that is being measured a second time.
+    /// First score of the probe that is being measured a second time.
     confirming: Option<Score>,
-    /// The base was measured again because a probe seemed too good.
+    /// The base was measured again because a probe seemed too good to be true.
     doubted: bool,
     epoch: Epoch,
-    /// Recent duration of a batch.
+    /// Recent duration of a batch in nanoseconds.
     wall_ns: f64,
     search: Search,
     record: Record,
@@ -129,7 +129,7 @@ impl Controller {
         self.regroup.setting(self.target_setting())
     }
 
-    /// Returns the setting in force, or the one that follows after regrouping.
+    /// Returns the setting in force, or the one that takes effect after regrouping.
     fn target_setting(&self) -> Setting {
         match self.stage {
             Stage::Base => self.base,
@@ -137,7 +137,7 @@ impl Controller {
         }
     }
 
-    /// Enters a stage, measured from now on.
+    /// Enters a stage, whose measurements start now.
     fn enter(&mut self, now: Moment, stage: Stage) {
         let from = self.target_setting();
         self.stage = stage;
@@ -162,12 +162,12 @@ impl Controller {
         self.score.as_ref()
     }
 
-    /// Returns the last change that was not part of a probe.
+    /// Returns the last change of the setting that was not part of a probe.
     pub(crate) fn last(&self) -> Option<&Change> {
         self.last.as_ref()
     }
 
-    /// Returns the number of times the base changed.
+    /// Returns the number of times that the base changed.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
@@ -180,8 +180,8 @@ impl Controller {
         self.epoch.on_done(now, done);
     }
 
-    /// Restarts an interrupted epoch, which is meaningless, after the commands that queued
-    /// meanwhile.
+    /// Restarts an interrupted epoch, because its measurements are meaningless, and ignores the
+    /// first measurements, which include the commands that queued during the interruption.
     pub(crate) fn interrupted(&mut self, now: Moment) {
         let setting = self.target_setting();
         self.epoch.restart(setting, now);
@@ -226,7 +226,7 @@ impl Controller {
         }
     }
 
-    /// Reduces the setting if more is in flight than drains.
+    /// Reduces the setting if more bytes are in flight than the channel drains.
     fn unqueue(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         let wanted = self.target_setting();
         let (to, excess) = self.drain.unqueue(now, wanted, &self.bounds, view)?;
@@ -253,8 +253,8 @@ impl Controller {
         self.lasted += 1;
         match self.score {
             Some(old) if self.lasted > 1 => self.compare_with_itself(&old, &score),
-            // A probe's score is a setting's initial performance, and the luckiest of several
-            // measurements. The first epoch as the base counts instead.
+            // The score of a probe is a setting's initial performance, and the luckiest of several
+            // measurements, so the first epoch as the base replaces it.
             _ => self.score = Some(score),
         }
         self.remember();
@@ -268,7 +268,7 @@ impl Controller {
         self.probe_next(now, view)
     }
 
-    /// Starts the next probe, if there is one.
+    /// Starts the next probe; `None` if there is no candidate.
     fn probe_next(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         if let Some(change) = self.on_open_load(now, view) {
             return Some(change);
@@ -285,7 +285,7 @@ impl Controller {
         Some(Change { from, to: candidate.setting, reason: Reason::Probe })
     }
 
-    /// Returns the search, and the inputs for its candidates.
+    /// Returns the search, and the inputs for choosing its candidates.
     fn ground<'a>(&'a mut self, view: &'a View<'a>) -> (&'a mut Search, SearchInputs<'a>) {
         let ground = SearchInputs {
             bounds: &self.bounds,
@@ -330,8 +330,7 @@ impl Controller {
             return self.back(now, view);
         };
         if self.goal_ns.is_none() && score.rate > base.rate * DOUBT && !self.doubted {
-            // More likely the base was measured at a bad moment: measure both again, one after the
-            // other.
+            // The base was more likely measured at a bad moment, so measure both again in sequence.
             self.doubted = true;
             self.search.again(candidate);
             self.score = None;
@@ -348,7 +347,7 @@ impl Controller {
         let change = self.move_to(now, candidate.setting, reason);
         self.score = Some(score);
         if candidate.has_direction() {
-            // Continue in a direction that helped.
+            // Continue in a direction that improved the score.
             let (search, ground) = self.ground(view);
             search.push(candidate.step, &ground);
         }

@@ -1,74 +1,76 @@
-//! Measures a setting while it is in force.
+//! Measurement of a setting while it is in force.
 //!
 //! Only batches formed under the setting count, and time runs from the end of the first of them, so
-//! that batches left in flight by the previous setting do not mix in.
+//! that batches left in flight by the previous setting do not distort the result.
 
 use crate::{setting::Setting, time::Moment};
 
-/// Minimum length of an epoch after its first batch.
+/// Minimum length of an epoch after its first batch, in nanoseconds.
 const LEAST_NS: u64 = 12_000_000;
-/// An epoch lasts `WALLS_NS`, but within these multiples of a batch's duration. Batches that
-/// circulate together make the throughput of fewer uneven; where a batch takes long, fewer must do.
+/// Bounds of an epoch's length as multiples of a batch's duration; within them it lasts `WALLS_NS`.
+/// Batches that circulate together make the throughput of a few of them uneven, but if a batch
+/// takes long, a few must be enough.
 const WALLS: (f64, f64) = (3.0, 16.0);
 const WALLS_NS: f64 = 60e6;
-/// With a latency goal, an epoch has at least this many commands, or lasts `PERCENTILE_NS`: with
-/// fewer, the 99th percentile is the maximum.
+/// Minimum number of commands in an epoch with a latency goal, unless it has lasted
+/// `PERCENTILE_NS`. With fewer commands, the 99th percentile is the maximum.
 const COMMANDS_OF_PERCENTILE: u64 = 200;
 const PERCENTILE_NS: u64 = 250_000_000;
-/// Fraction of the turns that end with commands waiting for a place in the window, from which on
-/// the setting counts as holding them up.
+/// Fraction of turns that end with commands waiting for space in the window, above which the
+/// setting counts as delaying them.
 const HELD_UP: f64 = 0.1;
-/// The histogram of latencies has 8 buckets per octave, and starts at about a microsecond.
+/// Logarithm of the number of buckets per octave in the histogram of latencies. The histogram
+/// starts at about a microsecond.
 const EIGHTHS_BITS: u32 = 3;
 const EIGHTHS: u64 = 1 << EIGHTHS_BITS;
-/// An eighth of the first octave is 128 ns.
+/// Logarithm of the width of a bucket in the first octave, which is 128 ns.
 const FINEST_BITS: u32 = 7;
 const BUCKETS: usize = 256;
 
-/// A batch that was applied and answered on this node.
+/// A batch that was applied on this node, and whose clients got their replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Time at which its first command was accepted.
+    /// Time at which the first command of the batch was accepted.
     pub accepted_first: Moment,
-    /// Time at which its last command was accepted.
+    /// Time at which the last command of the batch was accepted.
     pub accepted_last: Moment,
     /// Time at which the batch was formed.
     pub formed: Moment,
     /// Number of commands in the batch.
     pub commands: u32,
-    /// Size of the batch.
+    /// Size of the batch in bytes.
     pub bytes: usize,
 }
 
-/// Results of an epoch.
+/// Measurements of one complete epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Score {
-    /// Commands per second.
+    /// Throughput in commands per second.
     pub(crate) rate: f64,
     /// Mean time from acceptance to reply, in nanoseconds.
     pub(crate) latency_ns: f64,
     /// 99th percentile of the time from acceptance to reply, in nanoseconds.
     pub(crate) p99_ns: f64,
-    /// Mean time from forming a batch to its end, in nanoseconds.
+    /// Mean time from forming a batch to its completion, in nanoseconds.
     pub(crate) wall_ns: f64,
-    /// Size of the largest batch.
+    /// Size of the largest batch in bytes.
     pub(crate) bytes_most: usize,
     /// Fraction of batches without space for one more command.
     pub(crate) full: f64,
-    /// Fraction of turns that ended with commands waiting for a place in the window.
+    /// Fraction of turns that ended with commands waiting for space in the window.
     pub(crate) blocked: f64,
     /// Maximum number of batches in flight.
     pub(crate) in_flight_most: usize,
 }
 
 impl Score {
-    /// Returns whether commands wait for a place in the window.
+    /// Returns whether commands wait for space in the window.
     pub(crate) fn holds_up(&self) -> bool {
         self.blocked >= HELD_UP
     }
 
-    /// Returns whether commands wait much longer than their batches take, so that more arrive than
-    /// leave.
+    /// Returns whether commands wait much longer than their batches take, so that their queue
+    /// grows.
     pub(crate) fn piles(&self) -> bool {
         self.latency_ns > 3.0 * self.wall_ns
     }
@@ -79,11 +81,12 @@ impl Score {
 pub(crate) struct Epoch {
     setting: Setting,
     pub(crate) since: Moment,
-    /// End of the settling time: commands gathered under the previous setting continue briefly.
+    /// End of the settling time, in which commands gathered under the previous setting still
+    /// circulate.
     settles: Moment,
     /// Factor by which this epoch is longer than usual.
     stretch: f64,
-    /// The 99th percentile decides, so the epoch must be long enough for it.
+    /// The 99th percentile is the goal, so the epoch must be long enough to measure it.
     percentile: bool,
     first: Option<Moment>,
     last: Moment,
@@ -124,7 +127,7 @@ impl Epoch {
         }
     }
 
-    /// Restarts the epoch without another allocation.
+    /// Restarts the epoch under a setting, without allocating again.
     pub(crate) fn restart(&mut self, setting: Setting, since: Moment) {
         self.setting = setting;
         self.since = since;
@@ -204,7 +207,7 @@ impl Epoch {
         self.first.map_or(0, |first| self.last.since(first))
     }
 
-    /// Returns whether enough has been measured.
+    /// Returns whether the epoch has measured enough.
     pub(crate) fn is_complete(&self) -> bool {
         let span = self.span_ns();
         if self.batches < 2 || (span as f64) < LEAST_NS as f64 * self.stretch {
@@ -219,7 +222,7 @@ impl Epoch {
         span as f64 >= walls * wall
     }
 
-    /// Returns whether it is already clear that the epoch will miss `rate` by far.
+    /// Returns whether it is already clear that the epoch will miss `rate` by a wide margin.
     pub(crate) fn is_hopeless(&self, now: Moment, rate: f64, wall_ns: f64) -> bool {
         let patience = (wall_ns * 3.0).max(30e6);
         if self.first.is_none() {
@@ -231,15 +234,15 @@ impl Epoch {
         stuck || (seen && self.rate() < rate * 0.6)
     }
 
-    /// Returns whether commands wait here that did not wait under `base`. If a fixed number of
-    /// clients waits three times as long, a third of the commands comes through. With an open load,
-    /// commands queue up during the trial, and beyond it.
+    /// Returns whether commands wait under this setting that did not wait under `base`. If a fixed
+    /// number of clients waits three times as long, a third of the commands comes through. With an
+    /// open load, commands queue up during the trial and wait even after it.
     pub(crate) fn makes_wait(&self, base: &Score) -> bool {
         let latency = self.latency / self.commands.max(1) as f64;
         self.batches >= 4 && !base.holds_up() && latency > base.latency_ns * 3.0
     }
 
-    /// Returns whether any batch reached the maximum size.
+    /// Returns whether any batch reached the maximum batch size.
     pub(crate) fn is_split(&self) -> bool {
         self.full_ever
     }
@@ -275,8 +278,8 @@ impl Epoch {
     }
 }
 
-/// Returns the histogram bucket from the leading bits. This runs for every batch, and logarithms
-/// would cost more than everything else.
+/// Returns the histogram bucket of a latency from its leading bits. This runs for every batch, and
+/// logarithms would cost more than everything else.
 fn bucket(ns: u64) -> usize {
     let eighths = (ns >> FINEST_BITS).max(EIGHTHS);
     let octave = eighths.ilog2() - EIGHTHS_BITS;

@@ -27,39 +27,39 @@ use crate::{
     time::Moment,
 };
 
-/// Maximum number of peers that are measured; any further ones are ignored.
+/// Maximum number of peers that are measured. Further peers are ignored.
 pub const PEERS_MAX: usize = 16;
 /// Number of turns in one sample of processor time.
 const TURNS: u32 = 16;
-/// Fewer turns suffice if they span this long.
+/// Time span in nanoseconds after which fewer turns are enough for a sample.
 const SPAN_NS: u64 = 10_000_000;
-/// Number of samples before the parts of processor time are trusted.
+/// Number of samples before the shares of processor time are trusted.
 const PART_SAMPLES: f64 = 6.0;
 
-/// One turn of the reactor.
+/// One turn of the reactor's event loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// Time at which it woke.
+    /// Time at which the reactor woke.
     pub began: Moment,
-    /// Time at which it is about to sleep.
+    /// Time at which the reactor is about to sleep.
     pub ended: Moment,
-    /// Latest time at which it will wake; `None` if unknown.
+    /// Latest time at which the reactor will wake; `None` if unknown.
     pub wake_by: Option<Moment>,
     /// Number of commands accepted from clients.
     pub commands: u32,
-    /// Number of this node's batches formed.
+    /// Number of batches that this node formed in the turn.
     pub batches: u32,
-    /// Total size of the batches formed.
+    /// Total size of these batches in bytes.
     pub batch_bytes: usize,
-    /// Number of commands in the batches formed.
+    /// Number of commands in these batches.
     pub batch_commands: u32,
-    /// Number of commands that still wait for a batch.
+    /// Number of commands that still wait to be put into a batch.
     pub waiting: usize,
     /// Number of this node's batches in flight.
     pub in_flight: usize,
 }
 
-/// Cost of turns, accumulated into one sample.
+/// Costs of several turns, accumulated into one sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gathered {
     turns: u32,
@@ -73,32 +73,32 @@ struct Gathered {
 /// Measured parameters of the model; `None` while unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Parameters {
-    /// 2L in nanoseconds, to the peer whose vote completes a majority.
+    /// Round trip, 2L, to the peer whose vote completes a majority, in nanoseconds.
     pub round_trip_ns: Option<Estimate>,
-    /// B in bytes per second: the throughput of a channel to one peer while the others are in use
-    /// too, so that a shared link is accounted for. Known only if the channel was busy enough to
-    /// measure it.
+    /// Throughput B of a channel to one peer in bytes per second. It is measured while the other
+    /// channels are in use too, so that a shared link is accounted for. Known only if the channel
+    /// was busy enough.
     pub bandwidth: Option<Estimate>,
-    /// φcli + φexec: processor time per command, in nanoseconds.
+    /// Processor time per command, φcli + φexec, in nanoseconds.
     pub command_ns: Option<Estimate>,
-    /// Fixed part of (n−1)·φrep, and any other cost of a batch, in nanoseconds.
+    /// Processor time per batch, in nanoseconds: the fixed part of (n−1)·φrep, and any other cost.
     pub batch_ns: Option<Estimate>,
     /// Processor time per byte, in nanoseconds.
     pub byte_ns: Option<Estimate>,
-    /// Duration of a log write, apart from the time for its bytes, in nanoseconds.
+    /// Duration of a log write without the time for its bytes, in nanoseconds.
     pub flush_ns: Option<Estimate>,
     /// Write bandwidth of the disk in bytes per second.
     pub disk_bandwidth: Option<Estimate>,
     /// Size of a command in a batch, in bytes.
     pub command_bytes: Option<Estimate>,
-    /// Time from forming a batch to its replies, in nanoseconds.
+    /// Time from forming a batch to the replies to its commands, in nanoseconds.
     pub wall_ns: Option<Estimate>,
-    /// Number of pauses of the process and steps of the clock; the samples they affected were
+    /// Number of pauses of the process and steps of the clock. The samples that they affected were
     /// dropped.
     pub stalls: u64,
 }
 
-/// Measures the model's parameters; always on.
+/// Measures the parameters of the model, all the time.
 #[derive(Clone, Debug)]
 pub(crate) struct Estimator {
     guard: Guard,
@@ -130,7 +130,7 @@ impl Estimator {
         self.guard.stalls()
     }
 
-    /// Drops everything that depends on the leader: channels start over.
+    /// Drops everything that depends on the leader, so that all channels start over.
     pub(crate) fn forget_peers(&mut self) {
         self.channels.clear();
     }
@@ -194,7 +194,7 @@ impl Estimator {
     }
 
     pub(crate) fn on_flush(&mut self, began: Moment, now: Moment, bytes: usize) {
-        // A write that began while another one was in flight first waited for it.
+        // A write that began while another one was in flight first had to wait for it.
         let alone = began.max(self.flushed_at.min(now));
         self.flushed_at = now;
         if self.guard.is_clean(began, now) && alone < now {
@@ -210,7 +210,7 @@ impl Estimator {
     }
 
     /// Returns the throughput of the channel to the peer that completes a majority, the bytes in
-    /// flight to it, and the number of samples.
+    /// flight to that peer, and the number of samples.
     pub(crate) fn drained(&self) -> Option<Drained> {
         let drained = self.channels.iter().filter_map(Channel::drained);
         let mut by_rate: Vec<Drained> = drained.collect();
@@ -241,8 +241,8 @@ impl Estimator {
         }
     }
 
-    /// Returns the round trip to the peer that completes a majority, the middle one: of n − 1 peers
-    /// in order, ⌊n/2⌋ must reply.
+    /// Returns the round trip to the peer that completes a majority. Of n − 1 peers sorted by round
+    /// trip, ⌊n/2⌋ must reply.
     pub(crate) fn round_trip(&self) -> Option<Estimate> {
         let known = self.channels.iter().filter_map(Channel::round_trip);
         let mut trips: Vec<(f64, f64)> = known.collect();
@@ -269,7 +269,7 @@ impl Estimator {
         let slope = law.slope;
         let told = slope.value > 0.0 && slope.error < slope.value * 0.3;
         if !told {
-            // The size makes no difference, or did not vary: the mean is the flush time.
+            // The size makes no difference, or did not vary, so the mean is the flush time.
             let mean = law.fixed.value + slope.value * self.flush.mean_x();
             let flush = Estimate { value: mean, ..law.fixed };
             let error = if flush.error.is_finite() { flush.error } else { mean };

@@ -1,17 +1,18 @@
 //! Linear laws fitted to samples, with exponential forgetting.
 //!
-//! The fits keep sums instead of samples: a new sample costs a few multiplications, and old ones
-//! decay by a constant factor per sample. Outliers count no more than the edge of the usual range.
+//! The fits store sums instead of samples: a new sample costs a few multiplications, and old ones
+//! decay by a constant factor per sample. Outliers count no more than samples at the edge of the
+//! usual range.
 
-/// Number of samples before a line is trusted.
+/// Number of samples before a fitted line is trusted.
 pub(crate) const LINE_SAMPLES: f64 = 5.0;
 
 /// An estimated quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The best estimate.
+    /// Best estimate of the quantity.
     pub value: f64,
-    /// The standard error of the estimate.
+    /// Standard error of the estimate.
     pub error: f64,
     /// Number of samples behind the estimate, weighted by their decay.
     pub samples: f64,
@@ -27,9 +28,9 @@ impl Estimate {
     }
 }
 
-/// Deviations up to this many standard deviations count fully.
+/// Number of standard deviations up to which a deviation counts fully.
 const USUAL: f64 = 4.0;
-/// Minimum deviation of x, as a fraction of its mean.
+/// Minimum standard deviation of x, as a fraction of its mean.
 const SPREAD: f64 = 0.02;
 /// Number of samples before outliers are clipped.
 const ENOUGH: f64 = 8.0;
@@ -44,7 +45,7 @@ pub(crate) struct Mean {
 }
 
 impl Mean {
-    /// Creates a mean; `keep` is the factor by which old samples decay with each new one.
+    /// Creates a mean. `keep` is the factor by which old samples decay with each new one.
     pub(crate) const fn new(keep: f64) -> Self {
         Self { keep, weight: 0.0, mean: 0.0, variance: 0.0 }
     }
@@ -86,7 +87,7 @@ pub(crate) struct Line {
 pub(crate) struct Law {
     pub(crate) fixed: Estimate,
     pub(crate) slope: Estimate,
-    /// Fraction of the variation of y that the line explains, 0 to 1.
+    /// Fraction of the variation of y that the line explains, from 0 to 1.
     pub(crate) explained: f64,
 }
 
@@ -139,7 +140,7 @@ impl Line {
         (slope, (self.yy - slope * self.xy).max(0.0))
     }
 
-    /// Returns the fitted law if there are at least `samples` samples.
+    /// Returns the fitted law; `None` if there are fewer than `samples` samples.
     pub(crate) fn law(&self, samples: f64) -> Option<Law> {
         if self.weight < samples.max(3.0) {
             return None;
@@ -192,8 +193,8 @@ impl Sum3 {
         self.squares = self.squares * self.keep + y * y;
     }
 
-    /// Returns the three coefficients, none of them negative. Parts that cannot be distinguished
-    /// have large errors, but their sum is still right for the observed samples.
+    /// Returns the three coefficients, none of them negative. Coefficients that cannot be
+    /// distinguished have large errors, but their sum is still right for the observed samples.
     pub(crate) fn parts(&self, samples: f64) -> Option<[Estimate; 3]> {
         if self.weight < samples.max(4.0) {
             return None;
@@ -201,8 +202,8 @@ impl Sum3 {
         let mut used = [0, 1, 2].map(|part| self.moments[part][part] > 0.0);
         loop {
             let (values, variances) = self.solve(used)?;
-            // Noise must not become a negative cost: drop the most negative part, and fit the rest
-            // again.
+            // Noise must not become a negative cost, so drop the most negative part and fit the
+            // rest again.
             let worst = (0..3)
                 .filter(|&part| used[part] && values[part] < 0.0)
                 .min_by(|&a, &b| values[a].total_cmp(&values[b]));

@@ -1,19 +1,20 @@
-//! Decides which samples are valid: a paused process or a stepped clock must not count.
+//! Decides which samples are valid, because a paused process or a stepped clock must not distort
+//! the measurements.
 //!
 //! A reactor knows the latest time at which it will wake. If its next turn begins much later, if a
 //! turn takes longer than any real one, or if time runs backwards, then the process was paused or
-//! the clock was set. Anything that began before and ended after that says nothing about the
+//! the clock was set. A measurement that began before and ended after that shows nothing about the
 //! system.
 
 use crate::time::Moment;
 
-/// Maximum delay between the announced and the actual start of a turn. The scheduler of a busy
-/// machine delays processes by a few milliseconds, which is part of the system.
+/// Maximum delay between the announced and the actual start of a turn, in nanoseconds. The
+/// scheduler of a busy machine delays processes by a few milliseconds, which is part of the system.
 const LATE_NS: u64 = 25_000_000;
-/// Maximum duration of a turn; a longer one was interrupted.
+/// Maximum duration of a turn in nanoseconds. A longer turn was interrupted.
 const TURN_NS: u64 = 100_000_000;
 
-/// Detects pauses and clock steps from turns.
+/// Detects pauses of the process and steps of the clock from the times of turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Guard {
     last: Option<Moment>,
@@ -24,7 +25,7 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Records a turn, and returns whether its own times are valid. `wake_by` is the latest start
-    /// of the next turn if nothing happens.
+    /// of the next turn if no event occurs.
     pub(crate) fn turn(&mut self, began: Moment, ended: Moment, wake_by: Option<Moment>) -> bool {
         let late = self.wake_by.is_some_and(|by| began.since(by) > LATE_NS);
         let back = self.last.is_some_and(|last| began < last) || ended < began;
@@ -47,7 +48,7 @@ impl Guard {
         late || self.last.is_some_and(|last| now < last)
     }
 
-    /// Returns whether nothing interrupted work that began at `began` and ended now.
+    /// Returns whether the work that began at `began` and ended now was not interrupted.
     pub(crate) fn is_clean(&self, began: Moment, now: Moment) -> bool {
         began >= self.clean_since && began <= now && !self.is_late(now)
     }

@@ -1,34 +1,35 @@
 //! Chooses among paths by predicted cost, without oscillating ([plane-3]).
 //!
 //! `judge` receives a prediction for each path, again and again. It switches when another path has
-//! been better by a fifth for a second, but no sooner than two seconds after the last change; a
-//! quick return makes the next wait longer. It leaves a path that no longer works at once.
+//! been better by a fifth for a second, but no sooner than two seconds after the last change. A
+//! quick return lengthens the minimum time before the next change. A path that no longer works is
+//! left at once.
 
 use crate::time::Moment;
 
-/// Minimum gain of another path, as a percentage of that path's own cost.
+/// Minimum gain of a switch, as a percentage of the cost of the new path.
 const GAIN_PERCENT: u64 = 20;
-/// Time for which the gain must last.
+/// Time for which the gain must last, in nanoseconds.
 const HELD_NS: u64 = 1_000_000_000;
-/// Minimum time between changes: initially, and at most.
+/// Minimum time between changes in nanoseconds: the initial value, and the upper bound.
 const HOLD_OFF_NS: (u64, u64) = (2_000_000_000, 60_000_000_000);
-/// A return within this time shows that the change was wrong.
+/// A return to the previous path within this time, in nanoseconds, shows that the change was wrong.
 const REVERTED_NS: u64 = 10_000_000_000;
 
-/// The current choice, since when it applies, and the candidate to replace it.
+/// The current choice, the time since which it applies, and the candidate to replace it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice<W> {
     chosen: W,
     since: Moment,
     /// The previous choice.
     before: Option<W>,
-    /// A candidate that is sufficiently better, and since when.
+    /// The candidate that is sufficiently better, and the time since which it has been.
     better: Option<(W, Moment)>,
     hold_off_ns: u64,
 }
 
 impl<W: Copy + Eq> Choice<W> {
-    /// Creates a choice that starts with `first`.
+    /// Creates a choice whose initial path is `first`.
     pub const fn new(first: W, now: Moment) -> Self {
         Self { chosen: first, since: now, before: None, better: None, hold_off_ns: HOLD_OFF_NS.0 }
     }
@@ -37,8 +38,8 @@ impl<W: Copy + Eq> Choice<W> {
         self.chosen
     }
 
-    /// Returns the minimum time for which the current choice applies, counted from when it was
-    /// made.
+    /// Returns the minimum time for which the current choice applies, counted from the time at
+    /// which it was made.
     pub const fn hold_off_ns(&self) -> u64 {
         self.hold_off_ns
     }
@@ -61,7 +62,8 @@ impl<W: Copy + Eq> Choice<W> {
             return false;
         }
         let since = match self.better {
-            // Even if another path was best then, the chosen one was too expensive since.
+            // Even if a different path was best at first, the chosen one has been too expensive
+            // since then.
             Some((_, since)) => since,
             None => now,
         };

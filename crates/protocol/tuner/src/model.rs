@@ -1,12 +1,12 @@
 //! The analytical model of Paxos with batching and pipelining: predicts the performance of a batch
 //! size and window.
 //!
-//! Santos and Schiper, "Optimizing Paxos with batching and pipelining" (§4): how long an instance
-//! keeps the leader's processor and its outgoing link busy, how long it takes from start to end,
-//! and so how many instances must run in parallel to keep the busiest resource busy, `w =
-//! ⌈min(T/φcpu, T/φnet)⌉`. [`Model::paper`] is exactly that. Extensions, off in the paper's form:
-//! the disk with group commit ([`Disk`]), several cores ([`Cores`]), and a load that does not fill
-//! every batch ([`Workload::outstanding`]).
+//! Santos and Schiper, "Optimizing Paxos with batching and pipelining" (§4), model how long an
+//! instance keeps the leader's processor and its outgoing link busy, and how long it takes from
+//! start to end. From that follows how many instances must run in parallel to keep the busiest
+//! resource busy, `w = ⌈min(T/φcpu, T/φnet)⌉`. [`Model::paper`] is exactly that model. Extensions,
+//! which the paper's form does not use, are the disk with group commit ([`Disk`]), several cores
+//! ([`Cores`]), and a load that does not fill every batch ([`Workload::outstanding`]).
 
 use std::fmt;
 
@@ -17,99 +17,101 @@ pub use crate::quantity::{Bandwidth, Bytes, Linear, Micros};
 pub enum Network {
     /// The leader's single outgoing link carries everything, including replies to clients.
     Lan,
-    /// A separate channel leads to every other node.
+    /// Each other node is reached over a separate channel.
     Wan,
 }
 
-/// Processors available to the leader. A single one, as in the paper, is [`Cores::ONE`].
+/// Processors available to the leader. The paper has a single one, which is [`Cores::ONE`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cores {
     /// Maximum number of processors that the leader's process keeps busy.
     pub count: f64,
-    /// Fraction of an instance's work that may run in parallel with the protocol, 0 to 1: reading
-    /// from clients, replying to them, executing on a separate thread.
+    /// Fraction of an instance's work that may run in parallel with the protocol, from 0 to 1. This
+    /// is the work of reading from clients, replying to them, and executing on a separate thread.
     pub parallel: f64,
 }
 
 impl Cores {
-    /// Everything in sequence (§4: "execution within each process is sequential").
+    /// One processor, which does everything in sequence (§4: "execution within each process is
+    /// sequential").
     pub const ONE: Self = Self { count: 1.0, parallel: 0.0 };
 
-    /// Returns the busiest processor's fraction of the work: the sequential part, or an equal share
-    /// of everything if that is more.
+    /// Returns the fraction of the work that the busiest processor does: the sequential part, or an
+    /// equal share of everything if that is more.
     fn busiest(self) -> f64 {
         let parallel = self.parallel.clamp(0.0, 1.0);
         (1.0 - parallel).max(1.0 / self.count.max(1.0))
     }
 }
 
-/// Stable storage at each node, which the paper does not have.
+/// Stable storage at each node. The paper has none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disk {
-    /// Time from the start of a write until it is on stable storage, apart from the time for its
+    /// Time from the start of a write until it is on stable storage, without the time for its
     /// bytes.
     pub flush: Micros,
-    /// Write bandwidth.
+    /// Write bandwidth of the disk.
     pub bandwidth: Bandwidth,
-    /// Maximum number of writes in flight. With more than one, the next write is ready when a flush
-    /// ends.
+    /// Maximum number of writes in flight. If it is more than one, the next write is ready when a
+    /// flush ends.
     pub depth: f64,
     /// Maximum number of bytes in one write.
     pub write_max: Bytes,
 }
 
-/// The system (Table 1 of the paper, upper half).
+/// Parameters of the system (Table 1 of the paper, upper half).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
-    /// n: number of nodes, the leader included.
+    /// n: number of nodes, including the leader.
     pub nodes: f64,
     pub network: Network,
     /// B: bandwidth of the leader's link (LAN), or of its channel to each other node (WAN).
     pub bandwidth: Bandwidth,
-    /// L: one-way delay, not a round trip.
+    /// L: one-way delay between nodes, which is half a round trip.
     pub one_way: Micros,
-    /// φcli: the leader's processor time to receive one request and reply to it; x is the size of
-    /// both together.
+    /// φcli: the leader's processor time to receive one request and reply to it. The argument is
+    /// the size of both together.
     pub client: Linear,
-    /// φrep: the leader's processor time per batch for one other node; x is the size of 2A and 2B
-    /// together.
+    /// φrep: the leader's processor time per batch for one other node. The argument is the size of
+    /// 2A and 2B together.
     pub replica: Linear,
-    /// `None` is the paper's form: votes count when they are in memory.
+    /// The disk of each node; `None` in the paper's form, where votes count as soon as they are in
+    /// memory.
     pub disk: Option<Disk>,
-    /// [`Cores::ONE`] is the paper's form.
+    /// Processors of the leader; [`Cores::ONE`] in the paper's form.
     pub cores: Cores,
 }
 
-/// The load (Table 1, middle).
+/// Parameters of the load (Table 1, middle).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
-    /// `S_req`: bytes of one request in a batch, including its own header.
+    /// `S_req`: size of a request in a batch, including its own header.
     pub request: Bytes,
-    /// `S_ans`: bytes of a reply.
+    /// `S_ans`: size of a reply.
     pub answer: Bytes,
-    /// c: bytes of a batch apart from its requests.
+    /// c: size of a batch without its requests.
     pub batch_header: Bytes,
-    /// `S_2b`: bytes of a vote.
+    /// `S_2b`: size of a vote.
     pub vote: Bytes,
     /// φexec: processor time to execute one request.
     pub execute: Micros,
-    /// Total number of requests that clients have outstanding. `None`, as in the paper: always
-    /// enough to fill every batch.
+    /// Total number of requests that clients have outstanding; `None`, as in the paper, if there
+    /// are always enough to fill every batch.
     pub outstanding: Option<f64>,
 }
 
-/// The resource that limits a configuration.
+/// The resource that limits the throughput of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bottleneck {
-    /// The leader's processor.
+    /// The leader's processor is busy all the time.
     Processor,
-    /// The leader's outgoing link.
+    /// The leader's outgoing link is busy all the time.
     Link,
-    /// The disks.
+    /// The disks are busy all the time.
     Disk,
-    /// The window: no more instances may start until one completes.
+    /// The window is full, so no more instances may start until one completes.
     Window,
-    /// The load: clients have no more requests outstanding.
+    /// The load is too small, because clients have no more requests outstanding.
     Load,
 }
 
@@ -125,28 +127,29 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// One instance: its duration, and how long it keeps each resource busy.
+/// Predicted duration of one instance, and the time for which it keeps each resource busy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Instance {
     /// `S_2a`: size of the proposal.
     pub proposal: Bytes,
-    /// `T_inst`: time from the batch to the replies, if the instance is alone.
+    /// `T_inst`: time from forming the batch to the replies, if no other instance runs.
     pub wall: Micros,
     /// φcpu: time on the leader's busiest processor.
     pub processor: Micros,
     /// φlan or φwan: time on the leader's link.
     pub link: Micros,
-    /// Time on the disk, as its share of a group commit; 0 without a disk.
+    /// Time on the disk, as this instance's share of a group commit; 0 without a disk.
     pub disk: Micros,
 }
 
 impl Instance {
-    /// `w_cpu = T_inst / φcpu` (§4.2).
+    /// Returns the number of instances that keep the processor busy, `w_cpu = T_inst / φcpu`
+    /// (§4.2).
     pub fn window_cpu(&self) -> f64 {
         self.wall.0 / self.processor.0
     }
 
-    /// `w_net = T_inst / φnet` (§4.2).
+    /// Returns the number of instances that keep the link busy, `w_net = T_inst / φnet` (§4.2).
     pub fn window_net(&self) -> f64 {
         self.wall.0 / self.link.0
     }
@@ -165,9 +168,9 @@ impl Instance {
 /// Predicted performance of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Requests per second.
+    /// Throughput in requests per second.
     pub throughput: f64,
-    /// Time from the batch to the replies, with the rest of the window in flight.
+    /// Time from forming a batch to the replies, with the rest of the window in flight.
     pub latency: Micros,
     pub bottleneck: Bottleneck,
 }
@@ -185,8 +188,8 @@ impl Model {
         Self { nodes, network, bandwidth, one_way, client, replica, disk: None, cores: Cores::ONE }
     }
 
-    /// Returns one instance with `k` requests, with `window` of them in parallel. The window
-    /// matters only to the disk: parallel instances share its flushes.
+    /// Returns the prediction for one instance with `k` requests, while `window` instances run in
+    /// parallel. The window matters only to the disk, because parallel instances share its flushes.
     pub fn instance(&self, load: &Workload, k: f64, window: f64) -> Instance {
         let proposal = load.request * k + load.batch_header;
         let answers = load.answer * k;
@@ -233,14 +236,14 @@ impl Model {
         }
     }
 
-    /// Returns the time that an instance keeps the disk busy, and the time that it waits for the
-    /// disk.
+    /// Returns the time for which an instance keeps the disk busy, and the time for which it waits
+    /// for the disk.
     ///
     /// Group commit: records that arrive during a flush share the next one, up to `write_max`.
     /// Alone, an instance waits for its own flush. Among others, it arrives during a flush that it
-    /// cannot share, and waits for the rest of it: half of it on average if it arrives at any time;
-    /// all of it if clients wait for their replies, because these come when a flush ends and the
-    /// next one begins.
+    /// cannot share, and waits for the rest of that flush. The rest is half a flush on average if
+    /// the instance arrives at any time. It is a complete flush if clients wait for their replies,
+    /// because these come when a flush ends and the next one begins.
     fn disk(&self, load: &Workload, proposal: Bytes, window: f64) -> (Micros, Micros) {
         let Some(disk) = self.disk else {
             return (Micros(0.0), Micros(0.0));
@@ -282,8 +285,9 @@ impl Model {
             Some(outstanding) if outstanding <= window * k => Bottleneck::Load,
             _ => Bottleneck::Window,
         };
-        // A closed load meets a window that is just full: replies arrive in groups; the first takes
-        // the free place, and the others wait for the next one, `wall / window` later.
+        // With a closed load, replies arrive in groups and meet a window that has just become full.
+        // The first request takes the free place, and the others wait for the next one, `wall /
+        // window` later.
         let place = match load.outstanding {
             Some(_) => 1.0 + 1.0 / window,
             None => 1.0,

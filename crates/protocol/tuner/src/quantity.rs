@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Micros(pub f64);
 
 impl Micros {
-    /// Converts from milliseconds, the unit of the paper.
+    /// Converts milliseconds, the unit of the paper.
     pub const fn from_ms(ms: f64) -> Self {
         Self(ms * 1_000.0)
     }
@@ -43,7 +43,7 @@ impl fmt::Display for Micros {
     }
 }
 
-/// A number of bytes; may have a fraction, because it is an average.
+/// A number of bytes. It may have a fraction, because it is an average.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Bytes(pub f64);
 
@@ -63,7 +63,7 @@ impl std::ops::Mul<f64> for Bytes {
     }
 }
 
-/// Bandwidth of a link or a disk in bytes per second; infinite if it is never the bottleneck.
+/// Bandwidth of a link or a disk in bytes per second. Infinite if it is never the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Bandwidth(pub f64);
 
@@ -71,12 +71,12 @@ impl Bandwidth {
     /// A bandwidth that is never the bottleneck.
     pub const UNLIMITED: Self = Self(f64::INFINITY);
 
-    /// Converts from megabits per second (10⁶ bits), the unit of the paper.
+    /// Converts megabits (10⁶ bits) per second, the unit of the paper.
     pub const fn from_mbit(mbit: f64) -> Self {
         Self(mbit * 125_000.0)
     }
 
-    /// Returns the time to transfer `bytes`.
+    /// Returns the time needed to transfer `bytes`.
     pub fn time_for(self, bytes: Bytes) -> Micros {
         Micros(bytes.0 / self.0 * 1e6)
     }
@@ -93,13 +93,13 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Converts from the paper's notation: `φ(x) = per_kb · x + fixed` in milliseconds, x in
-    /// thousands of bytes.
+    /// Creates a law from the paper's notation: `φ(x) = per_kb · x + fixed` in milliseconds, with x
+    /// in thousands of bytes.
     pub const fn from_paper(per_kb_ms: f64, fixed_ms: f64) -> Self {
         Self { fixed: Micros::from_ms(fixed_ms), per_byte: Micros(per_kb_ms) }
     }
 
-    /// Returns the value for a message of this size.
+    /// Returns the time for a message of this size.
     pub fn at(self, bytes: Bytes) -> Micros {
         self.fixed + self.per_byte * bytes.0
     }

@@ -1,4 +1,4 @@
-//! The tuner's knowledge, predictions and choice, as plain data for display.
+//! Knowledge, predictions and choice of the tuner, as plain data for display.
 
 use crate::{
     choice::{Fitted, Point},
@@ -10,30 +10,31 @@ use crate::{
     settings::Settings,
 };
 
-/// A named quantity.
+/// A named quantity of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameter {
-    /// Name as in the JSON of `quorate tune`.
+    /// Name of the quantity in the JSON of `quorate tune`.
     pub name: &'static str,
     pub unit: &'static str,
-    /// `None` while unknown.
+    /// Estimate of the quantity; `None` while unknown.
     pub estimate: Option<Estimate>,
 }
 
-/// The response to `quorate tune`.
+/// Response to `quorate tune`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// All estimated quantities, known or not.
+    /// All quantities of the model, known or not.
     pub parameters: Vec<Parameter>,
-    /// Predictions per (batch, window); empty while too little is known.
+    /// Prediction for each combination of batch size and window; empty while too little is known.
     pub grid: Vec<Point>,
     /// Predicted bottleneck of the setting in force.
     pub bottleneck: Option<Bottleneck>,
     /// The setting in force.
     pub chosen: Setting,
-    /// Commands per second and mean latency in nanoseconds, as last measured under this setting.
+    /// Throughput in commands per second and mean latency in nanoseconds, as last measured under
+    /// the setting in force.
     pub measured: Option<(f64, f64)>,
-    /// Reason for the setting, in one sentence.
+    /// Reason for the setting in force, in one sentence.
     pub reason: String,
 }
 
@@ -86,7 +87,7 @@ fn reason(
 }
 
 impl Parameters {
-    /// Returns all parameters with their names.
+    /// Returns all parameters with their names in the report.
     pub fn list(&self) -> Vec<Parameter> {
         let of = |name, unit, estimate| Parameter { name, unit, estimate };
         vec![

@@ -5,7 +5,7 @@ use std::fmt;
 /// Maximum size of a batch, and maximum number of batches in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// A batch is closed at this size; a larger command is sent alone.
+    /// Size in bytes at which a batch is closed. A larger command is sent alone.
     pub batch_bytes: usize,
     /// Maximum number of this node's batches in flight.
     pub window: usize,
@@ -37,7 +37,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Returns the nearest setting within the bounds; both parts are at least 1.
+    /// Returns the nearest setting within the bounds. Both parts are at least 1.
     pub fn clamp(&self, setting: Setting) -> Setting {
         Setting {
             batch_bytes: setting.batch_bytes.clamp(1, self.batch_bytes_max.max(1)),
@@ -49,30 +49,31 @@ impl Bounds {
 /// Reason for a change of the setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
-    /// The round trip is short: from the first small step to the starting setting.
+    /// The round trip is short, so the cautious first setting is replaced by the starting setting.
     Short,
-    /// The model predicts more throughput, by this factor.
+    /// The model predicts a throughput that is higher by this factor.
     Model(f64),
     /// A probe begins.
     Probe,
-    /// A probe was not better: the previous setting returns.
+    /// A probe was not better, so the previous setting is restored.
     Worse,
-    /// A probe had more throughput, by this factor.
+    /// A probe had a throughput that was higher by this factor.
     Faster(f64),
-    /// A probe had the same throughput at this fraction of the latency.
+    /// A probe had the same throughput, and its latency was this fraction of the base's.
     Sooner(f64),
-    /// The larger batch of two that meet the latency goal.
+    /// Of two settings that meet the latency goal, this is the one with the larger batch.
     Goal,
-    /// Throughput was lower than at an earlier step towards this setting.
+    /// The throughput was lower than at an earlier step towards the previous setting.
     TooFar,
-    /// The setting may be too small for the load: [`Setting::ROOMY`].
+    /// The setting may be too small for the load, so it is replaced by [`Setting::ROOMY`].
     Room,
-    /// More was in flight than a round trip needs, by this factor; the excess only waited.
+    /// More bytes were in flight than a round trip needs, by this factor, and the excess only
+    /// waited.
     Queue(f64),
 }
 
 impl Reason {
-    /// Returns whether this is part of a probe rather than a decision.
+    /// Returns whether the change is part of a probe rather than a decision.
     pub const fn is_probing(&self) -> bool {
         matches!(self, Self::Probe | Self::Worse)
     }
@@ -97,7 +98,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A change of the setting, to be put into force and logged.
+/// A change of the setting, to be applied and logged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     pub from: Setting,

@@ -5,20 +5,20 @@ use crate::setting::{Bounds, Setting};
 /// Configuration of the tuner: size of the group, starting setting, and limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Number of nodes that vote, this one included.
+    /// Number of nodes that vote, including this one.
     pub nodes: usize,
-    /// The initial setting, and the only one if `fixed`.
+    /// The initial setting. With `fixed` it never changes.
     pub start: Setting,
     pub bounds: Bounds,
-    /// `--latency-goal` in nanoseconds: find the largest batch that meets it at the 99th
-    /// percentile.
+    /// `--latency-goal` in nanoseconds. The tuner looks for the largest batch that meets the goal
+    /// at the 99th percentile.
     pub latency_goal_ns: Option<u64>,
-    /// `--tune off`: `start` stays in force. Estimates continue, for reports.
+    /// `--tune off`: the setting `start` remains in force. Estimates continue, for reports.
     pub fixed: bool,
 }
 
 impl Settings {
-    /// Returns the configuration for a group of `nodes`, with the defaults of a replica: it starts
+    /// Returns the configuration for a group of `nodes`, with the defaults of a replica. It starts
     /// with 4 batches of 256 KiB, and may grow to 64 of 1 MiB.
     pub const fn new(nodes: usize) -> Self {
         Self {

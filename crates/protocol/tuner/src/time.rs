@@ -1,11 +1,13 @@
 //! Points in time by the caller's clock.
 
-/// Nanoseconds since some fixed time. The tuner has no clock; its caller provides the time.
+/// Nanoseconds since an arbitrary fixed time. The tuner has no clock, so its caller provides the
+/// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// Returns the nanoseconds since `earlier`, or 0 if that is later.
+    /// Returns the number of nanoseconds since `earlier`, or 0 if `earlier` is later than this
+    /// moment.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

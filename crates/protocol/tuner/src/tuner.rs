@@ -21,7 +21,7 @@ pub struct Tuner {
     outstanding: f64,
     looked_at: Moment,
     stalls: u64,
-    /// A setting other than the tuner's is in force.
+    /// A setting other than the tuner's choice is in force.
     suspended: bool,
 }
 
@@ -52,7 +52,7 @@ impl Tuner {
         self.controller.setting()
     }
 
-    /// Records that another setting was imposed. Estimates continue; decisions do not, since
+    /// Records that another setting was imposed. Estimates continue. Decisions do not, because
     /// measurements no longer result from them.
     pub fn suspend(&mut self, now: Moment) {
         self.suspended = true;
@@ -70,8 +70,8 @@ impl Tuner {
         self.settings.nodes = nodes;
     }
 
-    /// Records that a proposal with its bytes was handed to the channel of a peer. The caller
-    /// numbers peers from 0 as it likes, as long as a number always means the same peer.
+    /// Records that a proposal with its bytes was handed to the channel of a peer. The caller may
+    /// number peers from 0 in any order, as long as a number always means the same peer.
     pub fn on_sent(&mut self, now: Moment, peer: usize, slot: u64, bytes: usize) {
         self.estimator.on_sent(now, peer, slot, bytes);
     }
@@ -81,7 +81,7 @@ impl Tuner {
         self.estimator.on_voted(now, peer, to);
     }
 
-    /// Records that a heartbeat was sent to a peer. Its reply will return `mark`; marks never
+    /// Records that a heartbeat was sent to a peer. The reply will return `mark`. Marks never
     /// decrease.
     pub fn on_asked(&mut self, now: Moment, peer: usize, mark: u64) {
         self.estimator.on_asked(now, peer, mark);
@@ -92,7 +92,7 @@ impl Tuner {
         self.estimator.on_answered(now, peer, mark);
     }
 
-    /// Handles a change of leader or broken connections: drops everything in flight.
+    /// Handles a change of leader or broken connections by dropping everything in flight.
     pub fn on_peers_changed(&mut self) {
         self.estimator.forget_peers();
     }
@@ -102,7 +102,7 @@ impl Tuner {
         self.estimator.on_flush(began, now, bytes);
     }
 
-    /// Records that one of this node's batches was applied and answered.
+    /// Records that a batch of this node was applied and its clients got their replies.
     pub fn on_done(&mut self, now: Moment, done: &Done) {
         let commands = u64::from(done.commands);
         self.in_flight_commands = self.in_flight_commands.saturating_sub(commands);
@@ -112,7 +112,7 @@ impl Tuner {
         }
     }
 
-    /// Records the end of a turn. A returned change is already in force; the caller logs it.
+    /// Records the end of a turn. A returned change is already in force, and the caller logs it.
     pub fn on_turn(&mut self, turn: &Turn) -> Option<Change> {
         let now = turn.ended;
         self.estimator.on_turn(turn);
@@ -133,7 +133,7 @@ impl Tuner {
         }
         self.looked_at = now;
         let outstanding = turn.waiting as f64 + self.in_flight_commands as f64;
-        // Rises quickly and falls slowly: the demand of a load shows when it waits.
+        // Rises quickly and falls slowly, because a load shows its demand while it waits.
         let part = if outstanding > self.outstanding { 0.3 } else { 0.01 };
         self.outstanding += part * (outstanding - self.outstanding);
         if self.settings.fixed || self.suspended {
@@ -153,7 +153,7 @@ impl Tuner {
         self.controller.moves()
     }
 
-    /// Returns everything the tuner knows, for display.
+    /// Returns everything that the tuner knows, for display.
     pub fn report(&self) -> Report {
         Report::new(
             &self.settings,

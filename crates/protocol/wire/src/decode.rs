@@ -1,4 +1,4 @@
-//! Decodes bytes to frames: never panics, never copies a value, and bounds every length before
+//! Decodes frames from bytes. Never panics, never copies a value, and bounds every length before
 //! using it.
 
 use alloc::vec::Vec;
@@ -48,19 +48,19 @@ pub enum Decoded<'a> {
     Frame {
         from: Member,
         frame: Frame<'a>,
-        /// Number of bytes used.
+        /// Number of input bytes that the frame occupies.
         used: usize,
     },
-    /// The beginning of a frame; at least this many bytes are missing.
+    /// The input is the beginning of a frame, of which at least this many bytes are missing.
     NeedMore(usize),
 }
 
-/// Reason why bytes are not a frame. The connection they arrived on cannot be used any more.
+/// Reason why bytes are not a frame. The connection on which they arrived cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Bytes of another protocol.
+    /// The bytes belong to another protocol.
     Magic,
-    /// Another version of the frame layout.
+    /// The frame has another version of the layout.
     Format(u8),
     /// The header's checksum is wrong.
     HeaderCheck,
@@ -68,12 +68,12 @@ pub enum Malformed {
     BodyCheck,
     /// The body is longer than allowed.
     TooLong {
-        /// Length in the header.
+        /// Length of the body according to the header.
         length: usize,
-        /// Maximum length.
+        /// Maximum length that the caller allows.
         max: usize,
     },
-    /// Unknown kind of frame.
+    /// The kind of the frame is unknown.
     Kind(u8),
     /// A field has an invalid value.
     Field(&'static str),
@@ -120,7 +120,7 @@ pub fn decode(input: &[u8], body_bytes_max: usize) -> Result<Decoded<'_>, Malfor
     })
 }
 
-/// Decodes a frame whose header and body were received separately. Returns its sender too.
+/// Decodes a frame whose header and body were received separately. Also returns the sender.
 pub fn decode_parts<'a>(
     header: &[u8; HEADER_BYTES],
     body: &'a [u8],
@@ -154,7 +154,7 @@ pub fn stream_position(header: &[u8; HEADER_BYTES]) -> Option<u64> {
 }
 
 /// Returns the log write up to which the sender's log is on stable storage ([lie-1]), from a
-/// decoded header; 0 if not reported.
+/// decoded header; 0 if the sender did not report it.
 pub fn logged(header: &[u8; HEADER_BYTES]) -> u64 {
     logged_at(header[5]).map_or(0, |at| word64(header, at))
 }
@@ -164,7 +164,7 @@ pub fn body_check(header: &[u8; HEADER_BYTES]) -> u32 {
     word32(header, 16)
 }
 
-/// Returns the header once it is valid, and the length of the body.
+/// Returns the header if it is valid, and the length of the body.
 fn trusted(
     bytes: &[u8; HEADER_BYTES],
     body_bytes_max: usize,
@@ -293,12 +293,13 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
     }
 }
 
-/// Returns a snapshot's digest, or a cluster's id.
+/// Returns the 128-bit number in the header, which is the digest of a snapshot or the id of a
+/// cluster.
 fn halves(header: &Header) -> u128 {
     u128::from(header.number) | u128::from(header.check) << 64
 }
 
-/// Decodes a message of the core.
+/// Decodes a message of the protocol core.
 fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
     let ballot = header.ballot;
     let mut bytes = None;
@@ -450,7 +451,7 @@ fn range(header: &Header) -> Result<SlotRange, Malformed> {
     Ok(SlotRange::new(Slot(header.from), Slot(header.to)))
 }
 
-/// Checks a range for a value: it must not be empty or begin before the first slot, and may have
+/// Checks the range of a value. It must not be empty or begin before the first slot, and may have
 /// several slots only if the value may span.
 fn assigned(range: SlotRange, value: Value) -> Result<(SlotRange, Value), Malformed> {
     let length_ok = range.len() == 1 || (range.len() > 1 && value.may_span());
@@ -468,8 +469,8 @@ fn value(header: &Header) -> Result<Value, Malformed> {
     value_from_bytes(&header.value).ok_or(Malformed::Field("value"))
 }
 
-/// Returns the value's bytes, if the flag says that they are present. For a batch they must match
-/// its name.
+/// Returns the value's bytes, if the flag says that they are present. The bytes of a batch must
+/// match its name.
 fn carried<'a>(
     header: &Header,
     value: &Value,
@@ -491,7 +492,8 @@ fn carried<'a>(
     }
 }
 
-/// Decodes the members of a ring, or their votes. The body bounds their number.
+/// Decodes the members of a ring, or their votes. Their number is bounded by the length of the
+/// body.
 fn ring<const BYTES: usize, T>(
     body: &[u8],
     each: impl Fn(&[u8; BYTES]) -> T,
@@ -622,12 +624,12 @@ fn datagrams<'a>(header: &Header, body: &'a [u8]) -> Result<Datagrams<'a>, Malfo
     })
 }
 
-/// Returns the cluster id in the first 16 bytes, which the caller knows to exist.
+/// Returns the cluster id in the first 16 bytes, which the caller has checked to exist.
 fn cluster(fixed: &[u8]) -> u128 {
     u128::from(word64(fixed, 0)) | u128::from(word64(fixed, 8)) << 64
 }
 
-/// Reads a text that is preceded by its length.
+/// Reads a text with its length in front. Returns the text and the remaining bytes.
 fn text(input: &[u8]) -> Result<(&str, &[u8]), Malformed> {
     let bad = Malformed::Field("text");
     let (length, rest) = input.split_first_chunk::<2>().ok_or(bad)?;

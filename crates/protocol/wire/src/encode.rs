@@ -31,15 +31,15 @@ use crate::{
     value::{VALUE_BYTES, value_to_bytes},
 };
 
-/// Length of an extent in the body of a `Phase1b`.
+/// Length of an extent in the body of a `Phase1b`, in bytes.
 pub const EXTENT_BYTES: usize = 32 + VALUE_BYTES;
 
-/// Reason why a frame cannot be encoded; nothing was appended.
+/// Reason why a frame cannot be encoded. Nothing was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unencodable {
     /// The body, or a text in it, is longer than receivers accept.
     TooLong,
-    /// The bytes are not those of the value ([value-2]), or the value has none.
+    /// The bytes do not belong to the value ([value-2]), or the value has no bytes.
     NotItsBytes,
 }
 
@@ -96,17 +96,17 @@ pub fn encoded_len(frame: &Frame<'_>) -> usize {
     HEADER_BYTES + body
 }
 
-/// Length of a `Hello`'s body before its texts.
+/// Length of a `Hello`'s body before its texts, in bytes.
 pub(crate) const HELLO_BYTES: usize = 28;
-/// Length of a `Founding`'s body before its texts.
+/// Length of a `Founding`'s body before its texts, in bytes.
 pub(crate) const FOUNDING_BYTES: usize = 20;
 
-/// Length of a member in the body of a `Lay`.
+/// Length of a member in the body of a `Lay`, in bytes.
 pub(crate) const MEMBER_BYTES: usize = 8;
-/// Length of an entry in the body of a `RingVote`.
+/// Length of an entry in the body of a `RingVote`, in bytes.
 pub(crate) const RING_ENTRY_BYTES: usize = MEMBER_BYTES + 32;
 
-/// Length of a channel in the body of `Datagrams`.
+/// Length of a channel in the body of `Datagrams`, in bytes.
 pub(crate) const DATAGRAM_CHANNEL_BYTES: usize = 16;
 
 /// An encoded frame in two parts. Nothing in it depends on the receiver, so a frame for several
@@ -120,7 +120,7 @@ pub struct Encoded<'a> {
 }
 
 impl Encoded<'_> {
-    /// Returns the length of the whole frame.
+    /// Returns the length of header and body in bytes.
     pub fn bytes(&self) -> usize {
         HEADER_BYTES + self.body.len()
     }
@@ -186,13 +186,13 @@ pub fn encode(from: Member, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-/// Body of a frame.
+/// Body of a frame, by the way in which its checksum is obtained.
 enum Carried<'a> {
-    /// Bytes whose checksum is part of their name.
+    /// Bytes of a value, whose name contains their checksum.
     Named(&'a [u8], u32),
-    /// Any other bytes.
+    /// Bytes whose checksum must be computed.
     Bytes(&'a [u8]),
-    /// Output of `body`, often empty.
+    /// The body that the function `body` encodes, which is often empty.
     Body,
 }
 
@@ -333,14 +333,15 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
     }
 }
 
-/// Stores which snapshot is meant, and a position or length in it.
+/// Stores the identity of a snapshot, and a position or length in it.
 fn fill_snapshot(header: &mut Header, at: Slot, digest: u128, bytes: u64) {
     header.from = at.0;
     fill_halves(header, digest);
     header.sent_to = bytes;
 }
 
-/// Stores 16 bytes in the header: the low half in `number`, the high half in `check`.
+/// Stores a 128-bit number in the header, with the low half in `number` and the high half in
+/// `check`.
 #[expect(clippy::cast_possible_truncation, reason = "its two halves")]
 fn fill_halves(header: &mut Header, number: u128) {
     header.number = number as u64;
@@ -382,7 +383,7 @@ fn fill_hello<'a>(
     hello: &Hello<'_>,
 ) -> Result<Carried<'a>, Unencodable> {
     header.kind = kind;
-    // A node that knows only one version leaves the field zero; releases before levels ignore it.
+    // A node that knows only one version leaves the field zero. Releases before levels ignore it.
     if hello.levels.newest > hello.levels.lowest {
         header.number = hello.levels.newest.0.into();
     }
@@ -393,7 +394,8 @@ fn fill_hello<'a>(
     Ok(Carried::Body)
 }
 
-/// Fills the header with a message. Returns its value, if any, for the bytes.
+/// Fills the header with a message. Returns the value in the message, if any, so that its bytes can
+/// be added.
 fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
     let mut about = None;
     match *message {
@@ -567,7 +569,8 @@ fn fill_heartbeat_reply(header: &mut Header, reply: HeartbeatReply) {
     header.value[12..20].copy_from_slice(&reply.group_ms.to_le_bytes());
 }
 
-/// [time-3], [live-5] Stored where a heartbeat has no value.
+/// [time-3], [live-5] Stores the clock and the lateness of a heartbeat in fields that otherwise
+/// belong to a value.
 fn fill_clock(header: &mut Header, clock_ms: u64, late_us: u32) {
     header.value[..8].copy_from_slice(&clock_ms.to_le_bytes());
     header.value[8..12].copy_from_slice(&late_us.to_le_bytes());

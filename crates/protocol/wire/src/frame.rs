@@ -1,4 +1,4 @@
-//! All frames between two nodes: the handshake and the messages after it.
+//! All frames between two nodes, which are the handshake and the messages after it.
 
 use alloc::vec::Vec;
 
@@ -13,25 +13,26 @@ use quorate_core::{
     witness::Memory,
 };
 
-/// Maximum length of an address or a reason, in bytes.
+/// Maximum length of an address or of the reason for a refusal, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// Maximum number of bytes of a snapshot in one frame.
 pub const SNAPSHOT_PIECE_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of bytes of a stream in one frame ([stream-2]).
 pub const STREAM_PIECE_BYTES_MAX: usize = 1 << 20;
-/// Cluster id in the hello of a node without a cluster; it looks for one before it founds one.
+/// Cluster id in the hello of a node without a cluster. Such a node looks for a cluster before it
+/// founds one.
 pub const NO_CLUSTER: u128 = 0;
 
-/// Maximum number of nodes in a founding list.
+/// Maximum number of nodes in the list with which a cluster is founded.
 pub const FOUNDING_MEMBERS_MAX: usize = 64;
 /// Maximum number of channels that one peer listens to.
 pub const DATAGRAM_CHANNELS_MAX: usize = 16;
 
-/// A connection's purpose. Bulk repair uses a separate one, so that the protocol never queues
-/// behind it ([catch-2]).
+/// Purpose of a connection. Bulk repair uses a separate connection, so that the protocol never
+/// queues after it ([catch-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// The protocol.
+    /// Messages of the protocol, which must not wait for repairs.
     Control,
     /// `Learn`, fetched bytes, snapshots, and other repairs.
     Bulk,
@@ -41,7 +42,7 @@ impl Lane {
     /// All lanes, in order of [`Lane::index`].
     pub const ALL: [Self; 2] = [Self::Control, Self::Bulk];
 
-    /// Returns the position in arrays of lanes.
+    /// Returns the position of this lane in arrays of lanes.
     pub const fn index(self) -> usize {
         match self {
             Self::Control => 0,
@@ -50,7 +51,8 @@ impl Lane {
     }
 }
 
-/// Reason why a node refuses a connection. Later codes are decoded as [`RefusalCode::Other`].
+/// Reason why a node refuses a connection. Codes of later versions are decoded as
+/// [`RefusalCode::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RefusalCode {
     /// The peer has another cluster id.
@@ -65,13 +67,13 @@ pub enum RefusalCode {
     DuplicateNode,
     /// The refusing node does not belong to a cluster yet.
     NotFounded,
-    /// The founding lists differ.
+    /// The two nodes were started with different founding lists.
     ListDiffers,
     /// The refusing node is not the founder.
     NotFounder,
     /// The frame is not expected on this connection.
     Unexpected,
-    /// The refusing node does not serve yet.
+    /// The refusing node does not serve connections yet.
     Starting,
     /// The connecting node was removed from the cluster ([member-1]).
     Removed,
@@ -98,7 +100,7 @@ impl RefusalCode {
         }
     }
 
-    /// Returns the code with this number.
+    /// Returns the code with this number; [`RefusalCode::Other`] if the number is unknown.
     pub const fn from_number(number: u32) -> Self {
         match number {
             1 => Self::ForeignCluster,
@@ -117,21 +119,20 @@ impl RefusalCode {
     }
 }
 
-/// First frame of a connection, from either side. The frame's sender is the node that the hello
-/// describes.
+/// First frame of a connection, in either direction. The sender of the frame is the node that the
+/// hello describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hello<'a> {
-    /// Levels that the sender supports ([level-3]). The lowest is the protocol version of the
-    /// hello, the only one that releases before levels read.
+    /// Levels that the sender supports ([level-3]). The lowest is also the protocol version of the
+    /// hello, the only part that releases before levels read.
     pub levels: Levels,
-    /// The cluster's id, or [`NO_CLUSTER`].
+    /// Id of the cluster, or [`NO_CLUSTER`].
     pub cluster: u128,
     pub from: Member,
     /// Number of the sender's process start.
     pub boot: u32,
-    /// The node that the sender expects at the other end.
+    /// Node that the sender expects at the other end.
     pub to: NodeId,
-    /// Purpose of the connection.
     pub lane: Lane,
     /// The sender's address for clients.
     pub client: &'a str,
@@ -141,49 +142,49 @@ pub struct Hello<'a> {
     pub stream: &'a str,
 }
 
-/// Request of a new node for the founding record.
+/// Request by a new node for the founding record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Join {
-    /// The id with which the new node was started.
+    /// Id with which the new node was started.
     pub node: NodeId,
-    /// Chosen at the node's first start, to recognise retries.
+    /// Number chosen at the node's first start, by which retries are recognised.
     pub nonce: u64,
-    /// Hash of the list of nodes with which the new node was started.
+    /// Hash of the founding list with which the new node was started.
     pub list_hash: u64,
 }
 
-/// Founding record: id, class, store and first members of the cluster ([era-11]).
+/// Founding record: id, class, store and first members of a cluster ([era-11]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Founding<'a> {
-    /// The cluster's id.
+    /// Id of the founded cluster.
     pub cluster: u128,
-    /// The group's durability class.
+    /// Durability class of the group.
     pub class: Class,
     /// Name of the group's store, as on the command line.
     pub store: &'a str,
-    /// The first members, with their addresses for peers.
+    /// First members, with their addresses for peers.
     pub members: Vec<(NodeId, &'a str)>,
 }
 
 /// Parameters for exchanging datagrams with a node, as sent to one peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Datagrams<'a> {
-    /// Number of the node's process start, which its datagrams contain.
+    /// Number of the node's process start, which is part of its datagrams.
     pub boot: u32,
-    /// The node's address for datagrams, `HOST:PORT`; empty if it no longer accepts any.
+    /// Address of the node for datagrams, as `HOST:PORT`; empty if it no longer accepts any.
     pub address: &'a str,
     /// Number of the newest key that the node has; 0 if it has none ([pkt-3]).
     pub key: u8,
-    /// Channels that the peer may listen to; at most [`DATAGRAM_CHANNELS_MAX`].
+    /// Channels to which the peer may listen, at most [`DATAGRAM_CHANNELS_MAX`].
     pub channels: Vec<DatagramChannel>,
 }
 
-/// A channel of numbered datagrams.
+/// A channel of numbered datagrams from one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DatagramChannel {
-    /// Number of the channel.
+    /// Number that identifies the channel.
     pub channel: u8,
-    /// The channel's datagrams are for one node only.
+    /// The channel's datagrams are addressed to one node only.
     pub to_one: bool,
     /// Number of the channel's next datagram.
     pub next: u64,
@@ -196,43 +197,45 @@ pub enum Frame<'a> {
     Hello(Hello<'a>),
     /// Response of the accepting node, which describes itself.
     Welcome(Hello<'a>),
-    /// Refusal by the accepting node, which then closes the connection.
+    /// Refusal by the accepting node, which then closes the connection. Contains a reason for the
+    /// operator.
     Refused(RefusalCode, &'a str),
-    /// Request of a node without a cluster to the founder.
+    /// Request for the founding record, from a node without a cluster to the founder.
     Join(Join),
-    /// Response of the founder.
+    /// Response to a `Join`, from the founder.
     Founding(Founding<'a>),
-    /// Request of a starting node to a member of its cluster: what did I report about my log before
-    /// ([lie-3])?
+    /// Request by a starting node to a member of its cluster for the state of its own log that it
+    /// reported earlier ([lie-3]).
     Recall {
-        /// The cluster's id.
+        /// Id of the cluster whose members are queried.
         cluster: u128,
-        /// The node that starts.
+        /// Node that is starting.
         node: NodeId,
     },
-    /// The receiver's log and starts, as remembered by the sender; zeros if it remembers nothing.
-    /// Response to a `Recall`, and also sent unsolicited on a new connection to a node that has
-    /// less ([lie-3], [lie-5]).
+    /// The receiver's log and starts, as the sender remembers them; zeros if it remembers nothing.
+    /// Sent in response to a `Recall`, and unsolicited on a new connection to a node whose state is
+    /// less advanced ([lie-3], [lie-5]).
     Recalled(Memory),
-    /// Datagram parameters of the sender ([pkt-2]).
+    /// Parameters with which the sender exchanges datagrams ([pkt-2]).
     Datagrams(Datagrams<'a>),
-    /// A message of the protocol.
+    /// A message of the Paxos core.
     Protocol {
         message: Message,
-        /// Bytes of the value in the message (`Phase2a`, `Learn`), if they are sent along.
+        /// Bytes of the value in the message (`Phase2a`, `Learn`); `None` if they are not sent
+        /// along.
         bytes: Option<&'a [u8]>,
     },
-    /// Request of a follower to the leader to propose a value.
+    /// Request by a follower to the leader to propose a value.
     Forward {
         value: Value,
-        /// The value's bytes; empty for values without bytes.
+        /// Bytes of the value; empty for values without bytes.
         bytes: &'a [u8],
     },
-    /// Response to a `Forward` if the value was not proposed.
+    /// Response to a `Forward` whose value was not proposed.
     NotTaken {
         value: Value,
         why: Refusal,
-        /// The leader, as far as the refusing node knows.
+        /// The leader; `None` if the refusing node knows none.
         leader: Option<NodeId>,
     },
     /// Request for the bytes of a value.
@@ -244,65 +247,67 @@ pub enum Frame<'a> {
     /// Response to a `FetchRequest`.
     FetchReply {
         value: Value,
-        /// `None` if the sender does not have the bytes.
+        /// Bytes of the value; `None` if the sender does not have them.
         bytes: Option<&'a [u8]>,
     },
     /// Applied state of the sender, for comparison.
     Applied {
         /// The sender has applied everything below this slot.
         to: Slot,
-        /// Digest of what the sender has applied.
+        /// Digest of everything that the sender has applied.
         digest: u64,
     },
     /// Request for the snapshot ⟨`at`, `digest`⟩ from an offset on ([snap-4]).
     SnapshotAsk {
-        /// The first slot that the snapshot does not cover; slot 0 to ask which one is available.
+        /// First slot that the snapshot does not cover; slot 0 to query which snapshot is
+        /// available.
         at: Slot,
         /// Digest of the snapshot's whole byte stream.
         digest: u128,
-        /// The requester already has the bytes below.
+        /// The requester already has all bytes below this offset.
         offset: u64,
     },
-    /// Description of an available snapshot; also the response to a request for another one.
+    /// Description of an available snapshot. Also sent in response to a request for a snapshot that
+    /// is not available.
     SnapshotOffer {
-        /// The first slot that the snapshot does not cover; slot 0 while the first one is being
+        /// First slot that the snapshot does not cover; slot 0 while the first snapshot is being
         /// taken.
         at: Slot,
         /// Digest of the snapshot's whole byte stream.
         digest: u128,
-        /// Length of the snapshot's byte stream.
+        /// Length of the snapshot's byte stream in bytes.
         bytes: u64,
-        /// Start of the sender's log.
+        /// First slot of the sender's log.
         log_start: Slot,
-        /// The snapshot is being sent to another node, so the request should be repeated later.
+        /// The snapshot is being sent to another node, so the requester should retry later.
         busy: bool,
     },
-    /// A part of a snapshot. Parts of different snapshots are never mixed.
+    /// A segment of a snapshot. Segments of different snapshots are never mixed.
     SnapshotPiece {
-        /// The first slot that the snapshot does not cover.
+        /// First slot that the snapshot does not cover.
         at: Slot,
         /// Digest of the snapshot's whole byte stream.
         digest: u128,
         /// Offset of these bytes in the snapshot's byte stream.
         offset: u64,
-        /// At most [`SNAPSHOT_PIECE_BYTES_MAX`] bytes.
+        /// Bytes of the snapshot, at most [`SNAPSHOT_PIECE_BYTES_MAX`].
         bytes: &'a [u8],
     },
     /// Bytes of a stream, before they are assigned to slots ([stream-3]).
     StreamBytes {
         stream: StreamName,
-        /// Position of the first byte.
+        /// Position of the first byte in the stream.
         position: u64,
-        /// At least one byte, at most [`STREAM_PIECE_BYTES_MAX`].
+        /// Bytes of the stream, at least one and at most [`STREAM_PIECE_BYTES_MAX`].
         bytes: &'a [u8],
     },
-    /// Report that a stream's content below a position is a no-op in all slots from `from` on, so
-    /// that its bytes are not needed ([aux-5]).
+    /// Report that the content of a stream below a position is a no-op in all slots from `from` on,
+    /// so that its bytes are not needed ([aux-5]).
     Needless {
         stream: StreamName,
-        /// End of the positions concerned; the maximum number if the stream is closed.
+        /// Position below which the content is a no-op; `u64::MAX` if the stream is closed.
         below: u64,
-        /// The first slot to which the report applies.
+        /// First slot to which the report applies.
         from: Slot,
     },
 }

@@ -16,21 +16,23 @@
 
 use alloc::vec::Vec;
 
-/// Marker in the place of a length; larger than the length of any command.
+/// Marker at the start of a request, where a length is expected. It is larger than the length of
+/// any command.
 pub const MAGIC: [u8; 4] = *b"FRMS";
-/// Bit set in the origin of every lent name, so that it is not a node's id.
+/// Bit that is set in the origin of every lent name, so that no origin is the id of a node.
 pub const LENT: u32 = 1 << 31;
-/// Maximum id of a node that lends names.
+/// Maximum id of a node that can lend names.
 pub const LENDER_MAX: u32 = 0x7fff;
-/// Number of the registration of a lent name, which has only one. The high bit marks it as
-/// belonging to an origin.
+/// Number of the registration of a lent name. Each such name has only one. The high bit marks the
+/// number as belonging to an origin.
 pub const REGISTRATION: u64 = 1 << 63 | 1;
-/// Length of a request before its body.
+/// Length of a request before its body, in bytes.
 const HEAD_BYTES: usize = 9;
 const NAME_BYTES: usize = 8;
-/// Length of an encoded [`NodePosition`].
+/// Length of an encoded [`NodePosition`] in bytes.
 pub const STAND_BYTES: usize = 57;
-/// Format of a batch, before its session and number, as in replicas.
+/// Format number of a batch, which replicas use too. The session and the number of the batch follow
+/// it.
 const BATCH_FORMAT: u8 = 1;
 const PLAIN: u8 = 0;
 /// Overhead of a batch in bytes, in addition to its commands.
@@ -38,19 +40,19 @@ pub const BATCH_BYTES: usize = 17;
 /// Overhead of a command in bytes.
 pub const COMMAND_BYTES: usize = 5;
 
-/// Source of a value: an origin, and the number of one of its starts.
+/// Name under which values are proposed: an origin, and one of its starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Name {
-    /// The origin, in the form of a node id.
+    /// Origin of the values, in the form of a node id.
     pub origin: u32,
     /// Number of the start of the node that lent the name.
     pub boot: u32,
 }
 
 impl Name {
-    /// Returns the name with this number that a node lends during a start; `None` if the node lends
-    /// none. Starts begin at different numbers, because a new name ends the session of an older
-    /// name with the same origin.
+    /// Returns name `number` of those that a node lends during a start; `None` if the node lends
+    /// none. Different starts begin with different numbers, because a new name ends the session of
+    /// an older name with the same origin.
     pub const fn of(node: u32, boot: u32, number: u32) -> Option<Self> {
         if node > LENDER_MAX {
             return None;
@@ -81,30 +83,30 @@ impl Name {
 /// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Requests a name.
+    /// Request for a name.
     Lend,
-    /// Requests the position of the log, and the session of this name in it.
+    /// Request for the position of the log, and for the state of this name's session.
     Stand(Name),
-    /// Requests the registration of a session for this name.
+    /// Request to register a session for this name.
     Register(Name),
-    /// Requests a proposal of this batch.
+    /// Request to propose this batch.
     Offer {
         name: Name,
-        /// Number of the batch.
+        /// Number of the batch within the session.
         counter: u64,
-        /// The complete batch.
+        /// Bytes of the complete batch.
         bytes: &'a [u8],
     },
 }
 
-/// Result of decoding some bytes.
+/// Result of decoding a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
-    /// More bytes are needed.
+    /// The bytes are the beginning of a request, and more are needed.
     Incomplete,
     /// The bytes are not a request.
     Malformed,
-    /// A request, and its length in bytes.
+    /// A request, and the number of bytes that it occupies.
     Request(Request<'a>, usize),
 }
 
@@ -178,10 +180,10 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A device that assigns the slots of a group, and that clients reach by raw frames.
+/// A device that assigns the slots of a group, and to which clients send raw frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DevicePlace {
-    /// Number of the group in frames.
+    /// Number of the group in raw frames.
     pub group: u32,
     /// Maximum size of a value in bytes.
     pub room: u16,
@@ -189,22 +191,23 @@ pub struct DevicePlace {
     pub station: [u8; 6],
 }
 
-/// Position of a node and its log.
+/// Progress of a node and its log, as reported to a device client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodePosition {
     /// Id of the node's cluster.
     pub cluster: u128,
-    /// The node leads; other nodes do not accept offers.
+    /// The node is the leader. Other nodes do not accept offers.
     pub leads: bool,
-    /// The node's device, if it assigns slots and counts votes for a volatile group.
+    /// The node's device, if it assigns slots and counts votes for a volatile group; otherwise
+    /// `None`.
     pub place: Option<DevicePlace>,
-    /// The era of the next slot, or a later one.
+    /// Era of the next slot, or a later era.
     pub era: u32,
-    /// All slots below are applied, and reflected in this position.
+    /// All slots below this one are applied and reflected in this position.
     pub applied_to: u64,
-    /// Slot of the name's registration; 0 if there is none.
+    /// Slot in which the name was registered; 0 if it is not registered.
     pub session: u64,
-    /// Number of the name's next batch to be executed.
+    /// Number of the next batch of this name to be executed.
     pub next: u64,
 }
 
@@ -226,7 +229,7 @@ impl NodePosition {
         bytes
     }
 
-    /// Decodes a position; `None` if the bytes are not one.
+    /// Decodes a position; `None` if the bytes are invalid.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; STAND_BYTES] = bytes.try_into().ok()?;
         fn part<const N: usize>(bytes: &[u8; STAND_BYTES], at: usize) -> [u8; N] {
@@ -252,7 +255,8 @@ impl NodePosition {
     }
 }
 
-/// Returns a batch of a name: its position in the session, then whole commands of the service.
+/// Returns the bytes of a batch: its session and its number in it, then complete commands of the
+/// service.
 ///
 /// # Panics
 ///

@@ -1,9 +1,9 @@
-//! The fixed header: each field has the same offset in all messages, for planes that rewrite frames
-//! in place.
+//! The fixed header. Each field has the same offset in all messages, so that planes can rewrite
+//! frames in place.
 //!
-//! A role elsewhere (kernel, switch) turns a request into its response by changing a few fields and
-//! the header's own checksum; the body and its checksum stay. A field that a kind does not use is
-//! written as zero and ignored when read. Everything is little-endian.
+//! A role outside the node (kernel, switch) turns a request into its response by changing a few
+//! fields and the header's own checksum. The body and its checksum do not change. A field that a
+//! kind does not use is written as zero and ignored when read. Everything is little-endian.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -17,24 +17,24 @@ use crate::{
     words::{word32, word64},
 };
 
-/// Length of the header.
+/// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 160;
 /// First bytes of every frame: `QRTE`.
 pub const MAGIC: [u8; 4] = *b"QRTE";
-/// Version of this layout.
+/// Version of the header layout.
 pub const FORMAT_VERSION: u8 = 1;
 
-/// The body contains the bytes of the value.
+/// Flag of frames whose body contains the bytes of the value.
 pub const FLAG_BYTES: u16 = 1;
-/// Flag for `Phase2a::with_bytes`.
+/// Flag that encodes `Phase2a::with_bytes`.
 pub const FLAG_WITH_BYTES: u16 = 2;
-/// Flag for `PreVoteReply::granted`.
+/// Flag that encodes `PreVoteReply::granted`.
 pub const FLAG_GRANTED: u16 = 4;
-/// Flag of a `SnapshotOffer`: busy.
+/// Flag that encodes `SnapshotOffer::busy`.
 pub const FLAG_BUSY: u16 = 8;
-/// Flag of a heartbeat: the receiver is an auxiliary.
+/// Flag that encodes `Heartbeat::auxiliary`.
 pub const FLAG_AUXILIARY: u16 = 16;
-/// Flag for `HeartbeatReply::unfit`.
+/// Flag that encodes `HeartbeatReply::unfit`.
 pub const FLAG_UNFIT: u16 = 32;
 
 /// Name, offset and length of each field, as documented in `docs/spec/wire.md`.
@@ -63,7 +63,7 @@ pub const FIELDS: [(&str, usize, usize); 22] = [
     ("group", 152, 8),
 ];
 
-/// The header's fields between magic and value.
+/// Fields of the header between magic and value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: u8,
@@ -83,7 +83,8 @@ pub(crate) struct Header {
     pub(crate) sent_to: u64,
     pub(crate) number: u64,
     pub(crate) value: [u8; VALUE_BYTES],
-    /// The group, on planes without a handshake; zero where a handshake named it.
+    /// Number of the group, on planes without a handshake; zero if a handshake identified the
+    /// group.
     pub(crate) group: u64,
 }
 
@@ -95,9 +96,9 @@ pub(crate) enum InvalidHeader {
     Check,
 }
 
-/// Returns the offset at which a frame of this kind contains the extent of its sender's log
-/// ([lie-1]), in a field that the kind does not use otherwise. These are the kinds that depend on
-/// records of the log, and one that all nodes send to each other.
+/// Returns the offset at which frames of this kind contain the end of the sender's log ([lie-1]),
+/// in a field that the kind does not use otherwise; `None` if they do not contain it. The kinds
+/// that do are those that depend on records of the log, and one that all nodes send to each other.
 pub(crate) const fn logged_at(kind: u8) -> Option<usize> {
     match kind {
         kind::PHASE1A
@@ -196,13 +197,13 @@ impl Header {
     }
 }
 
-/// Returns the end of the slots in the header of a proposal; `None` for other frames.
+/// Returns the end of the proposed slots from the header of a proposal; `None` for other frames.
 pub fn proposed_to(header: &[u8]) -> Option<Slot> {
     let header = header.first_chunk::<HEADER_BYTES>()?;
     (header[5] == kind::PHASE2A).then(|| Slot(word64(header, 64)))
 }
 
-/// Returns the CRC-32C of the header without the checksum's own four bytes.
+/// Returns the CRC-32C of the header, excluding the four bytes of the checksum itself.
 fn header_check(bytes: &[u8; HEADER_BYTES]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &bytes[12..])
 }
@@ -216,7 +217,7 @@ pub(crate) fn ballot_bytes(ballot: Ballot) -> [u8; 12] {
     bytes
 }
 
-/// Decodes the ballot at `at`; the caller knows that twelve bytes are there.
+/// Decodes the ballot at offset `at`. The caller has checked that twelve bytes exist there.
 pub(crate) fn ballot(bytes: &[u8], at: usize) -> Ballot {
     Ballot {
         era: Era(word32(bytes, at)),

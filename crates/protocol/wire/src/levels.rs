@@ -1,4 +1,5 @@
-//! The feature level that a frame requires: a node that supports less cannot decode it ([level-2]).
+//! The feature level that a frame requires. Nodes that support only lower levels cannot decode the
+//! frame ([level-2]).
 //!
 //! Both matches are exhaustive, so that a new kind of frame or message does not compile without its
 //! level. The layout of frames is the same at all levels. Level 9 introduced one kind of value and

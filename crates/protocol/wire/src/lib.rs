@@ -46,14 +46,14 @@ pub use frame::{
     DatagramChannel, Datagrams, Founding, Frame, Hello, Join, Lane, NO_CLUSTER, RefusalCode,
 };
 
-/// Longest body of a frame that this version sends, and the bound that receivers should pass to
+/// Maximum body length of a frame that this version sends, in bytes. Receivers should pass it to
 /// [`decode`](fn@decode) once a peer is known.
 pub const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// Bound for the body of a frame from an unauthenticated peer.
+/// Maximum body length of a frame from an unauthenticated peer, in bytes.
 pub const HANDSHAKE_BODY_BYTES_MAX: usize = 32 << 10;
 
-/// CRC-32C, as every frame, batch name and log record uses it.
+/// Returns the CRC-32C of the bytes, as used in every frame, batch name and log record.
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }

@@ -24,31 +24,31 @@ use quorate_core::{node_id::NodeId, value::StreamName};
 pub use decode::{Found, Head, Malformed, decode_answer, decode_ask, head};
 pub use encode::{bytes_head, data_head};
 
-/// Protocol version; the client sends it first.
+/// Version of the protocol. The client sends its version first.
 pub const VERSION: u32 = 1;
-/// Length of a frame before its body: the kind, three zeros, and the length of the body.
+/// Length of a frame before its body, in bytes: the kind, three zeros, and the length of the body.
 pub const HEAD_BYTES: usize = 8;
-/// Maximum body length of [`Ask::Data`] and [`Answer::Bytes`].
+/// Maximum body length of [`Ask::Data`] and [`Answer::Bytes`], in bytes.
 pub const BODY_BYTES_MAX: usize = 256 << 10;
-/// Maximum body length of all other frames.
+/// Maximum body length of all other frames, in bytes.
 pub const SMALL_BYTES_MAX: usize = 1024;
-/// Maximum number of a stream's bytes in one [`Answer::Bytes`].
+/// Maximum number of stream bytes in one [`Answer::Bytes`].
 pub const BYTES_MAX: usize = BODY_BYTES_MAX - POSITION_BYTES;
-/// Maximum length of a name in a frame, in bytes; the node decides which names are valid.
+/// Maximum length of a name in a frame, in bytes. The node decides which names are valid.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Maximum length of a password, in bytes.
 pub const PASSWORD_BYTES_MAX: usize = 512;
-/// Maximum length of a text in a frame, in bytes; longer ones are truncated.
+/// Maximum length of a text in a frame, in bytes. Longer texts are truncated.
 pub const TEXT_BYTES_MAX: usize = 400;
 
-/// Length of a position in bytes.
+/// Length of an encoded position in bytes.
 const POSITION_BYTES: usize = 8;
-/// Value in a frame that means "no bound".
+/// Value of a field that means "no bound".
 const UNBOUNDED: u64 = u64::MAX;
-/// First bytes of a hello.
+/// First bytes of a hello, which identify the protocol.
 const MAGIC: [u8; 4] = *b"QRTS";
 
-/// Kinds of frames, each the first byte of its frame.
+/// Kinds of frames. The kind is the first byte of a frame.
 mod kind {
     pub(super) const HELLO: u8 = 0x01;
     pub(super) const OPEN: u8 = 0x02;
@@ -80,13 +80,13 @@ mod kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum How {
-    /// No stream has this name. (Or this very writer created it, and the response was lost.)
+    /// The stream must not exist, unless this writer created it and the response was lost.
     Create = 0,
-    /// The stream exists and has no writer.
+    /// The stream must exist and have no writer.
     Append = 1,
-    /// The stream exists; its writer, if any, is fenced ([stream-10]).
+    /// The stream must exist. Its current writer, if any, is fenced ([stream-10]).
     Takeover = 2,
-    /// This writer was the last one, and continues.
+    /// This writer must be the last one that opened the stream, and continues to write.
     Continue = 3,
 }
 
@@ -95,72 +95,68 @@ pub enum How {
 pub enum Ask<'a> {
     /// First frame of a connection.
     Hello {
-        /// The client's protocol version: [`VERSION`].
+        /// Protocol version of the client, which is [`VERSION`].
         version: u32,
     },
     /// Opens a stream for writing. Response: [`Answer::Opened`].
     Open {
-        /// Mode: whether the stream may, must or must not exist.
+        /// Required state of the stream.
         how: How,
-        /// Chosen at random by the client, and sent again when it reconnects.
+        /// Id of the writer, chosen at random by the client, and sent again when it reconnects.
         writer: u128,
-        /// Name of the stream.
         name: &'a str,
     },
-    /// The next bytes of the open stream.
+    /// The next bytes of the stream that is open for writing.
     Data(&'a [u8]),
-    /// Ends the writing. Response: [`Answer::Closed`] when all bytes are decided.
+    /// Ends writing. Response: [`Answer::Closed`] once all bytes are decided.
     Close {
-        /// The stream is finished permanently.
+        /// Also finish the stream permanently.
         finish: bool,
     },
-    /// Requests a description. Response: [`Answer::Info`].
+    /// Requests the description of a stream. Response: [`Answer::Info`].
     Stat {
-        /// Name of the stream.
+        /// Name of the stream to describe.
         name: &'a str,
     },
     /// Lists the streams, sorted by name. Response: [`Answer::Info`] for each, then
     /// [`Answer::ListEnd`].
     List {
-        /// List only names after this one; empty for all.
+        /// List only names that sort after this one; empty to list all.
         after: &'a str,
     },
-    /// Deletes the bytes below a position. Response: [`Answer::Done`] with the position where the
-    /// stream starts now.
+    /// Deletes the bytes below a position. Response: [`Answer::Done`] with the new start of the
+    /// stream.
     Trim {
-        /// The first position to retain.
+        /// First position to retain.
         before: u64,
-        /// Name of the stream.
         name: &'a str,
     },
     /// Deletes a stream. Response: [`Answer::Done`].
     Remove {
-        /// Name of the stream.
+        /// Name of the stream to delete.
         name: &'a str,
     },
     /// Reads a stream. Response: [`Answer::Bytes`], then [`Answer::End`].
     Read {
-        /// The first position.
+        /// First position to read.
         from: u64,
-        /// The position after the last one; `u64::MAX` for the end of the stream.
+        /// End of the positions to read, exclusive; `u64::MAX` for the end of the stream.
         to: u64,
-        /// Wait for more bytes at the end of the stream, until it is finished permanently.
+        /// At the end of the stream, wait for more bytes until the stream is finished permanently.
         follow: bool,
-        /// Name of the stream.
         name: &'a str,
     },
-    /// Sets the retention of a stream. Response: [`Answer::Done`] with the position where it starts
-    /// now.
+    /// Sets the retention of a stream. Response: [`Answer::Done`] with the new start of the stream.
     Retain {
         keep: Keep,
-        /// Name of the stream.
+        /// Name of the stream to change.
         name: &'a str,
     },
     /// Logs in. Response: [`Answer::Known`].
     Login {
         /// Name of the user, with the same maximum length as other names.
         name: &'a str,
-        /// The user's password; no other frame contains one.
+        /// Password of the user. No other frame contains a password.
         password: Password<'a>,
     },
 }
@@ -175,13 +171,13 @@ impl fmt::Debug for Password<'_> {
     }
 }
 
-/// Retention of a stream. Bytes beyond either bound may be deleted; without bounds, all are
+/// Retention of a stream. Bytes beyond either bound may be deleted. Without bounds, all bytes are
 /// retained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// Maximum number of bytes, counted from the newest. `u64::MAX` is encoded as no bound.
+    /// Maximum number of newest bytes to retain. `u64::MAX` is encoded as no bound.
     pub bytes: Option<u64>,
-    /// Maximum age in milliseconds. `u64::MAX` is encoded as no bound.
+    /// Maximum age of bytes in milliseconds. `u64::MAX` is encoded as no bound.
     pub age_ms: Option<u64>,
 }
 
@@ -190,34 +186,34 @@ pub struct Keep {
 pub enum Answer<'a> {
     /// Response to a hello.
     Welcome {
-        /// The node's protocol version: [`VERSION`].
+        /// Protocol version of the node, which is [`VERSION`].
         version: u32,
         node: NodeId,
-        /// The leader's address for streams, if that is another node and known; otherwise empty.
+        /// Address of the leader for streams; empty if this node leads or knows no leader.
         leader: &'a str,
     },
-    /// The connection may write to the stream.
+    /// The stream is open for writing on this connection.
     Opened {
-        /// Position of the next byte; all before it are decided and final.
+        /// Position of the next byte. All earlier bytes are decided and final.
         position: u64,
     },
-    /// All bytes below are decided, at the group's class.
+    /// All bytes below the position are decided, at the group's class.
     Durable {
-        /// End of the decided bytes; never decreases.
+        /// End of the decided bytes. Never decreases.
         position: u64,
     },
-    /// Response to a close: this writer adds no bytes after the position.
+    /// Response to a close. This writer adds no bytes beyond the position.
     Closed {
         /// End of the decided bytes.
         position: u64,
     },
-    /// Another client ended this connection's stream at the position. Bytes sent beyond it are
+    /// Another client ended writing on this connection at the position. Bytes sent beyond it are
     /// void.
     Ended {
         /// End of the decided bytes.
         position: u64,
     },
-    /// Description of one stream.
+    /// Response to a request for one stream, and entry of a list of streams.
     Info(Info<'a>),
     /// End of a list of streams.
     ListEnd,
@@ -228,65 +224,64 @@ pub enum Answer<'a> {
         /// Bytes from that position on.
         bytes: &'a [u8],
     },
-    /// End of a read.
+    /// All bytes of a read were sent.
     End {
-        /// End of the bytes that were sent.
+        /// End of the bytes that were sent for this read.
         position: u64,
         /// The stream is finished permanently at this position.
         finished: bool,
     },
     /// Response to a trim, a retention or a removal.
     Done {
-        /// Current start of the stream; 0 if it was deleted.
+        /// Current start of the stream; 0 if the stream was deleted.
         position: u64,
     },
-    /// The request was not executed, or may not have been.
+    /// The request failed. With [`Code::Uncertain`] it may have been executed all the same.
     Error {
-        /// Number of a [`Code`], which this version may not know.
+        /// Number of a [`Code`], which may be unknown to this version.
         code: u16,
-        /// Defined by the code; otherwise 0.
+        /// Position whose meaning the code defines; otherwise 0.
         position: u64,
-        /// Description for the user.
+        /// Description of the error for the user.
         detail: &'a str,
-        /// Advice for the user.
+        /// Advice to the user on how to proceed.
         hint: &'a str,
     },
-    /// Response to a login: the password matches.
+    /// Response to a login whose password matches.
     Known,
 }
 
-/// A stream, as known to the responding node.
+/// Description of a stream, as known to the responding node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info<'a> {
-    /// Distinguishes streams with the same name.
+    /// Number that distinguishes streams with the same name.
     pub id: u64,
     /// The stream is finished permanently.
     pub finished: bool,
-    /// The inner stream that is being appended to, if any; it contains the node that the writer is
-    /// connected to.
+    /// Inner stream that is being appended to; `None` if the stream has no writer. Its owner is the
+    /// node to which the writer is connected.
     pub writing: Option<StreamName>,
-    /// The first retained position.
+    /// First retained position.
     pub start: u64,
-    /// The next position.
+    /// Position of the next byte.
     pub end: u64,
-    /// Number of segments.
+    /// Number of segments that the stream consists of.
     pub pieces: u32,
-    /// Creation time, Unix time in milliseconds.
+    /// Creation time of the stream, as Unix time in milliseconds.
     pub created_ms: u64,
     pub keep: Keep,
-    /// Name of the stream.
     pub name: &'a str,
 }
 
-/// Reason why a request failed.
+/// Reason why a request for a stream failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
 pub enum Code {
-    /// The bytes are not a frame; the connection is closed.
+    /// The bytes are not a frame. The connection is closed.
     Malformed = 1,
-    /// The client uses another protocol version; the connection is closed.
+    /// The client uses another protocol version. The connection is closed.
     Version = 2,
-    /// The frame is not allowed at this point; the connection is closed.
+    /// The frame is not allowed at this point of the exchange. The connection is closed.
     OutOfOrder = 3,
     /// The name is not valid for a stream.
     Name = 4,
@@ -304,28 +299,28 @@ pub enum Code {
     TooManyStreams = 15,
     /// The stream has reached its maximum number of segments.
     TooManyPieces = 16,
-    /// The position is after the end of the stream, which is at `position`.
+    /// The position is beyond the end of the stream, which is at `position`.
     BehindEnd = 17,
-    /// The requested bytes were deleted; the stream starts at `position`.
+    /// The requested bytes were deleted. The stream starts at `position`.
     Trimmed = 18,
-    /// The client has no role that permits this.
+    /// None of the user's roles permits the request.
     Forbidden = 19,
-    /// No user has this name and password; the connection is closed.
+    /// No user has this name and password. The connection is closed.
     WrongPassword = 20,
-    /// The node is busy; the request was not executed.
+    /// The node is busy. The request was not executed.
     Busy = 30,
-    /// No leader was found in time; the request was not executed.
+    /// No leader was found in time. The request was not executed.
     NoQuorum = 31,
-    /// The node is stopping, or its log failed; the request was not executed.
+    /// The node is stopping, or its log failed. The request was not executed.
     Stopping = 32,
-    /// This node cannot execute the request at the moment; another one may.
+    /// This node cannot execute the request at the moment, but another node may.
     Unavailable = 33,
-    /// The request may have been executed, or may still be.
+    /// The request may have been executed, or may still be executed.
     Uncertain = 34,
 }
 
 impl Code {
-    /// All codes.
+    /// All error codes.
     pub const ALL: [Self; 20] = [
         Self::Malformed,
         Self::Version,

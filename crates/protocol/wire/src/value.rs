@@ -1,7 +1,7 @@
 //! Value descriptors as 32 bytes, which can be compared directly.
 //!
-//! Descriptors are equal iff their bytes are ([value-2]), so unused bytes must be zero. A counter
-//! that compares bytes, as a switch does, and one that compares values then agree.
+//! Descriptors are equal iff their bytes are equal ([value-2]), so unused bytes must be zero. A
+//! counter that compares bytes, as a switch does, then agrees with one that compares values.
 
 use quorate_core::{
     ballot::Era,
@@ -14,10 +14,10 @@ use quorate_core::{
 
 use crate::words::{word32, word64};
 
-/// Length of a descriptor.
+/// Length of an encoded descriptor in bytes.
 pub const VALUE_BYTES: usize = 32;
 
-/// The fields of a descriptor.
+/// Fields of an encoded descriptor.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Columns {
     kind: u8,
@@ -87,7 +87,7 @@ impl Columns {
         }
     }
 
-    /// Returns the value that these fields may represent; the caller must check that encoding it
+    /// Returns the value that these fields may represent. The caller must check that encoding it
     /// yields the same bytes.
     fn value(self) -> Option<Value> {
         let stream = StreamName { owner: NodeId(self.node), boot: self.boot, number: self.small };
@@ -150,7 +150,7 @@ pub fn value_to_bytes(value: &Value) -> [u8; VALUE_BYTES] {
     bytes
 }
 
-/// Decodes exactly these bytes; `None` if no value has them.
+/// Decodes a descriptor; `None` if no value is encoded as exactly these bytes.
 pub fn value_from_bytes(bytes: &[u8; VALUE_BYTES]) -> Option<Value> {
     let columns = Columns {
         kind: bytes[0],

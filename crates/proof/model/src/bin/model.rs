@@ -108,8 +108,8 @@ fn replay(profile: &str, seed: &str, mode: Mode) -> ExitCode {
     }
 }
 
-/// Returns the processor time of this process in seconds, so that a busy machine does not shorten a
-/// run.
+/// Returns the processor time that this process has used, in seconds. A limit on it does not
+/// shorten a run on a busy machine.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     #[expect(clippy::cast_precision_loss, reason = "seconds, to be shown")]

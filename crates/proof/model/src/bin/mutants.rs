@@ -1,7 +1,7 @@
 //! Builds each mutant in a copy of the core, runs the explorer on it, and prints a table: `mutants
-//! [--check|--lines] [FILTER]`. `--check` only checks that each mutant compiles; one that does not
-//! proves nothing. `--lines` is for programs: name, seconds and finder of each mutant, separated by
-//! tabs. The finder is empty if the mutant was not found.
+//! [--check|--lines] [FILTER]`. `--check` only checks that each mutant compiles, because a mutant
+//! that does not compile proves nothing. `--lines` prints for programs: name, seconds and finder of
+//! each mutant, separated by tabs. The finder is empty if the mutant was not found.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 use std::{
@@ -13,8 +13,8 @@ use std::{
 
 use quorate_model::mutant::{self, Mutant};
 
-/// Copy of the workspace in which mutants are built. It is kept between runs, so that only changes
-/// recompile.
+/// A copy of the workspace in which mutants are built. The copy is kept between runs, so that only
+/// changes recompile.
 struct Workshop {
     folder: PathBuf,
     crates: PathBuf,
@@ -54,8 +54,8 @@ impl Workshop {
     }
 
     fn cargo(&self, arguments: &[&str]) -> io::Result<Output> {
-        // The compiler that belongs to this cargo, regardless of any toolchain file in a
-        // dependency's folder.
+        // The compiler that belongs to this cargo, whatever toolchain file a dependency's folder
+        // may contain.
         let cargo = Path::new(env!("CARGO"));
         Command::new(cargo)
             .env("RUSTC", cargo.with_file_name("rustc"))
@@ -70,7 +70,7 @@ impl Workshop {
             .output()
     }
 
-    /// Runs one test of the core, which must fail in the planted mutant.
+    /// Runs one test of the core, which must fail with the planted mutant.
     fn test(&self, kind: &str, name: &str, place: &[&str]) -> Result<Judgement, String> {
         let words = [&["test", "--package", "quorate-core"], place, &[name]].concat();
         // Build first, so that only the search is timed.
@@ -107,7 +107,7 @@ impl Workshop {
         Err(format!("{} does not compile\n{why}", mutant.name))
     }
 
-    /// Searches for the planted mutant with its test or the explorer.
+    /// Searches for the planted mutant with its own test or with the explorer.
     fn judge(&self, mutant: &Mutant) -> Result<Judgement, String> {
         let test = match (&mutant.unit, &mutant.transcript) {
             (Some(name), _) => Some(("unit test", name, &["--lib"][..])),
@@ -150,7 +150,7 @@ struct Judgement {
 }
 
 impl Judgement {
-    /// Returns a short description of what found the mutant; empty if nothing did.
+    /// Returns a short description of the test or run that found the mutant; empty if none did.
     fn finder(&self, mutant: &Mutant) -> String {
         if !self.caught {
             return String::new();
@@ -158,7 +158,7 @@ impl Judgement {
         if mutant.unit.is_some() || mutant.transcript.is_some() {
             return self.report.clone();
         }
-        // The first line begins with the property; the next one names the run.
+        // The first line of the report begins with the property, and the next line names the run.
         let property = self.report.split([':', ' ']).next().unwrap_or_default();
         let run = self.report.split("| run ").nth(1);
         let run = run.and_then(|rest| rest.split(',').next());
@@ -192,7 +192,7 @@ fn has(words: &[String], flag: &str) -> bool {
     words.iter().any(|word| word == flag)
 }
 
-/// Processes all mutants selected by `words`. Returns whether all results are as expected.
+/// Processes the mutants selected by `words`. Returns whether all results are as expected.
 fn run(words: &[String]) -> Result<bool, String> {
     let (check, lines) = (has(words, "--check"), has(words, "--lines"));
     let filter = words.iter().find(|word| !word.starts_with("--"));

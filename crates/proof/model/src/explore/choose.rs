@@ -1,5 +1,5 @@
-//! Choice of the next event in a random run: a single one by the rates of its plan, or a short
-//! sequence.
+//! Choice of the next event in a random run, which is a single event drawn by the rates of the
+//! plan, or a short sequence.
 
 use quorate_core::{
     configuration::Change,
@@ -92,8 +92,8 @@ impl Run {
         }
     }
 
-    /// Sets up any ring, sensible or not, because safety must not depend on it. In most cases votes
-    /// then travel along it.
+    /// Sets up any ring, sensible or not, because safety must not depend on the ring. In most cases
+    /// votes then travel along it.
     fn route(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let Some(site) = self.some_leader() else {
             return Ok(());
@@ -171,7 +171,7 @@ impl Run {
         Some(Event::Persist { site, count })
     }
 
-    /// Lets a node's election timeout pass; the other nodes reply.
+    /// Lets a node's election timeout pass, and lets the other nodes reply.
     fn campaign(
         &mut self,
         site: usize,
@@ -201,9 +201,9 @@ impl Run {
         Ok(())
     }
 
-    /// Lets some nodes communicate only with each other: most messages among them arrive in order,
-    /// and most records reach their disks. Decisions need that. To expose a broken rule it takes
-    /// two such groups in turn whose overlap is too small.
+    /// Lets some nodes communicate only with each other. Most messages among them arrive in order,
+    /// and most records reach their disks, because decisions need that. A broken rule shows after
+    /// two such groups in sequence whose overlap is too small.
     fn burst(
         &mut self,
         site: usize,
@@ -220,7 +220,7 @@ impl Run {
     }
 
     /// Delivers messages among these sites from this index of the soup on, and the messages that
-    /// result.
+    /// result from them.
     pub(super) fn among(
         &mut self,
         inside: &[bool],
@@ -261,8 +261,8 @@ impl Run {
         Ok(())
     }
 
-    /// Lets a leader request leases, then perhaps other nodes elect another leader, then the first
-    /// one reads.
+    /// Lets a leader request leases. Then other nodes may elect another leader, and the first one
+    /// reads.
     fn leased(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let leaders: Vec<usize> =
             (0..self.world.sites.len()).filter(|at| self.world.leads(*at)).collect();
@@ -281,7 +281,7 @@ impl Run {
         self.apply(&Event::LeasedRead { site, at }, shared)
     }
 
-    /// Lets a leader send heartbeats and receive most replies.
+    /// Lets a leader send heartbeats and receive most of the replies.
     fn beat(&mut self, site: usize, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let mut seen = self.world.soup.len();
         let at = self.world.due(site);
@@ -300,7 +300,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets an auxiliary forget what it asked to forget.
+    /// Returns an event by which an auxiliary forgets the slots that it requested to forget.
     fn forget(&mut self) -> Option<Event> {
         let sites = &self.world.sites;
         let asked: Vec<usize> =
@@ -308,8 +308,8 @@ impl Run {
         (!asked.is_empty()).then(|| Event::Forget { site: self.dice.pick(&asked) })
     }
 
-    /// Crashes a full replica, or disconnects it, while a leader continues: for long enough to be
-    /// noticed, or longer. Sometimes it returns, so that auxiliaries are bypassed again.
+    /// Crashes or disconnects a full replica while a leader continues, for long enough to be
+    /// noticed or longer. Sometimes the replica returns, so that auxiliaries are bypassed again.
     fn absence(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let Some(leader) = self.some_leader() else {
             return Ok(());
@@ -371,7 +371,7 @@ impl Run {
         Ok(())
     }
 
-    /// Isolates this leader from the other nodes, which elect another.
+    /// Isolates this leader from the other nodes, which elect another leader.
     fn usurp(
         &mut self,
         leader: usize,
@@ -380,7 +380,7 @@ impl Run {
         let nodes = self.world.sites.len();
         let site = (leader + 1 + self.dice.below(nodes - 1)) % nodes;
         if self.dice.percent(25) {
-            // The new process has forgotten its grants.
+            // The new process has forgotten the leases that it granted.
             let kept = self.world.sites[site].disk.waiting();
             self.apply(&Event::Crash { site, kept }, shared)?;
             let forget = false;
@@ -394,8 +394,8 @@ impl Run {
         self.among(&inside, next, shared)
     }
 
-    /// Requests a read from a leader, preferably one that has been replaced. The replies that
-    /// confirm it are to heartbeats sent before the request.
+    /// Requests a read from a leader, preferably from one that has been replaced. The replies that
+    /// confirm the read answer heartbeats that were sent before the request.
     fn late_answers(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let newest = self.world.leader();
         let mut leaders: Vec<usize> =
@@ -435,7 +435,7 @@ impl Run {
         })
     }
 
-    /// Cuts and restores the power of the only machine with a lying disk.
+    /// Cuts and restores the power of the only machine whose disk lies.
     fn lie(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let (site, kept) = (0, 0);
         self.apply(&Event::Crash { site, kept }, shared)?;
@@ -498,8 +498,8 @@ impl Run {
         Some(Event::Propose { site, value, slots })
     }
 
-    /// [time-1] Returns a leader's timestamp, as if a deadline had been reached. Its clock differs
-    /// from others' by more than the time between two values.
+    /// [time-1] Returns the time that a leader proposes, as if a deadline had been reached. The
+    /// clocks of leaders differ by more than the time between two values.
     fn stamp(&self, site: usize, number: u64) -> Option<u64> {
         let clock_ms = 10 * number + 100 * site as u64;
         self.world.sites[site].time.stamp(clock_ms, Some(clock_ms))
@@ -553,7 +553,7 @@ impl Run {
         Some(Event::Trim { site, to })
     }
 
-    /// Installs a snapshot, mostly where one is needed.
+    /// Installs a snapshot, usually on a node that needs one.
     fn install(&mut self) -> Option<Event> {
         let sites = &self.world.sites;
         let up = |at: &usize| sites[*at].node.is_some();

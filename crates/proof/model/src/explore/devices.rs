@@ -39,7 +39,7 @@ impl Run {
         })
     }
 
-    /// Lets some devices communicate only with each other for a while: all orders are carried out,
+    /// Lets some devices communicate only with each other for a while. All orders are carried out,
     /// and most frames arrive.
     pub(super) fn devices(
         &mut self,
@@ -48,7 +48,7 @@ impl Run {
         let inside: Vec<bool> =
             (0..self.world.sites.len()).map(|_| self.dice.percent(75)).collect();
         let mut next = self.world.frames.len().saturating_sub(self.dice.below(6));
-        // Requesting, arming and starting take a heartbeat each.
+        // Requesting, arming and starting take one heartbeat each.
         for _ in 0..self.dice.below(4) {
             if let Some(site) = self.some_leader() {
                 let soup = self.world.soup.len();

@@ -6,15 +6,15 @@ use quorate_stream::OpenMode;
 use super::{Outcome, Run};
 use crate::{event::Event, observer::Violation};
 
-/// Maximum number of open requests in a run.
+/// Maximum number of streams that clients try to open in a run.
 const OPENS_MAX: u64 = 8;
-/// Number of stream names, and of clients that write to them.
+/// Number of stream names, and number of clients that write to each.
 const FEW: usize = 2;
 
 type Shared = std::cell::RefCell<Outcome>;
 
 impl Run {
-    /// Applies an event of streams.
+    /// Applies an event that concerns streams.
     pub(super) fn stream(&mut self, shared: &Shared) -> Result<(), Violation> {
         let site = self.dice.below(self.world.sites.len());
         let event = match self.dice.below(24) {
@@ -34,7 +34,7 @@ impl Run {
         }
     }
 
-    /// Applies stream events among nodes that communicate only with each other.
+    /// Applies events of streams among nodes that communicate only with each other.
     pub(super) fn flow(&mut self, inside: &[bool], shared: &Shared) -> Result<(), Violation> {
         if self.plan.rates.stream == 0 {
             return Ok(());
@@ -115,7 +115,7 @@ impl Run {
         }
     }
 
-    /// Proposes any command, perhaps again.
+    /// Proposes any command, possibly one that was proposed before.
     fn command(&mut self) -> Option<Event> {
         let all: Vec<Value> = self.world.clients.commands().copied().collect();
         let site = self.some_leader().filter(|_| !all.is_empty())?;
@@ -123,8 +123,8 @@ impl Run {
         Some(Event::Propose { site, value, slots })
     }
 
-    /// [stream-6] Lets a leader close a stream whose owner it considers lost, in most cases
-    /// correctly.
+    /// [stream-6] Lets a leader close a stream whose owner it considers lost, correctly in most
+    /// cases.
     fn close_lost(&mut self) -> Option<Event> {
         let site = self.some_leader()?;
         let mut lost = self.world.lost_streams(site);
@@ -148,10 +148,10 @@ impl Run {
         Some(Event::Give { site, stream, count })
     }
 
-    /// Delivers some bytes of a stream, mostly the next ones.
+    /// Delivers some bytes of a stream, usually the next ones.
     fn carry(&mut self, site: usize) -> Option<Event> {
         let given: Vec<(StreamName, u64)> = self.world.clients.streams().collect();
-        // A node that receives few bytes has to learn many values without them.
+        // A node that receives few bytes has to learn many values without their bytes.
         let little = self.plan.setup.bare && site + 1 == self.world.sites.len();
         if given.is_empty() || little && self.dice.percent(80) {
             return None;

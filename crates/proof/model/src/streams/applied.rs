@@ -1,4 +1,4 @@
-//! Streams as applied by one node from the decided log, with the production table.
+//! Streams as one node applies them from the decided log, with the production table.
 
 use std::{
     collections::BTreeSet,
@@ -13,17 +13,17 @@ use quorate_stream::{Change, Reply, Table};
 
 use crate::streams::{clients::Clients, position};
 
-/// A table of streams, and the slot up to which it is applied.
+/// A table of streams, and the slot up to which it has been applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     to: Slot,
     table: Table,
-    /// Executed commands; a session executes each one once ([session-2]).
+    /// Executed commands. A session executes each command once ([session-2]).
     done: BTreeSet<Value>,
 }
 
-/// Hashes only the position: the state follows from the decided values, which the hash of a world
-/// includes.
+/// Hashes only the end of the applied slots. The state follows from the decided values, which the
+/// hash of a world includes.
 impl Hash for Applied {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.to.hash(state);
@@ -36,14 +36,14 @@ impl Default for Applied {
     }
 }
 
-/// Effect of a slot on streams.
+/// Effect of an applied slot on streams.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
-    /// The byte appended to a stream.
+    /// Byte that the slot appended to a stream.
     pub appended: Option<(StreamName, u64)>,
     /// Stream of content that was not appended.
     pub skipped: Option<StreamName>,
-    /// The reply to a command.
+    /// Reply to the command in the slot.
     pub reply: Option<Reply>,
     /// Inner streams that ended, each with its end.
     pub closed: Vec<(StreamName, u64)>,

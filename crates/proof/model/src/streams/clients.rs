@@ -1,4 +1,4 @@
-//! Clients' commands about streams, and the number of bytes they handed to owners.
+//! Commands of clients about streams, and the number of bytes that clients handed to owners.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const COMMANDS_FROM: u64 = 1 << 32;
 /// State of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clients {
-    /// Encoded commands about streams, by their batch.
+    /// Encoded commands about streams, by the batch that contains them.
     commands: BTreeMap<Value, Vec<u8>>,
     /// Number of bytes that the owner of each inner stream received.
     given: BTreeMap<StreamName, u64>,
@@ -23,7 +23,7 @@ pub struct Clients {
 
 impl Clients {
     /// Opens the stream with this number for a client, through this process of an owner. Returns
-    /// the batch with the command.
+    /// the batch that contains the command.
     pub fn open(&mut self, owner: NodeId, boot: u32, name: u8, how: OpenMode, writer: u8) -> Value {
         self.numbers += 1;
         let stream = StreamName { owner, boot, number: self.numbers };
@@ -37,7 +37,7 @@ impl Clients {
         self.batch(owner, boot, &command)
     }
 
-    /// Closes a stream. Returns the batch with the command.
+    /// Closes a stream. Returns the batch that contains the command.
     pub fn close(&mut self, stream: StreamName, finish: bool) -> Value {
         let command = Command::Close { stream, finish };
         self.batch(stream.owner, stream.boot, &command)
@@ -55,17 +55,17 @@ impl Clients {
         value
     }
 
-    /// Returns the command in a batch, if it is about streams.
+    /// Returns the command in a batch; `None` if it does not concern streams.
     pub fn command(&self, batch: &Value) -> Option<&[u8]> {
         self.commands.get(batch).map(Vec::as_slice)
     }
 
-    /// Returns all commands.
+    /// Returns the batches of all commands.
     pub fn commands(&self) -> impl Iterator<Item = &Value> {
         self.commands.keys()
     }
 
-    /// Hands an owner its client's next bytes. Returns the position of the first one.
+    /// Hands the next bytes of its client to an owner. Returns the position of the first byte.
     pub fn give(&mut self, stream: StreamName, count: u64) -> u64 {
         let given = self.given.entry(stream).or_default();
         let from = *given;
@@ -78,12 +78,12 @@ impl Clients {
         self.given.get(&stream).copied().unwrap_or(0)
     }
 
-    /// Returns whether this is content of a stream whose owner received bytes.
+    /// Returns whether the value is content of a stream whose owner received bytes.
     pub fn knows(&self, value: &Value) -> bool {
         matches!(value, Value::Content { stream, .. } if self.given.contains_key(stream))
     }
 
-    /// Returns the streams whose owners received bytes, with their number.
+    /// Returns the streams whose owners received bytes, with the number of bytes.
     pub fn streams(&self) -> impl Iterator<Item = (StreamName, u64)> + '_ {
         self.given.iter().map(|(stream, given)| (*stream, *given))
     }

@@ -1,7 +1,7 @@
-//! Invariant of streams, observed on all nodes at once: the output of each is a prefix of its
-//! input.
+//! Invariant of streams, observed on all nodes at once: the output of each stream is a prefix of
+//! its input.
 //!
-//! It follows the chosen values byte by byte with its own arithmetic, independently of the
+//! The check follows the chosen values byte by byte with its own arithmetic, independently of the
 //! production table.
 
 use std::{
@@ -27,27 +27,27 @@ use crate::{
     },
 };
 
-/// A byte: its inner stream and position.
+/// A byte, represented by its inner stream and position.
 type Byte = (StreamName, u64);
 
-/// State of all streams that follows from the chosen values.
+/// State of all streams, as it follows from the chosen values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judge {
     applied: Applied,
-    /// The bytes of each named stream.
+    /// Bytes of each named stream.
     outputs: BTreeMap<Name, Vec<Byte>>,
     /// Open inner streams, and the named stream that each appends to.
     open: BTreeMap<StreamName, Name>,
-    /// The byte that each slot appended.
+    /// Byte that each slot appended.
     appended: BTreeMap<Slot, Byte>,
     /// Votes and decisions recorded without bytes.
     hollow: BTreeSet<(Member, Slot, Value)>,
-    /// End of a leader's offers of a stream in a ballot.
+    /// End of the offers of each stream by the leader of a ballot.
     offered: BTreeMap<(Ballot, StreamName), u64>,
     seen: Seen,
 }
 
-/// Hashes only what does not follow from the chosen values.
+/// Hashes only the state that does not follow from the chosen values.
 impl Hash for Judge {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.applied.hash(state);
@@ -62,12 +62,12 @@ impl Judge {
         self.applied.to()
     }
 
-    /// Returns the counts of situations.
+    /// Returns the counters that this check maintains.
     pub fn seen(&self) -> Seen {
         self.seen
     }
 
-    /// Returns the byte that this slot appended, if any.
+    /// Returns the byte that this slot appended; `None` if it appended none.
     pub fn appended(&self, slot: Slot) -> Option<Byte> {
         self.appended.get(&slot).copied()
     }
@@ -99,8 +99,8 @@ impl Judge {
         self.same_as_table(slot)
     }
 
-    /// [stream-4] Checks an append: a byte is appended iff its stream is open and this is the next
-    /// position.
+    /// [stream-4] Checks an append. A byte is appended iff its stream is open and the byte has the
+    /// next position.
     fn append(
         &mut self,
         slot: Slot,
@@ -176,7 +176,7 @@ impl Judge {
         all.filter(|(whose, _)| *whose == stream).count() as u64
     }
 
-    /// Checks that reads through the table return what was appended, byte by byte.
+    /// Checks that reads through the table return the bytes that were appended.
     fn same_as_table(&self, slot: Slot) -> Verdict {
         let table = self.applied.table();
         for (name, output) in &self.outputs {
@@ -195,7 +195,7 @@ impl Judge {
         Ok(())
     }
 
-    /// [snap-1] Checks a slot that a node applied: equal slots result in equal tables.
+    /// [snap-1] Checks a slot that a node applied. Equal slots must result in equal tables.
     pub fn applied(&self, slot: Slot, done: &applied::Done) -> Verdict {
         let known = self.appended(slot);
         match slot < self.judged_to() && done.appended != known {
@@ -217,7 +217,7 @@ impl Judge {
         }
     }
 
-    /// [stream-4] Checks a record without bytes: the node considered the slot a no-op.
+    /// [stream-4] Checks a record without bytes, whose slot the node considered a no-op.
     pub fn hollow(&mut self, member: Member, slot: Slot, value: Value) -> Verdict {
         self.seen.hollow += 1;
         self.hollow.insert((member, slot, value));
@@ -232,8 +232,8 @@ impl Judge {
         }
     }
 
-    /// [stream-1] Checks that a leader's offer of a run leaves out nothing. Its table continues at
-    /// `next`.
+    /// [stream-1] Checks that a leader's offer of a run skips no byte. The stream continues at
+    /// `next` in the leader's table.
     pub fn offers(
         &mut self,
         ballot: Ballot,

@@ -1,5 +1,6 @@
 //! Choice of the bytes that a leader proposes next, as in the replica (`streaming/offering.rs`
-//! there): in order within a stream and a ballot, and only after everything inherited ([p1-6]).
+//! there). Bytes are proposed in order within a stream and a ballot, and only after all inherited
+//! proposals ([p1-6]).
 
 use std::collections::BTreeMap;
 
@@ -9,45 +10,47 @@ use quorate_core::{
 };
 use quorate_stream::Table;
 
-/// Progress of a stream's proposals.
+/// Progress of the proposals of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Offer {
-    /// Positions below are proposed in this ballot, or decided.
+    /// Every position below it has been proposed in this ballot or is decided.
     proposed_to: u64,
-    /// Slots of the proposals since the last jump in position.
+    /// Slots of the proposals since the position last jumped.
     slots: SlotRange,
 }
 
-/// Offers of one leader.
+/// Progress of the proposals of all streams at one leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offering {
     offers: BTreeMap<StreamName, Offer>,
-    /// End of the inherited proposals; only after them is it known where each stream continues.
+    /// End of the inherited proposals. Only once they are applied is it known where each stream
+    /// continues.
     wait_for: Option<Slot>,
 }
 
 /// A run to be proposed in the next slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextRun {
-    /// The stream of the bytes.
+    /// Stream that the bytes belong to.
     pub stream: StreamName,
     /// Position of the first byte.
     pub position: u64,
-    /// Number of slots.
+    /// Number of slots that the run covers.
     pub slots: u64,
-    /// The run as a value.
+    /// Value to propose in these slots.
     pub value: Value,
 }
 
 impl Offering {
-    /// Restarts the offers: this node leads in a new ballot and has proposed everything inherited
-    /// below `next`; `None` if it does not lead.
+    /// Discards all progress after a change of leadership. If this node leads in a new ballot,
+    /// `next` is the end of the inherited proposals, all of which have been proposed. Pass `None`
+    /// if this node does not lead.
     pub fn restart(&mut self, next: Option<Slot>) {
         self.offers.clear();
         self.wait_for = next;
     }
 
-    /// Records that content of a stream in this slot was applied, or `skipped`.
+    /// Records that the content of a stream in this slot was applied or `skipped`.
     pub fn applied(&mut self, stream: StreamName, slot: Slot, skipped: bool) {
         let own = |offer: &Offer| slot >= offer.slots.from;
         if skipped && self.offers.get(&stream).is_some_and(own) {
@@ -55,13 +58,13 @@ impl Offering {
         }
     }
 
-    /// Records that the run was not proposed after all.
+    /// Records that the run of this stream was not proposed after all.
     pub fn refused(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
     }
 
-    /// Returns the next run of this stream, of at most `most` bytes. `held_to` returns the end of
-    /// the contiguous bytes in memory from a position on.
+    /// Returns the next run of this stream to propose, of at most `most` bytes. `held_to` returns
+    /// the end of the contiguous bytes in memory from a position on.
     pub fn next_run(
         &self,
         stream: StreamName,
@@ -75,8 +78,8 @@ impl Offering {
             return None;
         }
         let next = streams.next(stream)?;
-        // Once all proposals are applied, the stream continues where the table is, whatever was
-        // lost.
+        // Once all proposals are applied, the stream continues at the end in the table, whatever
+        // was lost.
         let under_way = |offer: &&Offer| applied_to < offer.slots.to;
         let offer = self.offers.get(&stream).filter(under_way);
         let position = offer.map_or(next, |offer| offer.proposed_to.max(next));

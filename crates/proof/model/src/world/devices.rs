@@ -1,4 +1,4 @@
-//! Devices of nodes in a world: their effect on votes that count, and their reports to their
+//! Devices of nodes in a world: their effects on votes that count, and their reports to their
 //! owners.
 
 use quorate_core::{
@@ -12,13 +12,13 @@ use crate::{
 };
 
 impl World {
-    /// Carries out one more order of this node.
+    /// Carries out one more order of this node to its device.
     pub(super) fn obey(&mut self, at: usize, whole: bool) -> Result<(), Violation> {
         let done = self.sites[at].device.obey(whole);
         self.done(at, done)
     }
 
-    /// Carries out all orders, as before a clean stop.
+    /// Carries out all orders of this node to its device, as before a clean stop.
     pub(super) fn obey_all(&mut self, at: usize) -> Result<(), Violation> {
         while self.sites[at].device.is_busy() {
             self.obey(at, true)?;
@@ -70,7 +70,7 @@ impl World {
         Ok(())
     }
 
-    /// Delivers one reported vote to the owner, or loses it.
+    /// Delivers one vote that the device reported to the owner, or loses it.
     pub(super) fn tap(&mut self, at: usize, which: usize, lost: bool) -> Result<(), Violation> {
         if which >= self.sites[at].device.tap.len() {
             return Ok(());
@@ -92,12 +92,12 @@ impl World {
         Ok(())
     }
 
-    /// Starts or ends the use of a device.
+    /// Starts or ends the use of a node's device.
     pub(super) fn use_device(&mut self, at: usize, yes: bool) -> Result<(), Violation> {
         if self.setup.cells == 0 {
             return Ok(());
         }
-        // [offload-9] A device that has not carried out its orders may be late.
+        // [offload-9] A device that has not carried out its orders counts as late.
         if !yes && self.sites[at].device.is_busy() {
             return self.say(at, DeviceReport::Late);
         }
@@ -105,8 +105,8 @@ impl World {
         self.step(at, Input::Offload { cells })
     }
 
-    /// Handles the end or the start of the owner's process: it fences before its first message
-    /// ([offload-9]).
+    /// Handles the end or the start of the owner's process, which fences the device before its
+    /// first message ([offload-9]).
     pub(super) fn leave_device(&mut self, at: usize) -> Result<(), Violation> {
         let done = self.sites[at].device.leave_owner();
         self.done(at, done)
@@ -132,8 +132,8 @@ impl World {
         Ok(())
     }
 
-    /// [offload-10] Checks a vote of a device. Where in-memory votes count, it is its member's
-    /// vote.
+    /// [offload-10] Checks a vote of a device. In groups in which in-memory votes count, it is its
+    /// member's vote.
     fn judge_device_vote(
         &mut self,
         at: usize,

@@ -1,4 +1,4 @@
-//! Effects of a node's step on the world, and the checks that they are permitted.
+//! Effects of a node's step on the world, and checks that the effects are permitted.
 
 use quorate_core::{
     effect::{Effect, Effects},
@@ -75,7 +75,7 @@ impl World {
                 let before = site.decides(range, value);
                 let verdict = invariants::decided_in_order(before, range);
                 self.observer.judge(Property::DecidedInOrder, verdict)?;
-                // A value on record was checked when it was recorded.
+                // A recorded value was checked when it was recorded.
                 let slots = (range.from.0..range.to.0).map(Slot);
                 let recorded = slots.into_iter().all(|slot| site.disk.speaks_of(slot, &value));
                 let held = recorded || site.learns_bare || site.holds(&value, range);
@@ -141,7 +141,7 @@ impl World {
                 Ok(())
             }
             Effect::Explain(Explanation::DeviceForgot) => {
-                // [volatile-1] The node has no vote until it returns as another member.
+                // [volatile-1] The node has no vote until it returns as a new member.
                 self.sites[at].failed = true;
                 Ok(())
             }
@@ -247,7 +247,7 @@ impl World {
         }
         self.observer.says(member, process, &message)?;
         let bytes = match &message {
-            // [stream-3] Bytes of streams come from the owner, if there is one.
+            // [stream-3] Bytes of streams come from the owner, if the stream has one.
             Message::Phase2a(m) if self.clients.knows(&m.value) => false,
             Message::Phase2a(m) => m.with_bytes && self.sites[at].holds(&m.value, m.range),
             _ => false,
@@ -256,10 +256,10 @@ impl World {
         Ok(())
     }
 
-    /// [last-3] Checks a notification to a client that everything below `to` is durable: under the
-    /// configuration known to the node, members that form a phase-2 quorum have it on their disks
-    /// as decided, whether or not their processes run. In a durable group the members at that time
-    /// decided it so; that is checked when it is decided.
+    /// [last-3] Checks a notification to a client that everything below `to` is durable. Under the
+    /// configuration known to the node, members that form a phase-2 quorum must have it on their
+    /// disks as decided, whether or not their processes run. In a durable group, the members at
+    /// that time decided it with durable votes, which is checked when it is decided.
     fn judge_lasting(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let Some(node) = &self.sites[at].node else {
             return Ok(());
@@ -343,7 +343,7 @@ impl World {
             }
             return;
         }
-        // A repeat of a recent message adds nothing.
+        // A repetition of a recent message adds nothing.
         let repeat = || self.soup.iter().rev().take(48).any(|old| *old == parcel);
         if self.in_order || !repeat() {
             self.soup.push(parcel);

@@ -1,5 +1,5 @@
-//! Bytes of streams in a world: from clients to owners, to every node, into slots, and to the
-//! output.
+//! Bytes of streams in a world, on their way from clients to owners, to every node, into slots, and
+//! to the output.
 
 use quorate_core::{
     input::Input,
@@ -18,12 +18,12 @@ use crate::{
     streams::bytes_of,
 };
 
-/// [stream-8] Maximum number of bytes of a stream that an owner accepts before they are applied
-/// there.
+/// [stream-8] Maximum number of bytes of a stream that an owner accepts before it has applied them.
 const WINDOW: u64 = 8;
 
 impl World {
-    /// Opens a stream for a client. The log decides whether this node owns the result.
+    /// Opens a stream for a client. The log decides whether this node becomes the owner of the
+    /// stream.
     pub(super) fn open(&mut self, at: usize, name: u8, how: OpenMode, writer: u8) {
         let site = &self.sites[at];
         if site.node.is_some() {
@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// Returns the streams that this process owns.
+    /// Returns the streams whose owner is this node's process.
     pub fn owned(&self, at: usize) -> Vec<StreamName> {
         let site = &self.sites[at];
         let own = |stream: &StreamName| {
@@ -50,7 +50,7 @@ impl World {
         })
     }
 
-    /// [stream-5] Hands an owner its client's next bytes.
+    /// [stream-5] Hands the next bytes of its client to an owner.
     pub(super) fn give(
         &mut self,
         at: usize,
@@ -67,8 +67,8 @@ impl World {
         self.carry(at, stream, from, to)
     }
 
-    /// [stream-3] Delivers bytes that an owner received to a node, which keeps those it may still
-    /// need.
+    /// [stream-3] Delivers bytes that an owner received to a node, which stores those that it may
+    /// still need.
     pub(super) fn carry(
         &mut self,
         at: usize,
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// Reports to a node the bytes found for content that it fetches.
+    /// Reports to a node which parts of the content that it fetches are now complete.
     pub(super) fn found(&mut self, at: usize, value: &Value) -> Result<(), Violation> {
         while let Some(range) = self.sites[at].found(value) {
             let value = *value;
@@ -132,7 +132,7 @@ impl World {
         self.next_run(at, stream, 1).is_some()
     }
 
-    /// [stream-1] Lets a leader propose bytes that it holds in the next slots.
+    /// [stream-1] Makes a leader propose bytes that it holds in the next slots.
     pub(super) fn offer(
         &mut self,
         at: usize,
@@ -157,7 +157,7 @@ impl World {
         self.step(at, Input::Propose { value, slots })
     }
 
-    /// Lets a node apply everything that it has decided.
+    /// Makes a node apply everything that it has decided.
     pub(super) fn apply_decided(&mut self, at: usize) -> Result<(), Violation> {
         loop {
             let site = &mut self.sites[at];
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// Checks applied content of an open stream, which continues at `next`.
+    /// Checks an applied byte of an open stream, which continues at `next`.
     fn applied_byte(
         &mut self,
         at: usize,
@@ -211,9 +211,8 @@ impl World {
         Ok(())
     }
 
-    /// [here-1] Learns decided content without bytes. From then on the node supplies nothing to
-    /// others until the retained bytes are present; meanwhile it still leads and promises
-    /// ([here-3]).
+    /// [here-1] Learns decided content without its bytes. From then on the node supplies nothing to
+    /// other nodes until the retained bytes are present. It still leads and promises ([here-3]).
     pub(super) fn learn_bare(
         &mut self,
         at: usize,
@@ -228,7 +227,7 @@ impl World {
         self.tell(at)
     }
 
-    /// Fetches the missing bytes that some running node has.
+    /// Fetches the missing bytes that any running node has.
     pub(super) fn fetch_missing(&mut self, at: usize) -> Result<(), Violation> {
         if self.sites[at].node.is_none() {
             return Ok(());
@@ -244,7 +243,7 @@ impl World {
         self.tell(at)
     }
 
-    /// Notifies the node whether bytes are missing.
+    /// Notifies the node of whether bytes are missing.
     pub(super) fn tell(&mut self, at: usize) -> Result<(), Violation> {
         let lacks = self.sites[at].lacks();
         self.tell_lack(at, lacks)
@@ -260,7 +259,7 @@ impl World {
     }
 
     /// [value-3], [stream-4] Checks that a recorded value has its bytes, or that they are not
-    /// needed. Returns the slot from which the record has bytes.
+    /// needed. Returns the slot from which on the record has bytes.
     pub(super) fn record_bytes(
         &mut self,
         at: usize,
@@ -280,7 +279,7 @@ impl World {
         Ok(from)
     }
 
-    /// Counts a vote for part of a run that was proposed as a whole.
+    /// Counts a vote for a part of a run that was proposed as a whole.
     pub(super) fn note_cut(&mut self, range: SlotRange, value: &Value) {
         let whole = |parcel: &Parcel| match &parcel.message {
             Message::Phase2a(m) => {
@@ -292,7 +291,7 @@ impl World {
         self.seen.cut += u64::from(cut);
     }
 
-    /// Checks the values chosen since the last call.
+    /// Checks the stream content chosen since the last call.
     pub(super) fn judge_streams(&mut self) -> Result<(), Violation> {
         while self.streams.judged_to() < self.observer.chosen_to() {
             let slot = self.streams.judged_to();
@@ -309,8 +308,8 @@ impl World {
         Ok(())
     }
 
-    /// [p1-6] Checks that a step that begins a ballot of this node proposes only no-ops and values
-    /// that were proposed in these slots before.
+    /// [p1-6] Checks a step that begins a ballot of this node. It may propose only no-ops and
+    /// values that were proposed in these slots before.
     pub(super) fn judge_inheritance(
         &self,
         at: usize,
@@ -345,13 +344,14 @@ impl World {
         Ok(())
     }
 
-    /// [stream-6] Returns the streams whose owners' processes have ended, as known to a leader.
+    /// [stream-6] Returns the streams whose owners' processes have ended, as far as a leader knows.
     pub fn lost_streams(&self, at: usize) -> Vec<StreamName> {
         let open = self.sites[at].applied.table().open();
         open.filter(|stream| !self.owner_runs(*stream)).collect()
     }
 
-    /// Returns a stream whose running owner has bytes that are not appended yet.
+    /// Returns a stream whose running owner has bytes that are not appended yet; `None` if there is
+    /// none.
     pub fn owes(&self, at: usize) -> Option<StreamName> {
         let behind = |stream: &StreamName| {
             let next = self.sites[at].applied.table().next(*stream);

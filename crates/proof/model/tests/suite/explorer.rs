@@ -9,8 +9,8 @@ use quorate_model::{
     seen::Seen,
 };
 
-/// Runs fixed seeds through both acts: no property is violated, and then the group makes progress.
-/// `model run` explores more seeds.
+/// Runs fixed seeds through both acts. No property may be violated, and in the second act the group
+/// makes progress. `model run` explores more seeds.
 fn explore(profile: Profile, runs: u64) -> Seen {
     let mut seen = Seen::default();
     let (mut chosen, mut healed, mut leased, mut era) = (0, 0, 0, 0);
@@ -92,8 +92,8 @@ fn auxiliaries_are_engaged_and_retired_without_loss() {
     assert!(seen.engaged > 500 && seen.retired > 100, "{seen:?}");
 }
 
-/// One run combines reconfigurations, × and ÷, trims, snapshots, transfers back and forth, and an
-/// auxiliary.
+/// One run combines reconfigurations, scaled weights, trims, snapshots, transfers back and forth,
+/// and an auxiliary.
 #[test]
 fn a_cluster_lives_for_years() {
     let seen = explore(Profile::Years, 2000);
@@ -141,7 +141,7 @@ fn devices_vote_for_nothing_that_their_owners_would_not() {
     assert!(seen.fenced > 200 && seen.device_forgot > 50, "{seen:?}");
 }
 
-/// [last-1]–[last-4] Values reported to clients of a volatile group as being on disks are there,
+/// [last-1]–[last-4] Values reported to clients of a volatile group as being on disks are on disks,
 /// and waiting clients are notified.
 #[test]
 fn what_is_said_to_last_is_on_the_disks_of_a_quorum() {
@@ -167,7 +167,7 @@ fn what_is_said_to_be_in_memory_is_decided_unless_memory_is_lost() {
     assert!(seen.early > 4000, "{seen:?}");
 }
 
-/// A seed reproduces a run, to the last event.
+/// A seed reproduces its run, to the last event.
 #[test]
 fn a_seed_replays() {
     let mode = Mode { trace: true, ..Mode::FULL };
@@ -184,7 +184,7 @@ fn every_schedule_within_small_bounds_holds() {
     }
 }
 
-/// A mutant whose text no longer occurs proves nothing.
+/// The edits of every mutant apply, because a mutant whose text no longer occurs proves nothing.
 #[test]
 fn every_mutant_applies() {
     let mutants = mutant::all().expect("mutants can be read");

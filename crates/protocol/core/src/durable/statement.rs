@@ -1,13 +1,15 @@
-//! Statements that a node may make only once their record has the durability they claim.
+//! Statements that a node may make only once their record has the durability class that they claim.
 
 use crate::message::{Phase1b, Phase2b};
 
-/// A statement that may leave this node: its record has the class it claims.
+/// A statement that may leave this node, because its record has the class that the statement
+/// claims.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Durable<T>(T);
 
 impl<T> Durable<T> {
-    /// Wraps a statement whose record has the class it claims. Only [`super::Pending`] can do that.
+    /// Wraps a statement whose record has the class that it claims. Only [`super::Pending`] calls
+    /// this.
     pub(super) fn released(statement: T) -> Self {
         Self(statement)
     }
@@ -21,8 +23,8 @@ impl<T> Durable<T> {
 /// A statement that must be wrapped in [`Durable`] before it is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Statement {
-    /// A promise.
+    /// A phase-1 promise.
     Promise(Phase1b),
-    /// A vote.
+    /// A phase-2 vote.
     Vote(Phase2b),
 }

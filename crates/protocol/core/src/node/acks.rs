@@ -1,4 +1,4 @@
-//! Acknowledgements at another level than the group's class: earlier, by a quorum's memory, or
+//! Acknowledgements at a level other than the group's class: earlier, by a quorum's memory, or
 //! later, by a quorum's disks ([class-2]).
 
 mod early;
@@ -9,7 +9,7 @@ use crate::{
     time::Time,
 };
 
-/// Clients and peers that wait for such acknowledgements.
+/// Clients and peers that wait for an acknowledgement at a level other than the group's class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Acks {
     early: EarlyVotes,
@@ -17,24 +17,25 @@ pub(super) struct Acks {
 }
 
 impl Acks {
-    /// Clients of this node wait until slots below `to` are on stable storage at a quorum.
+    /// Records that clients of this node wait until slots below `to` are on stable storage at a
+    /// quorum.
     pub(super) fn want_lasting(&mut self, to: Slot) {
         self.lasting.want(to);
     }
 
-    /// Clients of this node wait until a quorum has slots below `to` in memory, by votes in
-    /// `ballot`.
+    /// Records that clients of this node wait until a quorum has slots below `to` in memory, by
+    /// votes in `ballot`.
     pub(super) fn want_early(&mut self, ballot: Ballot, to: Slot) {
         self.early.await_votes(ballot, to);
     }
 
-    /// Forgets what a node that disconnected requested and reported.
+    /// Drops the requests and reports of a node that disconnected.
     pub(super) fn disconnect(&mut self, node: NodeId) {
         self.lasting.disconnect(node);
         self.early.disconnect(node);
     }
 
-    /// Returns when a question to other nodes is repeated.
+    /// Returns the time at which a request to other nodes is repeated.
     pub(super) fn wake_at(&self, retry_us: u64) -> Option<Time> {
         let early = self.early.wake_at(retry_us);
         self.lasting.wake_at(retry_us).into_iter().chain(early).min()

@@ -13,48 +13,50 @@ use crate::{
     time::Time,
 };
 
-/// The leader's choice of receivers, and this node's own part as an auxiliary.
+/// The leader's choice of receivers, and this node's own state as an auxiliary.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Auxiliary {
-    /// Members that this leader sends no proposals to.
+    /// Members to which this leader sends no proposals.
     engaging: ProposalReceivers,
-    /// The leader's last word on this node's role, and slots that it may forget.
+    /// This node's role as last reported by a leader, and the slots that it may forget.
     spared: AuxiliaryView,
-    /// A promise that waits until this node has decided what began the ballot's era.
+    /// A promise that waits until this node has decided the reconfiguration that began the ballot's
+    /// era.
     entry: Option<Entry>,
 }
 
 impl Auxiliary {
-    /// Returns the members that this leader sends no proposals to.
+    /// Returns the nodes to which this leader sends no proposals.
     pub(super) fn idle(&self) -> NodeSet {
         self.engaging.idle()
     }
 
-    /// Returns whether the leader is to check again who is needed.
+    /// Returns whether the leader should check again which members are needed, at most once every
+    /// `every_ms`.
     pub(super) fn is_due(&mut self, now: Time, every_ms: u64) -> bool {
         self.engaging.is_due(now, every_ms)
     }
 
-    /// Notes the end of the decided slots, by the leader.
+    /// Records a leader's report of the end of the decided slots.
     pub(super) fn announce(&mut self, decided_to: Slot) {
         self.spared.announce(decided_to);
     }
 
-    /// Notes that the log begins here now.
+    /// Records that the log now starts at `log_start`.
     pub(super) fn begins_at(&mut self, log_start: Slot) {
         self.spared.begins_at(log_start);
     }
 
-    /// Returns whether slots are being forgotten.
+    /// Returns whether the log is being trimmed because slots are forgotten.
     pub(super) fn is_forgetting(&self) -> bool {
         self.spared.is_forgetting()
     }
 }
 
-/// A requested promise that waits.
+/// A requested promise that waits for this node to catch up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     ballot: Ballot,
-    /// The candidate has decided everything below.
+    /// The candidate has decided every slot below this one.
     from: Slot,
 }

@@ -1,5 +1,5 @@
-//! Devices that take part in phase 2: the one that votes for this node, and the one that assigns
-//! slots for it while it leads.
+//! Devices that take part in phase 2: the device that votes for this node, and the device that
+//! assigns slots for it while it leads.
 
 mod fencing;
 mod offloading;
@@ -19,23 +19,23 @@ use crate::{
 /// State of this node's device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Devices {
-    /// Keeps votes of the device below the promise.
+    /// Ensures that the device casts no vote below the promise.
     ///
     /// Invariant: while the device may vote, the promise is at most its ballot ([offload-8]).
     fence: Fence,
-    /// Hands slot assignment to the device, and takes it back.
+    /// Hands slot assignment to the device, and withdraws it.
     ///
     /// Invariant: either this node or its device assigns slots of a ballot ([offload-12]).
     offload: Offload,
 }
 
 impl Devices {
-    /// Returns whether the device may assign slots, so that this node does not.
+    /// Returns whether the device may assign slots, in which case this node does not.
     pub(super) fn assigns_slots(&self) -> bool {
         self.offload.is_out()
     }
 
-    /// [offload-12] Returns whether slot assignment is on its way back to this node.
+    /// [offload-12] Returns whether slot assignment is being moved back to this node.
     pub(super) fn is_ending(&self) -> bool {
         matches!(self.offload.stage, Stage::TakingBack(_) | Stage::Stopping(_))
     }
@@ -45,7 +45,7 @@ impl Devices {
         self.fence.armed().is_some() || self.offload.is_out()
     }
 
-    /// Returns the ballot in which the device votes, by its own report.
+    /// Returns the ballot in which the device votes, as the device reported.
     pub(super) fn votes_in(&self) -> Option<Ballot> {
         self.fence.armed().filter(|ballot| self.fence.votes_in(*ballot))
     }
@@ -65,17 +65,18 @@ impl Devices {
         self.offload.restart(now, decided_to);
     }
 
-    /// Returns whether members are to be asked again to let their devices vote.
+    /// Returns whether members should be asked again to let their devices vote, at most once every
+    /// `every_ms`.
     pub(super) fn is_due(&mut self, now: Time, every_ms: u64) -> bool {
         self.offload.is_due(now, every_ms)
     }
 
-    /// Notes that a member's device may have stopped voting.
+    /// Records that a member's device may have stopped voting.
     pub(super) fn disarmed(&mut self, member: Member) {
         self.offload.disarmed(member);
     }
 
-    /// [offload-10] Keeps a vote for a slot that the device has not reported yet.
+    /// [offload-10] Stores a vote for a slot that the device has not reported yet.
     pub(super) fn keep_early(&mut self, from: Member, vote: Phase2b) {
         self.offload.keep_early(from, vote);
     }

@@ -1,14 +1,14 @@
-//! Leadership that moves on purpose: the transfer in progress, and this node's fitness ([live-3],
+//! Intentional changes of leader: the transfer in progress, and this node's fitness ([live-3],
 //! [live-4]).
 
 mod transferring;
 
 use crate::{fitness::Fitness, time::Time, transfer::Transfer};
 
-/// The transfer in progress, and whether this node should lead at all.
+/// The transfer in progress, and this node's fitness to lead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Handover {
-    /// The transfer of leadership that this leader makes.
+    /// The transfer of leadership by this leader, if one is in progress.
     transfer: Option<Transfer>,
     fitness: Fitness,
 }
@@ -25,7 +25,7 @@ impl Handover {
         self.transfer.is_some()
     }
 
-    /// Returns whether this leader takes no proposals, so that the target can catch up.
+    /// Returns whether this leader accepts no proposals, so that the target can catch up.
     pub(super) fn holds_back(&self) -> bool {
         self.transfer.is_some_and(|transfer| transfer.holds_back())
     }
@@ -40,22 +40,22 @@ impl Handover {
         self.transfer.is_some_and(|transfer| now >= transfer.deadline)
     }
 
-    /// Returns when the transfer next needs a tick.
+    /// Returns the time at which the transfer next needs a tick.
     pub(super) fn wake_at(&self, leads: bool) -> Option<Time> {
         self.transfer.map(|transfer| transfer.wake_at(leads))
     }
 
-    /// Returns whether this node should rather not lead.
+    /// Returns whether this node should not lead.
     pub(super) fn is_unfit(&self) -> bool {
         self.fitness != Fitness::Fit
     }
 
-    /// Returns whether this node leaves leadership to others that are fit.
+    /// Returns whether this node leaves leadership to any other node that is fit.
     pub(super) fn gives_way(&self) -> bool {
         self.fitness.gives_way()
     }
 
-    /// [live-3] Returns whether this node cannot write, so that it could not record a ballot.
+    /// [live-3] Returns whether this node cannot write its log, and so could not record a ballot.
     pub(super) fn cannot_write(&self) -> bool {
         self.fitness == Fitness::CannotWrite
     }

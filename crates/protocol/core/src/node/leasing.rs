@@ -1,4 +1,4 @@
-//! Leases of this node: the one that it granted, and those that it holds ([read-4]).
+//! Leases of this node: the lease that it granted, and the leases that it was granted ([read-4]).
 
 mod granting;
 
@@ -11,17 +11,17 @@ use crate::{
     time::Time,
 };
 
-/// A read that a leader may answer without contacting any other node.
+/// A read that a leader may answer without contacting another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeasedRead {
-    /// The ballot in which this node leads. The lease must still be valid in it after the state was
-    /// read.
+    /// Ballot in which this node leads. The lease must still be valid in this ballot after the
+    /// state was read.
     pub ballot: Ballot,
-    /// The read may run once everything below is applied ([read-1]).
+    /// The read may run once everything below this slot is applied ([read-1]).
     pub slot: Slot,
 }
 
-/// Both ends of a lease.
+/// Leases of this node, as acceptor and as leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Leasing {
     /// The lease that this node granted as an acceptor.
@@ -38,22 +38,22 @@ impl Leasing {
         Self { granter, holder: Holder::new(options.leases) }
     }
 
-    /// Begins the time for which an earlier process may have granted a lease.
+    /// Starts the period in which a lease that an earlier process granted may still be valid.
     pub(super) fn start(&mut self, now: Time, silent_us: u64) {
         self.granter.start(now, silent_us);
     }
 
-    /// Returns until when this node may promise no other node's ballot.
+    /// Returns the time until which this node may not promise another node's ballot.
     pub(super) fn bound_until(&self, now: Time) -> Option<Time> {
         self.granter.bound_until(now)
     }
 
-    /// Notes a member's grant to this leader.
+    /// Records a member's grant to this leader.
     pub(super) fn granted(&mut self, ballot: Ballot, by: Member, lease: Lease) {
         self.holder.granted(ballot, by, lease);
     }
 
-    /// Returns whether the group has leases.
+    /// Returns whether leases are enabled in the group.
     pub(super) fn is_on(&self) -> bool {
         self.holder.is_on()
     }

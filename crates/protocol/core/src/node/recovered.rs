@@ -1,4 +1,4 @@
-//! Initial state of a node: recovered from the log, or newly founded.
+//! Initial state of a node, recovered from the log or newly founded.
 
 use alloc::vec::Vec;
 
@@ -12,38 +12,40 @@ use crate::{
     value::Value,
 };
 
-/// State recovered from the log. [`Recovered::founded`] creates that of a node that has never run.
+/// State recovered from the log. [`Recovered::founded`] creates the state of a node that has never
+/// run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recovered {
-    /// The hard state restated by the last log write. Everything below `hard.decided_to` was
-    /// decided on this node, and the votes for it are dropped.
+    /// Hard state restated by the last log write. Everything below `hard.decided_to` was decided on
+    /// this node, and the votes for those slots are dropped.
     pub hard: HardState,
-    /// The first slot of the log; a snapshot covers the slots below.
+    /// First slot of the log. A snapshot covers the slots below.
     pub log_start: Slot,
-    /// Everything below is decided, with its values on this node: `hard.decided_to`, or the first
-    /// lost slot ([disk-8]).
+    /// Every slot below it is decided, with its value on this node. Equal to `hard.decided_to`, or
+    /// to the first lost slot ([disk-8]).
     pub decided_to: Slot,
     /// Slots that this node had decided and must learn again.
     pub lost: Lost,
     /// The configuration in force at `decided_to`, its era, and the previous configuration.
     pub eras: Eras,
-    /// Votes from `hard.decided_to` on, in slot order; the highest ballot per slot.
+    /// Votes from `hard.decided_to` on, in slot order. Each slot has the vote of its highest
+    /// ballot.
     pub votes: Vec<Extent>,
-    /// The reconfigurations in the log from `log_start` to `decided_to`.
+    /// Reconfigurations in the log from `log_start` to `decided_to`.
     pub changes: Vec<(Slot, Value)>,
-    /// No snapshot covers the slots below `log_start`: this node forgot them as an auxiliary, and
-    /// `eras` are the ones it knew then.
+    /// No snapshot covers the slots below `log_start`, because this node forgot them as an
+    /// auxiliary. `eras` are the eras that it knew then.
     pub hollow: bool,
 }
 
 impl Recovered {
     /// Returns the state that results from a log that starts at `log_start`. `base` are the eras
     /// there: the founding ones, or those of the snapshot that covers the slots below. `changes`
-    /// are the reconfigurations that the log holds below `hard.decided_to`, in order; `lost` are
-    /// the slots there that the log has lost.
+    /// are the reconfigurations that the log holds below `hard.decided_to`, in order. `lost` are
+    /// the slots below `hard.decided_to` that the log has lost.
     ///
     /// [snap-3] Arguments about slots below `log_start` are ignored. A node that crashed right
-    /// after it installed a snapshot finds an older hard state; the snapshot takes precedence.
+    /// after it installed a snapshot finds an older hard state, and the snapshot takes precedence.
     pub fn replayed(
         mut hard: HardState,
         log_start: Slot,
@@ -84,7 +86,7 @@ impl Recovered {
         self
     }
 
-    /// Returns the state of a node at the beginning of the log, with the founding configuration
+    /// Returns the state of a new node at the beginning of the log, with the founding configuration
     /// ([era-11]).
     pub fn founded(configuration: Configuration) -> Self {
         let hard =

@@ -1,4 +1,4 @@
-//! The ring along which votes travel to the leader: its leader's side and its members' side.
+//! The ring along which votes travel to the leader, as seen by the leader and by the members.
 
 mod laying;
 mod ringing;
@@ -10,14 +10,14 @@ use crate::{
     time::Time,
 };
 
-/// The ring of this node's ballot, and the ring that it is a member of.
+/// The ring of this node's own ballot, and the ring that this node is a member of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ring {
-    /// Votes on their way along the ring.
+    /// Votes that this node forwards along the ring.
     relay: Relay,
     /// The ring that this node sets up while it leads.
     laying: RingControl,
-    /// Votes of this node counted when it last looked ([learn-1]).
+    /// The votes of this node counted at the last check ([learn-1]).
     counts: bool,
 }
 
@@ -31,29 +31,30 @@ impl Ring {
         self.laying.begin(now, decided_to);
     }
 
-    /// Notes a proposal, whose votes are expected to come through the ring.
+    /// Records a proposal whose votes are expected to arrive along the ring.
     pub(super) fn proposed(&mut self, now: Time, range: SlotRange, decided_to: Slot) {
         self.laying.proposed(now, range, decided_to);
     }
 
-    /// Notes a heartbeat of this leader.
+    /// Records a heartbeat of this leader. At most one heartbeat per `every_ms` counts.
     pub(super) fn beat(&mut self, now: Time, every_ms: u64, decided_to: Slot) {
         self.laying.beat(now, every_ms, decided_to);
     }
 
-    /// Returns the slot up to which a follower that keeps up has the log.
+    /// Returns the end of the slots that a caught-up follower must hold.
     pub(super) fn level_at(&self) -> Slot {
         self.laying.level_at()
     }
 
-    /// Returns when the ring next needs a tick; `open`: whether this leader has proposals in
-    /// flight, `None` if this node does not lead.
+    /// Returns the time at which the ring next needs a tick. `open` is true if this leader has
+    /// proposals in flight, and `None` if this node does not lead.
     pub(super) fn wake_at(&self, open: Option<bool>) -> Option<Time> {
         let laying = open.and_then(|open| self.laying.wake_at(open));
         laying.into_iter().chain(self.relay.wake_at()).min()
     }
 
-    /// Returns whether votes of this node count now, and did not before.
+    /// Records whether votes of this node count. Returns whether they count now but did not at the
+    /// last check.
     fn is_heard_anew(&mut self, heard: bool) -> bool {
         heard && !core::mem::replace(&mut self.counts, heard)
     }

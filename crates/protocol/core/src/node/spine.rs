@@ -1,8 +1,8 @@
-//! The spine: what orders commands. Acceptor, learner, ballots and phases of this node, its
-//! election, and what it knows of its peers. By itself it is Multi-Paxos with reconfiguration.
+//! The spine, which orders commands: acceptor, learner, ballots and phases of this node, its
+//! election, and its knowledge of peers. By itself it is Multi-Paxos with reconfiguration.
 //!
 //! The fields are private to this module. Everything else of a node is a *wing*, which reads the
-//! spine by the accessors below and changes it by the few methods after them; see
+//! spine through the accessors below and changes it through the few methods after them; see
 //! `docs/spec/structure.md`.
 
 mod following;
@@ -38,7 +38,8 @@ use crate::{
     waiting::Waiting,
 };
 
-/// State of the protocol proper. [`crate::invariants`] states what holds among the fields.
+/// State of the protocol proper. [`crate::invariants`] states the invariants that hold among the
+/// fields.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Spine {
     options: Options,
@@ -46,7 +47,7 @@ pub(super) struct Spine {
     ///
     /// Invariant: no promise and no vote is below an earlier promise ([ballot-4], [p2-1]).
     acceptor: Acceptor,
-    /// Records on their way to stable storage, and the statements that wait for them.
+    /// Records that are being written to stable storage, and the statements that wait for them.
     ///
     /// Invariant: a statement is sent after the record that it needs ([p2-6]).
     pending: Pending,
@@ -54,29 +55,29 @@ pub(super) struct Spine {
     ///
     /// Invariant: log start ≤ decided ≤ end of the window of votes.
     learner: Learner,
-    /// Votes of this node in the newest ballot, and how far its log reaches.
+    /// Votes of this node in the newest ballot, and the end of the log's slots on stable storage.
     voted: Voted,
     /// Ballots that this node used.
     ///
-    /// Invariant: a round is recorded before it is used, and used once ([ballot-2]).
+    /// Invariant: a round is recorded before it is used, and is used only once ([ballot-2]).
     rounds: Rounds,
-    /// Phase 1 of this node's own ballot, while in progress.
+    /// Phase 1 of this node's own ballot, while it is in progress.
     phase1: Option<Phase1>,
     /// Phase 2 of this node's own ballot, while it leads.
     ///
     /// Invariant: its ballot is one for which this node completed phase 1 ([p1-6]).
     leading: Option<Leading>,
-    /// The known leader, and when to try to replace it.
+    /// The known leader, and the time at which to try to replace it.
     election: Election,
-    /// Connected nodes, and how far each of them is.
+    /// Other nodes, and the progress that each reported.
     peers: Peers,
-    /// Decided slots that this node lacks, and whom to request them from.
+    /// Decided slots that this node lacks, and the nodes from which to request them.
     catchup: Catchup,
     /// Proposals that wait for their bytes or for their turn.
     waiting: Waiting,
 }
 
-/// Construction, and the limits of a step.
+/// Construction of the spine, and the limits of a step.
 impl Spine {
     pub(super) fn new(options: Options, recovered: Recovered) -> Self {
         let Recovered { hard, log_start, decided_to, lost, eras, votes, changes, hollow } =
@@ -89,7 +90,7 @@ impl Spine {
                 durable_to = durable_to.max(vote.range.to);
             }
         }
-        // A vote is a promise too, should the promise itself be known only from the vote.
+        // A vote is also a promise, in case the promise itself is known only from the vote.
         let voted = votes.iter().map(|vote| vote.ballot).max().unwrap_or_default();
         let promised = hard.promised.max(voted);
         let acceptor = Acceptor::new(
@@ -110,7 +111,7 @@ impl Spine {
             leading: None,
             election: Election::new(options.election_min_ms, options.election_max_ms, options.seed),
             peers: Peers::new(decided_to),
-            // [disk-8] A slot that was decided here is still decided at other nodes.
+            // [disk-8] A slot that was decided on this node is still decided on other nodes.
             catchup: Catchup::starting_at(hard.decided_to),
             waiting: Waiting::default(),
             options,
@@ -171,35 +172,37 @@ impl Spine {
 
 /// Changes that inputs and wings make.
 impl Spine {
-    /// Notes that the bytes of a value that waits for its vote are here.
+    /// Records that the bytes of a value that waits for its vote are present.
     pub(super) fn bytes_arrived(&mut self, value: &Value, range: SlotRange) {
         self.waiting.hold(value, range);
     }
 
-    /// [here-3] Notes the first slot whose bytes of streams are missing here.
+    /// [disk-8], [here-3] Records the first slot decided in this process whose value cannot be read
+    /// back; `None` if every value can.
     pub(super) fn miss(&mut self, first: Option<Slot>) {
         self.learner.miss(first);
     }
 
-    /// [here-3] Notes whether this node lacks bytes that no other node may have.
+    /// [here-1], [here-3] Records whether bytes of streams may be missing on this node.
     pub(super) fn lack(&mut self, lacking: bool) {
         self.learner.lack(lacking);
     }
 
-    /// [disk-9] Stops statements for good: the log failed. Returns the ballot that this node led.
+    /// [disk-9] Stops all statements permanently, because the log failed. Returns the ballot that
+    /// this node led.
     pub(super) fn storage_failed(&mut self) -> Option<Ballot> {
         self.pending.fail();
         self.waiting.clear();
         self.leading.as_ref().map(Leading::ballot)
     }
 
-    /// [last-1] Appends a record whose only news is how far everything is decided.
+    /// [last-1] Appends a record whose only purpose is to restate the end of the decided slots.
     pub(super) fn restate(&mut self, effects: &mut Effects) -> RecordSeq {
         let ballot = self.acceptor.promised();
         self.pending.append(Record::Promise { ballot }, effects)
     }
 
-    /// [offload-8] Takes over a vote that this node's device cast, and which `record` holds.
+    /// [offload-8] Adopts a vote that this node's device cast, and that `record` holds.
     pub(super) fn import_vote(
         &mut self,
         ballot: Ballot,
@@ -210,7 +213,7 @@ impl Spine {
         self.acceptor.cast(ballot, range, value, record);
     }
 
-    /// [offload-11] Counts slots for which a coordinator saw a quorum, if this node leads in
+    /// [offload-11] Counts slots for which a coordinator counted a quorum, if this node leads in
     /// `ballot`. Returns whether it does.
     pub(super) fn note_counted(&mut self, ballot: Ballot, range: SlotRange) -> bool {
         let leading = self.leading.as_mut().filter(|leading| leading.ballot() == ballot);
@@ -223,19 +226,19 @@ impl Spine {
         self.follow_decided();
     }
 
-    /// Notes that slots below `to` are decided, and that `source` can teach them.
+    /// Records that the slots below `to` are decided, and that `source` can supply them.
     pub(super) fn note_missing(&mut self, to: Slot, source: NodeId) {
         self.catchup.note(to, source);
     }
 
-    /// Makes the next proposals to a peer begin with `from`.
+    /// Makes the next proposals to a peer start at `from`.
     pub(super) fn rewind(&mut self, node: NodeId, from: Slot) {
         if let Some(peer) = self.peers.find(node) {
             peer.sent_to = from;
         }
     }
 
-    /// Makes the next proposals to each peer begin where its votes end. Returns the peers.
+    /// Makes the next proposals to each peer start at the end of its votes. Returns the peers.
     pub(super) fn rewind_to_votes(&mut self) -> Vec<NodeId> {
         let decided_to = self.learner.decided_to();
         let peers = self.peers.iter_mut().map(|peer| {
@@ -245,17 +248,18 @@ impl Spine {
         peers.collect()
     }
 
-    /// Restarts the election time-out.
+    /// Restarts the election timeout.
     pub(super) fn rearm(&mut self, now: Time) {
         self.election.rearm(now);
     }
 
-    /// Notes that the leader asked this node to take over.
+    /// Records that the leader asked this node to take over.
     pub(super) fn told_to_lead(&mut self, now: Time) {
         self.election.told_to_lead(now);
     }
 
-    /// Advances acceptor and votes to what the learner has decided, all of it on stable storage.
+    /// Advances acceptor and votes to the end of the learner's decided slots, which are all on
+    /// stable storage.
     fn follow_decided(&mut self) {
         let decided_to = self.learner.decided_to();
         self.acceptor.advance_floor(decided_to);

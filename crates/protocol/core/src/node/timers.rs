@@ -2,35 +2,35 @@
 
 use crate::time::Time;
 
-/// Due times of a node's repeated actions.
+/// Times at which a node's repeated actions are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Timers {
     started: bool,
     heartbeat: Time,
-    /// Latest time of a leader's next check for strays and for its fitness. Separate from
-    /// `heartbeat`, which reads keep postponing ([read-2]), so that the check would never happen.
+    /// Time of a leader's next check for strays and for its fitness. Separate from `heartbeat`,
+    /// which reads keep postponing ([read-2]), so that the check would never happen.
     look: Time,
-    /// Time to resend 1A to nodes that have not replied. Separate from `heartbeat`, which a leader
-    /// that moves to another ballot of its own keeps postponing ([cast-2]).
+    /// Time at which 1A is resent to nodes that have not replied. Separate from `heartbeat`, which
+    /// a leader that moves to another ballot of its own keeps postponing ([cast-2]).
     phase1a: Time,
     /// Until this time the node does not lead as a quorum by itself ([lie-6]).
     alone: Time,
 }
 
 impl Timers {
-    /// Returns whether this is the first clock reading.
+    /// Records a clock reading. Returns whether it is the first.
     pub(super) fn start(&mut self) -> bool {
         !core::mem::replace(&mut self.started, true)
     }
 
-    /// Starts the wait for other nodes, before this node leads by itself.
+    /// Starts the wait for other nodes to connect, before this node leads by itself.
     pub(super) fn wait_alone(&mut self, now: Time, us: u64) {
         if us > 0 {
             self.alone = now.plus_us(us);
         }
     }
 
-    /// Returns the end of that wait, if it is still running.
+    /// Returns the time at which the wait for other nodes ends; `None` if it is over.
     pub(super) fn waits_alone(&self, now: Time) -> Option<Time> {
         (now < self.alone).then_some(self.alone)
     }
@@ -45,13 +45,13 @@ impl Timers {
         self.heartbeat = now.plus_ms(every_ms);
     }
 
-    /// Returns the time of a leader's next check: together with a heartbeat due by time, or after
-    /// two intervals if none ever is.
+    /// Returns the time of a leader's next check. It coincides with a heartbeat that is due by
+    /// time, or follows after two intervals if there is no such heartbeat.
     pub(super) fn look(&self) -> Time {
         self.heartbeat.min(self.look)
     }
 
-    /// Records that the leader made its check, or began to lead.
+    /// Records that the leader made its check, or that its term began.
     pub(super) fn looked(&mut self, now: Time, every_ms: u64) {
         self.look = now.plus_ms(2 * every_ms);
     }

@@ -1,4 +1,4 @@
-//! The last notifications to the caller, so that only changes are reported.
+//! Values last reported to the caller, so that only changes are reported.
 
 use crate::{ballot::Ballot, effect::Role, time::Time};
 
@@ -26,8 +26,8 @@ impl LastNotified {
         core::mem::replace(&mut self.wake, wake) != wake
     }
 
-    /// Records that the caller woke this node, so that the next wake-up time is reported even if
-    /// unchanged.
+    /// Records that the caller woke this node, so that the next wake-up time is reported even if it
+    /// is unchanged.
     pub(super) fn woken(&mut self) {
         self.wake = Time(0);
     }

@@ -50,7 +50,7 @@ fn every_weight_step_of_one_keeps_majorities_meeting() {
     assert!(steps > 1_700, "{steps} steps were tried");
 }
 
-/// The check can fail: a step of two breaks what a step of one preserves.
+/// The check can fail, because a step of two breaks the intersection that a step of one preserves.
 #[test]
 fn two_steps_at_once_may_lose_the_overlap() {
     assert!(!majority(&[1, 1, 1, 0]).overlaps(&majority(&[1, 1, 1, 2])));
@@ -124,8 +124,8 @@ fn blocking_sets_meet_every_phase1_quorum() {
     assert!(!four.is_quorum(Phase::One, set(&[0, 1])));
 }
 
-/// [ballot-5] The casting phase 1 asks members that must catch up first only if there is no other
-/// split.
+/// [ballot-5] The casting phase 1 includes members that must catch up first only if no other split
+/// exists.
 #[test]
 fn casting_asks_who_is_level() {
     let asks = |behind: &[u32]| {
@@ -139,8 +139,9 @@ fn casting_asks_who_is_level() {
     assert_eq!(asks(&[2, 3, 4]), Some([NodeId(2)].to_vec()));
 }
 
-/// [cast-6] The example's table: leader A, each row with its split and the single failures it
-/// survives. The simple alternatives have no split, or do not survive the loss of the leader.
+/// [cast-6] The table of the example, with leader A: each row has its split and the single failures
+/// that it survives. The simple alternatives have no split, or do not survive the loss of the
+/// leader.
 #[test]
 fn casting_splits_follow_the_published_example() {
     type Row = (&'static [u32], Option<&'static [u32]>, bool);
@@ -153,7 +154,8 @@ fn casting_splits_follow_the_published_example() {
         (&[3, 2, 0, 2], Some(&[2]), true),
         (&[2, 2, 0, 2], Some(&[2]), true),
         (&[1, 1, 0, 1], Some(&[2]), true),
-        // No split: with four equal members, neither half is a quorum together with the leader.
+        // No split exists, because with four equal members neither half is a quorum together with
+        // the leader.
         (&[1, 1, 1, 1], None, true),
         (&[2, 1, 1, 0], Some(&[2]), false),
     ];

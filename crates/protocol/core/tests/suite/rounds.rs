@@ -13,8 +13,8 @@ use quorate_core::{
     time::Time,
 };
 
-/// Returns a node alone in its group that has forgotten everything; it waits `alone_us` for other
-/// nodes.
+/// Returns a node that is alone in its group, has forgotten everything, and waits `alone_us` for
+/// other nodes.
 fn alone(incarnation: u32, alone_us: u64) -> Node {
     let member = Member { node: NodeId(1), incarnation: Incarnation(incarnation) };
     let configuration = Configuration::simple([member], Class::Durable).expect("one member");
@@ -40,7 +40,7 @@ fn first_round(incarnation: u32) -> Option<u32> {
     round_of(&mut alone(incarnation, 0), Time(0), Input::Tick)
 }
 
-/// Returns the round that a node starts in a step, if it starts one.
+/// Returns the round that a node starts in a step; `None` if it starts none.
 fn round_of(node: &mut Node, now: Time, input: Input) -> Option<u32> {
     let mut effects = Effects::default();
     node.step(now, input, &mut effects);
@@ -57,8 +57,8 @@ fn incarnations_do_not_share_rounds() {
     assert!(rounds.windows(2).all(|pair| pair[1] - pair[0] >= 1 << 20), "{rounds:?}");
 }
 
-/// [lie-6] A node alone, in a folder that it found, waits for nodes that may know more, and does
-/// not lead while one of them has shown that it lacks something.
+/// [lie-6] A node that is alone, in a folder that it found, waits for nodes that may know more, and
+/// does not lead while one of them has shown that it lacks a slot.
 #[test]
 fn a_node_alone_waits_for_who_may_know_more() {
     let wait = Time(2_000_000);
@@ -68,7 +68,7 @@ fn a_node_alone_waits_for_who_may_know_more() {
     }
     assert_eq!(round_of(&mut node, wait, Input::Tick), Some(1));
 
-    // Its own lateness neither shortens nor extends the wait.
+    // The node's own lateness neither shortens nor extends the wait.
     let mut node = alone(0, wait.0);
     for ms in 0..100 {
         let now = Time(0).plus_ms(ms);
@@ -94,7 +94,7 @@ fn a_node_alone_waits_for_who_may_know_more() {
     }
 }
 
-/// [ballot-1] Overflow: the node stops campaigning instead of starting over.
+/// [ballot-1] A node whose rounds are used up stops campaigning instead of starting over.
 #[test]
 fn a_node_out_of_rounds_does_not_campaign() {
     assert!(first_round((1 << 12) - 1).is_some());

@@ -1,4 +1,4 @@
-//! The hot path: a step allocates nothing, touches one range per list, and takes no slow path.
+//! The hot path: a step does not allocate, touches one range per list, and takes no slow path.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -169,7 +169,7 @@ fn steady_state_allocates_nothing_and_takes_no_slow_path_volatile() {
     steady(Class::Volatile);
 }
 
-/// The counters work: a lost message takes the slow path.
+/// The counters work, because a lost message takes the slow path.
 #[test]
 fn a_lost_proposal_is_counted() {
     let mut cluster = Cluster::new(Class::Durable);

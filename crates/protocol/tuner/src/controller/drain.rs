@@ -9,55 +9,58 @@ use crate::{
     time::Moment,
 };
 
-/// Maximum bytes in flight, as a multiple of what drains in one round trip.
+/// Maximum number of bytes in flight, as a multiple of the bytes that drain in one round trip.
 const QUEUE: f64 = 2.0;
-/// Beyond this multiple of the maximum, the setting is undone at once.
+/// Factor by which the bytes in flight must exceed the maximum for the setting to be reduced.
 const QUEUE_MOST: f64 = 1.6;
-/// Number of consecutive samples that must show the excess.
+/// Number of consecutive rate samples that must show the excess.
 const QUEUE_SEEN: u32 = 2;
-/// Minimum duration of the excess, in round trips.
+/// Minimum duration of the excess, as a number of round trips.
 const QUEUE_ROUND_TRIPS: f64 = 2.0;
-/// Number of commands that may be in flight in any case.
+/// Number of commands that may be in flight even if their bytes exceed the maximum.
 const COMMANDS: f64 = 4.0;
-/// Maximum time allowed for the excess to drain.
+/// Maximum time to wait for the excess to drain, in nanoseconds.
 const DRAIN_MOST_NS: f64 = 5e9;
 /// Minimum predicted throughput gain for a jump, as a factor.
 const JUMP_GAIN: f64 = 1.15;
-/// Fraction of the previous throughput that must remain after a jump.
+/// Fraction of the previous throughput below which a jump counts as having gone too far.
 const TOO_FAR: f64 = 0.75;
-/// Maximum number of cuts before the search tries something else.
+/// Maximum number of reductions before the search tries something else.
 const CUTS: u32 = 3;
-/// Links with a shorter round trip drain faster than any decision could be made about them.
+/// Minimum round trip, in nanoseconds, for the limits to apply. Links with a shorter one drain
+/// faster than a decision can be made.
 const LONG_NS: f64 = 1e6;
-/// Maximum factor by which the bytes in flight grow at a time.
+/// Maximum factor by which the bytes in flight grow in one jump.
 const GROWTH: f64 = 4.0;
 
-/// Maximum number of jumps.
+/// Maximum number of jumps in one search.
 const JUMPS: u32 = 10;
 
-/// History of the bytes in flight and their effect.
+/// Past amounts of bytes in flight, and their effect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drain {
-    /// Maximum bytes in flight so far that did no harm.
+    /// Maximum number of bytes in flight that has done no harm.
     grown: f64,
     /// Number of jumps to the model's choice since the search began.
     jumps: u32,
     /// Number of rate samples at the last jump.
     jumped_at: u64,
-    /// Of the settings left by a jump, the one that drained most, in bytes per second.
+    /// Setting with the highest throughput of those left by a jump, and that throughput in bytes
+    /// per second.
     drained_most: Option<(Setting, f64)>,
-    /// Number of cuts because of a queue since the search began.
+    /// Number of reductions because of a queue since the search began.
     cuts: u32,
-    /// Number of rate samples at the last check, and how many consecutive ones showed an excess.
+    /// Number of rate samples at the last check, and the number of consecutive samples that showed
+    /// an excess.
     queue_seen: (u64, u32),
     /// Start of the current excess.
     over_since: Moment,
-    /// Time at which the excess will have drained.
+    /// Time by which the excess should have drained.
     drains_until: Moment,
 }
 
 impl Drain {
-    /// Creates the state with nothing in flight; `start` counts as harmless.
+    /// Creates the state with nothing in flight. The setting `start` counts as harmless.
     pub(super) fn new(start: Setting) -> Self {
         Self {
             grown: bytes(start),
@@ -86,7 +89,7 @@ impl Drain {
         self.jumps < JUMPS
     }
 
-    /// Records how much was in flight during an epoch.
+    /// Records the number of bytes in flight during an epoch.
     pub(super) fn learn(&mut self, view: &View<'_>, score: &Score) {
         let command = view.known().command_bytes.map_or(0.0, |bytes| bytes.value);
         let outstanding = view.outstanding * command;
@@ -94,10 +97,10 @@ impl Drain {
         self.grown = self.grown.max(used.min(outstanding));
     }
 
-    /// Returns a jump to the model's choice, and its predicted gain. Jumps are made before any
-    /// measurement on links with a high round-trip time, where an epoch takes several round trips.
-    /// The bytes in flight may grow only by a factor at a time, so there may be several jumps, each
-    /// once the previous one shows in the rate.
+    /// Returns a jump to the model's choice, and the predicted gain. On links with a high
+    /// round-trip time, where an epoch takes several round trips, jumps are made before any
+    /// measurement. Each jump may increase the bytes in flight only by a factor, so several jumps
+    /// may be needed, each after the previous one shows in the rate.
     pub(super) fn jump(
         &mut self,
         base: Setting,
@@ -129,8 +132,8 @@ impl Drain {
         Some((chosen, gain))
     }
 
-    /// Returns the setting to go back to if the unmeasured jumps went too far: if less drains than
-    /// before one of them, the last one overran a buffer.
+    /// Returns the setting to return to if the unmeasured jumps went too far. If less drains than
+    /// before one of them, the last jump overran a buffer.
     pub(super) fn check_jumps(
         &mut self,
         base: Setting,
@@ -147,8 +150,8 @@ impl Drain {
         Some(setting)
     }
 
-    /// Returns a reduced setting, and the excess as a factor, if more is in flight than drains in a
-    /// round trip. The excess only waits, and may overflow a buffer.
+    /// Returns a reduced setting, and the excess as a factor, if more bytes are in flight than
+    /// drain in a round trip. The excess only waits, and may overflow a buffer.
     pub(super) fn unqueue(
         &mut self,
         now: Moment,
@@ -171,8 +174,8 @@ impl Drain {
         if over <= 1 {
             self.over_since = now;
         }
-        // A load that has just arrived drains no sooner than a round trip later, and shows in the
-        // rate after another one.
+        // A new load drains no sooner than a round trip later, and shows in the rate after another
+        // round trip.
         let patience = QUEUE_ROUND_TRIPS * view.round_trip_ns()?;
         if over < QUEUE_SEEN || (now.since(self.over_since) as f64) < patience {
             return None;
@@ -184,7 +187,7 @@ impl Drain {
         }
         self.queue_seen.1 = 0;
         self.cuts += 1;
-        // After a careful cut, no jump may undo it.
+        // After a careful reduction, no jump may undo it.
         self.jumps = JUMPS;
         let drain = drained.ahead / drained.rate * 1e9 + view.round_trip_ns()?;
         self.drains_until = Moment(now.0 + (2.0 * drain).min(DRAIN_MOST_NS) as u64);
@@ -204,8 +207,8 @@ impl Drain {
     }
 }
 
-/// Returns the number of bytes to keep in flight where the round-trip time is high: those that
-/// drain in a few round trips.
+/// Returns the number of bytes to keep in flight on a link with a high round-trip time, which drain
+/// in a few round trips; `None` on other links.
 fn drains(view: &View<'_>) -> Option<f64> {
     let drained = view.drained()?;
     let round_trip = view.round_trip_ns()?;
@@ -217,7 +220,7 @@ fn drains(view: &View<'_>) -> Option<f64> {
     Some((QUEUE * drained.rate * (round_trip + 2.0 * flush) / 1e9).max(COMMANDS * command))
 }
 
-/// Returns the size of a full window of full batches.
+/// Returns the number of bytes in a full window of full batches.
 fn bytes(setting: Setting) -> f64 {
     setting.batch_bytes as f64 * setting.window as f64
 }

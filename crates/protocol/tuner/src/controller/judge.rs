@@ -1,4 +1,4 @@
-//! Compares measurements with the base, with each other, and with settings left earlier.
+//! Comparison of measurements with the base, with each other, and with settings tried earlier.
 
 use super::{
     Controller, Demand,
@@ -9,12 +9,12 @@ use crate::{
     setting::{Reason, Setting},
 };
 
-/// Minimum gain in latency at equal throughput; a smaller one would cause oscillation.
+/// Minimum relative gain in latency at equal throughput. Smaller gains would cause oscillation.
 const SOONER: f64 = 0.10;
-/// A base that changes by this fraction indicates a different load.
+/// Relative change of the base's throughput that indicates a change of load.
 const SHIFT: f64 = 0.25;
-/// A setting that was left is retried if it beat the current base by this fraction more than the
-/// required gain.
+/// Relative margin, in addition to the required gain, by which an abandoned setting must have
+/// beaten the current base to be retried.
 const AGAIN: f64 = 0.02;
 const QUICK_NS: f64 = 4e6;
 
@@ -33,7 +33,7 @@ impl Controller {
 
     /// Retries a setting that lost to the base, once the base has lasted. Batches that circulated
     /// together under the previous setting continue to do so for a while under the next one, which
-    /// inflates its result.
+    /// inflates the result of the next one.
     pub(super) fn try_again(&mut self) {
         let Some(score) = self.score.filter(|_| self.lasted >= 2) else {
             return;
@@ -44,7 +44,7 @@ impl Controller {
         }
     }
 
-    /// Handles another measurement of the base: smooths the score, or detects a different load.
+    /// Handles another measurement of the base. Smooths the score, or detects a change of load.
     pub(super) fn compare_with_itself(&mut self, old: &Score, new: &Score) {
         self.demand.add_pair(old, new);
         let off = (new.rate - old.rate) / old.rate.max(1e-9);
@@ -69,13 +69,13 @@ impl Controller {
         self.score = Some(Score { rate, latency_ns, p99_ns, ..*new });
     }
 
-    /// Restarts the search for a different load.
+    /// Restarts the search after a change of load.
     pub(super) fn forget(&mut self) {
         self.drain.forget();
         self.search_again();
     }
 
-    /// Restarts the search, but keeps what is known about the round trip.
+    /// Restarts the search, but keeps the knowledge about the round trip.
     pub(super) fn search_again(&mut self) {
         self.shifted = 0;
         self.demand = Demand::default();
@@ -87,14 +87,14 @@ impl Controller {
         self.noise.gain(self.is_quick())
     }
 
-    /// Returns whether one epoch is too little to decide, and another one is cheap.
+    /// Returns whether one epoch is not enough to decide, and another one is cheap.
     pub(super) fn is_close(&self, new: &Score, old: &Score) -> bool {
         let clear = self.noise.clear(self.is_quick());
         new.rate < old.rate * clear && old.wall_ns < VETO_NS
     }
 
-    /// Returns whether epochs are so short that they show the machine's own fluctuations. They may
-    /// then last longer, and more gain is required. Where a batch takes long, an epoch is already
+    /// Returns whether epochs are so short that they show the machine's own fluctuations. Epochs
+    /// may then last longer, and more gain is required. If a batch takes long, an epoch is already
     /// long.
     fn is_quick(&self) -> bool {
         self.wall_ns < QUICK_NS && self.goal_ns.is_none()
@@ -130,7 +130,8 @@ impl Controller {
                 if ratio > 1.0 - gain && larger && safely {
                     return Some(Reason::Goal);
                 }
-                // If no command waits for a place, more commands in one epoch are chance.
+                // If no command waits for space in the window, more commands in one epoch are due
+                // to chance.
                 let faster = ratio > 1.0 + gain && old.holds_up();
                 return faster.then_some(Reason::Faster(ratio));
             }
@@ -145,8 +146,8 @@ impl Controller {
         if ratio > 1.0 + gain {
             return Some(Reason::Faster(ratio));
         }
-        // While commands pile up, their latency only shows how long that has lasted. The duration
-        // of their batches shows how much of it is queueing caused by the setting.
+        // While commands queue up, their latency only shows how long that has lasted. The duration
+        // of their batches shows how much of the latency is queueing caused by the setting.
         let sooner = if old.piles() {
             new.wall_ns / old.wall_ns.max(1.0)
         } else {

@@ -1,17 +1,18 @@
-//! Measurement noise: the spread of one setting's measurements, and the gain that exceeds it.
+//! Measurement noise: the spread of repeated measurements of one setting, and the gain that exceeds
+//! it.
 
-/// Minimum gain that counts, as a fraction, however low the noise; and the maximum that is
-/// required.
+/// Bounds of the relative gain that counts: the minimum, however low the noise, and the maximum
+/// that is required for long and for short epochs.
 const GAIN_LEAST: f64 = 0.02;
 const GAIN_MOST: f64 = 0.08;
 const GAIN_QUICK: f64 = 0.25;
-/// Noise below which an epoch has its minimum length. Above, the length grows with the square of
-/// the noise, so that the remaining noise stays constant.
+/// Noise up to which an epoch has its minimum length. Above it, the length grows with the square of
+/// the noise, so that the remaining noise is constant.
 const QUIET: f64 = 0.05;
 const STRETCH_MOST: f64 = 8.0;
 /// A gain of this many times the noise needs no second measurement.
 const CLEAR: f64 = 4.0;
-/// Where epochs are short, a gain below this is measured twice.
+/// Throughput ratio below which a gain is measured twice if epochs are short.
 const CONFIRM: f64 = 1.15;
 
 /// Smoothed noise. In all methods, `quick` means that epochs are so short that they show the
@@ -29,13 +30,13 @@ impl Noise {
         if quick { (self.level / QUIET).powi(2).clamp(1.0, STRETCH_MOST) } else { 1.0 }
     }
 
-    /// Returns the gain that counts, as a fraction.
+    /// Returns the minimum relative gain that counts.
     pub(super) fn gain(&self, quick: bool) -> f64 {
         let most = if quick { GAIN_QUICK } else { GAIN_MOST };
         (1.5 * self.level).clamp(GAIN_LEAST, most)
     }
 
-    /// Returns the throughput ratio from which on one epoch is enough to decide.
+    /// Returns the throughput ratio above which one epoch is enough to decide.
     pub(super) fn clear(&self, quick: bool) -> f64 {
         if quick { CONFIRM.max(1.0 + CLEAR * self.level) } else { CONFIRM }
     }

@@ -2,11 +2,11 @@
 
 use crate::setting::Setting;
 
-/// Maximum number of retries of a setting that was left; and the maximum number of such settings.
+/// Maximum number of retries of an abandoned setting, and maximum number of such settings.
 const AGAIN_MOST: u32 = 3;
 const SEEN_MOST: usize = 64;
 
-/// A setting that was measured and left.
+/// A setting that was measured and abandoned.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     setting: Setting,
@@ -14,19 +14,19 @@ struct Seen {
     again: u32,
 }
 
-/// The best measurements so far.
+/// Measurements of the best base and of abandoned settings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
     /// The best lasting base, and its throughput.
     best: Option<(Setting, f64)>,
-    /// Settings that did not become the base, with their rates and numbers of retries.
+    /// Settings that did not become the base, with their throughput and their numbers of retries.
     seen: Vec<Seen>,
 }
 
 impl Record {
-    /// Records that the base reaches `rate`, and whether it `lasted`. Remembers the best lasting
-    /// base. If the current one is worse by more than `gain`, returns the best one to go back to,
-    /// because a setting that is better for one epoch may not be so in the long run.
+    /// Records that the base reaches `rate`, and whether it `lasted`. Stores the best lasting base.
+    /// If the current one is worse by more than `gain`, returns the best one, because a setting
+    /// that was better for one epoch may not be better in the long run.
     pub(super) fn remember(
         &mut self,
         base: Setting,
@@ -61,7 +61,7 @@ impl Record {
         (setting != base && best > rate).then_some(setting)
     }
 
-    /// Records the rate of a setting that is left.
+    /// Records the throughput of an abandoned setting.
     pub(super) fn see(&mut self, setting: Setting, rate: f64) {
         if let Some(seen) = self.seen.iter_mut().find(|seen| seen.setting == setting) {
             seen.rate = rate;
@@ -73,7 +73,7 @@ impl Record {
         self.seen.push(Seen { setting, rate, again: 0 });
     }
 
-    /// Returns a setting to retry: one that lost to the base with a rate above `least`.
+    /// Returns a setting to retry, which lost to the base with a throughput above `least`.
     pub(super) fn again(&mut self, least: f64) -> Option<Setting> {
         let better = self
             .seen

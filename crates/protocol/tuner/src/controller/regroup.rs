@@ -1,14 +1,15 @@
-//! Temporarily fewer batches in flight: commands that were split gather again, or earlier batches
-//! drain first.
+//! Temporarily fewer batches in flight, so that commands that were split gather again, or earlier
+//! batches drain first.
 
 use crate::{setting::Setting, time::Moment};
 
-/// Duration of regrouping, as a multiple of a batch's duration; only where that is below
-/// `REGROUP_NS`.
+/// Duration of regrouping, as a multiple of a batch's duration. Batches that take `REGROUP_NS` or
+/// longer do not regroup.
 const REGROUP_WALLS: f64 = 2.5;
 pub(super) const REGROUP_NS: f64 = 50e6;
 const REGROUP_MOST_NS: u64 = 300_000_000;
-/// The window is held for one batch's duration, if that is shorter than this.
+/// Batch duration in nanoseconds below which a wider window of smaller batches is postponed for one
+/// batch's duration.
 const HOLD_NS: f64 = 200e6;
 
 /// A window that is temporarily smaller than requested.
@@ -17,7 +18,7 @@ pub(super) struct Regroup {
     until: Option<(Moment, usize)>,
 }
 
-/// State of a regrouping.
+/// State of regrouping after a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegroupState {
     /// No regrouping is in progress.
@@ -27,7 +28,7 @@ pub(super) enum RegroupState {
 }
 
 impl Regroup {
-    /// Returns the setting to use now if the controller requests `target_setting`.
+    /// Returns the setting to use now if the controller requests `wanted`.
     pub(super) fn setting(&self, wanted: Setting) -> Setting {
         match self.until {
             Some((_, window)) => Setting { window, ..wanted },
@@ -40,9 +41,10 @@ impl Regroup {
         self.until = Some((Moment(now.0.saturating_add(for_ns)), 1));
     }
 
-    /// Handles a new setting; a batch takes `wall_ns`. Commands that were `split` into small
-    /// batches return in small groups, and would continue to do so for long with larger batches.
-    /// Therefore the window is limited to one batch for a moment, so that the others gather.
+    /// Handles a new setting, under which a batch takes `wall_ns`. Commands that were `split` into
+    /// small batches return in small groups, and would continue to do so for long with larger
+    /// batches. Therefore the window is limited to one batch for a moment, so that the other
+    /// commands gather.
     pub(super) fn begin(
         &mut self,
         now: Moment,
@@ -51,8 +53,8 @@ impl Regroup {
         split: bool,
         wall_ns: f64,
     ) {
-        // Earlier batches are still in flight, and a wider window of smaller ones would come on top
-        // of them.
+        // Earlier batches are still in flight, and a wider window of smaller batches would add to
+        // them.
         let on_top = to.window > from.window && to.batch_bytes < from.batch_bytes;
         let until = |walls| now.later(wall_ns * walls);
         self.until = match () {
@@ -62,7 +64,7 @@ impl Regroup {
         };
     }
 
-    /// Ends the regrouping when its time is over. Returns its state.
+    /// Ends regrouping when its time is over. Returns the state.
     pub(super) fn look(&mut self, now: Moment) -> RegroupState {
         let Some((until, _)) = self.until else {
             return RegroupState::No;

@@ -1,4 +1,4 @@
-//! Chooses the next candidate: from the model, the ends of the window, or the neighbours of the
+//! Choice of the next candidate: from the model, the ends of the window, or the neighbours of the
 //! base.
 
 use std::collections::VecDeque;
@@ -16,33 +16,33 @@ use crate::{
 
 /// Maximum number of consecutive probes before the base is measured again.
 const IN_A_ROW: u32 = 3;
-/// Number of base epochs between probes when nothing is better; it doubles up to the second number.
+/// Number of base epochs between probes when nothing is better. It doubles up to `REST_MOST`.
 const REST: u32 = 12;
 const REST_MOST: u32 = 256;
-/// Number of base epochs after a failed probe, where epochs are long; it doubles up to the second
-/// number.
+/// Number of base epochs after a failed probe, if epochs are long. It doubles up to `PAUSE_MOST`.
 const PAUSE: u32 = 2;
 const PAUSE_MOST: u32 = 64;
-/// Factors of the steps to the neighbours.
+/// Factors by which neighbours differ from the base.
 const STEPS: [f64; 3] = [4.0, 2.0, 1.5];
-/// Candidates are vetoed if the model predicts less than this fraction of the base: where epochs
-/// are short; where they are long and the model has been right so far; and where it has not.
+/// Predictions below this fraction of the base veto a candidate. The fraction differs for short
+/// epochs, for long ones if the model has been right, and for long ones if it has not.
 const VETO_SHORT: f64 = 0.6;
 const VETO_LONG: f64 = 1.01;
 const VETO_DOUBT: f64 = 0.4;
-/// The model is trusted if the base reaches this fraction of its prediction.
+/// Fraction of the model's prediction that the base must reach for the model to be trusted.
 const TRUST: f64 = 0.85;
 const SHORT_NS: f64 = 10e6;
-/// The ends of the window are tried if a batch takes less than this.
+/// Maximum duration of a batch, in nanoseconds, for which the ends of the window are tried.
 const ENDS_NS: f64 = 45e6;
-/// Fraction of a batch's duration from which on its flush matters.
+/// Fraction of a batch's duration that its flush must take for the flush to matter.
 const FLUSH_LEAST: f64 = 0.25;
 
-/// A setting to probe, and the direction in which it lies, to continue there if it helps.
+/// A setting to probe, and the step that led to it, which is repeated if it helps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) setting: Setting,
-    /// Factors of batch and window that lead here from the base; 1 and 1 for a jump.
+    /// Factors of batch size and window by which the candidate differs from the base; 1 and 1 for a
+    /// jump.
     pub(super) step: (f64, f64),
 }
 
@@ -63,9 +63,9 @@ pub(super) struct SearchInputs<'a> {
     pub(super) bounds: &'a Bounds,
     pub(super) base: Setting,
     pub(super) score: Option<Score>,
-    /// Recent duration of a batch.
+    /// Recent duration of a batch in nanoseconds.
     pub(super) wall_ns: f64,
-    /// The goal is throughput, not a latency bound.
+    /// The goal is throughput without a latency bound.
     pub(super) for_throughput: bool,
     pub(super) drain: &'a Drain,
     pub(super) view: &'a View<'a>,
@@ -91,8 +91,8 @@ impl SearchInputs<'_> {
         let short = round_trip < SHORT_NS && score.wall_ns < 10.0 * SHORT_NS;
         let part = match () {
             () if score.wall_ns <= VETO_NS => VETO_SHORT,
-            // Long durations there come from a queue or a disk, which the model does not predict
-            // well.
+            // With a short round trip, long durations come from a queue or a disk, which the model
+            // does not predict well.
             () if short => VETO_SHORT,
             () if trusted => VETO_LONG,
             () => VETO_DOUBT,
@@ -101,7 +101,7 @@ impl SearchInputs<'_> {
     }
 }
 
-/// Queue of candidates, and the pauses between them.
+/// Queue of candidates, and the pauses between probes.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     queue: VecDeque<Candidate>,
@@ -115,7 +115,7 @@ pub(super) struct Search {
     rest: u32,
     /// Number of base epochs left in the current pause.
     rest_left: u32,
-    /// Number of base epochs after the next failed probe, where epochs are long.
+    /// Number of base epochs after the next failed probe, if epochs are long.
     pause: u32,
 }
 
@@ -136,12 +136,12 @@ impl Default for Search {
 }
 
 impl Search {
-    /// Restarts the search. The model's choice was already tried, and is not requested again.
+    /// Restarts the search. The model's choice was already tried and is not requested again.
     pub(super) fn forget(&mut self) {
         *self = Self { model_asked: self.model_asked, in_a_row: self.in_a_row, ..Self::default() };
     }
 
-    /// Lets the model be queried again, since it may know more by now.
+    /// Allows the model to be queried again, because it may know more by now.
     pub(super) fn ask_model_again(&mut self) {
         self.model_asked = false;
     }
@@ -151,7 +151,8 @@ impl Search {
         self.in_a_row = 0;
     }
 
-    /// Returns whether no candidate is tried after this epoch of the base.
+    /// Returns whether the search pauses after this epoch of the base, so that no candidate is
+    /// tried.
     pub(super) fn rests(&mut self) -> bool {
         let rests = self.rest_left > 0;
         self.rest_left -= u32::from(rests);
@@ -169,14 +170,14 @@ impl Search {
         self.queue.clear();
     }
 
-    /// Records that a better setting was found; its neighbours are next.
+    /// Records that a better setting was found, so that its neighbours are next.
     pub(super) fn found(&mut self) {
         self.queue.clear();
         self.rest = REST;
         self.rest_left = 0;
     }
 
-    /// Records a failed probe; `long` means that epochs are long. Returns whether another probe may
+    /// Records a failed probe. `long` means that epochs are long. Returns whether another probe may
     /// follow at once.
     pub(super) fn failed(&mut self, long: bool) -> bool {
         self.in_a_row += 1;
@@ -187,20 +188,22 @@ impl Search {
         self.in_a_row < IN_A_ROW && self.rest == REST && self.rest_left == 0
     }
 
-    /// Puts this setting first, to be probed after the next measurement of the base.
+    /// Puts this setting at the front of the queue, to be probed after the next measurement of the
+    /// base.
     pub(super) fn first(&mut self, setting: Setting) {
         self.queue.retain(|candidate| candidate.setting != setting);
         self.again(Candidate::jump(setting));
     }
 
-    /// Queues this candidate again, to be probed after the next measurement of the base.
+    /// Puts this candidate back into the queue, to be probed after the next measurement of the
+    /// base.
     pub(super) fn again(&mut self, candidate: Candidate) {
         self.queue.push_front(candidate);
         self.rest_left = 0;
     }
 
-    /// Returns the next candidate, if any. `closed` means that clients send more when they wait
-    /// less.
+    /// Returns the next candidate; `None` if there is none. `closed` means that clients send more
+    /// when they wait less.
     pub(super) fn next(&mut self, ground: &SearchInputs<'_>, closed: bool) -> Option<Candidate> {
         self.refill(ground, closed);
         let candidate = self.queue.pop_front()?;
@@ -229,7 +232,7 @@ impl Search {
             }
         }
         if self.queue.is_empty() {
-            // Nothing is better: pause, and later try the close neighbours again.
+            // No candidate is better, so pause, and later try the close neighbours again.
             self.rest_left = self.rest;
             self.rest = (self.rest * 2).min(REST_MOST);
             self.step = 1;
@@ -243,7 +246,7 @@ impl Search {
         }
     }
 
-    /// Queues the ends of the window: one or two batches that take everything that waits, and the
+    /// Queues the ends of the window: one or two batches that contain all waiting commands, and the
     /// widest window. Also queues the largest batch, so that commands that were split can gather.
     fn push_ends(&mut self, ground: &SearchInputs<'_>) {
         let all = ground.bounds.batch_bytes_max;
@@ -263,9 +266,9 @@ impl Search {
         }
     }
 
-    /// Queues one batch at a time, which waits for the clients that the previous one answered; the
-    /// model does not cover that. It is worthwhile where the disk dominates a batch's duration.
-    /// Clients wait longer, so it is not used if latency is the goal.
+    /// Queues one batch at a time, which waits for the clients that got replies from the previous
+    /// batch. The model does not cover that. It is worthwhile if the disk dominates a batch's
+    /// duration. Clients wait longer, so it is not used if latency is the goal.
     fn push_together(&mut self, ground: &SearchInputs<'_>) {
         let flush = ground.view.known().flush_ns.map_or(0.0, |flush| flush.value);
         let wall = ground.wall_ns;
@@ -290,7 +293,7 @@ impl Search {
         }
     }
 
-    /// Queues a neighbour of the base, if it can have an effect: batches that are never full need
+    /// Queues a neighbour of the base, if it can have an effect. Batches that are never full need
     /// no more space, and a reduction starts from their actual size.
     pub(super) fn push(&mut self, step: (f64, f64), ground: &SearchInputs<'_>) {
         let Some(score) = ground.score else {
@@ -325,7 +328,7 @@ impl Search {
         }
     }
 
-    /// Queues a setting if it is within the bounds and was not tried yet.
+    /// Queues a setting if it is within the bounds and has not been tried yet.
     fn push_anyway(&mut self, setting: Setting, step: (f64, f64), ground: &SearchInputs<'_>) {
         let command = ground.view.known().command_bytes.map_or(1.0, |bytes| bytes.value);
         let setting = ground.bounds.clamp(Setting {
@@ -347,7 +350,8 @@ impl Search {
     }
 }
 
-/// Returns the step of a ladder nearest to `from · by`, at least one step away from `from`.
+/// Returns the entry of the ladder nearest to `from · by` that is at least one entry away from
+/// `from`.
 fn along(ladder: &[usize], from: usize, by: f64) -> usize {
     if by == 1.0 {
         return from;

@@ -1,19 +1,19 @@
-//! The first step: small enough for a high round-trip time, until the round trip is known to be
+//! The first setting: small enough for a high round-trip time, until the round trip is known to be
 //! short.
 
 use super::view::{JUMP_NS, View};
 use crate::{setting::Setting, time::Moment};
 
-/// Batch size until the round-trip time is known; even a link with a small buffer can take it. The
-/// first reply to a heartbeat gives the round-trip time; the wait ends after `CAREFUL_NS` in any
-/// case.
+/// Batch size in bytes until the round-trip time is known, small enough for a link with a small
+/// buffer. The first reply to a heartbeat gives the round-trip time; the wait ends after
+/// `CAREFUL_NS` in any case.
 const CAREFUL_BYTES: usize = 64 << 10;
 const CAREFUL_NS: u64 = 300_000_000;
 
 /// Start-up state until the round-trip time is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
-    /// The full starting setting, until the round-trip time is known.
+    /// The full starting setting; `None` once the round-trip time is known.
     careful: Option<Setting>,
     began: Option<Moment>,
 }
@@ -25,8 +25,8 @@ pub(super) enum Begin {
     Waits,
     /// The first step is done, or there was nothing to change.
     Begun,
-    /// The round trip is short, or no peer replies: start with this setting. Commands arrived in
-    /// small groups, so batches regroup for this many nanoseconds.
+    /// Start with this setting, because the round trip is short or no peer replies. Commands
+    /// arrived in small groups, so batches regroup for this many nanoseconds.
     With(Setting, u64),
 }
 

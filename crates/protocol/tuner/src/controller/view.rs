@@ -1,4 +1,4 @@
-//! Inputs of a decision, and the thresholds above which durations count as long.
+//! Inputs of a decision, and thresholds above which durations count as long.
 
 use std::cell::OnceCell;
 
@@ -7,9 +7,9 @@ use crate::{
     estimate::{Estimator, Parameters},
 };
 
-/// With a shorter round trip, measuring is fast enough.
+/// Round trip in nanoseconds below which measuring is fast enough, so that no jumps are needed.
 pub(super) const JUMP_NS: f64 = 3e6;
-/// An epoch counts as long if a batch takes longer than this.
+/// Batch duration in nanoseconds above which epochs count as long.
 pub(super) const VETO_NS: f64 = 30e6;
 
 /// The controller's inputs other than epochs. Computed on demand, because most decisions need

@@ -1,4 +1,4 @@
-//! Decodes bytes to frames of stream clients: never panics, and bounds every length before using
+//! Decodes frames of stream clients from bytes. Never panics, and bounds every length before using
 //! it.
 
 use core::fmt;
@@ -13,24 +13,24 @@ use super::{
 /// Result of decoding the bytes received so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<T> {
-    /// A frame, and the number of bytes it used.
+    /// A frame, and the number of bytes that it occupies.
     Frame(T, usize),
-    /// The beginning of a frame; at least this many bytes are missing.
+    /// The input is the beginning of a frame, of which at least this many bytes are missing.
     NeedMore(usize),
 }
 
-/// Reason why bytes are not a frame. The connection they arrived on cannot be used any more.
+/// Reason why bytes are not a frame. The connection on which they arrived cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Unknown kind of frame.
+    /// The kind of the frame is unknown.
     Kind(u8),
     /// The three bytes after the kind are not zero.
     Zeros,
     /// The body is longer than its kind allows.
     TooLong {
-        /// Length in the head.
+        /// Length of the body according to the head.
         length: u32,
-        /// Maximum length.
+        /// Maximum length of the body for this kind.
         max: usize,
     },
     /// The body ends too early or too late, or a field has an invalid value.
@@ -52,16 +52,16 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// The head of a frame, with a length within the bound of its kind.
+/// Head of a frame, with a length within the bound of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     kind: u8,
-    /// Length of the body.
+    /// Length of the body in bytes.
     pub length: usize,
 }
 
 impl Head {
-    /// Returns whether an [`Ask::Data`] follows, whose body may be used as it arrives.
+    /// Returns whether the body belongs to an [`Ask::Data`], so that it may be used as it arrives.
     pub const fn is_data(self) -> bool {
         self.kind == kind::DATA
     }
@@ -84,8 +84,8 @@ impl Head {
     }
 }
 
-/// Decodes the head at the start of `input` if it is complete. An unknown kind is detected by its
-/// first byte.
+/// Decodes the head at the start of `input` if it is complete. An unknown kind is detected as soon
+/// as its first byte arrives.
 pub fn head(input: &[u8]) -> Result<Found<Head>, Malformed> {
     match (input.first_chunk(), input.first()) {
         (Some(bytes), _) => Ok(Found::Frame(Head::read(*bytes)?, HEAD_BYTES)),
@@ -208,7 +208,7 @@ fn answer(kind: u8, body: &[u8]) -> Result<Answer<'_>, Malformed> {
     fields.end(answer)
 }
 
-/// Remaining bytes of a body, consumed from the front.
+/// Undecoded rest of a body, consumed from the front.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -248,7 +248,7 @@ impl<'a> Fields<'a> {
         core::mem::take(&mut self.0)
     }
 
-    /// Reads a text from all remaining bytes.
+    /// Reads all remaining bytes as a text.
     fn text(&mut self, name: &'static str, bytes_max: usize) -> Result<&'a str, Malformed> {
         let text = core::str::from_utf8(self.rest()).map_err(|_| Malformed::Field(name))?;
         (text.len() <= bytes_max).then_some(text).ok_or(Malformed::Field(name))
@@ -258,7 +258,7 @@ impl<'a> Fields<'a> {
         self.text("name", NAME_BYTES_MAX)
     }
 
-    /// Reads a password from all remaining bytes.
+    /// Reads all remaining bytes as a password.
     fn password(&mut self) -> Result<Password<'a>, Malformed> {
         let password = Password(self.rest());
         (password.0.len() <= PASSWORD_BYTES_MAX)

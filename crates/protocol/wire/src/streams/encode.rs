@@ -105,7 +105,7 @@ impl Answer<'_> {
     }
 }
 
-/// Returns the bytes before this many bytes of [`Ask::Data`], for a sender that does not copy them.
+/// Returns the head of an [`Ask::Data`] with this many bytes, for a sender that does not copy them.
 ///
 /// # Panics
 ///
@@ -114,8 +114,8 @@ pub fn data_head(bytes: usize) -> [u8; HEAD_BYTES] {
     head(kind::DATA, bytes)
 }
 
-/// Returns the bytes before this many bytes of [`Answer::Bytes`], for a sender that does not copy
-/// them.
+/// Returns the head and position of an [`Answer::Bytes`] with this many bytes, for a sender that
+/// does not copy them.
 ///
 /// # Panics
 ///
@@ -135,7 +135,7 @@ fn head(kind: u8, length: usize) -> [u8; HEAD_BYTES] {
     [kind, 0, 0, 0, a, b, c, d]
 }
 
-/// Appends a frame whose body is appended by `body`.
+/// Appends a frame. The function `body` appends the body.
 fn frame(kind: u8, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEAD_BYTES]);
@@ -178,7 +178,7 @@ fn put_info(info: &Info<'_>, out: &mut Vec<u8>) {
     put_name(info.name, out);
 }
 
-/// Returns the part of a text that fits into a frame.
+/// Returns the longest start of a text that fits into a frame.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }

@@ -35,8 +35,8 @@ fn frames(mut each: impl FnMut(&mut Random, Member, &Frame<'_>)) {
     }
 }
 
-/// [lie-1] The reported log write changes nothing else in a frame. It is in the kinds that depend
-/// on records, and in one that all nodes send to each other.
+/// [lie-1] The reported log write does not change any other field of a frame. It is in the kinds
+/// that depend on records, and in one that all nodes send to each other.
 #[test]
 fn frames_say_how_far_a_log_is() {
     let mut random = Random::new(11);
@@ -80,7 +80,7 @@ fn a_hello_without_a_word_about_streams_is_understood() {
     assert!(matches!(decoded, Ok(Decoded::Frame { frame, .. }) if frame == silent));
 }
 
-/// [level-3] A release before levels sends and reads a single version; it ignores the addition of
+/// [level-3] A release before levels sends and reads a single version, and ignores the addition of
 /// this release.
 #[test]
 fn a_hello_says_what_its_sender_supports() {
@@ -95,7 +95,7 @@ fn a_hello_says_what_its_sender_supports() {
     };
     let (old, new) = (saying(8, 8), saying(8, 9));
     let differ: Vec<usize> = (0..new.len()).filter(|at| old[*at] != new[*at]).collect();
-    // The header's checksum, and `number`.
+    // Only the header's checksum and `number` differ.
     assert!(differ.iter().all(|at| (8..12).contains(at) || *at == 112), "{differ:?}");
     for (bytes, lowest, newest) in [(old, 8, 8), (new.clone(), 8, 9)] {
         let Ok(Decoded::Frame { frame: Frame::Hello(said), .. }) = decode(&bytes, BODY_BYTES_MAX)
@@ -221,15 +221,16 @@ fn every_single_bit_flip_is_caught() {
         let mut bytes = bytes_of(from, &frame);
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // Not even `NeedMore`: a damaged length does not make a receiver wait.
+            // The result is not even `NeedMore`, because a damaged length must not make a receiver
+            // wait.
             assert!(decode(&bytes, BODY_BYTES_MAX).is_err(), "kind {kind}, bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
     }
 }
 
-/// Mutations with valid checksums: what a faulty or hostile peer could send. Any frame that is
-/// accepted must be one that this side could have sent.
+/// Mutations with valid checksums are frames that a faulty or hostile peer could send. Any accepted
+/// frame must be one that this side could have sent.
 #[test]
 fn mutations_with_valid_checksums_never_panic_and_never_yield_a_frame_that_cannot_be_sent() {
     let mut taken = 0;
@@ -322,7 +323,7 @@ fn bytes_that_are_not_those_of_the_name_are_refused_on_both_sides() {
     assert!(out.is_empty());
 
     // Other bytes of the same length are sent, because checking them again would cost a pass per
-    // peer; the receiver detects the difference.
+    // peer. The receiver detects the difference.
     let other = bytes_of(Member::first(1), &Frame::Forward { value, bytes: b"abce" });
     assert_eq!(decode(&other, BODY_BYTES_MAX), Err(Malformed::BodyCheck));
 
@@ -387,8 +388,8 @@ fn extents_out_of_order_are_refused() {
     assert_eq!(read(vec![extent(0, 2)]), Err(Malformed::Field("range")));
 }
 
-/// The size of a snapshot part is checked before memory is allocated for it, and its end must fit
-/// into 64 bits.
+/// The size of a snapshot segment is checked before memory is allocated for it, and its end must
+/// fit into 64 bits.
 #[test]
 fn a_piece_of_a_snapshot_is_bounded() {
     let bytes = vec![7; SNAPSHOT_PIECE_BYTES_MAX + 1];
@@ -400,7 +401,7 @@ fn a_piece_of_a_snapshot_is_bounded() {
     assert_eq!((refused, out.len()), (Err(Unencodable::TooLong), 0));
     let whole = bytes_of(from, &piece(0, &bytes[1..]));
     assert!(decode(&whole, BODY_BYTES_MAX).is_ok());
-    // One byte more, from a sender that bypasses the encoder.
+    // The sender bypasses the encoder and sends one byte more.
     let mut longer = whole[..HEADER_BYTES].to_vec();
     let length = u32::try_from(bytes.len()).expect("a small number");
     longer[12..16].copy_from_slice(&length.to_le_bytes());
@@ -413,7 +414,7 @@ fn a_piece_of_a_snapshot_is_bounded() {
     assert_eq!(decode(&beyond, BODY_BYTES_MAX), Err(Malformed::Field("offset")));
 }
 
-/// A part of a stream is bounded and never empty, and its last position fits into 64 bits.
+/// A segment of a stream is bounded and never empty, and its last position fits into 64 bits.
 #[test]
 fn a_piece_of_a_stream_is_bounded() {
     let bytes = vec![7; STREAM_PIECE_BYTES_MAX + 1];

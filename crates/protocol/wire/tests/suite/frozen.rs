@@ -1,4 +1,4 @@
-//! Frames of released levels never change; this release decodes them and encodes them to the same
+//! Frames of released levels never change. This release decodes them, and encodes them to the same
 //! bytes ([level-2]).
 
 use std::{fs, path::PathBuf};
@@ -10,17 +10,17 @@ use quorate_wire::{
     value::{VALUE_BYTES, value_from_bytes, value_to_bytes},
 };
 
-/// Test vectors released with a level.
+/// Test vectors that were released with a level.
 struct Released {
     level: u16,
-    /// Checksum and number of the frames.
+    /// Checksum and number of the released frames.
     frames: (u32, usize),
-    /// Checksum and number of the values.
+    /// Checksum and number of the released values.
     values: (u32, usize),
 }
 
-/// Released levels. Add an entry for each new one, and never change an existing one: nodes in the
-/// field have these bytes in their logs, and send them.
+/// Released levels. Add an entry for each new level, and never change an existing one, because
+/// nodes in the field have these bytes in their logs and send them.
 const RELEASED: [Released; 2] = [
     Released { level: 8, frames: (0x95d2_4055, 72), values: (0x457a_9d89, 12) },
     Released { level: 9, frames: (0x93a9_b760, 75), values: (0x0ef6_a4a6, 13) },

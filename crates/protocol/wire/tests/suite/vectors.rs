@@ -1,7 +1,7 @@
 //! Golden bytes, on which all decoders in any language must agree.
 //!
-//! `REWRITE=1 cargo test -p quorate-wire` rewrites them; the difference is the review. A changed
-//! line is a changed format, which needs a new format version.
+//! `REWRITE=1 cargo test -p quorate-wire` rewrites them, and the difference is the review. A
+//! changed line means a changed format, which needs a new format version.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -20,7 +20,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Returns the first word of the frame's debug output, its kind.
+/// Returns the kind of the frame, which is the first word of its debug output.
 fn name(frame: &Frame<'_>) -> String {
     let text = match frame {
         Frame::Protocol { message, .. } => format!("{message:?}"),
@@ -34,7 +34,7 @@ fn describe(seed: u64, kind: u64) -> String {
     let mut random = Random::new(0x5eed_0000 + (seed << 8) + kind);
     let payload: &[u8] = b"SET key value";
     let (from, mut frame) = random.frame(kind, payload);
-    // One of each pair always has bytes.
+    // One frame of each pair always has bytes.
     if let (1, Frame::FetchReply { value, bytes }) = (seed, &mut frame) {
         *value = random.batch(payload);
         *bytes = Some(payload);
@@ -67,7 +67,8 @@ fn frames_have_their_golden_bytes() {
     check("frames.txt", &blocks.collect::<Vec<_>>().join("\n"));
 }
 
-/// The vectors can be read without this crate's generator: the concatenated hex is the frame.
+/// The vectors can be read without this crate's generator, because the concatenated hex is the
+/// frame.
 #[test]
 fn golden_bytes_decode_to_what_they_say() {
     let text = fs::read_to_string(path("frames.txt")).unwrap();
@@ -89,7 +90,7 @@ fn golden_bytes_decode_to_what_they_say() {
     assert_eq!(frames, 2 * KINDS);
 }
 
-/// Covers every kind of value of [value-1].
+/// The vectors cover every kind of value of [value-1].
 #[test]
 fn values_have_their_golden_bytes() {
     let mut seen: Vec<(String, Value)> = Vec::new();

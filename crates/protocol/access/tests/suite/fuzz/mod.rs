@@ -70,7 +70,8 @@ fn no_bytes_of_a_table_of_users_break_the_rules() {
     driver::run("users", &seeds(), 40_000, tables::check);
 }
 
-/// Otherwise the mutations would start from something that is refused at once.
+/// The seeds are accepted, because otherwise the mutations would start from bytes that are refused
+/// at once.
 #[test]
 fn the_seeds_are_read() {
     for seed in seeds() {

@@ -2,8 +2,8 @@
 
 use quorate_access::{Command, Role, Users, Who, command};
 
-/// The first byte is the length of the table, in units of this many bytes. Commands follow the
-/// table, each preceded by a byte with its length.
+/// Unit of the first byte, which is the length of the table. Commands follow the table, each with
+/// its length in a byte in front.
 pub(crate) const UNIT: usize = 4;
 
 /// Checks a table from a snapshot, and commands from the log that follow it.
@@ -12,7 +12,7 @@ pub(crate) fn check(bytes: &[u8]) {
         return;
     };
     let (table, commands) = rest.split_at(rest.len().min(usize::from(units) * UNIT));
-    // The table is padded to a whole unit.
+    // The table is padded to a multiple of the unit.
     let end = table.iter().rposition(|byte| *byte != PAD).map_or(0, |last| last + 1);
     let mut users = Users::default();
     if let Some(read) = Users::decode(&table[..end]) {
@@ -24,7 +24,7 @@ pub(crate) fn check(bytes: &[u8]) {
     execute(&mut users, commands);
 }
 
-/// Padding byte; no table and no name ends with it.
+/// Padding byte, with which no table and no name ends.
 pub(crate) const PAD: u8 = 0xff;
 
 fn execute(users: &mut Users, mut commands: &[u8]) {
@@ -37,7 +37,7 @@ fn execute(users: &mut Users, mut commands: &[u8]) {
         }
         match users.execute(bytes) {
             Ok(()) => can_be_changed(users),
-            // [access-3] A refused command changes nothing.
+            // [access-3] A refused command does not change the table.
             Err(denied) => {
                 assert_eq!(users.encode(), before);
                 assert!(!denied.to_string().is_empty());

@@ -1,5 +1,5 @@
-//! Serves clients that accept less than the group's class: it notifies them once a phase-2 quorum
-//! has their command in memory, before any disk has written it ([class-2], [less-1] to [less-3]).
+//! Serves clients that accept less than the group's class. Notifies them once a phase-2 quorum has
+//! their command in memory, before any disk has written it ([class-2], [less-1] to [less-3]).
 
 use crate::{
     ballot::Ballot,
@@ -27,8 +27,7 @@ impl Node {
             return;
         };
         if self.spine.voted().run().ballot != ballot || self.spine.pending().failed() {
-            // The awaited slots may be voted for in another ballot; clients ask for them again
-            // then.
+            // The awaited slots may get votes in another ballot. Clients then ask for them again.
             return self.acks.early.give_up();
         }
         let to = self.in_memory_to(ballot);
@@ -62,7 +61,7 @@ impl Node {
     fn in_memory_to(&self, ballot: Ballot) -> Slot {
         let (eras, decided_to) = (self.spine.learner().eras(), self.spine.learner().decided_to());
         let (own, run) = (self.spine.options().member, self.spine.voted().run());
-        // [less-3] This node does not know the slots in between; one may be a reconfiguration.
+        // [less-3] This node does not know the slots in between, and one may be a reconfiguration.
         if !eras.counts(ballot) || run.from > decided_to {
             return Slot(0);
         }
@@ -102,8 +101,8 @@ impl Node {
         effects.send_all(asked, &Message::EarlyRequest(question));
     }
 
-    /// Returns the sum of this node's run at a slot within it, if the votes after that slot are
-    /// still stored.
+    /// Returns the prefix sum of this node's run at a slot within it, if the votes after that slot
+    /// are still stored.
     fn sum_at(&self, to: Slot) -> Option<u64> {
         let run = self.spine.voted().run();
         if to < run.from.max(self.spine.acceptor().floor()) || to > run.to {
@@ -116,7 +115,7 @@ impl Node {
         Some(behind.fold(run.check, u64::wrapping_sub))
     }
 
-    /// [less-2] Notes a member's report that it has voted in `ballot` from `from` up to `to`.
+    /// [less-2] Records a member's report that it has voted in `ballot` from `from` up to `to`.
     pub(in crate::node) fn on_early_reply(
         &mut self,
         by: Member,

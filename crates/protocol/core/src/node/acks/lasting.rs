@@ -43,16 +43,16 @@ impl Node {
     }
 
     /// [last-3] Returns the end of the slots that are durable in the group, as far as this node
-    /// knows. `here_to` is the end of those durable on this node.
+    /// knows. `here_to` is the end of the slots that are durable on this node.
     fn lasts_to(&self, here_to: Slot) -> Slot {
         let decided_to = self.spine.learner().decided_to();
         if self.spine.pending().class() == Class::Durable {
-            // [class-1] It was decided by votes on stable storage.
+            // [class-1] Everything was decided by votes on stable storage.
             return decided_to;
         }
         let own = self.spine.options().member;
         let of = |voter: &Voter| match voter {
-            // [trim-1] An auxiliary forgets slots that others have only in memory.
+            // [trim-1] An auxiliary forgets slots that others may have only in memory.
             voter if voter.auxiliary => Slot(0),
             voter if voter.member == own => here_to,
             voter => self.acks.lasting.reported_to(voter.member),
@@ -79,7 +79,7 @@ impl Node {
         effects.send_all(asked, &Message::LastingRequest { to });
     }
 
-    /// [last-2] Notes a member's report that everything below `to` is on stable storage there.
+    /// [last-2] Records a member's report that everything below `to` is on stable storage there.
     pub(in crate::node) fn on_lasting_reply(&mut self, from: Member, to: Slot) {
         self.acks.lasting.on_reply(from, to);
     }
@@ -89,7 +89,7 @@ impl Node {
         self.acks.lasting.on_request(from, to);
     }
 
-    /// Returns the slot below which clients of this node were notified that everything is durable.
+    /// Returns the slot below which clients of this node were notified of durability.
     pub fn lasting_to(&self) -> Slot {
         self.acks.lasting.told()
     }

@@ -1,4 +1,4 @@
-//! Choice of the nodes that receive a leader's proposals; activation and bypass of auxiliaries
+//! Choice of the nodes that receive a leader's proposals, and activation and bypass of auxiliaries
 //! ([aux-1]–[aux-4]).
 
 use crate::{
@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Node {
-    /// Starts the proposals of a ballot of this node. `again` means that it led before, so it
-    /// already knows whether it needs auxiliaries.
+    /// Starts the proposals of a ballot of this node. `again` means that the node already led in an
+    /// earlier ballot, so it knows whether it needs auxiliaries.
     pub(in crate::node) fn begin_engaging(&mut self, now: Time, again: bool) {
         if !again {
             let configuration = self.spine.learner().eras().current();
@@ -25,11 +25,11 @@ impl Node {
             self.auxiliary.engaging.begin(now, self.spine.learner().decided_to(), engaged);
         }
         let idle = self.to_spare(now);
-        // A new ballot starts with all proposals for all nodes, so none has to be resent.
+        // A new ballot starts by sending all proposals to all nodes, so that none has to be resent.
         let _ = self.auxiliary.engaging.set_idle(self.era(), idle);
     }
 
-    /// Returns this node, and the full replicas for which `is` returns true.
+    /// Returns this node, and the full replicas that satisfy `is`.
     fn full_replicas(
         &self,
         configuration: &Configuration,
@@ -39,7 +39,7 @@ impl Node {
         MemberSet(set.0 & configuration.full().0)
     }
 
-    /// Checks at each heartbeat whether full replicas make progress by themselves.
+    /// At each heartbeat, checks whether the full replicas make progress by themselves.
     pub(in crate::node) fn look_at_answers(&mut self, now: Time, effects: &mut Effects) {
         let Some(leading) = self.spine.leading() else { return };
         let open = !leading.tally.is_empty();
@@ -108,8 +108,8 @@ impl Node {
         }
     }
 
-    /// Chooses again which nodes receive proposals. Nodes that receive them again are sent
-    /// everything undecided ([aux-2]).
+    /// Chooses again which nodes receive proposals. A node that receives them again is sent every
+    /// undecided proposal ([aux-2]).
     fn spare(&mut self, now: Time, effects: &mut Effects) {
         let idle = self.to_spare(now);
         let again = self.auxiliary.engaging.set_idle(self.era(), idle);
@@ -141,7 +141,7 @@ impl Node {
     }
 
     /// Returns the smallest set of connected full replicas that forms a phase-2 quorum with this
-    /// node, preferring those that are ahead.
+    /// node, preferring replicas that are ahead.
     fn quorum_to_ask(&self, configuration: &Configuration) -> Option<MemberSet> {
         let own = configuration.position(self.spine.options().member)?;
         let there = self.full_replicas(configuration, |peer| peer.connected);

@@ -1,12 +1,13 @@
-//! Entering an era with a promise: a node may do so once it has decided what began the era
-//! ([ballot-5]).
+//! Entry into an era with a promise: a node may promise only once it has decided the
+//! reconfiguration that began the era ([ballot-5]).
 //!
-//! A promise binds a node to the era of its ballot. Suppose that a leader alone had decided what
-//! began that era, and was lost permanently. The nodes that had promised could then follow no
-//! ballot of either era: in the new one no node may campaign ([ballot-3]), and ballots of the old
-//! one are below the promise. So phase 1 waits until those that promise know of the era themselves.
-//! Any phase-2 quorum that goes on without that leader then includes one of them. For the same
-//! reason votes need not wait: a ballot that proposes has a quorum of such promises.
+//! A promise binds a node to the era of its ballot. Suppose that only a leader had decided the
+//! reconfiguration, and that the leader was lost permanently. The nodes that had promised could
+//! then follow no ballot of either era: in the new one no node may campaign ([ballot-3]), and
+//! ballots of the old one are below the promise. So phase 1 waits until the nodes that promise know
+//! of the era themselves. Any phase-2 quorum that continues without that leader then includes one
+//! of them. Votes need not wait, because a ballot that proposes already has a quorum of such
+//! promises.
 
 use super::Entry;
 use crate::node::Node;
@@ -14,11 +15,11 @@ use crate::{ballot::Ballot, effect::Effects, node_id::NodeId, slot::Slot, time::
 
 impl Node {
     /// [ballot-5] Returns whether this acceptor may promise this ballot, whose node has decided
-    /// everything below `from`: it must be in the ballot's era already, or have decided what began
-    /// it.
+    /// everything below `from`. The acceptor must be in the ballot's era already, or have decided
+    /// the reconfiguration that began it.
     ///
     /// An auxiliary may not know the number of an era. It must have decided everything below
-    /// `from`, or have been notified that a quorum of full replicas holds it.
+    /// `from`, or have been notified that a quorum of full replicas holds those slots.
     pub(in crate::node) fn may_enter(&self, ballot: Ballot, from: Slot) -> bool {
         let known = self.spine.learner().eras().era().max(self.spine.acceptor().promised().era);
         let spared = self.is_auxiliary() || self.is_hollow();
@@ -26,8 +27,8 @@ impl Node {
         ballot.era <= known || (spared && told >= from)
     }
 
-    /// Makes a promise wait until this node has learned what it needs, from the candidate if
-    /// necessary.
+    /// Makes a promise wait until this node has learned the slots that it needs, from the candidate
+    /// if necessary.
     pub(in crate::node) fn wait_to_enter(&mut self, who: NodeId, ballot: Ballot, from: Slot) {
         self.spine.note_missing(from, who);
         if self.auxiliary.entry.is_none_or(|entry| entry.ballot < ballot) {
@@ -36,7 +37,7 @@ impl Node {
     }
 
     /// Returns the end of the slots that this node must decide before it can make the waiting
-    /// promise; slot 0 if none waits.
+    /// promise; slot 0 if no promise waits.
     pub(super) fn entry_from(&self) -> Slot {
         self.auxiliary.entry.map_or(Slot(0), |entry| entry.from)
     }

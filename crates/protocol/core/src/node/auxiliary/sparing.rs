@@ -1,10 +1,10 @@
 //! Special rules for an auxiliary: which slots it does not learn, and which it may forget ([aux-1],
 //! [trim-1]).
 //!
-//! An auxiliary that was activated keeps its votes, bytes included, in its log. It learns that they
-//! are decided like any follower ([decide-2]), from the start of its log on. It knows nothing about
-//! the slots below: it is *hollow*. It learns only the slots between those that full replicas hold
-//! and its own votes.
+//! An auxiliary that was activated keeps its votes, bytes included, in its log. From the start of
+//! its log on, it learns like any follower that the slots are decided ([decide-2]). It knows
+//! nothing about earlier slots: it is *hollow*. It learns only the slots between those that full
+//! replicas hold and its own votes.
 
 use crate::{
     effect::{Effect, Effects},
@@ -13,7 +13,7 @@ use crate::{
     slot::Slot,
 };
 
-/// Maximum number of slots that an auxiliary learns to reach its votes.
+/// Maximum number of slots that an auxiliary learns in order to reach its votes.
 const NEAR_SLOTS: u64 = 4096;
 
 impl Node {
@@ -32,8 +32,8 @@ impl Node {
         self.auxiliary.spared.announce(beat.decided_to);
     }
 
-    /// [p2-3] Returns the end of the slots known to be decided, as far as an acceptor that learns
-    /// little can know. Its votes there are not needed.
+    /// [p2-3] Returns the end of the slots known to be decided, including those that this acceptor
+    /// did not learn. Votes for these slots are not needed.
     pub(in crate::node) fn announced(&self) -> Slot {
         let (decided_to, announced) =
             (self.spine.learner().decided_to(), self.auxiliary.spared.announced());
@@ -73,8 +73,8 @@ impl Node {
     }
 
     /// Returns the end of the decided slots that this node should learn. An auxiliary learns only
-    /// up to its own votes, and only if they are near, or as far as it must to enter an era
-    /// ([ballot-5]).
+    /// up to its own votes, and only if they are near, or as far as it must in order to enter an
+    /// era ([ballot-5]).
     pub(in crate::node) fn learns_to(&self) -> Slot {
         if !self.is_auxiliary() {
             return Slot(u64::MAX);
@@ -102,13 +102,14 @@ impl Node {
         }
     }
 
-    /// Returns whether this node is to become a full replica, and needs a snapshot because it
-    /// forgot slots that no log has.
+    /// Returns whether this node is to become a full replica but needs a snapshot first, because it
+    /// forgot slots while it was an auxiliary.
     pub(in crate::node) fn needs_state(&self) -> bool {
         self.is_hollow() && !self.is_auxiliary()
     }
 
-    /// Returns whether this node lacks slots that it should learn and a log may have.
+    /// Returns whether this node lacks slots that it should learn and that another node's log may
+    /// have.
     pub(in crate::node) fn is_behind(&self) -> bool {
         let decided_to = self.spine.learner().decided_to();
         self.spine.catchup().is_behind(decided_to)

@@ -1,5 +1,5 @@
-//! A member's side of its device: armed at a leader's request, fenced before the member's promise
-//! rises ([offload-5], [offload-8]–[offload-11]).
+//! A member's side of its device: armed at a leader's request, and fenced before the member's
+//! promise rises ([offload-5], [offload-8]–[offload-11]).
 
 use crate::{
     ballot::Ballot,
@@ -19,11 +19,11 @@ use crate::{
     voted::Run,
 };
 
-/// The device's floor is raised in steps of its cells divided by this number.
+/// The floor of the device is raised in steps of its number of cells divided by this constant.
 pub(super) const FLOOR_PARTS: u64 = 8;
 
 impl Node {
-    /// Handles a request of the leader of `ballot` to let this member's device vote in it.
+    /// Handles a request by the leader of `ballot` to let this member's device vote in it.
     pub(in crate::node) fn on_arm(
         &mut self,
         now: Time,
@@ -42,8 +42,8 @@ impl Node {
         }
         self.follow_leader(now, ballot, effects);
         self.devices.fence.note_begin(begin);
-        // [offload-5] Positions are a function of the ballot: a node that is not in the ballot's
-        // era, or not in its current incarnation, has none.
+        // [offload-5] Positions are a function of the ballot. A node that is not in the ballot's
+        // era, or not in its current incarnation, has no position.
         let eras = self.spine.learner().eras();
         let known = eras.era() == ballot.era && !self.is_hollow();
         let position = eras.current().position(self.spine.options().member);
@@ -70,8 +70,8 @@ impl Node {
         effects.push(Effect::Device(Order::Arm { ballot, position, floor }));
     }
 
-    /// [offload-3], [offload-14] Returns the slot below which this node needs no votes: everything
-    /// below is decided, and held at the group's class.
+    /// [offload-3], [offload-14] Returns the slot below which this node needs no votes, because
+    /// every such slot is decided, and held at the group's class.
     fn device_floor(&self) -> Slot {
         self.safe_to(self.spine.learner().decided_to())
     }
@@ -83,7 +83,7 @@ impl Node {
         }
     }
 
-    /// [offload-14] Notifies the leader that the device votes, and of its first cell.
+    /// [offload-14] Notifies the leader that the device votes, and of the device's first cell.
     fn say_armed(&mut self, ballot: Ballot, effects: &mut Effects) {
         let floor = self.devices.fence.floor();
         if ballot.node == self.spine.options().member.node {
@@ -109,8 +109,8 @@ impl Node {
         }
     }
 
-    /// [offload-1], [offload-8] Fences the device: it stops voting, whatever it is sent from now
-    /// on, and votes that count are read out.
+    /// [offload-1], [offload-8] Fences the device. It stops voting, whatever it is sent from now
+    /// on, and the votes that count are read out.
     pub(in crate::node) fn fence_off(&mut self, effects: &mut Effects) {
         if let Some(ballot) = self.devices.fence.begin() {
             // [offload-10] In a durable group only the votes that this node logged count.
@@ -121,7 +121,7 @@ impl Node {
     }
 
     /// [offload-8] Returns whether nothing outside this node can vote below this ballot any more.
-    /// If the device still might, it is fenced, and whatever needs the promise waits.
+    /// If the device still might, it is fenced, and every step that needs the promise waits.
     pub(in crate::node) fn is_fenced_for(&mut self, ballot: Ballot, effects: &mut Effects) -> bool {
         let holds = self.devices.fence.holds_for(ballot);
         if !holds {
@@ -144,8 +144,8 @@ impl Node {
         value: Value,
         effects: &mut Effects,
     ) {
-        // A late vote is below the promise, or was already read out. A leader votes itself for
-        // assigned slots.
+        // A late vote is below the promise, or was already read out. A leader itself votes for the
+        // slots that the device assigned.
         let own = self.spine.leading().is_some_and(|leading| leading.ballot() == ballot);
         if self.devices.fence.armed() != Some(ballot) || own {
             return;
@@ -154,8 +154,8 @@ impl Node {
         self.extend_run(now, ballot, effects);
     }
 
-    /// [offload-8] Records the votes of a fenced device. It no longer votes, and these are all the
-    /// votes it cast in this ballot.
+    /// [offload-8] Records the votes of a fenced device. The device no longer votes, and these are
+    /// all the votes that it cast in this ballot.
     pub(super) fn on_fenced(
         &mut self,
         now: Time,
@@ -180,7 +180,7 @@ impl Node {
         if let Some(Promise { to, ballot, from }) = promise {
             self.on_phase1a(now, to, ballot, from, effects);
         }
-        // By now another node may lead, or may have requested a promise.
+        // Meanwhile another node may have become leader, or may have requested a promise.
         let free = self.spine.phase1().is_none() && promise.is_none();
         // [live-4] The node that handed over is still the last known leader.
         let led_by_another = |why| {
@@ -198,8 +198,8 @@ impl Node {
         }
     }
 
-    /// [offload-8] Records a vote of the device as this acceptor's. It was cast already, so neither
-    /// window nor order limits it.
+    /// [offload-8] Records a vote of the device as this acceptor's. The vote has already been cast,
+    /// so neither window nor order limits it.
     fn import(&mut self, ballot: Ballot, slot: Slot, value: Value, effects: &mut Effects) {
         let below =
             slot < self.spine.acceptor().floor() || ballot < self.spine.acceptor().promised();
@@ -219,8 +219,8 @@ impl Node {
     }
 
     /// [offload-2], [offload-8], [offload-10] Extends the reported run by the device's votes, up to
-    /// the first gap, in groups where those votes do not count. Where they count, no report is
-    /// needed.
+    /// the first gap, in groups in which the votes of devices do not count. Where they count, no
+    /// report is needed.
     fn extend_run(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         if self.spine.pending().class() == Class::Volatile || self.spine.pending().failed() {
             return;
@@ -229,7 +229,7 @@ impl Node {
         let vote_at = |slot| self.spine.acceptor().vote(slot).filter(|vote| vote.ballot == ballot);
         let begun = run.ballot == ballot && run.from < run.to;
         if !begun || vote_at(run.to).is_none() {
-            // As with a proposal, everything before it must be decided.
+            // As with a proposal, every earlier slot must be decided.
             let decided_to = self.spine.learner().decided_to();
             let begin = self.devices.fence.begin_in(ballot);
             let begin = begin.filter(|begin| begin.slot <= decided_to);
@@ -254,7 +254,7 @@ impl Node {
     /// ballot.
     pub(super) fn on_counted(&mut self, ballot: Ballot, range: SlotRange, effects: &mut Effects) {
         if self.spine.pending().class() == Class::Durable {
-            // [offload-10] The votes that it counted may be lost in a crash.
+            // [offload-10] The counted votes may be lost in a crash.
             return;
         }
         if self.spine.note_counted(ballot, range) {
@@ -264,8 +264,8 @@ impl Node {
         self.follow_counted(effects);
     }
 
-    /// [offload-11] Handles a report to a node without a vote that a slot was counted for this
-    /// value. The value was proposed in this ballot, so it is recorded like a proposal that a
+    /// [offload-11] Handles a report to a node without a vote that a quorum voted for this value in
+    /// this slot. The value was proposed in this ballot, so it is recorded like a proposal that a
     /// learner received.
     pub(super) fn on_told(
         &mut self,
@@ -306,11 +306,12 @@ impl Node {
         }
     }
 
-    /// [offload-9] Handles a device that does not respond for now. Its votes still exist, so this
-    /// member keeps its incarnation, but promises nothing until they are read out ([offload-8]).
+    /// [offload-9] Handles a device that does not respond at the moment. Its votes still exist, so
+    /// this member keeps its incarnation, but promises nothing until they are read out
+    /// ([offload-8]).
     ///
     /// [offload-12] A leader whose device assigns slots cannot withdraw them either. It hands over
-    /// to another member, which finds in phase 1 what a quorum's devices voted for.
+    /// to another member, which finds in phase 1 the values that a quorum's devices voted for.
     pub(super) fn on_device_late(&mut self, now: Time, effects: &mut Effects) {
         effects.explain(Explanation::DeviceLate);
         self.on_offload(0, effects);
@@ -329,15 +330,15 @@ impl Node {
         let mut led = None;
         if self.devices.offload.is_out() {
             led = self.spine.leading().map(Leading::ballot);
-            // [offload-12] The slots it assigned are unknown.
+            // [offload-12] The slots that the device assigned are unknown.
             self.step_down(now, End::DeviceLost, effects);
             self.devices.offload.stage = crate::offload::Stage::Here;
         }
         if self.devices.fence.armed().is_some() {
             self.devices.fence.end();
             if self.spine.pending().class() == Class::Volatile {
-                // [volatile-1] Votes that counted are lost: this member neither votes nor promises
-                // any more.
+                // [volatile-1] Votes that counted are lost, so this member neither votes nor
+                // promises any more.
                 effects.explain(Explanation::DeviceForgot);
                 self.on_storage_failed(now, effects);
             } else {
@@ -349,9 +350,9 @@ impl Node {
         }
     }
 
-    /// [offload-12] Continues after this node had to give up its ballot. Followers received its
-    /// messages a moment ago and would wait for a timeout. So it leads in another ballot or, if it
-    /// may not lead, hands over to the most advanced follower.
+    /// [offload-12] Continues after this node had to give up its ballot. Followers received the
+    /// leader's messages a moment ago and would wait for a timeout. So this node leads in another
+    /// ballot or, if it may not lead, hands over to the most advanced follower.
     pub(in crate::node) fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.may_lead() {
             return self.campaign(PromiseTargets::AllMembers, Campaign::DeviceLost, effects);

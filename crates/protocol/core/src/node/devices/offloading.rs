@@ -1,5 +1,5 @@
-//! A leader hands phase 2 of its ballot to devices, and withdraws it again ([offload-5],
-//! [offload-10]–[offload-15], [offload-18]).
+//! Phase 2 in devices, from the leader's side: hands phase 2 of its ballot to devices, and
+//! withdraws it ([offload-5], [offload-10]–[offload-15], [offload-18]).
 
 use alloc::vec::Vec;
 
@@ -24,9 +24,9 @@ use crate::{
 };
 
 /// Number of heartbeat intervals without a decision, while proposals are outstanding, after which
-/// devices are not used for a while.
+/// the leader stops using devices for a while.
 const STUCK_HEARTBEATS: u64 = 3;
-/// Number of heartbeat intervals for which devices are then not used.
+/// Number of heartbeat intervals for which devices then remain unused.
 const REST_HEARTBEATS: u64 = 25;
 
 impl Node {
@@ -65,7 +65,7 @@ impl Node {
         }
     }
 
-    /// Sets the number of slots of the device to be used. With 0, no device is used, and the
+    /// Sets the number of slots that the device has space for. With 0, no device is used, and the
     /// device's work is withdrawn.
     pub(in crate::node) fn on_offload(&mut self, cells: u64, effects: &mut Effects) {
         self.devices.offload.cells = cells;
@@ -86,8 +86,9 @@ impl Node {
         self.spine.leading().map(Leading::ballot) == Some(ballot)
     }
 
-    /// [offload-5] Returns whether devices may be used in the current ballot. It needs a single
-    /// configuration of the form "any q of n", and nothing in progress that would end the ballot.
+    /// [offload-5] Returns whether devices may be used in the current ballot. The ballot needs a
+    /// single configuration of the form "any q of n", and nothing in progress that would end the
+    /// ballot.
     fn may_offload(&self) -> bool {
         let Some(leading) = self.spine.leading() else {
             return false;
@@ -125,8 +126,8 @@ impl Node {
         configuration.is_quorum(Phase::Two, set_of(configuration, &armed))
     }
 
-    /// Asks members at each heartbeat to let their devices vote, and starts this node's device when
-    /// enough do.
+    /// At each heartbeat, asks members to let their devices vote, and starts this node's device
+    /// once enough members have done so.
     pub(in crate::node) fn offload(&mut self, now: Time, effects: &mut Effects) {
         if self.devices.offload.cells == 0 {
             return;
@@ -166,7 +167,7 @@ impl Node {
         self.on_arm(now, self.spine.options().member.node, begin, effects);
     }
 
-    /// [offload-5] Starts the device: until it is withdrawn, only the device assigns slots of this
+    /// [offload-5] Starts the device. Until it is withdrawn, only the device assigns slots of this
     /// ballot.
     fn start_device(&mut self, effects: &mut Effects) {
         let Some(leading) = self.spine.leading() else { return };
@@ -183,9 +184,9 @@ impl Node {
         effects.explain(Explanation::Offloads { ballot });
     }
 
-    /// [offload-14] Returns the first slot that may not be assigned yet. The limit is set by the
-    /// cells of a quorum, the cells of this node's device, the window, and the number of proposals
-    /// in flight.
+    /// [offload-14] Returns the first slot that may not be assigned yet. It is limited by the cells
+    /// of a quorum, the cells of this node's device, the window, and the number of proposals in
+    /// flight.
     fn limit(&self, floor: Slot) -> Slot {
         let cells = self.devices.offload.cells;
         let armed = self.devices.offload.armed();
@@ -225,7 +226,8 @@ impl Node {
         }
     }
 
-    /// [offload-12] Moves slot assignment back to this node, once the device has been read out.
+    /// [offload-12] Moves slot assignment back to this node. This completes once the device has
+    /// been read out.
     pub(in crate::node) fn take_back(&mut self, effects: &mut Effects) {
         if let Stage::There(ballot) | Stage::Starting(ballot) = self.devices.offload.stage {
             self.devices.offload.stage = Stage::TakingBack(ballot);
@@ -249,8 +251,8 @@ impl Node {
         }
     }
 
-    /// Passes a value to the device instead of proposing it here. Returns the reason if the value
-    /// is refused.
+    /// Passes a value to the device instead of proposing it on this node. Returns the reason if the
+    /// value is refused.
     pub(in crate::node) fn submit(
         &mut self,
         value: Value,
@@ -260,8 +262,8 @@ impl Node {
         match self.devices.offload.stage {
             Stage::TakingBack(_) | Stage::Stopping(_) | Stage::Here => Some(Refusal::Busy),
             Stage::There(_) | Stage::Starting(_) => {
-                // [offload-13], [offload-15] Devices do not carry this value. The node proposes it
-                // once it assigns slots again.
+                // [offload-13], [offload-15] Devices do not carry this value. The node proposes the
+                // value once it assigns slots again.
                 let carried = slots == 1
                     && !matches!(
                         value,
@@ -327,14 +329,14 @@ impl Node {
             at = at.next();
         }
         effects.explain(Explanation::TakesBack { ballot });
-        // Leave time for whatever made the node withdraw the device.
+        // Leave time for the cause of the withdrawal to pass.
         self.devices.offload.rests_until =
             now.plus_ms(REST_HEARTBEATS * self.spine.options().heartbeat_ms);
         self.come_back(effects);
     }
 
     /// Lets this node assign slots again. Members that received proposals only through their
-    /// devices are sent them now.
+    /// devices are now sent them by this node.
     fn come_back(&mut self, effects: &mut Effects) {
         self.devices.offload.stage = Stage::Here;
         let next = self.spine.leading().map(|leading| leading.tally.next());
@@ -368,8 +370,8 @@ impl Node {
         }
     }
 
-    /// [offload-18] Asks the device for a read's index, which is known only there while it assigns
-    /// slots. Returns false if too many reads wait.
+    /// [offload-18] Asks the device for the index of a read, because only the device knows it while
+    /// it assigns slots. Returns false if too many reads wait.
     pub(in crate::node) fn look_next(&mut self, reader: Reader, effects: &mut Effects) -> bool {
         if self.devices.offload.looking() >= crate::reads::GATHERED_MAX {
             return false;

@@ -14,7 +14,7 @@ use crate::{
     transfer::{Bounds, Transfer},
 };
 
-/// Maximum duration of a transfer, in maximum election timeouts.
+/// Maximum duration of a transfer, as a multiple of the maximum election timeout.
 const PATIENCE: u64 = 10;
 
 impl Node {
@@ -66,8 +66,8 @@ impl Node {
     }
 
     /// Hands over to a fit member as soon as there is one, if this leader cannot write or apply, or
-    /// is far behind in applying ([live-6]). Until then it continues with the votes of other
-    /// members for as long as it can ([p2-5]).
+    /// has many decided slots left to apply ([live-6]). Until then it continues with the votes of
+    /// other members for as long as it can ([p2-5]).
     pub(in crate::node) fn give_way(&mut self, now: Time, effects: &mut Effects) {
         if !self.handover.fitness.gives_way() || self.handover.transfer.is_some() {
             return;
@@ -123,8 +123,8 @@ impl Node {
         }
     }
 
-    /// Repeats the transfer message, which may have been lost, until the target shows by a higher
-    /// promise that it arrived.
+    /// Repeats the transfer message, which may have been lost, until the target's promise rises and
+    /// so shows that the message arrived.
     pub(in crate::node) fn repeat_token(&mut self, effects: &mut Effects) {
         let (Some(leading), Some(transfer)) = (self.spine.leading(), &self.handover.transfer)
         else {
@@ -137,9 +137,10 @@ impl Node {
         }
     }
 
-    /// Returns whether this leader lets the higher ballot `stray` go on, because its node is the
-    /// target of the current transfer. It does not compete while the target is connected and other
-    /// members are `enough` to lead meanwhile, and after that for the duration of an election.
+    /// Returns whether this leader yields to the higher ballot `stray`, because the ballot's node
+    /// is the target of the current transfer. The leader does not compete while the target is
+    /// connected and the other members are `enough` for it to lead, and after that for the duration
+    /// of an election.
     pub(in crate::node) fn lets_lead(
         &mut self,
         now: Time,
@@ -164,7 +165,7 @@ impl Node {
         true
     }
 
-    /// Campaigns at once, because the leader hands over.
+    /// Campaigns at once, because the leader hands over leadership.
     pub(in crate::node) fn on_transfer(
         &mut self,
         now: Time,
@@ -185,7 +186,7 @@ impl Node {
     }
 
     /// Returns whether a campaign that the leader requested waits for this node's own disk. A new
-    /// campaign would only queue behind it.
+    /// campaign would only queue after it.
     pub(in crate::node) fn records_by_token(&self, now: Time) -> bool {
         let stage = self.spine.phase1().map(|phase1| phase1.stage);
         let asked = self.spine.election().was_told_within(now, self.transfer_patience_us());

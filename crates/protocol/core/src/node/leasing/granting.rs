@@ -1,4 +1,4 @@
-//! Leases at work: reads that a leader answers alone, and promises that an acceptor withholds
+//! Use of leases: reads that a leader answers alone, and promises that an acceptor withholds
 //! ([read-4]).
 
 use super::LeasedRead;
@@ -13,12 +13,12 @@ use crate::{
 
 impl Node {
     /// Returns the read that a lease allows at this moment. `now` must be read after the request
-    /// arrived, and checked again after the state was read.
+    /// arrived. The lease must be checked again after the state was read.
     pub fn leased_read(&self, now: Time) -> Option<LeasedRead> {
         let leading = self.spine.leading().filter(|_| self.leasing.holder.is_on())?;
         let ballot = leading.ballot();
-        // A transfer and the casting move end the lease first. [offload-18] The slots that a device
-        // assigned are not known here.
+        // A transfer and the casting move end the lease first. [offload-18] This node does not know
+        // the slots that a device assigned.
         let stays = !self.handover.is_in_progress() && self.spine.phase1().is_none();
         let here = stays && !self.devices.assigns_slots();
         if !here || self.spine.acceptor().promised() > ballot || self.spine.pending().failed() {
@@ -27,11 +27,12 @@ impl Node {
         let own = self.spine.options().member;
         let holds =
             |member: Member| member == own || self.leasing.holder.holds(ballot, member, now);
-        // The set is checked anew each time, because eras begin and reconfigurations are proposed.
+        // The set is checked anew each time, because new eras begin and reconfigurations are
+        // proposed.
         self.blocks_others(holds).then(|| LeasedRead { ballot, slot: leading.tally.next() })
     }
 
-    /// Returns the lease that this leader's next heartbeat requests.
+    /// Returns the lease that this leader's next heartbeat should request.
     pub(in crate::node) fn lease_wanted(&mut self, now: Time) -> Lease {
         self.leasing.holder.ask(now, !self.handover.is_in_progress())
     }
@@ -50,9 +51,9 @@ impl Node {
         self.leasing.granter.asked(now, beat.ballot, beat.lease)
     }
 
-    /// Returns whether a promise of this ballot, or a vote in it, must wait: it would raise this
-    /// acceptor's promise, and the acceptor has granted a lease, or may have done so before it was
-    /// started.
+    /// Returns whether a promise of this ballot, or a vote in it, must wait. It would raise this
+    /// acceptor's promise, and the acceptor has granted a lease, or an earlier process of it may
+    /// have.
     pub(in crate::node) fn lease_refuses(&self, now: Time, ballot: Ballot) -> bool {
         ballot > self.spine.acceptor().promised() && self.leasing.granter.refuses(now, ballot)
     }

@@ -1,5 +1,5 @@
-//! Linearizable reads without a slot: a round of heartbeats at the leader, a request of its index
-//! at a follower ([read-1]–[read-3]).
+//! Linearizable reads without a slot of their own: a round of heartbeats at the leader, a request
+//! for a read index at a follower ([read-1]–[read-3]).
 
 use crate::{
     effect::{Effect, Effects},
@@ -17,8 +17,7 @@ impl Node {
         let taken = if self.spine.leading().is_some() && self.devices.assigns_slots() {
             self.look_next(Reader::Local(token), effects)
         } else if let Some(leading) = self.spine.leading() {
-            // [read-1] Followers acknowledge clients too, so a client may know of anything
-            // proposed.
+            // [read-1] Followers acknowledge clients too, so a client may know of any proposal.
             self.reading.reads.gather(Reader::Local(token), leading.tally.next())
         } else if self.is_auxiliary() {
             // [aux-1] An auxiliary applies nothing, so it has no use for an index.
@@ -47,7 +46,7 @@ impl Node {
         if self.spine.leading().is_some() && self.devices.assigns_slots() {
             let _ = self.look_next(Reader::Remote(from, id), effects);
         } else if let Some(leading) = self.spine.leading() {
-            // If the queue is full the request is dropped; the follower repeats it.
+            // If the queue is full, the request is dropped, and the follower repeats it.
             let _ = self.reading.reads.gather(Reader::Remote(from, id), leading.tally.next());
         }
     }
@@ -58,7 +57,7 @@ impl Node {
         }
     }
 
-    /// [read-2] Starts a round when reads wait, and ends it once no higher ballot can have been
+    /// [read-2] Starts a round if reads wait, and ends it once no higher ballot can have been
     /// promised.
     pub(in crate::node) fn confirm_reads(&mut self, now: Time, effects: &mut Effects) {
         let own = self.spine.options().member;

@@ -1,5 +1,5 @@
-//! A leader sets up the ring for its votes, gives it up, and sets up another ([ring-1], [ring-7],
-//! [ring-10]).
+//! Setup of the ring by its leader, which also gives it up and sets up another one ([ring-1],
+//! [ring-7], [ring-10]).
 
 use alloc::vec::Vec;
 
@@ -17,7 +17,7 @@ use crate::{
     time::Time,
 };
 
-/// Number of heartbeat intervals without a reply after which a node may have stopped.
+/// Number of heartbeat intervals without a reply after which a node is suspected to have stopped.
 const LATELY_HEARTBEATS: u64 = 2;
 
 impl Node {
@@ -26,7 +26,7 @@ impl Node {
         self.ring.laying.wish(wish, now);
     }
 
-    /// Sets up a ring, or gives it up, as needed.
+    /// Sets up a ring or gives it up, as needed.
     pub(in crate::node) fn lay(&mut self, now: Time, effects: &mut Effects) {
         let Some(leading) = self.spine.leading() else { return };
         if self.ring.laying.is_idle() {
@@ -84,16 +84,16 @@ impl Node {
         }
     }
 
-    /// [ring-1] Returns the message that announces the current ring, if any was announced in this
-    /// ballot.
+    /// [ring-1] Returns the message that announces the current ring; `None` if none was announced
+    /// in this ballot.
     pub(in crate::node) fn ring_said(&self) -> Option<Message> {
         let ballot = self.spine.leading()?.ballot();
         let (number, members) = self.ring.laying.laid();
         (number > 0).then(|| Message::Lay { ballot, number, members: members.to_vec() })
     }
 
-    /// [ring-1], [ring-10] Returns whether a ring is allowed: one configuration applies to all
-    /// outstanding proposals, and neither phase 1 nor a transfer of leadership is in progress.
+    /// [ring-1], [ring-10] Returns whether a ring is allowed. One configuration must apply to all
+    /// outstanding proposals, and neither phase 1 nor a transfer of leadership may be in progress.
     fn may_lay(&self) -> bool {
         let Some(leading) = self.spine.leading() else {
             return false;
@@ -103,7 +103,8 @@ impl Node {
         settled && alone && !self.handover.is_in_progress()
     }
 
-    /// Returns whether all members of the ring are connected, in the same incarnations.
+    /// Returns whether all members of the ring are connected in the incarnations that the ring was
+    /// set up with.
     fn ring_is_there(&self) -> bool {
         let (_, members) = self.ring.laying.laid();
         members.iter().all(|member| {
@@ -114,7 +115,7 @@ impl Node {
     }
 
     /// Returns the end of the slots that this member has voted for in this ballot, at the group's
-    /// class, or decided.
+    /// class, or has decided.
     fn voted_or_decided(&self, member: Member) -> Slot {
         if member == self.spine.options().member {
             return self.own_voted_to();
@@ -129,9 +130,9 @@ impl Node {
         members
     }
 
-    /// [ring-1] Returns a ring, the leader last: members that keep up and form a minimal phase-2
-    /// quorum. The leader counts the votes even if its disk is slow; then the others form the
-    /// quorum without its vote ([ring-7]).
+    /// [ring-1] Returns a ring with the leader last. Its members keep up and form a minimal phase-2
+    /// quorum. The leader counts the votes even if its disk is slow; in that case the others form
+    /// the quorum without its vote ([ring-7]).
     fn choose_ring(&self, now: Time) -> Option<Vec<Member>> {
         let own = self.spine.options().member;
         if let Route::Through(members) = self.ring.laying.wished() {
@@ -148,7 +149,8 @@ impl Node {
         };
         let members = configuration.members();
         let mut places: Vec<usize> = (0..members.len()).filter(|at| fit(&members[*at])).collect();
-        // The leader's own vote needs no message; after that, fewer members are better.
+        // Prefer the leader's own vote, which needs no message, and then heavier members, of which
+        // fewer are needed.
         places.sort_by_key(|at| {
             let voter = &members[*at];
             (voter.member != own, core::cmp::Reverse(voter.weight), *at)
@@ -174,7 +176,7 @@ impl Node {
     }
 
     /// Returns whether a follower is connected, receives proposals, and has recently reported that
-    /// it holds what was decided a heartbeat ago.
+    /// it holds the slots decided more than a heartbeat ago.
     fn keeps_up(&self, now: Time, member: Member) -> bool {
         let lately_us = LATELY_HEARTBEATS * self.spine.options().heartbeat_ms * 1000;
         let peer = self
@@ -188,8 +190,8 @@ impl Node {
         })
     }
 
-    /// Returns the nodes through which votes travel while this node leads, this node last; empty if
-    /// votes are sent directly.
+    /// Returns the nodes along which votes travel while this node leads, with this node last; empty
+    /// if votes are sent directly.
     pub fn ring(&self) -> Vec<NodeId> {
         let leads = self.spine.leading().is_some();
         let (_, members) = self.ring.laying.laid();

@@ -1,4 +1,4 @@
-//! A ring member's handling of its own votes and of other members' ([ring-2]–[ring-8]).
+//! A ring member's handling of its own votes and of those of other members ([ring-2]–[ring-8]).
 
 use crate::{
     ballot::Ballot,
@@ -35,8 +35,8 @@ impl Node {
         }
     }
 
-    /// Handles votes that travelled along a ring. They never contain a promise or a vote of this
-    /// node ([ring-6]).
+    /// Handles votes that arrived along a ring. They never contain a promise or a vote of this node
+    /// ([ring-6]).
     pub(in crate::node) fn on_ring_vote(
         &mut self,
         now: Time,
@@ -59,14 +59,15 @@ impl Node {
             return;
         }
         if !self.ring.relay.is_laid(vote.ballot) {
-            // They travelled along a ring that this node does not know, or not any more.
+            // The votes belong to a ring that this node does not know, or no longer knows.
             return effects.pass_on(vote.ballot.node, vote.clone());
         }
         let class = self.spine.pending().class();
         self.ring.relay.hear(now, own, vote, class);
     }
 
-    /// Reports that this node's votes have grown: along the ring, directly, or not at all.
+    /// Reports that this node's votes have grown. The report goes along the ring, directly to the
+    /// leader, or is omitted if this node votes silently.
     pub(in crate::node) fn report_news(&mut self, now: Time, effects: &mut Effects) {
         let ballot = self.spine.voted().run().ballot;
         if !self.ring.relay.is_laid(ballot) {
@@ -75,8 +76,8 @@ impl Node {
         self.ring.relay.votes(now);
     }
 
-    /// Reports that this node's votes are all on stable storage. In groups where in-memory votes
-    /// count, a ring does not need that.
+    /// Reports that this node's votes are all on stable storage. In groups in which in-memory votes
+    /// count, a ring does not need this report.
     pub(in crate::node) fn report_durable(&mut self, now: Time, effects: &mut Effects) {
         let laid = self.ring.relay.is_laid(self.spine.voted().run().ballot);
         if !laid || self.spine.pending().class() == Class::Durable {
@@ -84,7 +85,7 @@ impl Node {
         }
     }
 
-    /// Sends whatever is due on the ring.
+    /// Sends every message that is due on the ring.
     pub(in crate::node) fn pass_on(&mut self, now: Time, effects: &mut Effects) {
         let own = self.spine.options().member;
         let run = *self.spine.voted().run();
@@ -104,7 +105,7 @@ impl Node {
         }
     }
 
-    /// [learn-1] Reports the votes of a member that has just gained weight; until then it voted
+    /// [learn-1] Reports the votes of a member that has just gained weight, and until now voted
     /// silently.
     pub(in crate::node) fn speak_up(&mut self, effects: &mut Effects) {
         let run = self.spine.voted().run();

@@ -1,4 +1,4 @@
-//! Learning from a leader, and from any node that has missing slots.
+//! Learning from a leader, and from any node that has the missing slots.
 
 use alloc::vec::Vec;
 
@@ -21,8 +21,8 @@ const RETRY_HEARTBEATS: u64 = 4;
 
 impl Node {
     /// Records that `from` used this ballot, so that this node's next ballot is above it.
-    /// [ballot-3] If its era is unknown here, the slot that began it is decided on another node and
-    /// missing on this one.
+    /// [ballot-3] If this node does not know the era of the ballot, the slot that began it is
+    /// decided on another node and missing on this one.
     pub(in crate::node) fn saw(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era <= self.spine.learner.eras().era() {
             self.spine.election.saw(ballot);
@@ -30,14 +30,15 @@ impl Node {
         self.saw_era(from, ballot);
     }
 
-    /// Records only the era of a ballot: a ballot of a pre-vote does not use up its round.
+    /// Records only the era of a ballot, because the ballot of a pre-vote does not use up its
+    /// round.
     pub(super) fn saw_era(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era > self.spine.learner.eras().era() {
             self.spine.catchup.note_era(ballot.era, self.spine.learner.decided_to(), from);
         }
     }
 
-    /// Yields to another node's promised ballot, which ends this node's lower ballots.
+    /// Yields to a promised ballot of another node, which ends this node's lower ballots.
     pub(super) fn yield_to(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         let lower = |own: Option<Ballot>| own.is_some_and(|own| own < ballot);
         let leading = self.spine.leading.as_ref().map(|leading| leading.ballot());
@@ -117,7 +118,7 @@ impl Node {
     ) {
         self.saw(from, beat.ballot);
         self.follow(beat.ballot, beat.decided_to, effects);
-        // [disk-9] A node that cannot vote does not keep a leader in office.
+        // [disk-9] A node that cannot vote does not confirm a leader.
         if self.spine.pending.failed() {
             return;
         }
@@ -128,12 +129,12 @@ impl Node {
             self.follow_leader(now, beat.ballot, effects);
             lease = self.lease_asked(now, from, &beat);
             self.note_role(&beat);
-            // An auxiliary does not trim by policy, but the reported values are valid for it too.
+            // An auxiliary does not trim by policy, but the reported values are true for it too.
             let (all, quorum) = (beat.held_by_all, beat.held_by_quorum);
             self.note_held(Held { all, quorum });
         }
         if self.spine.voted.run().voted_to(beat.ballot) > beat.decided_to {
-            // The leader does not know of this node's latest votes: their report may be lost, and
+            // The leader does not know this node's latest votes. Their report may be lost, and
             // after the last proposal no later report repeats it.
             self.report_run(effects);
         }
@@ -177,11 +178,11 @@ impl Node {
             && self.devices.assigns_slots()
             && range.from >= leading.tally.next()
         {
-            // [offload-10] The device will soon report the slots it assigned.
+            // [offload-10] The device will soon report the slots that it assigned.
             return;
         }
         if let Some(leading) = &self.spine.leading {
-            // Followers take a leader's report of decisions as true for their votes in its ballot
+            // Followers rely on a leader's report of decisions for their votes in its ballot
             // ([decide-2]). So a decision learned elsewhere must equal the leader's own proposal.
             let own = leading.tally.proposals_from(self.spine.learner.decided_to()).next().copied();
             let slot = range.from;
@@ -202,7 +203,8 @@ impl Node {
         self.drop_decided();
     }
 
-    /// [disk-8] Records that more slots decided before this process started cannot be read back.
+    /// [disk-8] Records that further slots, decided before this process started, cannot be read
+    /// back.
     pub(in crate::node) fn on_lost(&mut self, range: SlotRange) {
         self.spine.learner.lose(range, self.spine.acceptor.floor());
     }
@@ -213,8 +215,8 @@ impl Node {
         wanted: SlotRange,
         effects: &mut Effects,
     ) {
-        // [snap-3] Below its start the log does not count, whatever remains of it. Below the floor
-        // everything is decided, and in the log unless lost.
+        // [snap-3] Slots below the start of the log do not count, whatever remains of them. Every
+        // slot below the floor is decided, and is in the log unless lost.
         let log_start = self.spine.learner.log_start();
         if wanted.from < log_start && self.is_hollow() {
             // [aux-1] This node has no snapshot of the slots below either, so it does not answer.
@@ -237,8 +239,8 @@ impl Node {
         let promised = self.spine.acceptor.promised();
         if promised.era > self.spine.learner.eras().era() {
             // [ballot-3], [ballot-5] This node voted in an era that others had entered before it.
-            // Its own ballots are below the promise, so it cannot announce that era to others. What
-            // began the era is decided on another node.
+            // Its own ballots are below the promise, so it cannot announce that era to others. The
+            // reconfiguration that began the era is decided on another node.
             self.spine.catchup.note(decided_to.next(), promised.node);
         }
         if self.needs_state() {

@@ -1,4 +1,4 @@
-//! Snapshots in place of missing slots: the request for one, and its installation.
+//! Snapshots in place of missing slots: requesting and installing them.
 
 use alloc::vec::Vec;
 
@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Node {
-    /// [catch-2] Records that the log of `from` no longer has the slots that this node lacks.
-    /// Another node's log may.
+    /// [catch-2] Records that the log of `from` no longer has the slots that this node lacks. The
+    /// log of another node may have them.
     pub(in crate::node) fn on_below_start(
         &mut self,
         now: Time,
@@ -40,7 +40,7 @@ impl Node {
         }
     }
 
-    /// Requests a snapshot from the caller, as often as catch-up repeats a request.
+    /// Requests a snapshot from the caller, at most as often as catch-up repeats a request.
     pub(super) fn need_snapshot(
         &mut self,
         now: Time,
@@ -62,7 +62,7 @@ impl Node {
         let own = self.spine.learner.eras();
         let later = eras.era() > own.era() || (eras.era() == own.era() && eras == own);
         let news = match self.is_hollow() {
-            // The node learns again what its log holds from there on.
+            // The node learns again what its log holds from that slot on.
             true => to >= self.spine.learner.log_start(),
             false => to > self.spine.learner.decided_to(),
         };
@@ -80,10 +80,10 @@ impl Node {
     }
 
     /// [snap-2] Continues after a snapshot of everything below `to` was installed durably. The
-    /// promise, and votes from `to` on, stay.
+    /// promise, and votes from `to` on, remain.
     ///
     /// A leader that continued would report slots as decided that it did not propose in its ballot
-    /// ([decide-2]); a candidate would fill slots with no-ops that it wrongly considers undecided.
+    /// ([decide-2]). A candidate would fill slots with no-ops that it wrongly considers undecided.
     pub(in crate::node) fn on_installed(
         &mut self,
         now: Time,
@@ -92,7 +92,7 @@ impl Node {
         effects: &mut Effects,
     ) {
         if to <= self.spine.learner.decided_to() && !self.is_hollow() {
-            // Catch-up was faster, but the log still starts there now.
+            // Catch-up was faster, but the log still starts at `to` now.
             return self.on_trimmed(to);
         }
         assert!(

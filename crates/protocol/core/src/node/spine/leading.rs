@@ -1,5 +1,5 @@
-//! A leader's term: heartbeats, whose replies keep it in office, and higher promises (strays),
-//! which may end it.
+//! A leader's term: heartbeats, whose replies let it remain leader, and higher promises (strays),
+//! which may end the term.
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Node {
-    /// Sends a heartbeat to all nodes; the replies keep this leader in office.
+    /// Sends a heartbeat to all nodes. Their replies let this node remain leader.
     pub(in crate::node) fn heartbeat(&mut self, now: Time, effects: &mut Effects) {
         if self.auxiliary.is_due(now, self.spine.options.heartbeat_ms) {
             self.look_at_answers(now, effects);
@@ -62,7 +62,7 @@ impl Node {
         if let Some(message) = self.ring_said() {
             effects.send_all(self.spine.peers.connected(), &message);
         }
-        // Reads may trigger heartbeats so often that none ever becomes due by time.
+        // Reads may trigger heartbeats so often that no heartbeat ever becomes due by time.
         if self.devices.is_due(now, self.spine.options.heartbeat_ms) {
             self.offload(now, effects);
         }
@@ -105,8 +105,8 @@ impl Node {
             self.reading.confirm(reply.read_round, from);
             self.leasing.granted(ballot, from, reply.lease);
         }
-        // Everything below `sent_to` was sent before the heartbeat. Whatever the reply does not
-        // show as voted for or decided was lost, or refused for a while.
+        // Everything below `sent_to` was sent before the heartbeat. Slots that the reply shows
+        // neither as voted for nor as decided were lost, or refused for a while.
         let resume = reply.voted_to.max(reply.decided_to).max(self.spine.learner.decided_to());
         let spared = self.auxiliary.idle().contains(from.node);
         if !spared
@@ -171,9 +171,9 @@ impl Node {
         }
     }
 
-    /// [live-2] Handles a promise of a ballot higher than this leader's. While the other members
-    /// are enough to lead, this leader starts a ballot above the stray one. Otherwise a new leader
-    /// is likely, and this one steps down.
+    /// [live-2] Handles a promise of a ballot higher than this leader's. If the other members are
+    /// enough to lead, this leader starts a ballot above the higher one. Otherwise a new leader is
+    /// likely, and this one steps down.
     pub(super) fn reabsorb(&mut self, now: Time, effects: &mut Effects) {
         let Some(leading) = &self.spine.leading else { return };
         if self.spine.phase1.is_some() {
@@ -198,8 +198,8 @@ impl Node {
                 let promised = stray.max(own_stray);
                 self.campaign(PromiseTargets::AllMembers, Campaign::Stray { promised }, effects);
             }
-            // The ballot belongs to an era unknown on this node; until it is known, the other
-            // members are enough.
+            // The ballot belongs to an era that this node does not know yet. Until it does, the
+            // other members are enough.
             _ if enough && own_stray <= ballot => {}
             _ => {
                 let promised = stray.max(own_stray);
@@ -208,14 +208,14 @@ impl Node {
         }
     }
 
-    /// [disk-8] Steps down if this node cannot read back what it decided and no connected peer has
-    /// decided it. Peers that voted for the value in an earlier ballot wait for a leader that
-    /// cannot supply it ([decide-2]). Without this leader, which neither campaigns nor promises
-    /// meanwhile, they decide it again and can then supply it.
+    /// [disk-8] Steps down if this node cannot read back a value that it decided and no connected
+    /// peer has decided it. Peers that voted for the value in an earlier ballot wait for a leader
+    /// that cannot supply it ([decide-2]). Without this leader, which then neither campaigns nor
+    /// promises, they decide the value again and can then supply it.
     ///
-    /// It stays in office if they are not enough by themselves. It also stays if what they lack
-    /// began the current era: having promised a ballot of that era, they could not lead in the
-    /// previous one.
+    /// This node remains leader if those peers are not enough by themselves. It also remains leader
+    /// if the slot that they lack began the current era, because they promised a ballot of that era
+    /// and could not lead in the previous one.
     pub(in crate::node) fn on_found_nowhere(&mut self, now: Time, effects: &mut Effects) {
         let slot = self.spine.learner.knows_to();
         let known_era = slot >= self.spine.learner.eras().since();
@@ -227,7 +227,7 @@ impl Node {
 
     /// Returns whether the members that reply to this leader, and never reported this slot as
     /// decided, could elect one of them and decide it. A peer that decided the slot and lost it too
-    /// may not promise; a peer that has not reached it could not lead.
+    /// may not promise. A peer that has not reached the slot could not lead.
     fn others_are_enough(&self, now: Time, slot: Slot) -> bool {
         let configuration = self.spine.learner.eras().current();
         let patience = self.spine.election.patience_us();
@@ -246,7 +246,7 @@ impl Node {
         able && configuration.is_quorum(Phase::One, set) && configuration.is_quorum(Phase::Two, set)
     }
 
-    /// Steps down; this node does not try to lead again at once.
+    /// Steps down. This node does not try to lead again at once.
     pub(in crate::node) fn step_down(&mut self, now: Time, why: End, effects: &mut Effects) {
         let led = self.spine.leading.take().map(|leading| leading.ballot());
         let tried = self.spine.phase1.is_some();
@@ -281,8 +281,8 @@ impl Node {
         self.successors().max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
     }
 
-    /// Returns whether these members prevent all others from leading: they intersect every phase-1
-    /// quorum of any era that a higher ballot may belong to.
+    /// Returns whether these members prevent all others from leading, because every phase-1 quorum
+    /// of any era that a higher ballot may belong to includes one of them.
     pub(in crate::node) fn blocks_others(&self, by: impl Fn(Member) -> bool) -> bool {
         let Some(leading) = &self.spine.leading else {
             return false;

@@ -1,4 +1,4 @@
-//! Steps that a leader takes on its own: the move into a new era, and a transfer.
+//! Steps that a leader takes on its own: the move to a new era, and a transfer.
 
 use crate::{
     effect::Effects,
@@ -12,8 +12,7 @@ use crate::{
 };
 
 impl Node {
-    /// Takes the steps of a leader that no message triggers: the move into a new era, and a
-    /// transfer.
+    /// Takes the steps of a leader that no message triggers: the move to a new era, and a transfer.
     pub(in crate::node) fn move_on(&mut self, now: Time, effects: &mut Effects) {
         if self.spine.leading.is_none() {
             return;
@@ -26,7 +25,7 @@ impl Node {
     }
 
     /// Returns whether this member has voted for everything below this slot, so that it is close to
-    /// deciding it. Always true of an auxiliary, which is not expected to.
+    /// deciding it. Always `true` for an auxiliary, which need not do so.
     fn voted_for(&self, member: Member, slot: Slot) -> bool {
         let peer = self.spine.peers.peer(member.node);
         let peer = peer.filter(|peer| peer.member == member);
@@ -34,8 +33,8 @@ impl Node {
         auxiliary || peer.is_some_and(|peer| peer.voted_to.max(peer.decided_to) >= slot)
     }
 
-    /// [era-8] Moves the leader to a ballot of the era in force, before the next reconfiguration;
-    /// with its casting vote if the weights allow it ([cast-1], [cast-5]).
+    /// [era-8] Moves the leader to a ballot of the era in force, before the next reconfiguration.
+    /// It uses its casting vote if the weights allow it ([cast-1], [cast-5]).
     fn move_era(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.spine.leading else { return };
         let eras = self.spine.learner.eras();
@@ -73,7 +72,7 @@ impl Node {
                 self.campaign(PromiseTargets::AllMembers, Campaign::AskedAgain, effects);
             }
             Some(phase1) => {
-                // [cast-5] A needed member was lost while waiting: ask all members, and cast at
+                // [cast-5] A needed member was lost while waiting, so ask all members, and cast at
                 // once.
                 let PromiseTargets::Only(nodes) = &phase1.asked else {
                     return;

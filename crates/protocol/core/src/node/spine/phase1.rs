@@ -15,14 +15,16 @@ use crate::{
 };
 
 impl Node {
-    /// Returns the next ballot of this node, if it may start one ([ballot-1], [ballot-3]).
+    /// Returns the next ballot of this node; `None` if it may not start one ([ballot-1],
+    /// [ballot-3]).
     pub(super) fn next_ballot(&self) -> Option<Ballot> {
         let era = self.spine.learner.eras().era();
         let seen = self.spine.election.round_seen(era);
         self.spine.rounds.next(era, self.spine.acceptor.promised(), seen)
     }
 
-    /// Starts phase 1; in every group its round is recorded first ([ballot-2], [class-3]).
+    /// Starts phase 1. In every group, the round of the ballot is recorded first ([ballot-2],
+    /// [class-3]).
     pub(in crate::node) fn campaign(
         &mut self,
         asked: PromiseTargets,
@@ -161,8 +163,8 @@ impl Node {
         effects.send_all(missing, &Message::Phase1a { ballot, from });
     }
 
-    /// [cast-3] Casts this node's own promise, last, with its own record. After that record it
-    /// casts no vote in the old ballot.
+    /// [cast-3] Makes this node's own promise, last, with its own record. After that record this
+    /// node casts no vote in the old ballot.
     fn cast(&mut self, effects: &mut Effects) -> bool {
         let Some(phase1) = &self.spine.phase1 else {
             return false;
@@ -186,9 +188,9 @@ impl Node {
         true
     }
 
-    /// Handles a refusal of this node's ballot. Phase 1 continues while the other members may be a
-    /// quorum, so that a node without weight, or one that reconnects with an old promise, cannot
-    /// stop it.
+    /// Handles a refusal of this node's ballot. Phase 1 continues as long as the other members may
+    /// form a quorum, so that a node without weight, or one that reconnects with an old promise,
+    /// cannot stop it.
     pub(in crate::node) fn on_preempted(
         &mut self,
         now: Time,
@@ -202,7 +204,7 @@ impl Node {
             self.spine.phase1.as_ref().map(|phase1| phase1.ballot),
             self.spine.leading.as_ref().map(Leading::ballot),
         ];
-        // No round of this era can exceed a promise of a later one.
+        // No round of this era can exceed a promise in a later era.
         let reachable = self.next_ballot().is_some_and(|next| next > promised);
         if let Some(phase1) = self.spine.phase1.as_mut().filter(|p| p.ballot == ballot)
             && promised > ballot
@@ -229,7 +231,8 @@ impl Node {
         }
     }
 
-    /// Completes phase 1: proposes what may have been chosen, before any new value ([p1-6]).
+    /// Completes phase 1. Proposes the values that may have been chosen, before any new value
+    /// ([p1-6]).
     fn begin(&mut self, now: Time, effects: &mut Effects) {
         let Some(phase1) = self.spine.phase1.take() else {
             return;
@@ -247,8 +250,8 @@ impl Node {
             effects.explain(Explanation::NotElected { ballot, why });
             return self.step_down(now, why, effects);
         }
-        // [era-6] A ballot proposes only after the slot that began its era. It was started after
-        // that slot was decided here, and proposes from the first undecided slot on.
+        // [era-6] A ballot proposes only after the slot that began its era. The ballot was started
+        // after that slot was decided on this node, and proposes from the first undecided slot on.
         assert!(ballot.era <= self.spine.learner.eras().era(), "ballot {ballot} of an era to come");
         let before = self.spine.leading.take().map(|leading| leading.tally);
         let again = before.is_some();
@@ -277,7 +280,7 @@ impl Node {
                 .is_some_and(|vote| vote.value == value && vote.range.to >= range.to);
             let held = own_vote || !value.has_bytes();
             // [value-4] No member that promised has voted for the value, and its bytes were never
-            // here. So the slot is free, and waiting for the bytes again would never end.
+            // on this node. So the slot is free, and waiting for the bytes again would never end.
             let (value, held) = match reporter {
                 None if !held => (Value::NoOp, true),
                 _ => (value, held),
@@ -294,7 +297,7 @@ impl Node {
         self.heartbeat(now, effects);
     }
 
-    /// Ends this node's phase 1 without success, if one is in progress.
+    /// Ends this node's phase 1 without success, if it is in progress.
     pub(super) fn end_phase1(&mut self, why: End, effects: &mut Effects) {
         if let Some(Phase1 { ballot, .. }) = self.spine.phase1.take() {
             effects.explain(Explanation::NotElected { ballot, why });

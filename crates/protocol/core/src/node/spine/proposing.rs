@@ -42,7 +42,7 @@ impl Node {
         }
     }
 
-    /// Returns the reason why a proposal would be refused now, if any.
+    /// Returns the reason why a proposal would be refused now; `None` if it would be accepted.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         let Some(leading) = &self.spine.leading else {
             return Some(Refusal::NotLeader);
@@ -58,8 +58,8 @@ impl Node {
         (casting || full || away).then_some(Refusal::Busy)
     }
 
-    /// [p2-3] Returns whether `slots` more slots fit into the window of acceptors that are caught
-    /// up with this leader.
+    /// [p2-3] Returns whether the next `slots` slots are within the window of acceptors that are
+    /// caught up with this leader.
     pub(super) fn has_room(&self, slots: u64) -> bool {
         let end = self.spine.learner.decided_to().plus(self.spine.options.window_slots);
         let next = self.spine.leading.as_ref().map(|leading| leading.tally.next());
@@ -67,7 +67,7 @@ impl Node {
     }
 
     /// [era-8] Returns the reason why a reconfiguration would be refused now. Only one may be
-    /// undecided at a time; it must name the era of this ballot and of everything undecided in it,
+    /// undecided at a time. It must name the era of this ballot and of everything undecided in it,
     /// and be valid under the current configuration. [era-12] No decided slot may depend only on
     /// members that lose weight.
     fn change_refusal(&self, value: &Value) -> Option<Refusal> {
@@ -88,7 +88,7 @@ impl Node {
 
     /// [era-12] Returns whether full replicas that intersect every phase-1 quorum of `next` hold
     /// everything below `since`, the first slot of the era in force. Quorums of an era intersect
-    /// those of the following era, but not those of the one after that.
+    /// those of the following era, but not those of the era after that.
     fn is_held_past(&self, next: &Configuration, since: Slot) -> bool {
         if since <= Slot::FIRST {
             return true;
@@ -109,10 +109,10 @@ impl Node {
         next.blocks_phase1(holders)
     }
 
-    /// Binds the next slots of this ballot to a value, and requests votes: first from the other
-    /// members, then from this node's own acceptor, so that no proposal waits for two disks one
-    /// after the other ([p2-4]). The own acceptor is treated like any other: if its disk is slow,
-    /// the others decide ([p2-5]).
+    /// Binds the next slots of this ballot to a value and requests votes, first from the other
+    /// members and then from this node's own acceptor, so that no proposal waits for two disks in
+    /// sequence ([p2-4]). The own acceptor is treated like any other: if its disk is slow, the
+    /// others decide ([p2-5]).
     pub(in crate::node) fn propose(
         &mut self,
         now: Time,
@@ -171,7 +171,7 @@ impl Node {
         }
     }
 
-    /// Resends everything undecided from the peer's `sent_to` on, bytes included.
+    /// Resends all undecided proposals from the peer's `sent_to` on, bytes included.
     pub(in crate::node) fn resend(&mut self, node: NodeId, effects: &mut Effects) {
         let Some(leading) = &self.spine.leading else { return };
         let asked = |peer: &&Peer| peer.connected && !self.auxiliary.idle().contains(node);
@@ -216,7 +216,7 @@ impl Node {
             let to = if class == Class::Volatile { vote.volatile_to } else { vote.durable_to };
             peer.voted_to = peer.voted_to.max(to);
             // [value-3], [decide-2] The peer voted for the values of this ballot, bytes included,
-            // so it holds those that are decided.
+            // so it holds those of them that are decided.
             if peer.member == from && vote.from <= peer.held_to {
                 peer.held_to = peer.held_to.max(to.min(decided_to));
             }
@@ -254,8 +254,8 @@ impl Node {
         more
     }
 
-    /// Votes for this leader's proposals that its own acceptor had no space for earlier. Returns
-    /// whether it cast any vote.
+    /// Votes for this leader's proposals for which its own acceptor had no space earlier. Returns
+    /// whether it cast a vote.
     fn vote_for_own(&mut self, now: Time, effects: &mut Effects) -> bool {
         let Some(leading) = &self.spine.leading else {
             return false;
@@ -289,9 +289,9 @@ impl Node {
         }
     }
 
-    /// Announces decisions. Followers learn them with the next proposal; if none is outstanding,
-    /// they are notified at once. They are also notified at once of a new era, because they enter
-    /// an era only after deciding what began it ([ballot-5]).
+    /// Announces decisions. Followers learn of decisions with the next proposal; if none is
+    /// outstanding, they are notified at once. They are also notified at once of a new era, because
+    /// they enter an era only after deciding the slot that began it ([ballot-5]).
     pub(in crate::node) fn announce(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.spine.leading else { return };
         let decided_to = self.spine.learner.decided_to();

@@ -57,13 +57,13 @@ impl Node {
         self.spine.election.leader()
     }
 
-    /// Returns whether a proposal would be accepted now: this node leads, is not handing over, and
-    /// has space for it.
+    /// Returns whether a proposal would be accepted now, because this node leads, is not handing
+    /// over leadership, and has space for the proposal.
     pub fn can_propose(&self) -> bool {
         self.refusal().is_none() && self.has_room(1)
     }
 
-    /// Returns whether this leader moves into a new era without a casting vote, and so assigns no
+    /// Returns whether this leader is moving to a new era without a casting vote, and so assigns no
     /// slots until a quorum has replied ([cast-5]).
     pub fn pauses_for_era(&self) -> bool {
         let asks_all = |phase1: &Phase1| phase1.asked == PromiseTargets::AllMembers;
@@ -77,8 +77,8 @@ impl Node {
         self.devices.is_in_use()
     }
 
-    /// Returns the ballot in which this node's device votes, by its own report, and whether the
-    /// device assigns slots.
+    /// Returns the ballot in which this node's device votes, as the device reported, and whether
+    /// the device assigns slots.
     pub fn device(&self) -> (Option<Ballot>, bool) {
         (self.devices.votes_in(), self.devices.assigns_slots())
     }
@@ -93,12 +93,12 @@ impl Node {
         self.spine.election.leader_ballot().unwrap_or_else(|| self.spine.acceptor.promised())
     }
 
-    /// Returns the era that `decided_to` is in.
+    /// Returns the era of the first undecided slot.
     pub fn era(&self) -> Era {
         self.spine.learner.eras().era()
     }
 
-    /// Returns the configuration in force at `decided_to`.
+    /// Returns the configuration in force at the first undecided slot.
     pub fn configuration(&self) -> &Configuration {
         self.spine.learner.eras().current()
     }
@@ -108,13 +108,13 @@ impl Node {
         self.spine.learner.decided_to()
     }
 
-    /// Returns the first slot of the log; a snapshot covers the slots below ([snap-3]).
+    /// Returns the first slot of the log. A snapshot covers the slots below ([snap-3]).
     pub fn log_start(&self) -> Slot {
         self.spine.learner.log_start()
     }
 
-    /// Returns the eras at `decided_to`. A snapshot must take its eras from what was applied, not
-    /// from here ([snap-1]).
+    /// Returns the eras at `decided_to`. A snapshot must take its eras from the applied prefix
+    /// instead ([snap-1]).
     pub fn eras(&self) -> &Eras {
         self.spine.learner.eras()
     }
@@ -125,13 +125,14 @@ impl Node {
         self.spine.peers.held_known()
     }
 
-    /// Returns the slot below which everything is decided, and held on this node at the group's
+    /// Returns the slot below which everything is decided and held on this node at the group's
     /// class, bytes included.
     pub fn held_to(&self) -> Slot {
         self.safe_to(self.spine.learner.holds_to())
     }
 
-    /// Returns the slot, at most `to`, below which this node has all values at the group's class.
+    /// Returns `to`, or the slot below which this node has all values at the group's class if that
+    /// is lower.
     pub(in crate::node) fn safe_to(&self, to: Slot) -> Slot {
         let to = self.knows_to().min(to);
         match self.spine.pending.class() {
@@ -142,8 +143,8 @@ impl Node {
         }
     }
 
-    /// Returns the slot below which a restart would still find what [`Node::held_to`] covers. It
-    /// lags while nothing is written.
+    /// Returns the slot below which a restart would still find everything that [`Node::held_to`]
+    /// covers. It lags while nothing is written.
     pub(super) fn keeps_to(&self) -> Slot {
         match self.spine.pending.class() {
             Class::Volatile => self.held_to(),
@@ -155,26 +156,26 @@ impl Node {
     /// streams ([here-3]).
     pub(in crate::node) fn knows_to(&self) -> Slot {
         // [trim-1] A hollow node has nothing below the start of its log, and a node that is
-        // forgetting soon will not.
+        // forgetting slots will soon have nothing there.
         if self.is_hollow() || self.auxiliary.is_forgetting() {
             return Slot(0);
         }
         self.spine.learner.knows_to()
     }
 
-    /// Raises what other nodes are known to hold.
+    /// Raises the slots that other nodes are known to hold.
     pub(super) fn note_held(&mut self, held: Held) {
         self.spine.peers.note_held(held);
     }
 
-    /// Returns the number of slots lost by the log and not learned again; the first value may be
-    /// partly learned.
+    /// Returns the number of slots that the log lost and that have not been learned again. Some of
+    /// the first value's slots may have been learned.
     pub fn lost_slots(&self) -> u64 {
         self.spine.learner.lost().slots()
     }
 
-    /// Returns the first of the slots that this node had decided, lost, and is learning again, with
-    /// the number of unanswered requests for it.
+    /// Returns the first slot that this node decided, lost, and is learning again, with the number
+    /// of unanswered requests for it.
     pub fn relearning(&self) -> Option<(Slot, u32)> {
         let lost = !self.spine.learner.lost().is_empty();
         lost.then(|| (self.spine.learner.decided_to(), self.spine.catchup.fruitless()))
@@ -196,30 +197,31 @@ impl Node {
         self.spine.pending.persisted_to()
     }
 
-    /// Returns the acceptor, for invariants.
+    /// Returns the acceptor. Used to check invariants.
     pub fn acceptor(&self) -> &Acceptor {
         &self.spine.acceptor
     }
 
-    /// Returns the votes in the newest ballot, for invariants.
+    /// Returns the votes in the newest ballot. Used to check invariants.
     pub fn run(&self) -> &Run {
         self.spine.voted.run()
     }
 
-    /// Returns phase 2, while this node leads, for invariants.
+    /// Returns the state of phase 2 while this node leads. Used to check invariants.
     pub fn leading(&self) -> Option<&Leading> {
         self.spine.leading.as_ref()
     }
 
-    /// Returns phase 1 in progress, for invariants.
+    /// Returns phase 1 if it is in progress. Used to check invariants.
     pub fn phase1(&self) -> Option<&Phase1> {
         self.spine.phase1.as_ref()
     }
 
     /// Returns the state that the log restates with each write. The caller must pair it with each
-    /// record as it appends it.
+    /// record that it appends.
     ///
-    /// [disk-8] For the log, decided slots stay decided even if lost: their votes are dropped.
+    /// [disk-8] For the log, decided slots remain decided even if they are lost, because their
+    /// votes are dropped.
     pub fn hard_state(&self) -> HardState {
         HardState {
             spoken: self.spine.rounds.spoken(),
@@ -234,15 +236,16 @@ impl Node {
         self.spine.peers.peer(peer).is_some_and(|peer| peer.unfit)
     }
 
-    /// Returns the slot below which everything is decided and held by this peer at the group's
+    /// Returns the slot below which this peer has decided everything and holds it at the group's
     /// class, as it last reported to this leader.
     pub fn peer_holds_to(&self, peer: NodeId) -> Slot {
         let peer = self.spine.peers.peer(peer);
         peer.map_or(Slot(0), |peer| peer.held_to)
     }
 
-    /// Returns each peer with its lag: ⟨node, replied within the election timeout, slots its votes
-    /// lag the leader's proposals⟩. Empty unless this node leads.
+    /// Returns ⟨node, replied within the election timeout, lag⟩ for each peer. The lag is the
+    /// number of slots by which its votes trail the leader's proposals. Empty unless this node
+    /// leads.
     pub fn followers(&self, now: Time) -> Vec<(NodeId, bool, u64)> {
         let Some(leading) = &self.spine.leading else {
             return Vec::new();

@@ -13,13 +13,13 @@ use crate::{
     time::Time,
 };
 
-/// Number of unanswered requests up to which a node that needs a snapshot leaves elections to
-/// others. After that many, no leader could send it a snapshot, or no node has one, and votes may
+/// Number of unanswered requests after which a node that needs a snapshot no longer leaves
+/// elections to others. By then no leader can send it a snapshot, or no node has one, and votes may
 /// show what the log does not.
 const QUESTIONS_IN_VAIN: u32 = 32;
 
-/// [live-6] Number of timeouts that a node with low fitness leaves to other nodes. The second
-/// timeout is twice as long, so a fit node has campaigned by then.
+/// [live-6] Number of election timeouts that a node of low fitness leaves to other nodes. The
+/// second timeout is twice as long, so a fit node has campaigned by then.
 const LEFT_TO_OTHERS: u32 = 1;
 
 impl Node {
@@ -53,8 +53,8 @@ impl Node {
         self.bear_pauses(now);
     }
 
-    /// [live-5] Tolerates silence for as long as nodes run late: a leader considers all peers, a
-    /// follower its leader.
+    /// [live-5] Tolerates silence for as long as nodes run late. A leader considers all peers, a
+    /// follower only its leader.
     pub(super) fn bear_pauses(&mut self, now: Time) {
         let others_us = match &self.spine.leading {
             Some(_) => self.spine.peers.late_us(),
@@ -72,8 +72,8 @@ impl Node {
         self.may_lead() && configuration.is_quorum(Phase::One, own)
     }
 
-    /// [lie-6] Campaigns as a quorum by itself, without asking another node. It first waits for
-    /// nodes that may know more to connect, and it does not campaign while one of them does.
+    /// [lie-6] Campaigns as a quorum by itself, without asking another node. The node first waits
+    /// for other nodes to connect that may know more, and does not campaign while one of them does.
     fn lead_alone(&mut self, now: Time, effects: &mut Effects) {
         if let Some(until) = self.timers.waits_alone(now) {
             effects.explain(Explanation::WaitsAlone { us: until.since_us(now) });
@@ -85,8 +85,8 @@ impl Node {
     }
 
     /// [lie-6] Returns whether another node knows a decided slot for which this node has no vote. A
-    /// member that is a phase-1 quorum by itself voted for everything ever decided, so its log must
-    /// have been set back. If it has the votes, it needs no other node.
+    /// member that is a phase-1 quorum by itself voted for every slot ever decided, so such a slot
+    /// means that its log was set back. If it has the votes, it needs no other node.
     fn lacks_decided_votes(&self) -> bool {
         let decided_to = self.spine.learner.decided_to();
         if !self.spine.catchup.is_behind_another(decided_to, self.spine.options.member.node) {
@@ -97,7 +97,7 @@ impl Node {
             || missing.any(|slot| self.spine.acceptor.vote(Slot(slot)).is_none())
     }
 
-    /// Ends reads and transfers that have waited too long.
+    /// Fails reads and transfers that have waited too long.
     fn end_overdue(&mut self, now: Time, effects: &mut Effects) {
         let patience = self.spine.election.patience_us();
         while let Some(token) = self.reading.overdue(now, patience) {
@@ -118,8 +118,8 @@ impl Node {
         // [value-4] No peer supplies the bytes of an inherited value. A new ballot may get a quorum
         // without the peer that reported it.
         let stuck = self.spine.waiting.since().is_some_and(|at| now.since_us(at) > patience);
-        // [cast-5] A casting phase 1 may itself wait for what those bytes would decide: an asked
-        // node has lost votes there, and replies only once it has learned what the slot decided.
+        // [cast-5] A casting phase 1 may itself wait for a decision that needs those bytes, because
+        // a requested node has lost votes there and replies only once it has learned the decision.
         let promised_soon = self.spine.phase1.as_ref().is_some_and(|phase1| {
             phase1.asked == PromiseTargets::AllMembers || phase1.stage != Stage::Asking
         });
@@ -128,8 +128,8 @@ impl Node {
             self.spine.phase1 = None;
             self.campaign(PromiseTargets::AllMembers, Campaign::MissingBytes, effects);
         }
-        // [p1-5] Likewise for slots that a member that promised had dropped as decided: all peers
-        // were asked for them twice.
+        // [p1-5] The same applies to decided slots for which a member that promised had dropped its
+        // votes. All peers were asked for these slots twice.
         let waits =
             self.spine.phase1.as_ref().map(|phase1| phase1.stage) == Some(Stage::CatchingUp);
         if waits
@@ -155,7 +155,7 @@ impl Node {
             return;
         }
         if let Some(until) = self.leasing.bound_until(now) {
-            // [read-4] This node's own promise would be one to another node than the leader.
+            // [read-4] This node's own promise would be a promise to a node other than the leader.
             return self.spine.election.defer(until);
         }
         if self.records_by_token(now) {
@@ -176,8 +176,8 @@ impl Node {
         if self.spine.catchup.fruitless() < QUESTIONS_IN_VAIN
             && self.spine.catchup.needs_snapshot(now, decided_to, lately_us)
         {
-            // [p1-5] The node could not propose before it has installed a snapshot, so others go
-            // first. While the peer that reported the need is connected, it keeps reporting it.
+            // [p1-5] The node could not propose before it has installed a snapshot, so other nodes
+            // go first. While the peer that reported the need is connected, it repeats the report.
             return;
         }
         if self.is_quorum_alone() {

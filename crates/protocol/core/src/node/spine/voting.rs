@@ -1,4 +1,4 @@
-//! Responses to proposers: promises, votes, and their release once they are safe.
+//! Responses to proposers: promises and votes, which are released once they are safe.
 
 use crate::{
     acceptor::Refused,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Node {
-    /// [p1-2] Handles a 1A message from any node, member or not ([ballot-4]).
+    /// [p1-2] Handles a 1A message from any node, whether or not it is a member ([ballot-4]).
     pub(in crate::node) fn on_phase1a(
         &mut self,
         now: Time,
@@ -35,7 +35,7 @@ impl Node {
             return;
         }
         if self.lease_refuses(now, ballot) {
-            // [read-4] The candidate repeats its request; the lease may be over by then.
+            // [read-4] The candidate repeats its request, and the lease may be over by then.
             return;
         }
         match self.spine.acceptor.may_promise(ballot) {
@@ -46,14 +46,14 @@ impl Node {
                     return self.wait_for_fence(from, ballot, slot);
                 }
                 if raises && !self.may_enter(ballot, slot) {
-                    // [ballot-5] The candidate repeats its request; by then this node may have
-                    // learned from it what it lacks.
+                    // [ballot-5] The candidate repeats its request. By then this node may have
+                    // learned the missing slots from it.
                     return self.wait_to_enter(from, ballot, slot);
                 }
                 if raises {
                     self.promise(ballot, effects);
                     if from != self.spine.options.member.node {
-                        // Another node leads now, or tries to: do not compete at once.
+                        // Another node leads or campaigns, so do not compete with it at once.
                         self.yield_to(now, ballot, effects);
                     }
                 }
@@ -68,11 +68,11 @@ impl Node {
         self.spine.acceptor.promise(ballot, record);
     }
 
-    /// Parks the reply to a 1A until the promise has the group's class.
+    /// Parks the reply to a 1A message until the promise has the group's class.
     pub(super) fn park_promise(&mut self, to: NodeId, ballot: Ballot, from: Slot) {
         let floor = self.spine.acceptor.floor();
-        // [aux-1] A candidate that needs slots forgotten on this node must get them elsewhere; this
-        // node has no snapshot of them.
+        // [aux-1] A candidate that needs slots that this node forgot must get them elsewhere,
+        // because this node has no snapshot of them.
         let log_start = if self.is_hollow() && from < self.spine.learner.log_start() {
             floor.next()
         } else {
@@ -125,8 +125,8 @@ impl Node {
         self.vote(now, from, m, (held, stays), effects);
     }
 
-    /// [p2-1] Votes, if promise, order, capacity and bytes allow it. `held`: the bytes are present
-    /// now; `stays`: they are retained for a later vote.
+    /// [p2-1] Votes, if promise, order, capacity and bytes allow it. `held` means that the bytes
+    /// are present now, and `stays` that they are retained for a later vote.
     pub(in crate::node) fn vote(
         &mut self,
         now: Time,
@@ -136,7 +136,7 @@ impl Node {
         effects: &mut Effects,
     ) {
         if self.lease_refuses(now, m.ballot) {
-            // [read-4] A vote is also a promise. The leader resends what was not voted for.
+            // [read-4] A vote is also a promise. The leader resends proposals that got no vote.
             return;
         }
         if !self.is_fenced_for(m.ballot, effects) {
@@ -177,7 +177,7 @@ impl Node {
             }
         };
         if m.value.has_bytes() && !held {
-            // [value-3] No bytes, no vote.
+            // [value-3] Without the bytes there is no vote.
             effects.slow.missing_bytes += 1;
             return self.wait(now, from, m, false, effects);
         }
@@ -192,9 +192,9 @@ impl Node {
         self.runs_to(now, run, record, effects);
     }
 
-    /// Appends a record for these slots. [era-12] While it is being written, stable storage may
-    /// hold a vote for another value in them, so this node does not count as holding what was
-    /// decided there.
+    /// Appends a record for these slots. [era-12] While the record is being written, stable storage
+    /// may hold votes for other values in these slots, so this node does not count as holding the
+    /// values decided there.
     pub(in crate::node) fn append_about(
         &mut self,
         range: SlotRange,
@@ -208,8 +208,8 @@ impl Node {
         seq
     }
 
-    /// Records `run` as this node's votes in the newest ballot; `record` is its last record, which
-    /// is being written.
+    /// Records `run` as this node's votes in the newest ballot. `record` is the last record of the
+    /// run, which is being written.
     pub(in crate::node) fn runs_to(
         &mut self,
         now: Time,
@@ -253,8 +253,8 @@ impl Node {
         }
     }
 
-    /// Votes for queued proposals whose bytes are present and whose predecessors are not missing.
-    /// Either may have changed with a reply, a repeated proposal, or a decision.
+    /// Votes for queued proposals whose bytes are present and whose predecessors have arrived. A
+    /// reply, a repeated proposal or a decision may have supplied either.
     pub(in crate::node) fn vote_waiting(&mut self, now: Time, effects: &mut Effects) {
         if self.spine.waiting.is_empty() {
             return;
@@ -295,7 +295,7 @@ impl Node {
             if self.spine.voted.persisted(&run) {
                 current = true;
             } else if let Some(vote) = self.spine.pending.vote(&run, run.to) {
-                // A newer run has replaced this one; it is reported once, as it ended.
+                // A newer run has replaced this one, so it is reported once, in its final state.
                 self.speak_vote(run.ballot.node, vote, effects);
             }
         }
@@ -347,9 +347,9 @@ impl Node {
         }
     }
 
-    /// [learn-1] Returns whether this node's votes count; a node without weight votes silently. An
-    /// auxiliary may not know that it has weight ([aux-1]): it was notified of its role, or lacks
-    /// the log that would show it.
+    /// [learn-1] Returns whether this node's votes count, because a node without weight votes
+    /// silently. An auxiliary may not know that it has weight ([aux-1]). It was notified of its
+    /// role, or lacks the part of the log that would show it.
     pub(in crate::node) fn is_heard(&self) -> bool {
         let configuration = self.spine.learner.eras().current();
         let member = configuration.position(self.spine.options.member).is_some();

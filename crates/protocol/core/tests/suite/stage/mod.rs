@@ -31,21 +31,22 @@ struct Letter {
     message: Message,
 }
 
-/// A node with its disk, its bytes, and the values it decided.
+/// A node with its disk, its bytes, and its decided values.
 struct Actor {
     node: Option<Node>,
     member: Member,
-    /// All records of all its processes, and how many of them are on disk.
+    /// Records of all processes of the node, and the number of records on disk.
     records: Vec<(Record, HardState)>,
     persisted: usize,
-    /// Number of records of earlier processes: the core counts from zero again after each start.
+    /// Number of records of earlier processes. The core counts from zero again after each start.
     base: usize,
     bytes: BTreeSet<Value>,
     decided: Vec<(SlotRange, Value)>,
-    /// Start of its log, and the eras there: the founding ones, or those of a snapshot.
+    /// Start of the node's log, and the eras there, which are the founding ones or those of a
+    /// snapshot.
     log_start: Slot,
     eras: Eras,
-    /// No snapshot covers the slots below the start of its log; `forget` is the start that it
+    /// No snapshot covers the slots below the start of the log. `forget` is the start that the node
     /// requested.
     hollow: bool,
     forget: Option<Slot>,
@@ -61,7 +62,7 @@ pub(crate) struct Stage {
     effects: Effects,
     thrifty: bool,
     route: Route,
-    /// The time at which each node last asked to be woken.
+    /// Time at which each node last asked to be woken.
     wakes: BTreeMap<NodeId, Time>,
 }
 
@@ -393,7 +394,7 @@ impl Stage {
         self.letters.retain(|letter| letter.to != node);
     }
 
-    /// Recovers a node as quorate-log does: the last record of a slot wins.
+    /// Recovers a node as quorate-log does. The last record of a slot is final.
     fn recover(&self, actor: &Actor) -> (Recovered, Vec<(SlotRange, Value)>) {
         let mut slots: BTreeMap<u64, (Option<Ballot>, Value)> = BTreeMap::new();
         let mut hard = Recovered::founded(self.founding.clone()).hard;
@@ -501,7 +502,7 @@ impl Stage {
         self.step(node, Input::Propose { value, slots }, out);
     }
 
-    /// Returns the decided values of a node from its log's start to `to`, and the eras there.
+    /// Returns the decided values of a node from the start of its log to `to`, and the eras there.
     fn eras_at(&self, node: NodeId, to: Slot) -> Eras {
         let actor = &self.actors[&node];
         let slots = actor.decided.iter().map(|(range, value)| (range.from, *value));
@@ -509,7 +510,7 @@ impl Stage {
         replay(actor.eras.clone(), &below)
     }
 
-    /// Switches the log durably to start at `to`, where a snapshot covers the slots below.
+    /// Moves the start of the log to `to`, durably. A snapshot covers the slots below.
     fn rebase(&mut self, node: NodeId, to: Slot, eras: Eras) {
         let actor = self.actors.get_mut(&node).expect("on stage");
         actor.log_start = to;

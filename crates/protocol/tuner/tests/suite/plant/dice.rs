@@ -13,7 +13,7 @@ impl Dice {
         self.0.word()
     }
 
-    /// Draws a number in 0..1.
+    /// Draws a number in `0..1`.
     pub(crate) fn part(&mut self) -> f64 {
         (self.word() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -22,7 +22,7 @@ impl Dice {
         from + (to - from) * self.part()
     }
 
-    /// Draws a number, evenly distributed in its logarithm.
+    /// Draws a number whose logarithm is evenly distributed.
     pub(crate) fn scale(&mut self, from: f64, to: f64) -> f64 {
         from * (to / from).powf(self.part())
     }

@@ -1,11 +1,12 @@
-//! The exhaustive grid: every (batch, window) as a fixed setting, in the same plant.
+//! The exhaustive grid: every combination of batch size and window as a fixed setting, in the same
+//! plant.
 
 use crate::plant::{
     plant::{Measured, Plant, Policy},
     scenario::Scenario,
 };
 
-/// A fixed setting: batch size and window.
+/// A fixed setting, as batch size in bytes and window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fixed(pub(crate) usize, pub(crate) usize);
 
@@ -28,7 +29,7 @@ pub(crate) const COARSE: Axes = Axes {
     windows: &[1, 2, 4, 8, 16, 64],
 };
 
-/// Nearly every step of the tuner's own grid.
+/// Axes with nearly every step of the tuner's own grid.
 pub(crate) const FULL: Axes = Axes {
     batches: &[
         2 << 10,

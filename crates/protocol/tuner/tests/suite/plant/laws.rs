@@ -1,22 +1,22 @@
-//! Costs in the plant: its own laws, richer than the controller's model.
+//! Laws of the plant, which are richer than the controller's model.
 //!
-//! Turns of a reactor that accept everything that waits; batches whose bytes cost more the less
-//! they fit into caches; links with a bounded buffer that drops the excess; disks that merge
-//! flushes; all of it with jitter. Times are in nanoseconds, sizes in bytes.
+//! Turns of a reactor accept everything that waits. The bytes of batches cost more the less they
+//! fit into caches. Links have a bounded buffer that drops the excess. Disks merge flushes. All of
+//! these have jitter. Times are in nanoseconds, sizes in bytes.
 
 use std::collections::VecDeque;
 
 use crate::plant::dice::Dice;
 
-/// Costs on the leader's and the followers' processors.
+/// Processor costs of the leader and the followers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Processor {
-    /// Factor for all times below.
+    /// Factor by which all times below are multiplied.
     pub(crate) slowness: f64,
 }
 
 impl Processor {
-    /// Returns the cost of a turn of the reactor; `woken` from sleep.
+    /// Returns the cost of a turn of the reactor. `woken` means that the reactor was asleep.
     pub(crate) fn turn(self, woken: bool) -> f64 {
         self.slowness * if woken { 4_000.0 } else { 1_200.0 }
     }
@@ -28,8 +28,8 @@ impl Processor {
         self.slowness * (commands * 220.0 + bytes * 0.12 * cold)
     }
 
-    /// Returns the cost of numbering, checking and copying a batch once, and once more for each
-    /// peer.
+    /// Returns the cost of numbering, checking and copying a batch, once for the node itself and
+    /// once for each peer.
     pub(crate) fn batch(self, bytes: f64, peers: f64, in_flight: f64, in_flight_bytes: f64) -> f64 {
         let cold = 1.0 + (bytes / 400e3).powf(1.3).min(3.0) + (in_flight_bytes / 4e6).min(1.0);
         let queue = 60.0 * in_flight;
@@ -42,7 +42,7 @@ impl Processor {
         self.slowness * 1_300.0
     }
 
-    /// Returns the cost of applying and replying.
+    /// Returns the cost of applying commands and replying to clients.
     pub(crate) fn apply(self, commands: f64, bytes: f64) -> f64 {
         // The cost of sorting and allocating grows faster than the batch.
         let superlinear = 1.0 + 0.02 * (commands + 1.0).log2();
@@ -64,9 +64,9 @@ pub(crate) fn jitter(dice: &mut Dice, cost: f64) -> u64 {
 /// A link with a rate, a bounded buffer and a delay.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    /// Bytes per nanosecond; infinite for no limit.
+    /// Rate in bytes per nanosecond; infinite for no limit.
     pub(crate) rate: f64,
-    /// Capacity of its queue. The excess is lost, and resent after a timeout.
+    /// Capacity of the link's buffer. The excess is lost, and resent after a timeout.
     pub(crate) buffer: f64,
     pub(crate) one_way: f64,
     free_at: f64,
@@ -80,12 +80,13 @@ impl Link {
         Self { rate, buffer, one_way, free_at: 0.0, recovers_at: 0.0, last: 0 }
     }
 
-    /// Occupies the link without an arrival at the other end.
+    /// Occupies the link without a delivery at the other end.
     pub(crate) fn occupy(&mut self, now: u64, bytes: f64) {
         self.free_at = self.free_at.max(now as f64) + bytes / self.rate;
     }
 
-    /// Returns the time at which the whole message arrives at the other end. Order is kept.
+    /// Returns the time at which the complete message arrives at the other end. Messages arrive in
+    /// order.
     pub(crate) fn send(&mut self, now: u64, bytes: f64, dice: &mut Dice) -> u64 {
         let start = self.free_at.max(now as f64);
         let mut again = 0.0;
@@ -94,7 +95,7 @@ impl Link {
             let waiting = (start - now as f64) * self.rate;
             let overflow = (waiting + bytes - self.buffer).clamp(0.0, bytes);
             if overflow > 0.0 {
-                // Lost at the end of the buffer: it occupies the link once more, and the first of a
+                // Bytes lost at the end of the buffer occupy the link once more. The first of a
                 // burst waits for the timeout, with the link idle for half of it.
                 again = overflow * 0.9;
                 if self.recovers_at < now as f64 {
@@ -134,7 +135,7 @@ pub(crate) struct Flushed {
 pub(crate) struct Disk {
     /// Duration of one flush.
     pub(crate) flush: f64,
-    /// Bytes per nanosecond.
+    /// Write rate in bytes per nanosecond.
     pub(crate) rate: f64,
     records: VecDeque<(u64, f64)>,
     writes: VecDeque<Write>,
@@ -143,7 +144,7 @@ pub(crate) struct Disk {
     pub(crate) durable_to: u64,
 }
 
-/// As in the log: writes in flight, and bytes per write.
+/// Maximum number of writes in flight, as in the log. `WRITE_MAX` bounds the bytes of a write.
 const DEPTH: usize = 2;
 const WRITE_MAX: f64 = 1048576.0;
 
@@ -183,7 +184,8 @@ impl Disk {
         Some(self.free_at as u64)
     }
 
-    /// Records that bytes arrived in the device. Returns the end of the flush that this starts.
+    /// Records that the bytes of a write arrived in the device. Returns the end of the flush that
+    /// this starts.
     pub(crate) fn written(&mut self, now: u64, dice: &mut Dice) -> Option<u64> {
         if let Some(write) = self.writes.iter_mut().find(|write| !write.in_device) {
             write.in_device = true;
@@ -205,7 +207,8 @@ impl Disk {
         Some(now + took as u64)
     }
 
-    /// Ends a flush: passes on the writes it made durable, and returns the end of the next one.
+    /// Ends a flush. Passes on the writes that it made durable, and returns the end of the next
+    /// flush.
     pub(crate) fn flushed(
         &mut self,
         now: u64,

@@ -1,4 +1,4 @@
-//! The tuner against a plant: a cluster in virtual time with its own laws.
+//! Tests of the tuner in a plant, which is a cluster in virtual time with its own laws.
 //!
 //! `cargo test -p quorate-tuner --test plant -- --ignored --nocapture` prints every scenario with
 //! the controller's result (`ONLY=name` shows one with all its changes, `SEED=n` draws others).
@@ -22,12 +22,12 @@ use crate::plant::{
     scenario::Scenario,
 };
 
-/// Seed of the drawn scenarios, and their number.
+/// Seed of the drawn scenarios, and number of them.
 const SEED: u64 = 7;
 const DRAWN: usize = 40;
 
-/// Checks for at least 95 % of the best of all 110 grid points, and 90 % of the fixed default's
-/// throughput from the start.
+/// Checks that the tuner reaches at least 95 % of the best of all 110 grid points, and 90 % of the
+/// fixed default's throughput from the start.
 fn check(scenarios: &[Scenario], exceptions: &[(&str, f64)]) {
     let mut wrong = Vec::new();
     for scenario in scenarios {
@@ -41,7 +41,8 @@ fn check(scenarios: &[Scenario], exceptions: &[(&str, f64)]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Hand-picked: loopback, SSD, disk, thin links, high round-trip times, the paper's network.
+/// Scenarios chosen by hand: loopback, SSD, disk, thin links, high round-trip times, and the
+/// paper's network.
 #[test]
 fn chosen_scenarios_reach_95_percent_of_the_best_of_the_grid() {
     check(&scenario::chosen(), &[]);
@@ -50,11 +51,12 @@ fn chosen_scenarios_reach_95_percent_of_the_best_of_the_grid() {
 #[test]
 fn scenarios_drawn_by_seed_reach_95_percent_of_the_best_of_the_grid() {
     let exceptions = [
-        // Closed loops that started as one group, and remain one with every large bound. With a
-        // high round-trip time, clients spread by a search do not fully regroup.
+        // Closed loops that started as one group remain one with every large bound. With a high
+        // round-trip time, clients that a search has spread do not fully regroup.
         ("drawn 20:", 0.94),
         ("drawn 25:", 0.94),
-        // 71 Mbit/s, 50 ms: three large batches fill it slightly better than 24 small ones.
+        // At 71 Mbit/s and 50 ms, three large batches fill the link slightly better than 24 small
+        // ones.
         ("drawn 32:", 0.93),
     ];
     check(&scenario::drawn(SEED, DRAWN), &exceptions);

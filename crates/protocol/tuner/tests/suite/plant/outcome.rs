@@ -1,4 +1,4 @@
-//! Results of the controller in a scenario, compared with the grid and the fixed default.
+//! Results of the controller in a scenario, compared with those of the grid and the fixed default.
 
 use quorate_tuner::Settings;
 
@@ -9,12 +9,14 @@ use crate::plant::{
     tuned::Tuned,
 };
 
-/// Returns the time allowed for convergence: 2 s, or 20 round trips if that is longer.
+/// Returns the time allowed for convergence, in nanoseconds: 2 s, or 20 round trips if that is
+/// longer.
 pub(crate) fn convergence_ns(scenario: &Scenario) -> u64 {
     2_000_000_000.max((scenario.round_trip_ms * 20e6) as u64)
 }
 
-/// Number of batches to measure after convergence, and the minimum and maximum time for that.
+/// Number of batches to measure after convergence, and minimum and maximum time in which to measure
+/// them.
 const BATCHES: u64 = 1_500;
 const LATE: (u64, u64) = (2_000_000_000, 20_000_000_000);
 
@@ -23,7 +25,7 @@ pub(crate) struct Outcome {
     /// Throughput while searching, divided by that of the default from the same start.
     pub(crate) of_default: f64,
     early: f64,
-    /// Throughput after convergence, divided by the best of the grid.
+    /// Throughput after convergence, divided by the best throughput of the grid.
     pub(crate) late: f64,
     pub(crate) plant: Plant<Tuned>,
 }

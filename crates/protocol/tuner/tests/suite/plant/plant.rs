@@ -34,7 +34,7 @@ pub(crate) trait Policy {
     fn done(&mut self, _now: u64, _done: &Done) {}
 }
 
-/// Work of one turn.
+/// Work done in one turn of the leader.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turn {
     pub(crate) began: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Turn {
     pub(crate) batches: u32,
     pub(crate) batch_bytes: usize,
     pub(crate) batch_commands: u32,
-    /// Commands that wait for a batch at the end of the turn.
+    /// Number of commands that wait for a batch at the end of the turn.
     pub(crate) waiting: u32,
     pub(crate) waiting_bytes: usize,
     pub(crate) in_flight: usize,
@@ -62,10 +62,11 @@ pub(crate) struct Done {
     pub(crate) bytes: usize,
 }
 
-/// Size of a batch's header as in the product, and of the overhead per command.
+/// Size of a batch's header in the product, and overhead per command, in bytes.
 const HEADER: usize = 17;
 const ENTRY: usize = 5;
-/// Maximum bytes read from sockets in one turn, and maximum bytes that wait for a batch.
+/// Maximum number of bytes that are read from sockets in one turn, and maximum number of bytes that
+/// wait for a batch.
 const TURN_BYTES: usize = 2 << 20;
 const PENDING_BYTES: usize = 32 << 20;
 const HEARTBEAT: u64 = 20_000_000;
@@ -120,7 +121,7 @@ struct Follower {
     pings: u32,
     flushed: bool,
     voted_to: u64,
-    /// Proposals received in this turn, to be written at its end.
+    /// Proposals that were received in this turn and are to be written at its end.
     taken: Vec<(u64, usize)>,
     pongs: u32,
 }
@@ -177,7 +178,7 @@ pub(crate) struct Plant<P> {
     back: Vec<Link>,
     disks: Vec<Disk>,
     followers: Vec<Follower>,
-    // The leader.
+    // State of the leader.
     busy: bool,
     heartbeat_at: u64,
     /// End of a pause; no turn begins before it.
@@ -192,7 +193,7 @@ pub(crate) struct Plant<P> {
     waiting: u32,
     in_flight: VecDeque<InFlight>,
     flights_bytes: usize,
-    /// Anticipation as in a node of the product.
+    /// Anticipation, used as a node of the product uses it.
     anticipation: Anticipation,
     next_slot: u64,
     turn: Turn,
@@ -255,7 +256,7 @@ impl<P: Policy> Plant<P> {
         plant
     }
 
-    /// Sets up links, processors and disks for the scenario; anything in flight stays.
+    /// Sets up links, processors and disks for the scenario. Anything in flight is kept.
     fn build(&mut self) {
         let s = &self.scenario;
         let rate = s.mbit * 125e3 / 1e9;
@@ -275,7 +276,7 @@ impl<P: Policy> Plant<P> {
         }
     }
 
-    /// Switches to another scenario. The demand stays closed or open.
+    /// Switches to another scenario. A closed demand remains closed, and an open one open.
     pub(crate) fn change(&mut self, scenario: &Scenario) {
         let before = self.scenario.demand;
         self.scenario = Scenario { nodes: self.scenario.nodes, ..scenario.clone() };
@@ -371,7 +372,7 @@ impl<P: Policy> Plant<P> {
         }
     }
 
-    /// Reports a vote; a paused process sees it when it continues.
+    /// Reports a vote. A paused process sees the vote when it continues.
     fn policy_voted(&mut self, from: usize, to: u64) {
         let now = self.now.max(self.frozen_to);
         self.policy.voted(now, from, to);
@@ -381,7 +382,7 @@ impl<P: Policy> Plant<P> {
         let Demand::Open(rate) = self.scenario.demand else {
             return;
         };
-        // Small bursts: clients send packets, not single commands.
+        // Bursts are small, because clients send packets, not single commands.
         let mean = (rate * 20e-6).clamp(1.0, 64.0);
         let count = self.dice.interval(mean).ceil().clamp(1.0, 400.0);
         let next = self.now + self.dice.interval(count / rate * 1e9).max(1.0) as u64;
@@ -390,7 +391,7 @@ impl<P: Policy> Plant<P> {
             self.inbox.push_back((count as u32, self.now));
             self.wake_leader();
         } else {
-            // Back-pressure: clients' sockets are full.
+            // Back-pressure, because the sockets of clients are full.
             self.refused += count as u64;
         }
         self.at(next, Event::Open);
@@ -416,7 +417,7 @@ impl<P: Policy> Plant<P> {
         }
     }
 
-    // The leader.
+    // Turns of the leader.
 
     fn wake_leader(&mut self) {
         if !self.busy {
@@ -617,7 +618,7 @@ impl<P: Policy> Plant<P> {
         let Demand::Closed(_) = self.scenario.demand else {
             return;
         };
-        // Different clients: their next commands arrive in a few groups.
+        // The clients differ, so their next commands arrive in a few groups.
         let groups = (1 + done.commands / 16).min(4);
         let mut left = done.commands;
         for group in 0..groups {
@@ -636,7 +637,7 @@ impl<P: Policy> Plant<P> {
         }
     }
 
-    // The followers.
+    // Turns of the followers.
 
     fn wake_follower(&mut self, node: usize) {
         if !self.followers[node].busy {

@@ -4,7 +4,8 @@ use quorate_tuner::{Bounds, Change, Done, Moment, Setting, Settings, Tuner, Turn
 
 use crate::plant::{dice::Dice, plant::Plant, scenario, tuned::Tuned};
 
-/// Feeds meaningless samples with jumping times; the bounds must hold, and nothing may panic.
+/// Feeds meaningless samples with jumping times to the tuner. The bounds must hold, and nothing may
+/// panic.
 fn nonsense(seed: u64, settings: Settings) -> Vec<Change> {
     let mut dice = Dice::new(seed);
     let mut tuner = Tuner::new(settings);
@@ -91,7 +92,7 @@ fn bounds_hold_for_any_samples_and_equal_samples_give_equal_decisions() {
     }
 }
 
-/// Bounds of zero count as one: an empty batch or window would stop a replica.
+/// Bounds of zero count as one, because an empty batch or window would stop a replica.
 #[test]
 fn a_window_or_batch_of_nothing_is_impossible() {
     let mut settings = Settings::new(3);

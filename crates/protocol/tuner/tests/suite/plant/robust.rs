@@ -1,5 +1,5 @@
-//! Changes of the environment, pauses, overload, a latency goal: requirements other than
-//! throughput.
+//! Requirements other than throughput, under changes of the environment, pauses, overload, and a
+//! latency goal.
 
 use quorate_tuner::{Parameters, Setting, Settings};
 
@@ -26,8 +26,8 @@ fn quiet(
     Scenario::new(name, round_trip_ms, mbit, flush_ms, size, outstanding)
 }
 
-/// After a change of environment, the tuner reaches 90 % of the best there within the time to
-/// converge.
+/// After a change of environment, the tuner reaches 90 % of the best throughput there within the
+/// time allowed for convergence.
 #[test]
 fn finds_its_setting_again_after_a_step_change() {
     let any = f64::INFINITY;
@@ -72,8 +72,8 @@ fn finds_its_setting_again_after_a_step_change() {
 const STEP_LEAST: f64 = 0.90;
 
 /// The load changes from one command at a time, where the smallest setting is as good as any, to
-/// many. The small setting does not let more of them through, so only the waiting commands show
-/// that it is wrong.
+/// many commands. The small setting does not let more of them through, so only the waiting commands
+/// show that it is wrong.
 #[test]
 fn a_crowd_finds_room() {
     let any = f64::INFINITY;
@@ -121,7 +121,7 @@ fn throughput_does_not_fall_under_overload() {
 }
 
 /// Under an open load that the machine handles easily, there is nothing to gain, so the search must
-/// not make many commands wait long. Under the default hardly any does.
+/// not make many commands wait long. Under the default setting hardly any command does.
 #[test]
 fn a_load_with_room_to_spare_is_not_disturbed() {
     let any = f64::INFINITY;
@@ -170,9 +170,9 @@ fn a_load_with_room_to_spare_is_not_disturbed() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Returns the estimates right after each of thirty disturbances, when their samples would be
-/// fresh. Disturbances are as frequent as for a process with a share of one processor, since one
-/// outlier in every dozen samples would not stand out.
+/// Returns the estimates right after each of thirty disturbances, while samples of the disturbance
+/// would be fresh. Disturbances are as frequent as for a process with a share of one processor,
+/// because one outlier in every dozen samples would not stand out.
 fn estimated(disturb: impl Fn(&mut Plant<Tuned>, u64)) -> Vec<Parameters> {
     let scenario = quiet("pauses", 2.0, f64::INFINITY, 1.0, 1024, 100);
     let mut settings = Settings::new(3);
@@ -181,7 +181,7 @@ fn estimated(disturb: impl Fn(&mut Plant<Tuned>, u64)) -> Vec<Parameters> {
     plant.run(1_000_000_000, u64::MAX);
     let behind = |number| {
         disturb(&mut plant, number);
-        // The longest pause, and a few turns.
+        // The run covers the longest pause and a few turns.
         let to = plant.now + pause_ns(number) + 12_000_000;
         plant.run(to, u64::MAX);
         let seen = plant.policy.tuner.parameters();
@@ -196,7 +196,8 @@ fn estimated(disturb: impl Fn(&mut Plant<Tuned>, u64)) -> Vec<Parameters> {
 fn assert_like_undisturbed(disturbed: &[Parameters], least_stalls: u64) {
     let calm = estimated(|_, _| {});
     for (number, (calm, seen)) in calm.iter().zip(disturbed).enumerate() {
-        // After a pause, turns are larger, and cost more or less per command; that is legitimate.
+        // After a pause, turns are larger and may cost more or less per command, which is
+        // legitimate.
         for (name, most, calm, seen) in [
             ("round trip", 0.25, calm.round_trip_ns, seen.round_trip_ns),
             ("flush", 0.25, calm.flush_ns, seen.flush_ns),
@@ -220,9 +221,9 @@ const fn pause_ns(number: u64) -> u64 {
     100_000_000 + 40_000_000 * (number % 7)
 }
 
-/// With pauses of any length, neither the estimates nor the setting change for the worse. Without
-/// the guard, the minimum and the slopes survive, but the flush, the batch duration and the
-/// processor times do not.
+/// Pauses of any length change neither the estimates nor the setting for the worse. Without the
+/// guard, the minimum and the slopes would survive, but the flush, the batch duration and the
+/// processor times would not.
 #[test]
 fn paused_process_does_not_poison_the_estimates() {
     let between_turns = estimated(|plant, number| plant.pause(pause_ns(number)));
@@ -237,8 +238,8 @@ fn turn_that_is_interrupted_does_not_poison_the_estimates() {
     assert_like_undisturbed(&within_turns, 25);
 }
 
-/// The clock steps an hour forward, an hour back, or a second either way, as for a migrated virtual
-/// machine or a clock set by hand.
+/// The clock steps an hour forward, an hour back, or a second in either direction, as in a migrated
+/// virtual machine or when it is set by hand.
 #[test]
 fn stepped_clock_does_not_poison_the_estimates() {
     const SECOND: i64 = 1_000_000_000;
@@ -266,8 +267,8 @@ fn paused_process_does_not_lead_the_controller_astray() {
     assert!(after > best * 0.9, "{after:.0} of {best:.0}");
 }
 
-/// On the paper's thin link a wide window of large batches collapses; from any start, the window
-/// must shrink.
+/// On the paper's thin link a wide window of large batches collapses, so the window must shrink
+/// from any start.
 #[test]
 fn window_shrinks_where_it_is_too_wide() {
     let scenario = quiet("thin", 100.0, 10.0, 0.1, 1024, 1000).buffer(900e3);
@@ -299,12 +300,12 @@ fn latency_goal_is_met_if_it_can_be() {
     assert!(p99 <= 5.0, "{p99} ms at {}", plant.policy.tuner.setting());
     assert!(measured.throughput() > 4_000.0 * 0.97);
     assert!(plant.policy.tuner.setting().batch_bytes >= 64 << 10);
-    // The load demands no more than that, so an epoch's apparent gain is chance.
+    // The load demands no more than that, so an apparent gain of an epoch is chance.
     let moves = plant.policy.tuner.moves();
     assert!(moves <= 12, "{moves} moves");
 }
 
-/// With `--tune off` the setting stays whatever is measured; estimates continue.
+/// With `--tune off` the setting never changes, whatever is measured, and estimates continue.
 #[test]
 fn fixed_setting_is_never_touched() {
     let scenario = quiet("off", 0.1, f64::INFINITY, 0.1, 1024, 256);
@@ -321,7 +322,7 @@ fn fixed_setting_is_never_touched() {
     assert!(!plant.policy.tuner.report().grid.is_empty());
 }
 
-/// Estimates match the plant's parameters.
+/// Estimates are close to the plant's parameters, or unknown.
 #[test]
 fn estimates_are_near_the_truth_or_not_known() {
     let scenario = quiet("known", 20.0, 50.0, 2.0, 1024, 800);

@@ -1,8 +1,8 @@
-//! The situations in which the controller is tested.
+//! Scenarios in which the controller is tested.
 
 use crate::plant::dice::Dice;
 
-/// The load.
+/// The demand of the clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Demand {
     /// A constant number of outstanding commands.
@@ -11,27 +11,27 @@ pub(crate) enum Demand {
     Open(f64),
 }
 
-/// One situation.
+/// One environment: network, disk, processor and load.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
     pub(crate) seed: u64,
     pub(crate) nodes: usize,
-    /// Round trip between nodes.
+    /// Round-trip time between nodes in milliseconds.
     pub(crate) round_trip_ms: f64,
-    /// Speed of each channel (WAN) or of the leader's link (LAN); infinite for no limit.
+    /// Speed of each channel (WAN) or of the leader's link (LAN), in Mbit/s; infinite for no limit.
     pub(crate) mbit: f64,
     pub(crate) shared_link: bool,
-    /// Capacity of a link's buffer.
+    /// Capacity of a link's buffer in bytes.
     pub(crate) buffer: f64,
     pub(crate) flush_ms: f64,
     pub(crate) disk_mb_per_s: f64,
     /// Size of a command in bytes.
     pub(crate) size: u32,
     pub(crate) demand: Demand,
-    /// Factor for all processor costs.
+    /// Factor by which all processor costs are multiplied.
     pub(crate) slowness: f64,
-    /// Time from a reply to the same client's next command.
+    /// Time from a reply to the next command of the same client, in microseconds.
     pub(crate) client_us: f64,
 }
 
@@ -48,7 +48,7 @@ impl Scenario {
         let shared_link = round_trip_ms < 2.0;
         let buffer = match () {
             () if mbit.is_infinite() => f64::INFINITY,
-            // The leader's own link: the kernel makes the sender wait.
+            // On the leader's own link, the kernel makes the sender wait.
             () if shared_link => 64e6,
             () => bdp.max(600e3) * 2.0,
         };
@@ -92,7 +92,8 @@ impl Scenario {
 
 const ANY: f64 = f64::INFINITY;
 
-/// Returns hand-picked scenarios: the corners, the paper's network, and common installations.
+/// Returns the scenarios chosen by hand: extreme ones, the paper's network, and common
+/// installations.
 pub(crate) fn chosen() -> Vec<Scenario> {
     let new = Scenario::new;
     vec![

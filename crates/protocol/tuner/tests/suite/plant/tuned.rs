@@ -7,13 +7,13 @@ use crate::plant::plant::{self, Policy};
 pub(crate) struct Tuned {
     pub(crate) tuner: Tuner,
     setting: Setting,
-    /// All changes with their times.
+    /// Changes of the setting, with their times.
     pub(crate) changes: Vec<(u64, Change)>,
     pub(crate) asked: u64,
     answered: Vec<u64>,
-    /// Offset of the node's clock from the plant's.
+    /// Offset of the node's clock from the plant's clock, in nanoseconds.
     ahead_ns: i64,
-    /// Duration of an interruption in the next turn.
+    /// Duration of an interruption in the next turn, in nanoseconds.
     interruption_ns: i64,
 }
 

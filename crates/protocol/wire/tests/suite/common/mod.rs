@@ -1,4 +1,4 @@
-//! Generated frames: from small seeds, of every kind, with a bias towards extreme numbers.
+//! Generated frames of every kind, from small seeds, with a bias towards extreme numbers.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use quorate_core::dice::Dice;
@@ -24,10 +24,10 @@ use quorate_wire::{
     DatagramChannel, Datagrams, Founding, Frame, Hello, Join, Lane, RefusalCode, checksum, encode,
 };
 
-/// Generator of frames and fields.
+/// Generator of frames and fields from a seed.
 pub(crate) struct Random(Dice);
 
-/// Number of kinds that [`Random::frame`] generates.
+/// Number of kinds of frames that [`Random::frame`] generates.
 pub(crate) const KINDS: u64 = 42;
 
 impl Random {

@@ -26,7 +26,7 @@ fn read(bytes: &[u8]) {
             encode(from, &frame, &mut again).expect("a frame that was taken can be sent");
             let expected = Decoded::Frame { from, frame, used: again.len() };
             assert_eq!(decode(&again, BODY_BYTES_MAX), Ok(expected));
-            // Bytes after the frame change nothing, and fewer bytes are not enough.
+            // Bytes after the frame do not change the result, and fewer bytes are not enough.
             assert_eq!(decode(&bytes[..used], BODY_BYTES_MAX), decode(bytes, BODY_BYTES_MAX));
             let less = decode(&bytes[..used - 1], BODY_BYTES_MAX);
             assert_eq!(less, Ok(Decoded::NeedMore(1)));

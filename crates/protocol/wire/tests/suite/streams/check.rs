@@ -22,11 +22,11 @@ fn one<'a, T: Copy + PartialEq + std::fmt::Debug>(
             assert!(enough <= HEAD_BYTES + BODY_BYTES_MAX, "waits for {enough} bytes");
         }
         Ok(Found::Frame(frame, used)) => {
-            // A frame has only one encoding: accepted bytes are what this side would send.
+            // A frame has only one encoding, so accepted bytes are those that this side would send.
             let mut again = Vec::new();
             encode(&frame, &mut again);
             assert_eq!(again, bytes[..used]);
-            // Bytes after the frame change nothing, and fewer bytes are not enough.
+            // Bytes after the frame do not change the result, and fewer bytes are not enough.
             assert_eq!(decode(&bytes[..used]), Ok(Found::Frame(frame, used)));
             assert_eq!(decode(&bytes[..used - 1]), Ok(Found::NeedMore(1)));
             assert!(matches!(head(bytes), Ok(Found::Frame(head, HEAD_BYTES))

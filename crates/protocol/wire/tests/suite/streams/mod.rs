@@ -1,7 +1,7 @@
 //! The protocol of stream clients: golden bytes, bounds, hostile bytes.
 //!
-//! `REWRITE=1 cargo test -p quorate-wire` rewrites the golden bytes and the corpus; the difference
-//! is the review. A changed line is a changed protocol, which needs a new version.
+//! `REWRITE=1 cargo test -p quorate-wire` rewrites the golden bytes and the corpus, and the
+//! difference is the review. A changed line means a changed protocol, which needs a new version.
 
 mod check;
 
@@ -171,11 +171,11 @@ fn the_longest_frames_are_taken_and_one_byte_more_is_not() {
     let length = u16::try_from(longer.len() - HEAD_BYTES).unwrap();
     longer[4..6].copy_from_slice(&length.to_le_bytes());
     assert_eq!(decode_ask(&longer), Err(Malformed::Field("password")));
-    // A name whose stated length exceeds the body.
+    // The stated length of the name exceeds the body.
     let short = [kind(&login), 0, 0, 0, 2, 0, 0, 0, 9, b'x'];
     assert_eq!(decode_ask(&short), Err(Malformed::Field("length")));
 
-    // The length alone is enough to refuse the frame; no body has arrived yet.
+    // The length alone is enough to refuse the frame, although no body has arrived yet.
     for (kind, max) in [
         (asked(&ASKS[5])[0], BODY_BYTES_MAX),
         (answered(&ANSWERS[9])[0], BODY_BYTES_MAX),
@@ -261,7 +261,7 @@ fn the_page_has_every_code_and_every_bound() {
     }
 }
 
-/// The example on the documentation page, byte by byte.
+/// The example on the documentation page matches the protocol, byte by byte.
 #[test]
 fn the_example_of_the_page_is_what_is_spoken() {
     let page = include_str!("../../../../../../docs/spec/streams-client.md");
