@@ -12,7 +12,6 @@ pub struct Cell {
     /// Ballot of the vote or the proposal. No ballot if the cell was never used.
     pub ballot: PackedBallot,
     pub slot: u64,
-    /// Descriptor of the value.
     pub value: Descriptor,
     /// One's-complement sum of the slot's value area.
     pub sum: u16,

@@ -36,7 +36,7 @@ pub struct DamagedWrites {
     pub slots: Vec<SlotRange>,
 }
 
-/// Result of scrubbing the data of one read.
+/// What one read of a scrub found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubbedPiece {
     /// Number of bytes scrubbed.
@@ -48,7 +48,7 @@ pub struct ScrubbedPiece {
     pub not_now: bool,
 }
 
-/// State of a scrub.
+/// Scrub of a log, which is idle or in the middle of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct Scrub {
     pass: Option<Pass>,
@@ -61,7 +61,7 @@ pub(crate) struct Scrub {
 #[derive(Debug)]
 struct Pass {
     owner: Owner,
-    /// Place of the next read.
+    /// Where the next read begins.
     at: Place,
     /// End of this pass. Later log writes belong to the next pass.
     until: Place,

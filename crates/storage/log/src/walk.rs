@@ -45,7 +45,7 @@ pub(crate) struct Gap {
     pub(crate) header: Option<Header>,
 }
 
-/// Result of a walk.
+/// What a walk found: the end of the log, and the use of each segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walked {
     /// Number of the next log write.

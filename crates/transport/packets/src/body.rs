@@ -92,7 +92,7 @@ pub struct Chain {
     pub nodes: Vec<NodeId>,
 }
 
-/// Payload of a datagram.
+/// Decoded payload of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// Part of a message. Empty only if the message is empty.

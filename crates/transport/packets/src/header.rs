@@ -35,7 +35,7 @@ pub const FIELDS: [(&str, usize, usize); 11] = [
     ("tag", TAG_AT, TAG_BYTES),
 ];
 
-/// Kind of a datagram.
+/// Kind of a datagram, which determines the format of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {

@@ -13,7 +13,7 @@ const SUFFIX: &str = ".quorate.internal";
 const CLIENT: &str = ".client";
 const NODE: &str = "node-";
 
-/// A node of a cluster.
+/// A node of a cluster, as named by a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeName {
     pub cluster: String,

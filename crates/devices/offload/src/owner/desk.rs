@@ -15,7 +15,7 @@ use crate::owner::{
     settings::{Pace, Settings},
 };
 
-/// Context of one turn.
+/// Access to the device, the clock and the events, for one turn of the owner.
 pub(crate) struct TurnContext<'a> {
     pub(crate) now: Time,
     pub(crate) settings: &'a Settings,

@@ -30,7 +30,7 @@ enum End {
     TakeBack,
 }
 
-/// Phase of the coordinator.
+/// What the owner is doing with the coordinator.
 #[derive(Debug)]
 enum Phase {
     /// The call that sets the boot is outstanding.
@@ -49,7 +49,7 @@ enum Phase {
     Started,
 }
 
-/// Driver of one coordinator.
+/// Starts and stops one coordinator, and reports the slots that it assigns.
 #[derive(Debug)]
 pub(crate) struct CoordinatorDriver {
     phase: Phase,

@@ -36,7 +36,7 @@ pub struct Counts {
     pub lost: u64,
 }
 
-/// State of a drain.
+/// Progress of the drain that the device was asked for, if any.
 #[derive(Clone, Copy, Debug)]
 enum Drain {
     None,
@@ -46,7 +46,7 @@ enum Drain {
     Over,
 }
 
-/// The owner of one device.
+/// Owner of one device: sends its requests, and turns its frames into events.
 #[derive(Debug)]
 pub struct Owner {
     settings: Settings,

@@ -27,7 +27,7 @@ struct Arm {
     floor: u64,
 }
 
-/// Phase of the acceptor.
+/// What the owner is doing with the acceptor.
 #[derive(Debug)]
 enum Phase {
     /// The call that sets the boot is outstanding.
@@ -46,7 +46,7 @@ enum Phase {
     Checking(Serial),
 }
 
-/// Driver of one acceptor.
+/// Arms and fences one acceptor, and reports its votes.
 #[derive(Debug)]
 pub(crate) struct AcceptorDriver {
     phase: Phase,

@@ -6,7 +6,7 @@ const FIRST_US: u64 = 64;
 /// Number of buckets with an upper bound. The last bound is 8.4 s.
 const CLASSES: usize = 18;
 
-/// Histogram of durations.
+/// Histogram of durations, with buckets that double in width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
     classes: [u64; CLASSES],

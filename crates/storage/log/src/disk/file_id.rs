@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// Kind of file.
+/// Kind of file. Each family has a folder and a numbering of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// Segments of the log.
+    /// Log segments.
     Log,
-    /// Parts of snapshots.
+    /// Snapshot parts.
     Snapshot,
     /// Chunks of byte streams, and the catalogues that list their contents.
     Stream,

@@ -64,7 +64,7 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// Destination of a datagram.
+/// Where the caller has to send a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum To {
     /// The group's address.

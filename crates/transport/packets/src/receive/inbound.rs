@@ -27,7 +27,7 @@ pub enum Delivery {
     AsCompleted,
 }
 
-/// Event of a channel.
+/// What happened on an incoming channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChannelEvent {
     /// A message was received. Each message is delivered once.
@@ -41,7 +41,7 @@ pub enum ChannelEvent {
     GivenUp(Range<u64>),
 }
 
-/// State of a channel.
+/// An incoming channel of one sender.
 ///
 /// Invariant: each number from `floor` to `top` is finished, missing, in a complete message that
 /// waits for its turn, or part of an incomplete message.

@@ -27,13 +27,13 @@ const CONTROL_NUMBERS: u64 = 1 << 12;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
     pub member: Member,
-    /// Boot of the peer.
+    /// Boot of the peer, the only one whose datagrams are accepted.
     pub boot: u32,
     /// Channels that this node may listen to. Only the first [`CHANNELS_MAX`] count.
     pub channels: Vec<Opening>,
 }
 
-/// Outcome of an introduction.
+/// What an introduction changed, or why it was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Introduced {
     /// The peer or its boot is new. All state of an older boot is void.

@@ -32,7 +32,7 @@ impl fmt::Debug for Key {
 /// Number of a key, as contained in headers. 0 means no key.
 pub type KeyId = u8;
 
-/// The keys of a node.
+/// Keys that a node accepts, one of which it also sends with.
 ///
 /// A new key is added on every node, and each node announces it to the others over TCP. Once a node
 /// has received the announcement from every member, it sends with the new key. It accepts the older

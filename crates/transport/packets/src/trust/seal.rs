@@ -44,9 +44,7 @@ pub struct Place {
     pub group: Group,
     /// Sender, including its incarnation.
     pub sender: Member,
-    /// Boot of the sender.
     pub boot: u32,
-    /// Number of the channel.
     pub channel: u8,
 }
 

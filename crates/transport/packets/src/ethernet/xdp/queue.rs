@@ -57,7 +57,7 @@ pub(crate) struct Queue {
     sent: Ring<u64>,
     /// Free chunks for sending.
     free: Vec<u64>,
-    /// Set if the kernel accepted only some of the frames written.
+    /// Set if the kernel accepted only some of the frames in the send ring.
     rest: bool,
 }
 
