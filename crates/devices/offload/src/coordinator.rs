@@ -17,7 +17,7 @@ pub struct Start {
     pub first: u64,
     /// First slot that the coordinator may not assign.
     pub limit: u64,
-    /// Number of members that form a quorum. Any members count ([offload-10]).
+    /// Number of members that form a quorum, whichever they are ([offload-10]).
     pub quorum: u8,
     /// Number of positions in the configuration, at most 16.
     pub members: u8,

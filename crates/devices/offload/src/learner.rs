@@ -21,7 +21,7 @@ pub struct Count {
     pub ballot: PackedBallot,
     /// Lowest slot to count.
     pub floor: u64,
-    /// Number of members that form a quorum. Any members count.
+    /// Number of members that form a quorum, whichever they are.
     pub quorum: u8,
     /// Number of positions in the configuration, at most 16.
     pub members: u8,

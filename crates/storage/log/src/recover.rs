@@ -61,7 +61,7 @@ pub struct Recovery {
     pub torn_tail_bytes: u64,
     /// Damage, if there is any. A torn tail is not damage.
     pub damage: Option<Damage>,
-    /// Number of records read.
+    /// Number of records that recovery read from the log.
     pub records: u64,
     /// Number of the next log write, 1 in an empty log.
     pub next_seq: u64,

@@ -94,7 +94,7 @@ pub enum LogElement<'a> {
     Base {
         /// First slot of the log. A snapshot covers the slots below.
         start: Slot,
-        /// First segment of the log; earlier ones are free.
+        /// First segment of the log. Earlier segments are free.
         segment: Segment,
         /// Number of the first log write in that segment.
         seq: u64,
@@ -111,7 +111,7 @@ pub enum LogElement<'a> {
         /// Place where the first of them was expected.
         place: Place,
         writes: u64,
-        /// Describes what is there instead.
+        /// Describes what was found in their place.
         reason: String,
     },
 }

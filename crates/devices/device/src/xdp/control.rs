@@ -29,7 +29,7 @@ pub struct Start {
     pub first: u64,
     /// First slot that the coordinator may not assign.
     pub limit: u64,
-    /// Number of members that form a quorum. Any members count ([offload-10]).
+    /// Number of members that form a quorum, whichever they are ([offload-10]).
     pub quorum: u8,
     /// Number of positions in the configuration.
     pub members: u8,

@@ -23,7 +23,7 @@ pub struct Start {
     pub first: Slot,
     /// First slot that the coordinator may not assign.
     pub limit: Slot,
-    /// Number of members that form a quorum. Any members count ([offload-10]).
+    /// Number of members that form a quorum, whichever they are ([offload-10]).
     pub quorum: u8,
     /// Number of positions in the configuration, at most 16.
     pub members: u8,

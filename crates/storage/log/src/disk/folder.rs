@@ -224,7 +224,7 @@ impl Folder {
         Ok(open.expect("it was opened in the line before"))
     }
 
-    /// Returns a file that is open for reading.
+    /// Returns a file, opening it for reading if necessary.
     pub(crate) fn file_for_read(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
         let open = self.opener(file);
         self.files.for_read(file, open)

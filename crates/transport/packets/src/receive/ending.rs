@@ -29,7 +29,7 @@ impl Inbound {
         }
     }
 
-    /// Handles a completed message.
+    /// Delivers a complete message, or keeps it until earlier ones are finished.
     pub(super) fn complete(
         &mut self,
         message: Range<u64>,
