@@ -1,10 +1,10 @@
-//! A device as an external process: two processes that know only one fixed position in a group of
-//! their own.
+//! A device as an external process: two processes, each of which has fixed addresses in a fixed
+//! group of its own.
 //!
 //! Anything that passes the conformance tests can be used as it is: programs for switches on an
 //! interpreter, simulated cores, anything that maps frames to frames. The addresses and the group
-//! are built into such a device; [`Translated`] translates between frames of the cluster and its
-//! frames, and truncates or pads the value field.
+//! are built into such a device. [`Translated`] translates between the cluster's frames and the
+//! device's frames, and truncates or pads the value area.
 
 use std::{
     fmt, io,
@@ -25,9 +25,9 @@ use crate::{
     wire::{Arrived, Wire},
 };
 
-/// Group that is built into an external device.
+/// Group number built into external devices.
 pub const GROUP: u32 = 0x0a0b_0c0d;
-/// Port of all addresses on the device's side.
+/// UDP port of all addresses on the device's side.
 const PORT: u16 = 47_100;
 
 const fn station(last: u8) -> Address {
@@ -38,20 +38,20 @@ const fn group(last: u8) -> Address {
     Address { mac: [3, 0, 0, 0, 0, last], ip: [239, 0, 0, last], port: PORT }
 }
 
-/// Address of an external device.
+/// Address of an external device on its own side.
 const OWN: Address = station(1);
-/// Address of the owner as the device sees it.
+/// Address under which the device knows its owner.
 const OWNER: Address = station(2);
-/// Multicast group that the device receives.
+/// Multicast address on which the device receives.
 const HEARD: Address = group(0x55);
-/// Destinations of votes and proposals, and of decisions.
+/// Multicast addresses to which the device sends: first votes and proposals, then decisions.
 const ROUTES: [Address; 2] = [group(3), group(4)];
-/// Bit by which the address of another device differs from its address in the cluster, and so from
-/// all addresses above.
+/// Bit that is flipped in the addresses of other devices on the device's side, so that they differ
+/// from the fixed addresses above.
 const OTHERS: u8 = 0x40;
-/// Sizes of the value field to probe a device with.
+/// Sizes of the value area to try when querying a device, in bytes.
 pub const ROOMS: [usize; 8] = [32, 64, 128, 256, 512, 1024, 1400, ROOM_BYTES_MAX];
-/// Maximum number of queued frames for the owner, per program.
+/// Maximum number of frames queued for the owner, per program.
 const TAP_FRAMES: usize = 1 << 13;
 /// Time limit for a device to start and report its state.
 const STARTS_WITHIN: Duration = Duration::from_secs(3);
@@ -61,9 +61,9 @@ const STARTS_WITHIN: Duration = Duration::from_secs(3);
 pub enum OpenBoxedError {
     /// The command cannot be run.
     Start(io::Error),
-    /// A program does not report its state.
+    /// A program did not report its state.
     Silent(Program),
-    /// The two programs differ in the number of cells or the size of the value field.
+    /// The two programs differ in the number of cells or the size of the value area.
     Unlike,
 }
 
@@ -92,21 +92,21 @@ const fn name(program: Program) -> &'static str {
     }
 }
 
-/// External device: a process for each program.
+/// An external device, with a process for each program.
 pub struct Boxed {
     acceptor: Process,
     coordinator: Process,
     room: usize,
     /// Number of times that a process ended by itself.
     forgot: u64,
-    /// Passed on to the handle of the device's thread.
+    /// Leash that is handed over to the handle of the device's thread.
     leash: Option<Leash>,
 }
 
 impl Boxed {
-    /// Runs the command twice, with the name of a program in place of each `{}`, or else as an
-    /// additional last word, and queries the capacity of each. Returns the device and the settings
-    /// for its thread.
+    /// Starts a process for each program by running the command with the program's name in place of
+    /// each `{}`, or else as an additional last argument. Then queries the capacity of each.
+    /// Returns the device and the settings for its thread.
     pub fn open(words: &[String]) -> Result<(Self, Settings), OpenBoxedError> {
         let (leash, held) = leash().map_err(OpenBoxedError::Start)?;
         let start = |program| {
@@ -142,7 +142,8 @@ impl Boxed {
         Ok((boxed, settings))
     }
 
-    /// Queries the number of cells and the size of the value field; `None` without a valid answer.
+    /// Queries the number of cells and the size of the value area. Returns `None` without a valid
+    /// response.
     fn ask(&mut self, program: Program) -> Option<(u32, usize)> {
         let until = Instant::now() + STARTS_WITHIN;
         let mut header = Header::submit(GROUP, Descriptor::NONE, 0);
@@ -171,12 +172,12 @@ impl Boxed {
     }
 }
 
-/// Returns the header of a frame on the device's side.
+/// Decodes the header of a frame on the device's side.
 fn read(frame: &[u8]) -> Option<Header> {
     read_at(frame, PORT).map(|(_, header)| header)
 }
 
-/// Returns the form and the header of a frame whose addresses have this port.
+/// Decodes the form and the header of a frame whose addresses have this UDP port.
 fn read_at(frame: &[u8], port: u16) -> Option<(Form, Header)> {
     let form = Form::of(frame, port).ok()?;
     let header = frame.get(form.header_at()..)?.first_chunk::<HEADER_BYTES>()?;
@@ -194,8 +195,8 @@ impl Programs for Boxed {
         let event = Event::Frame(from, frame.to_vec());
         let running = self.process(program).is_running();
         let Ok(said) = self.process(program).step(&event, None) else {
-            // A process that has ended sends nothing. Both processes are one device: when one of
-            // them forgets, both must. A late process is waited for instead.
+            // A process that has ended sends nothing. The two processes form one device, so if one
+            // loses its memory, the other must forget, too. A late process is waited for instead.
             if running {
                 self.forgot += 1;
                 Program::ALL.into_iter().for_each(|program| self.process(program).end());
@@ -204,13 +205,13 @@ impl Programs for Boxed {
         };
         let mut buffer = [0; FRAME_BYTES_MAX];
         for (port, said) in said {
-            // A frame that was not for the device comes back unchanged, and is dropped.
+            // A frame that the device did not handle comes back unchanged, and is dropped.
             if said == frame {
                 continue;
             }
             let routed = ROUTES.iter().any(|route| said.starts_with(&route.mac));
             match routed {
-                // Replace the group by the one that the device knows.
+                // Replace the group number by the one built into the device.
                 true => {
                     if let Some(said) = again(&said, &HEARD, self.room, &mut buffer) {
                         sent(port, said);
@@ -223,7 +224,7 @@ impl Programs for Boxed {
 
     fn forget(&mut self) {
         for program in Program::ALL {
-            // A process that has ended has already forgotten.
+            // A process that has ended has lost its memory already.
             let _ = self.process(program).step(&Event::Power, None);
         }
     }
@@ -241,7 +242,7 @@ impl Programs for Boxed {
     }
 }
 
-/// Returns the same frame with another destination.
+/// Returns a copy of a frame with another destination address.
 fn again<'a>(frame: &[u8], to: &Address, room: usize, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let at = Form::Udp.room_at();
     let header = read(frame)?;
@@ -249,20 +250,20 @@ fn again<'a>(frame: &[u8], to: &Address, room: usize, buffer: &'a mut [u8]) -> O
     Form::Udp.write(buffer, &OWN, to, &header, bytes).map(|frame| &*frame)
 }
 
-/// A wire of the cluster, translated for an external device.
+/// A wire of the cluster that translates frames for an external device.
 pub struct Translated<W> {
     wire: W,
     /// Settings of this device in the cluster.
     place: Settings,
-    /// Size of the value field on the device's side.
+    /// Size of the value area on the device's side, in bytes.
     room: usize,
     arrived: Arrived,
     buffer: Box<[u8]>,
 }
 
 impl<W: Wire> Translated<W> {
-    /// Wraps a wire. `place` has this device's settings in the cluster, including the size of the
-    /// value field there.
+    /// Wraps a wire. `place` contains this device's settings in the cluster, including the size of
+    /// the value area there.
     pub fn new(wire: W, place: Settings, room: usize) -> Self {
         Self {
             wire,
@@ -294,7 +295,7 @@ impl<W: Wire> Wire for Translated<W> {
         let Settings { own, all_hosts: all, decisions, group, form, .. } = self.place;
         let inner = (Form::Udp, GROUP, self.room);
         for frame in self.arrived.iter().take(Arrived::MAX) {
-            // Frames of other groups are not translated: the device would drop them.
+            // Frames of other groups are not translated, because the device would drop them.
             let ours = read_at(frame, own.port)
                 .is_some_and(|(seen, header)| seen == form && header.group == group);
             let to = match frame.first_chunk::<6>() {
@@ -320,18 +321,18 @@ impl<W: Wire> Wire for Translated<W> {
     }
 }
 
-/// Returns the address of another device as the other side sees it.
+/// Returns the address under which the other side knows another device.
 const fn other_side(mut station: Address) -> Address {
     station.mac[0] ^= OTHERS;
     station
 }
 
-/// Returns the source of a frame. In a raw frame it has no IP address.
+/// Returns the source address of a frame. In a raw frame it has no IP address.
 fn source(frame: &[u8], form: Form) -> Option<Address> {
     address(frame, 6, form, (26, 34))
 }
 
-/// Returns the destination of a frame.
+/// Returns the destination address of a frame.
 fn destination(frame: &[u8], form: Form) -> Option<Address> {
     address(frame, 0, form, (30, 36))
 }
@@ -348,8 +349,8 @@ fn address(frame: &[u8], mac: usize, form: Form, (ip, port): (usize, usize)) -> 
     })
 }
 
-/// Translates a frame for the other side: its form, group, value field and addresses. Returns
-/// `None` if the value does not fit there.
+/// Translates a frame for the other side: its form, group, value area and addresses. Returns `None`
+/// if the value does not fit there.
 fn carry<'a>(
     frame: &[u8],
     form: Form,

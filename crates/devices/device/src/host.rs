@@ -1,5 +1,5 @@
-//! Coordinator and acceptor of one machine, combined: messages between them, and to the group, also
-//! reach the other program.
+//! Coordinator and acceptor of one machine, combined. Each also receives the other's frames, both
+//! direct ones and those for the group.
 
 use std::collections::VecDeque;
 
@@ -12,31 +12,30 @@ use quorate_offload::{
 
 use crate::{programs::Programs, settings::Settings};
 
-/// Destination of frames sent by the programs.
+/// Receiver of the frames that the programs send.
 pub trait Sink {
-    /// Receives a frame for the owner from one of the programs, with its origin.
+    /// Handles a frame for the owner.
     fn owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]);
-    /// Receives a frame for the network.
+    /// Handles a frame for the network.
     fn network(&mut self, frame: &[u8]);
 }
 
-/// Both programs. A step is complete when its call returns.
+/// Both programs of a device. A step is complete when its call returns.
 pub struct Host {
     settings: Settings,
     programs: Box<dyn Programs>,
-    /// Frames exchanged between the programs.
+    /// Frames that still have to be passed between the programs.
     inside: VecDeque<Vec<u8>>,
     /// Buffers of processed frames, for reuse.
     spare: Vec<Vec<u8>>,
 }
 
 impl Host {
-    /// Combines programs with these settings.
     pub fn new(settings: Settings, programs: Box<dyn Programs>) -> Self {
         Self { settings, programs, inside: VecDeque::new(), spare: Vec::new() }
     }
 
-    /// Makes the programs forget everything, as after a power cycle ([offload-9]).
+    /// Clears the state of both programs, as a power cycle does ([offload-9]).
     pub fn forget(&mut self) {
         self.programs.forget();
     }
@@ -46,7 +45,7 @@ impl Host {
         self.programs.forgot()
     }
 
-    /// Returns the numbers of frames by reason: the acceptor's, then the coordinator's.
+    /// Returns the number of frames for each reason, first the acceptor's, then the coordinator's.
     pub fn counters(&self) -> [Counters; 2] {
         self.programs.counters()
     }
@@ -63,7 +62,7 @@ impl Host {
         self.go_on(sink);
     }
 
-    /// Delivers frames between the programs until none is left: a submit leads to a proposal, a
+    /// Passes frames between the programs until none is left. A submit leads to a proposal, a
     /// proposal to a vote, a vote to a decision.
     fn go_on(&mut self, sink: &mut impl Sink) {
         while let Some(frame) = self.inside.pop_front() {
@@ -72,15 +71,15 @@ impl Host {
         }
     }
 
-    /// Passes a frame to the program that handles it. The acceptor counts and drops a frame that
-    /// neither handles.
+    /// Passes a frame to the program that handles it. If neither does, the acceptor counts and
+    /// drops the frame.
     fn hear(&mut self, frame: &[u8], came: FrameOrigin, sink: &mut impl Sink) {
         let from = (Port::Network, came);
         match kind(frame, self.settings.own.port) {
             Some(Type::Submit | Type::Phase2b) => {
                 self.step(Program::Coordinator, from, frame, sink);
             }
-            // Decisions are for learners, and the learner is the owner.
+            // Decisions are for learners, and here the owner is the learner.
             Some(Type::Decided) => {
                 let setup = self.settings.setup();
                 let decisions = Setup { heard: self.settings.decisions.mac, ..setup };
@@ -121,14 +120,14 @@ impl Host {
     }
 }
 
-/// Returns the type of a frame. The program checks the rest.
+/// Returns the type of a frame without checking the rest, which the program does.
 fn kind(frame: &[u8], port: u16) -> Option<Type> {
     let form = Form::of(frame, port).ok()?;
     let header: &[u8; HEADER_BYTES] = frame.get(form.header_at()..)?.first_chunk()?;
     Header::read(header).map(|header| header.kind)
 }
 
-/// Returns whether a program's frame is addressed to this host.
+/// Returns whether the destination of a frame is this host.
 fn is_to(frame: &[u8], form: Form, own: &Address) -> bool {
     let mac = frame.starts_with(&own.mac);
     match form {
@@ -164,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Types of sent frames: to the owner, and to the network.
+    /// Types of the sent frames, to the owner and to the network.
     #[derive(Default)]
     struct Left {
         owner: Vec<(Program, FrameOrigin, Type)>,
@@ -173,7 +172,7 @@ mod tests {
 
     impl Sink for Left {
         fn owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]) {
-            // Frames to the owner, or to the device and passed on.
+            // The frame is for the owner, or for the device, which passed it on.
             let kind = kind(frame, 47_100).unwrap();
             self.owner.push((program, came, kind));
         }
@@ -227,8 +226,8 @@ mod tests {
         let told = [
             (voter, FrameOrigin::Inside, Type::Phase2b),
             (giver, FrameOrigin::Inside, Type::Decided),
-            // The decision was sent to the group, and so to the device's own address: as if another
-            // device had counted the votes.
+            // The decision was sent to the group, and so back to the device, as if another device
+            // had counted the votes.
             (voter, FrameOrigin::Network, Type::Decided),
         ];
         assert_eq!(left.owner, told);

@@ -1,5 +1,5 @@
-//! For tests: an in-memory network between devices of one process, which loses, duplicates and
-//! reorders frames by its seed.
+//! In-memory network between the devices of one process, for tests. It loses, duplicates and
+//! reorders frames at random from a seed.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use crate::{
 /// Maximum number of frames queued at a device.
 const QUEUE_MAX: usize = 4096;
 
-/// A device's queue.
+/// Receive queue of a device.
 #[derive(Debug)]
 struct Station {
     mac: [u8; 6],
@@ -34,7 +34,7 @@ struct State {
     stations: Vec<Station>,
 }
 
-/// The network. Clones refer to the same one.
+/// An in-memory network. Clones refer to the same one.
 #[derive(Clone, Debug)]
 pub struct Network(Arc<Mutex<State>>);
 
@@ -51,7 +51,7 @@ impl Network {
         })))
     }
 
-    /// Connects a device, which receives frames for this address and for multicast groups.
+    /// Connects a device, which receives frames for address `mac` and for all multicast groups.
     pub fn join(&self, mac: [u8; 6]) -> io::Result<Loopback> {
         let wake = Arc::new(Wake::new()?);
         let station = self.lock().stations.len();
@@ -104,7 +104,7 @@ impl Wire for Loopback {
         for frame in frames.drain(..count) {
             *arrived.push() = frame;
         }
-        // Under the lock, so that a later frame signals again.
+        // Drained under the lock, so that a later frame signals again.
         if frames.is_empty() {
             self.wake.drain();
         }

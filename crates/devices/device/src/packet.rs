@@ -1,4 +1,4 @@
-//! Wire over raw frames on one interface, through a packet socket: a frame for the group is sent
+//! A wire of raw frames on one interface, through a packet socket. A frame for the group is sent
 //! once.
 //!
 //! For machines where no program may be loaded into the kernel. It interoperates with devices in
@@ -18,13 +18,13 @@ use crate::{
     wire::{Arrived, Wire},
 };
 
-/// Size of the kernel's receive buffer.
+/// Size of the kernel's receive buffer, in bytes.
 const RECEIVE_BYTES: usize = 4 << 20;
 
 /// EtherType of a VLAN tag.
 const TAG: [u8; 2] = [0x81, 0];
 
-/// Wire on a socket of an interface.
+/// A wire that uses a packet socket on one interface.
 #[derive(Debug)]
 pub struct Packet {
     socket: Raw,
@@ -33,15 +33,15 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Claims the interface: while this wire exists, no other process on this machine has a device
-    /// of this group there.
+    /// Claims the interface for this group. As long as the wire exists, no other process on this
+    /// machine can have a device of the group at the interface.
     pub fn claim(&mut self, group: u32) -> Result<(), ClaimError> {
         self.station = Some(Station::of_group(self.socket.index(), group)?);
         Ok(())
     }
 
-    /// Opens a wire that receives the interface's frames for its own address and for these
-    /// multicast groups.
+    /// Opens a wire that receives frames for the interface's own address and for these multicast
+    /// groups.
     pub fn open(interface: &str, groups: &[Mac]) -> Result<Self, Failed> {
         let socket = Raw::open(interface, ReceiveFilter::Nothing, None)?;
         // [offload-16]
@@ -49,8 +49,8 @@ impl Packet {
         for group in groups {
             socket.join(*group)?;
         }
-        // Without the privilege, the machine's default has to do: frames that do not fit are lost
-        // and retransmitted.
+        // Without the required capability, the socket keeps the default size. Frames that do not
+        // fit are lost and sent again by their owners.
         let _ = set_socket_recv_buffer_size_force(socket.as_fd(), RECEIVE_BYTES);
         Ok(Self {
             socket,
@@ -62,7 +62,7 @@ impl Packet {
 
 impl Wire for Packet {
     fn send(&mut self, frame: &[u8]) {
-        // Without buffer space or an interface the frame is lost, as on any wire.
+        // If there is no buffer space or no interface, the frame is lost, as on any wire.
         let _ = self.socket.send(frame);
     }
 
@@ -73,7 +73,7 @@ impl Wire for Packet {
             let arrived = arrived.push();
             arrived.extend_from_slice(frame);
             if frame.len() == TAGGED_BYTES {
-                // [offload-16] The frame counts as if it still had its tag.
+                // [offload-16] The frame is counted as if it still had its tag.
                 arrived.extend_from_slice(&TAG);
             }
         }

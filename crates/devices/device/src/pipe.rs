@@ -2,15 +2,15 @@
 //! big-endian, each followed by a frame.
 //!
 //! The upper four bits of a word are the port (0 network, 1 owner), the lower twelve the length of
-//! the frame. As input of a device, a zero word without a frame means a power cycle: the device
-//! forgets. The output for one input frame is the frames sent for it, followed by a zero word, so
-//! that a mismatch can be attributed to an input.
+//! the frame. In the input of a device, a zero word without a frame means a power cycle: the device
+//! forgets. The output for one input event is the frames that the device sends, followed by a zero
+//! word, so that a mismatch can be attributed to an input.
 
 use std::io::{self, Read, Write};
 
 use quorate_offload::Port;
 
-/// Maximum length of a frame.
+/// Maximum length of a frame, in bytes.
 pub const FRAME_BYTES_MAX: usize = 0xfff;
 
 /// Input event of a device.
@@ -18,14 +18,14 @@ pub const FRAME_BYTES_MAX: usize = 0xfff;
 pub enum Event {
     /// A frame arrives at a port.
     Frame(Port, Vec<u8>),
-    /// Power cycle.
+    /// Power cycle, which clears all state.
     Power,
 }
 
 /// Frame that a device sent, with its port.
 pub type Sent = (Port, Vec<u8>);
 
-/// Reads one event; returns `None` at the end of input.
+/// Reads one event, or returns `None` at the end of the input.
 pub fn read_event(from: &mut impl Read) -> io::Result<Option<Event>> {
     let Some((port, frame)) = read(from)? else {
         return Ok(None);
@@ -36,7 +36,7 @@ pub fn read_event(from: &mut impl Read) -> io::Result<Option<Event>> {
     }))
 }
 
-/// Reads the frames sent for one event; returns `None` at the end of input.
+/// Reads the frames that a device sent for one event, or returns `None` at the end of the input.
 pub fn read_answer(from: &mut impl Read) -> io::Result<Option<Vec<Sent>>> {
     let mut sent = Vec::new();
     loop {
@@ -49,7 +49,7 @@ pub fn read_answer(from: &mut impl Read) -> io::Result<Option<Vec<Sent>>> {
     }
 }
 
-/// Reads the port, and the frame unless the word is zero.
+/// Reads a word and the frame that follows. The frame is `None` if the word is zero.
 fn read(from: &mut impl Read) -> io::Result<Option<(Port, Option<Vec<u8>>)>> {
     let mut word = [0; 2];
     match from.read_exact(&mut word[..1]) {
@@ -72,7 +72,6 @@ fn read(from: &mut impl Read) -> io::Result<Option<(Port, Option<Vec<u8>>)>> {
     Ok(Some((port, Some(frame))))
 }
 
-/// Writes an event.
 pub fn write_event(to: &mut impl Write, event: &Event) -> io::Result<()> {
     match event {
         Event::Power => to.write_all(&[0, 0]),
@@ -80,7 +79,7 @@ pub fn write_event(to: &mut impl Write, event: &Event) -> io::Result<()> {
     }
 }
 
-/// Writes the frames sent for one event.
+/// Writes the frames that a device sent for one event.
 pub fn write_answer(to: &mut impl Write, sent: &[Sent]) -> io::Result<()> {
     for (port, frame) in sent {
         write(to, *port, frame)?;

@@ -1,9 +1,9 @@
-//! A device's program in a process of its own, which receives and sends frames through pipes
+//! A device program in a process of its own, which receives and sends frames through pipes
 //! ([`crate::pipe`]).
 //!
 //! The process may end or send garbage at any time. It is then killed and restarted, at most once a
 //! second; the owner sees that as a power loss with new memory ([offload-9]). A late process,
-//! however late, still has its votes: it is waited for until the [`Leash`] is dropped.
+//! however late, still has its votes, so it is waited for until the [`Leash`] is dropped.
 
 use std::{
     io::{self, PipeReader, PipeWriter, Read, Write, pipe},
@@ -20,29 +20,29 @@ use rustix::{
 
 use crate::pipe::{Event, Sent, read_answer, write_event};
 
-/// Minimum time from one start of the process to the next.
+/// Minimum time between two starts of the process.
 const REST: Duration = Duration::from_secs(1);
-/// Minimum time from the end of the process to the next start: meanwhile the group needs the
+/// Minimum time from a process's end to the next start. During this time the group needs the
 /// machine's processor to fail over.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Ends all waits for processes, on any thread, when it is dropped.
+/// Handle that, when dropped, ends all waits for processes on any thread.
 #[derive(Debug)]
 pub struct Leash(#[expect(dead_code, reason = "its other end sees that it is closed")] PipeWriter);
 
-/// Receiving end of a [`Leash`].
+/// Receiving end of a [`Leash`], polled by the waits.
 #[derive(Clone, Debug)]
 pub(crate) struct LeashReceiver(Arc<PipeReader>);
 
-/// Returns a leash and its receiving end.
+/// Creates a leash and its receiving end.
 pub(crate) fn leash() -> io::Result<(Leash, LeashReceiver)> {
     let (reader, writer) = pipe()?;
     Ok((Leash(writer), LeashReceiver(Arc::new(reader))))
 }
 
-/// One program in a process.
+/// A device program and the process that runs it.
 pub(crate) struct Process {
-    /// The command and its arguments.
+    /// Command line of the process.
     words: Vec<String>,
     held: LeashReceiver,
     running: Option<Running>,
@@ -51,19 +51,18 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts the command.
     pub(crate) fn start(words: Vec<String>, held: LeashReceiver) -> io::Result<Self> {
         let running = Some(Running::start(&words)?);
         Ok(Self { words, held, running, again_at: Instant::now() + REST })
     }
 
-    /// Returns whether the process runs, as far as known.
+    /// Returns whether the process is running, as far as known.
     pub(crate) const fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Passes one event to the process and returns the frames that it sends, or an error. Waits for
-    /// them until `until`, if given.
+    /// Passes one event to the process and returns the frames that it sends. Waits for them until
+    /// `until`, or without limit if that is `None`.
     pub(crate) fn step(&mut self, event: &Event, until: Option<Instant>) -> io::Result<Vec<Sent>> {
         if self.running.is_none() {
             if Instant::now() < self.again_at {
@@ -82,7 +81,7 @@ impl Process {
         sent
     }
 
-    /// Kills the process, if it runs, so that it forgets.
+    /// Kills the process if it is running, which erases its memory.
     pub(crate) fn end(&mut self) {
         self.running = None;
         self.again_at = self.again_at.max(Instant::now() + PAUSE);
@@ -106,7 +105,7 @@ impl Running {
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (to, from) = pipes.ok_or(io::ErrorKind::BrokenPipe)?;
         let running = Self { child, to, from };
-        // From here on dropping `running` kills the process, also after an error.
+        // From here on, dropping `running` kills the process, even after an error.
         ioctl_fionbio(&running.to, true)?;
         ioctl_fionbio(&running.from, true)?;
         Ok(running)
@@ -134,7 +133,7 @@ impl Drop for Running {
     }
 }
 
-/// Blocking access to a pipe, until the leash is dropped or a deadline passes.
+/// Blocking access to a non-blocking pipe, until the leash is dropped or a deadline passes.
 struct Patient<'a, P>(&'a mut P, PollFlags, &'a LeashReceiver, Option<Instant>);
 
 impl<P: AsFd> Patient<'_, P> {
@@ -199,7 +198,7 @@ mod tests {
 
     #[test]
     fn what_goes_in_comes_out() {
-        // Replies with the event itself and the end of an answer, so it sends what it receives.
+        // The response is the event itself and an end mark, so the process sends what it receives.
         let (mut echo, _leash) = shell("while true; do head -c 62 || exit; printf '\\0\\0'; done");
         for _ in 0..3 {
             assert_eq!(echo.step(&event(), None).unwrap(), [(Port::Network, vec![7; 60])]);
@@ -217,7 +216,7 @@ mod tests {
         }
     }
 
-    /// [offload-9] A late process has votes: only its owner may give it up.
+    /// [offload-9] A late process still has its votes, so only its owner may abandon it.
     #[test]
     fn one_that_is_late_is_waited_for_until_its_leash_is_dropped() {
         let (mut process, leash) = shell("exec sleep 600");

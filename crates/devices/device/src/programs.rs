@@ -1,5 +1,5 @@
-//! Execution of a device's two programs: by the reference implementation in this thread, or by
-//! separate processes ([`crate::boxed`]).
+//! Runs a device's two programs: the reference implementation in this thread, or separate processes
+//! ([`crate::boxed`]).
 
 use quorate_offload::{
     Acceptor, Cells, Coordinator, Counters, Out, Port, out::FRAMES_MAX, port::Program,
@@ -7,9 +7,9 @@ use quorate_offload::{
 
 use crate::{process::Leash, settings::Settings};
 
-/// A coordinator and an acceptor. The caller delivers the frames between them.
+/// A coordinator and an acceptor. The caller passes frames between them.
 pub trait Programs: Send {
-    /// Passes one frame to a program; calls `sent` for each frame that it sends.
+    /// Passes one frame to a program, and calls `sent` for each frame that the program sends.
     fn step(
         &mut self,
         program: Program,
@@ -18,22 +18,22 @@ pub trait Programs: Send {
         sent: &mut dyn FnMut(Port, &[u8]),
     );
 
-    /// Makes both programs forget everything, as after a power cycle ([offload-9]).
+    /// Clears the state of both programs, as a power cycle does ([offload-9]).
     fn forget(&mut self);
 
-    /// Returns how often they lost their memory by themselves; never decreases.
+    /// Returns how often the programs lost their memory by themselves. Never decreases.
     fn forgot(&self) -> u64 {
         0
     }
 
-    /// Returns the leash that ends waiting steps when it is dropped; `None` if steps never wait, or
-    /// after the first call.
+    /// Returns the leash that ends waiting steps when dropped. `None` if steps never wait, or after
+    /// the first call.
     fn leash(&mut self) -> Option<Leash> {
         None
     }
 
-    /// Returns the numbers of frames by reason: the acceptor's, then the coordinator's. Unknown
-    /// numbers are zero.
+    /// Returns the number of frames for each reason, first the acceptor's, then the coordinator's.
+    /// Unknown numbers are zero.
     fn counters(&self) -> [Counters; 2];
 }
 
@@ -49,7 +49,7 @@ impl Reference {
     /// Creates programs without a boot, neither armed nor started.
     ///
     /// # Panics
-    /// If the number of cells is not a power of two, or the size of the value field is
+    /// If the number of cells is not a power of two, or the size of the value area is
     /// invalid.
     pub fn new(settings: &Settings) -> Self {
         let (setup, routes) = (settings.setup(), settings.routes());
@@ -57,7 +57,7 @@ impl Reference {
         Self {
             acceptor: Acceptor::new(setup, routes, cells()),
             coordinator: Coordinator::new(setup, routes, settings.decisions(), cells()),
-            // Long enough: only frames of this length are answered.
+            // The buffer is long enough, because only frames of this length cause responses.
             buffer: vec![0; settings.frame_bytes() * FRAMES_MAX],
         }
     }

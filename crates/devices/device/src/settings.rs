@@ -2,40 +2,41 @@
 
 use quorate_offload::{Address, Form, Routes, Setup, port::Shape};
 
-/// Settings, fixed for the life of a device.
+/// Settings of a device, which never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Hash of cluster, generation and number of the group.
+    /// Hash of the cluster, generation and number of the group.
     pub group: u32,
-    /// Number of cells of each program: a power of two.
+    /// Number of cells of each program, a power of two.
     pub cells: u32,
-    /// Size of the value field of a frame in bytes: whole words, at most
+    /// Size of the value area of a frame in bytes: a multiple of 8, at most
     /// [`quorate_offload::header::ROOM_BYTES_MAX`].
     pub room: usize,
-    /// Headers that frames have before the device's own header.
+    /// Encapsulation of frames in front of the device's own header.
     pub form: Form,
-    /// Address at which it receives frames from others and from its owner.
+    /// Address at which the device receives frames from others and from its owner.
     pub own: Address,
-    /// Multicast address of all devices of the group, this one included.
+    /// Multicast address of all devices of the group, including this one.
     pub all_hosts: Address,
-    /// Destination of decisions: all devices, or a multicast group that also includes clients.
+    /// Address to which decisions are sent: all devices, or a multicast group that also includes
+    /// clients.
     pub decisions: Address,
-    /// Maximum number of queued frames for the owner, per program. Further votes and decisions are
+    /// Maximum number of frames queued for the owner, per program. Further votes and decisions are
     /// dropped and counted.
     pub tap_frames: usize,
 }
 
 impl Settings {
-    /// Returns the owner's address. It is never used on the network: frames to it go to the owner's
-    /// queue.
+    /// Returns the owner's address. It never appears on the network, because frames for it go to
+    /// the owner's queue.
     pub fn owner(&self) -> Address {
         let mut owner = self.own;
-        // A locally administered unicast address, different from the device's.
+        // The address must be locally administered unicast and differ from the device's.
         owner.mac[0] ^= 4;
         owner
     }
 
-    /// Returns the settings as the owner needs them.
+    /// Returns the part of the settings that the owner needs.
     pub fn shape(&self) -> Shape {
         Shape {
             group: self.group,
@@ -48,7 +49,7 @@ impl Settings {
         }
     }
 
-    /// Returns the settings as the programs need them.
+    /// Returns the part of the settings that the programs need.
     pub(crate) fn setup(&self) -> Setup {
         Setup {
             group: self.group,
@@ -59,17 +60,17 @@ impl Settings {
         }
     }
 
-    /// Returns the routes of proposals and votes: to all devices, since each of them may lead next.
+    /// Returns the destinations of proposals and votes, which are all devices, because any of them
+    /// may lead next.
     pub(crate) fn routes(&self) -> Routes {
         Routes::of(&[self.all_hosts]).expect("one route")
     }
 
-    /// Returns the routes of decisions.
+    /// Returns the destinations of decisions.
     pub(crate) fn decisions(&self) -> Routes {
         Routes::of(&[self.decisions]).expect("one route")
     }
 
-    /// Returns the length of a frame in bytes.
     pub fn frame_bytes(&self) -> usize {
         self.form.room_at() + self.room
     }

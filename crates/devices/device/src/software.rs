@@ -1,4 +1,4 @@
-//! The owner's handle of a device that runs in a thread.
+//! Owner's handle of a device that runs in a thread.
 
 use std::{
     io,
@@ -26,14 +26,14 @@ use crate::{
     work::{Counted, Message, Shared, work},
 };
 
-/// Maximum number of calls queued for the thread. Further calls are dropped, and the owner retries
+/// Maximum number of calls queued for the thread. Further calls are dropped, and the owner repeats
 /// them.
 const CALLS_MAX: usize = 4096;
 
 /// A device in user space. Dropping it ends its thread.
 pub struct Software {
     settings: Settings,
-    /// `None` tells the thread to end.
+    /// Queue to the thread. Setting it to `None` makes the thread end.
     said: Option<SyncSender<Message>>,
     tap: Taker,
     shared: Arc<Shared>,
@@ -45,10 +45,10 @@ pub struct Software {
 
 impl Software {
     /// Starts the thread with the reference programs. The thread calls `wake_owner` when there are
-    /// frames for the owner, or a drain has completed.
+    /// frames for the owner or a drain has completed.
     ///
     /// # Panics
-    /// If the number of cells is not a power of two, or the size of the value field is
+    /// If the number of cells is not a power of two, or the size of the value area is
     /// invalid.
     pub fn start(
         settings: Settings,
@@ -59,10 +59,11 @@ impl Software {
         Self::start_with(settings, programs, wire, wake_owner)
     }
 
-    /// Starts the thread with the given programs, created with these settings.
+    /// Starts the thread with the given programs, which must have been created with the same
+    /// settings.
     ///
     /// # Panics
-    /// As [`Software::start`].
+    /// See [`Software::start`].
     pub fn start_with(
         settings: Settings,
         mut programs: Box<dyn Programs>,
@@ -97,13 +98,13 @@ impl Software {
         })
     }
 
-    /// Returns the numbers of frames by reason, as of the last time that the device was idle.
+    /// Returns the number of frames for each reason, as of the last time that the thread was idle.
     pub fn counted(&self) -> Counted {
         let counted = self.shared.counted.lock();
         counted.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes the device forget everything, as an external device does after a power cycle.
+    /// Clears the device's state, as a power cycle does.
     pub fn forget(&mut self) {
         self.say(Message::Forget);
     }
@@ -142,7 +143,8 @@ impl Device for Software {
     }
 
     fn drained(&mut self) -> Drained {
-        // Acquire: everything that the thread queued before the drain completed can be taken.
+        // Acquire: once the drain is seen as completed, all frames that the thread queued before
+        // can be taken.
         if self.shared.drained.load(Ordering::Acquire) >= self.drain.0 {
             return Drained::Over;
         }
@@ -180,7 +182,7 @@ impl Drop for Software {
         (self.said, self.leash) = (None, None);
         self.shared.wake.signal();
         if let Some(thread) = self.thread.take() {
-            // The thread panicked; there is nothing left to report to.
+            // If the thread panicked, there is nothing left to report to.
             let _ = thread.join();
         }
     }

@@ -1,26 +1,26 @@
 //! Claims that limit a machine to one device per address: a lock in the network namespace, which is
-//! released with its process, however that ends.
+//! released when its process ends, however that happens.
 //!
-//! Devices at one interface have the same address, so of two in the same group one would receive
-//! the frames of both. The lock is a socket name, since those belong to a network namespace, as
-//! interfaces do; files belong to a mount namespace, which containers on the host's network need
-//! not share.
+//! All devices at an interface have the same address, so of two devices in the same group each
+//! would receive the other's frames. The lock is a socket name, because socket names belong to a
+//! network namespace, as interfaces do. Files belong to a mount namespace, which containers on the
+//! host's network need not share.
 
 use std::{
     fmt, io,
     os::{linux::net::SocketAddrExt as _, unix::net},
 };
 
-/// Claim to a device's address, until it is dropped or the process ends.
+/// Claim to a device's address, valid until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Station(#[allow(dead_code, reason = "it is held")] net::UnixDatagram);
 
 /// Reason why a claim failed.
 #[derive(Debug)]
 pub enum ClaimError {
-    /// Another process has the claim.
+    /// Another process has claimed the address.
     Taken,
-    /// The claim could not be checked.
+    /// It could not be determined whether the address is claimed.
     Io(io::Error),
 }
 
@@ -36,14 +36,14 @@ impl fmt::Display for ClaimError {
 impl std::error::Error for ClaimError {}
 
 impl Station {
-    /// Claims the frames of this group at the interface with this index in the thread's network
+    /// Claims a group's frames at an interface, given by its index in the thread's network
     /// namespace.
     pub fn of_group(interface: u32, group: u32) -> Result<Self, ClaimError> {
         Self::named(&format!("quorate/device/{interface}/{group:08x}"))
     }
 
-    /// Claims the kernel programs at this interface: it can have one such device, whatever its
-    /// group.
+    /// Claims the right to have kernel programs at an interface. An interface can have only one
+    /// such device, whatever its group.
     pub fn of_programs(interface: u32) -> Result<Self, ClaimError> {
         Self::named(&format!("quorate/device/{interface}/kernel"))
     }
@@ -62,7 +62,7 @@ impl Station {
 mod tests {
     use super::*;
 
-    /// A claim is exclusive until it is dropped. Interfaces with these indexes do not exist.
+    /// A claim is exclusive until it is dropped. No interfaces with these indexes exist.
     #[test]
     fn a_station_is_one_process_s_until_it_goes() {
         let of = |group| Station::of_group(u32::MAX, group);

@@ -1,8 +1,8 @@
 //! The queue to the owner: bounded per program, with a count of dropped frames ([offload-14]).
 //!
-//! A channel of the standard library and a counter of its frames per program: the thread increments
-//! it before it sends, the owner decrements it after it receives, so the counter is never below the
-//! number of frames.
+//! It consists of a standard channel and, for each program, a counter of its queued frames. The
+//! thread increments the counter before it sends, and the owner decrements it after it receives, so
+//! the counter is never below the number of queued frames.
 
 use std::sync::{
     Arc,
@@ -12,7 +12,8 @@ use std::sync::{
 
 use quorate_offload::port::{FrameOrigin, Program};
 
-/// Capacity reserved for answers: an owner that has fallen behind still controls its device.
+/// Capacity reserved for responses, so that an owner that has fallen behind can still control its
+/// device.
 const ANSWERS: usize = 256;
 
 /// Counters shared by both ends.
@@ -22,19 +23,19 @@ struct Shared {
     lost: AtomicU64,
 }
 
-/// Sending end, for the device's thread.
+/// Sending end, used by the device's thread.
 #[derive(Debug)]
 pub(crate) struct Filler {
     frames: Sender<(Program, FrameOrigin, Vec<u8>)>,
-    /// Buffers that the owner returns for reuse.
+    /// Buffers that the owner returned for reuse.
     spare: Receiver<Vec<u8>>,
     shared: Arc<Shared>,
     most: usize,
-    /// Set when a frame was queued since the owner was last woken.
+    /// Set if a frame was queued since the owner was last woken.
     filled: bool,
 }
 
-/// Receiving end, for the owner.
+/// Receiving end, used by the owner.
 #[derive(Debug)]
 pub(crate) struct Taker {
     frames: Receiver<(Program, FrameOrigin, Vec<u8>)>,
@@ -59,7 +60,7 @@ const fn place(program: Program) -> usize {
 }
 
 impl Filler {
-    /// Queues a frame for the owner. `is_answer`: the owner requested it.
+    /// Queues a frame for the owner. `is_answer` is set if the owner requested it.
     pub(crate) fn put(
         &mut self,
         (program, came): (Program, FrameOrigin),
@@ -75,14 +76,14 @@ impl Filler {
             let mut copy = self.spare.try_recv().unwrap_or_default();
             copy.clear();
             copy.extend_from_slice(frame);
-            // Fails only if the owner is gone.
+            // Sending fails only if the owner no longer exists.
             let _ = self.frames.send((program, came, copy));
         }
-        // Also after a loss: the owner checks the count.
+        // A lost frame wakes the owner, too, because it checks the count.
         self.filled = true;
     }
 
-    /// Requests to wake the owner for another reason than a frame.
+    /// Requests to wake the owner for a reason other than a frame.
     pub(crate) const fn fill(&mut self) {
         self.filled = true;
     }

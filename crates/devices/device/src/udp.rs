@@ -1,11 +1,11 @@
-//! Wire over UDP, with a datagram to each device: it needs neither multicast nor privileges.
+//! A wire over UDP that sends a datagram to each device. It needs neither multicast nor privileges.
 //!
-//! A datagram is the part of a frame after the headers. The receiver constructs the 42 bytes before
-//! it, so that the programs see whole frames ([`Form::Udp`]). The kernel has checked the datagram's
-//! checksum.
+//! A datagram contains the part of a frame after the encapsulation. The receiver reconstructs the
+//! 42 bytes of encapsulation, so that the programs see whole frames ([`Form::Udp`]). The kernel has
+//! checked the datagram's checksum.
 //!
-//! On loopback every user of the machine can send, and the kernel reports the true source port:
-//! there only members are accepted ([offload-21]). In other networks all possible senders are
+//! On loopback every user of the machine can send, but the kernel reports the true source port, so
+//! only members are accepted there ([offload-21]). In other networks all possible senders are
 //! trusted.
 
 use std::{
@@ -23,49 +23,50 @@ use quorate_offload::{
 
 use crate::wire::{Arrived, Wire};
 
-/// Returns the address of a device that receives datagrams at `at`.
+/// Returns the frame address of a device that receives datagrams at `at`.
 pub fn address(at: SocketAddrV4) -> Address {
     let (ip, port) = (at.ip().octets(), at.port());
     let [high, low] = port.to_be_bytes();
     Address {
-        // Locally administered. Addresses that differ only in the first byte of the IP have the
-        // same MAC; they differ in `ip`.
+        // Locally administered. IP addresses that differ only in the first byte have the same MAC
+        // address, but `ip` differs.
         mac: [2, ip[1], ip[2], ip[3], high, low],
         ip,
         port,
     }
 }
 
-/// Returns the address that stands for all devices of a group: see [`Members`].
+/// Returns the address that stands for all devices of a group (see [`Members`]).
 pub const fn all_hosts(port: u16) -> Address {
     Address { mac: [3, 0, 0, 0, 0, 1], ip: [224, 0, 0, 1], port }
 }
 
-/// Receivers of frames for the group; can be changed at any time. Clones share the list.
+/// Receivers of frames for the group. Clones share the list, which may change at any time.
 #[derive(Clone, Debug, Default)]
 pub struct Members(Arc<Mutex<Vec<SocketAddrV4>>>);
 
 impl Members {
-    /// Sets the members. The device itself may be among them, and is sent nothing.
+    /// Sets the members. The device itself may be among them, but receives no datagrams from
+    /// itself.
     pub fn set(&self, members: Vec<SocketAddrV4>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = members;
     }
 }
 
-/// Wire on a UDP socket.
+/// A wire that uses a UDP socket.
 #[derive(Debug)]
 pub struct Udp {
     socket: UdpSocket,
     own: SocketAddrV4,
     members: Members,
-    /// Frames of senders that are not members are accepted.
+    /// Set if frames from senders that are not members are accepted.
     heeds_strangers: bool,
     strangers: u64,
     bytes: Box<[u8]>,
 }
 
 impl Udp {
-    /// Binds the socket to this address; with port 0 to any free port.
+    /// Binds the socket to an address. Port 0 means any free port.
     pub fn bind(at: SocketAddrV4, members: Members) -> io::Result<Self> {
         let socket = UdpSocket::bind(at)?;
         socket.set_nonblocking(true)?;
@@ -82,17 +83,18 @@ impl Udp {
         })
     }
 
-    /// Returns the address for other devices to send to.
+    /// Returns the address to which other devices send.
     pub const fn own(&self) -> SocketAddrV4 {
         self.own
     }
 
-    /// Receives one datagram; `None` if there is none.
+    /// Receives one datagram, or returns `None` if none is waiting.
     fn take(&mut self) -> Option<(usize, SocketAddr)> {
         loop {
             match self.socket.recv_from(&mut self.bytes) {
                 Ok(taken) => return Some(taken),
-                // An error of an earlier datagram, or a signal: the next one may succeed.
+                // The error concerns an earlier datagram, or a signal arrived. The next attempt may
+                // succeed.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error)
                     if [

@@ -1,4 +1,4 @@
-//! Wakes a thread that waits in `poll`, by a descriptor that becomes readable.
+//! Wakes a thread that waits in `poll`, through a descriptor that becomes readable.
 
 use std::{
     io,
@@ -17,7 +17,8 @@ impl Wake {
         Ok(Self(eventfd(0, flags)?))
     }
 
-    /// Makes the descriptor readable. Fails only if the counter is full, and then it already is.
+    /// Makes the descriptor readable. Fails only if the counter is full, in which case it is
+    /// readable already.
     pub(crate) fn signal(&self) {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
@@ -28,7 +29,7 @@ impl Wake {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
-    /// Waits until this is signalled or `other` is readable. May return early after an interrupt.
+    /// Waits until a signal or until `other` is readable. May return early after an interrupt.
     pub(crate) fn wait(&self, other: BorrowedFd<'_>) {
         let mut polled = [PollFd::new(self, PollFlags::IN), PollFd::new(&other, PollFlags::IN)];
         let _ = poll(&mut polled, None);

@@ -1,4 +1,4 @@
-//! Interface to the network: sends and receives frames of other devices.
+//! Interface to the network, through which a device exchanges frames with other devices.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,20 +10,18 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// Maximum number of frames received before the owner's next turn.
+    /// Maximum number of frames received in one turn of the thread.
     pub const MAX: usize = 32;
 
-    /// Removes all frames.
     pub fn clear(&mut self) {
         self.count = 0;
     }
 
-    /// Returns whether the maximum is reached.
     pub fn is_full(&self) -> bool {
         self.count == Self::MAX
     }
 
-    /// Adds an empty frame to be filled.
+    /// Adds an empty frame and returns it to be filled.
     pub fn push(&mut self) -> &mut Vec<u8> {
         if self.frames.len() == self.count {
             self.frames.push(Vec::new());
@@ -44,19 +42,20 @@ impl Arrived {
     }
 }
 
-/// Carries whole frames. An undeliverable frame is lost: owners retransmit, devices do not.
+/// A network connection that carries whole frames. A frame that cannot be delivered is lost, and
+/// the owner, not the device, sends again.
 pub trait Wire: Send + 'static {
-    /// Sends a frame to its destinations.
+    /// Sends a frame to its destination addresses.
     fn send(&mut self, frame: &[u8]);
 
-    /// Receives pending frames, up to the maximum; never blocks.
+    /// Receives waiting frames until `arrived` is full. Never blocks.
     fn receive(&mut self, arrived: &mut Arrived);
 
-    /// Returns the number of frames dropped because of their sender; never decreases.
+    /// Returns the number of frames dropped because of their sender. Never decreases.
     fn strangers(&self) -> u64 {
         0
     }
 
-    /// Returns a descriptor that is readable while frames are pending.
+    /// Returns a descriptor that is readable while frames are waiting.
     fn socket(&self) -> BorrowedFd<'_>;
 }

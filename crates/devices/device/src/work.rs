@@ -1,5 +1,5 @@
-//! A device's thread: handles the owner's calls first, then a few frames from the network, and
-//! repeats.
+//! A device's thread. In each turn it handles the owner's calls first, and then a few frames from
+//! the network.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -29,39 +29,36 @@ const CALLS_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) enum Message {
     Frame(Program, Vec<u8>),
-    /// A frame for the network.
+    /// Send this frame to the network.
     Sent(Vec<u8>),
-    /// Report this number once no step is running that began before.
+    /// Report this number once all steps that began before have ended.
     Drain(u64),
-    /// Power cycle.
+    /// Clear all state, as a power cycle does.
     Forget,
 }
 
-/// Numbers of frames by reason.
+/// Number of frames for each reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Numbers in the acceptor.
     pub acceptor: Counters,
-    /// Numbers in the coordinator.
     pub coordinator: Counters,
     /// Number of frames from senders that are not accepted ([`crate::Wire::strangers`]).
     pub strangers: u64,
 }
 
-/// State shared by thread and handle in addition to their queues.
+/// State that the thread and its handle share in addition to their queues.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) wake: Wake,
-    /// Number of the last completed drain. It is stored after everything that earlier steps sent
-    /// was queued.
+    /// Number of the last completed drain. Stored after all frames of earlier steps were queued.
     pub(crate) drained: AtomicU64,
     /// Number of times that the programs lost their memory by themselves.
     pub(crate) forgot: AtomicU64,
-    /// Numbers as of the last time that the thread was idle.
+    /// Number of frames for each reason, as of the last time that the thread was idle.
     pub(crate) counted: Mutex<Counted>,
 }
 
-/// Destinations of the host's frames.
+/// The destinations of a host's frames: the owner's queue and the network.
 struct Ways<'a, W> {
     wire: &'a mut W,
     tap: &'a mut Filler,
@@ -71,7 +68,7 @@ struct Ways<'a, W> {
 impl<W: Wire> Sink for Ways<'_, W> {
     fn owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]) {
         let header = frame.get(self.form.header_at()..self.form.header_at() + HEADER_BYTES);
-        // The upper half of the second byte is the type.
+        // The upper half of the header's second byte is the type.
         let kind = header.map_or(0, |header| header[1] >> 4);
         let news = [Type::Phase2b as u8, Type::Decided as u8].contains(&kind);
         self.tap.put((program, came), frame, !news);
@@ -82,7 +79,7 @@ impl<W: Wire> Sink for Ways<'_, W> {
     }
 }
 
-/// Runs until the handle is dropped.
+/// Runs the thread until the handle is dropped.
 pub(crate) fn work(
     settings: &Settings,
     programs: Box<dyn Programs>,

@@ -1,4 +1,4 @@
-//! The acceptor: votes in one ballot, stores its votes, and promises nothing.
+//! The acceptor: votes in one ballot and stores its votes. It makes no promises.
 
 use crate::{
     Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Routes, Setup, State,
@@ -8,7 +8,7 @@ use crate::{
     header::REPEAT,
 };
 
-/// Record that an acceptor is armed with; replaced as a whole ([offload-17]).
+/// Parameters with which an acceptor is armed. A new record replaces all of them ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
     /// The only ballot in which the acceptor votes.
@@ -17,23 +17,23 @@ pub struct Arm {
     pub position: u8,
     /// Lowest slot in which the acceptor votes.
     pub floor: u64,
-    /// Destinations of votes.
+    /// Addresses to which votes are sent.
     pub votes: Routes,
 }
 
-/// An acceptor. Stores votes and the bytes of their values.
+/// An acceptor, which stores its votes and the bytes of their values.
 #[derive(Debug)]
 pub struct Acceptor<'a> {
     device: Device<'a>,
-    /// Destinations of votes when a frame arms the acceptor.
+    /// Addresses for votes, used when the acceptor is armed by a frame.
     votes: Routes,
     armed: Option<Arm>,
-    /// Highest ballot that the acceptor was armed with.
+    /// Highest ballot with which the acceptor has been armed.
     last: PackedBallot,
 }
 
 impl<'a> Acceptor<'a> {
-    /// Creates an acceptor without a boot, not armed.
+    /// Creates a disarmed acceptor without a boot.
     ///
     /// # Panics
     /// If the size of the value area is not a multiple of 8, or is above 1408 bytes.
@@ -41,14 +41,13 @@ impl<'a> Acceptor<'a> {
         Self { device: Device::new(setup, 0, cells), votes, armed: None, last: PackedBallot::NONE }
     }
 
-    /// Forgets everything, as after a power cycle ([offload-9]).
+    /// Clears all state, as a power cycle does ([offload-9]).
     pub fn forget(&mut self) {
         self.device.forget();
         self.armed = None;
         self.last = PackedBallot::NONE;
     }
 
-    /// Returns the acceptor's state.
     pub fn state(&self) -> State {
         let armed = self.armed.as_ref();
         State {
@@ -65,38 +64,40 @@ impl<'a> Acceptor<'a> {
         &self.device.setup
     }
 
-    /// Returns the counts of frames, by outcome.
+    /// Returns the number of frames for each [`Reason`].
     pub fn counters(&self) -> &Counters {
         &self.device.counters
     }
 
-    /// Returns the vote of a slot, in any ballot, also when disarmed ([offload-7], [offload-8]).
+    /// Returns the stored vote for a slot, whatever its ballot, even if the acceptor is disarmed
+    /// ([offload-7], [offload-8]).
     pub fn vote(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         self.device.held(slot)
     }
 
-    /// Sets the device's boot, if it has none yet.
+    /// Sets the device's boot if it is not set yet.
     pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         self.device.order.begin(boot)
     }
 
-    /// [offload-5] Arms the acceptor to vote in this ballot.
+    /// [offload-5] Arms the acceptor to vote in the ballot of `arm`.
     pub fn arm(&mut self, number: Number, arm: Arm) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         if arm.ballot == PackedBallot::NONE || arm.position >= 16 {
             return Err(Reason::Range);
         }
-        // [offload-17] Another record is accepted only while disarmed; the same one again is a
-        // retry after a lost answer.
+        // [offload-17] A different record is accepted only while disarmed. The same record is a
+        // retry after a lost response.
         let same = |armed: &Arm| armed.ballot == arm.ballot && armed.position == arm.position;
         if !self.armed.as_ref().is_none_or(same) {
             return Err(Reason::Armed);
         }
-        // A lower ballot would overwrite votes of a higher one.
+        // With a lower ballot, its votes would overwrite those of a higher one.
         if arm.ballot < self.last {
             return Err(Reason::Ballot);
         }
-        // [offload-6] A cell never returns to a lower slot, whichever owner arms.
+        // [offload-6] A cell never returns to a lower slot, no matter which owner arms the
+        // acceptor.
         if arm.floor < self.device.floor {
             return Err(Reason::Floor);
         }
@@ -106,7 +107,7 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// [offload-14] Raises the floor, and forgets votes below it.
+    /// [offload-14] Raises the floor and discards the votes below it.
     pub fn raise_floor(&mut self, number: Number, floor: u64) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         if floor < self.device.floor {
@@ -116,8 +117,8 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// [offload-8] Stops voting. A step is atomic, so nothing is left to drain; votes stay to be
-    /// read out.
+    /// [offload-8] Stops voting. A step is atomic, so there is nothing to drain. The votes remain
+    /// readable.
     pub fn fence(&mut self, number: Number) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         self.armed = None;
@@ -132,12 +133,12 @@ impl<'a> Acceptor<'a> {
         }
     }
 
-    /// Counts a frame that is invalid or from another group.
+    /// Counts a frame that is invalid or belongs to another group.
     pub(crate) fn turn_away(&mut self, reason: Reason) -> Verdict {
         self.device.turn_away(reason)
     }
 
-    /// Processes a valid frame of the group.
+    /// Processes a frame that was checked by [`arrive`].
     pub(crate) fn on_arrival(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
         if let Err(reason) = accept(asked, takes) {
             return self.device.turn_away(reason);
@@ -153,7 +154,7 @@ impl<'a> Acceptor<'a> {
         self.device.finish(asked, reason, &self.state(), out)
     }
 
-    /// [offload-6] Votes, once for each slot.
+    /// [offload-6] Votes for a proposal. A repeated proposal gets the stored vote again.
     fn on_phase2a(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let armed = self.armed.as_ref().ok_or(Reason::Disarmed)?;
         let slot = asked.header.slot;
@@ -168,8 +169,8 @@ impl<'a> Acceptor<'a> {
         }
         let cell = self.device.cells.at(slot);
         if cell.holds(armed.ballot, slot) {
-            // Return the stored vote, whatever was proposed: a receiver that compares descriptors
-            // detects a difference ([count-1]).
+            // Send the stored vote, whatever the proposal contains. A receiver that compares
+            // descriptors detects a difference ([count-1]).
             let (header, room) = self.device.shown(Header {
                 flags: REPEAT,
                 ..self.answer(Type::Phase2b, armed, &asked.header)
@@ -177,7 +178,7 @@ impl<'a> Acceptor<'a> {
             self.device.send_all(asked, &armed.votes, &header, Some(room), out);
             return Ok(());
         }
-        // One step: no reader sees a cell between check and write.
+        // The check and the write are one step, so no reader sees the cell in between.
         let cell = Cell {
             ballot: armed.ballot,
             slot,
@@ -188,13 +189,13 @@ impl<'a> Acceptor<'a> {
         self.device.cells.put(cell, asked.room);
         let header = self.answer(Type::Phase2b, armed, &asked.header);
         self.device.send_all(asked, &armed.votes, &header, None, out);
-        // To the tap, from which the owner logs it.
+        // The owner logs the vote when it receives this copy.
         let owner = &self.device.setup.owner;
         self.device.send(asked, Port::Owner, owner, &header, None, out);
         Ok(())
     }
 
-    /// [offload-7] Answers with the vote of a slot. Writes nothing, promises nothing.
+    /// [offload-7] Sends the stored vote for a slot. Stores nothing and promises nothing.
     fn on_phase1a(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let armed = self.armed.as_ref().ok_or(Reason::Disarmed)?;
         let header = self.answer(Type::Phase1b, armed, &asked.header);
@@ -203,8 +204,8 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// [offload-7] [offload-8] Answers a read, also when disarmed, since the owner reads out votes
-    /// after a fence.
+    /// [offload-7] [offload-8] Sends a cell to the owner, even if disarmed, because the owner reads
+    /// out the votes after a fence.
     fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let state = self.state();
         let header = Header {
@@ -227,7 +228,7 @@ impl<'a> Acceptor<'a> {
         Verdict::Taken
     }
 
-    /// [offload-17] Carries out a control call of the owner.
+    /// [offload-17] Executes a control call of the owner.
     fn on_control(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let header = &asked.header;
         let number = header.number();

@@ -1,5 +1,5 @@
-//! Checks that every program makes on a frame before it interprets the contents. Their order is the
-//! same for all devices.
+//! Checks that every program makes on a frame before interpreting it. All devices make them in the
+//! same order.
 
 use crate::{
     Address, Form, Header, Port, Reason, Setup, Type,
@@ -7,31 +7,29 @@ use crate::{
     header::{COORDINATOR, FLAGS, HEADER_BYTES},
 };
 
-/// A valid frame of the group.
+/// A valid frame of the group, split into its parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Admitted<'a> {
-    /// Port of arrival.
+    /// Port at which the frame arrived.
     pub from: Port,
-    /// Form of the frame around the header.
+    /// Encapsulation of the header.
     pub form: Form,
-    /// The whole frame.
+    /// All bytes of the frame, including the encapsulation.
     pub frame: &'a [u8],
-    /// Header of the frame.
     pub header: Header,
-    /// The value area.
     pub room: &'a [u8],
 }
 
 impl Admitted<'_> {
-    /// Returns the sender's address; `None` if it is not the address of a single station. It is
-    /// only as reliable as the frame.
+    /// Returns the sender's address, which is no more trustworthy than the frame, or `None` if the
+    /// address is not that of a single station.
     pub fn source(&self) -> Option<Address> {
         self.form.from(self.frame)
     }
 }
 
-/// Returns a valid frame of the group for this station, whatever its contents, or the reason that
-/// it is not one ([offload-16]).
+/// Parses a frame. Fails with the [`Reason`] if it is not a valid frame of the group addressed to
+/// this station ([offload-16]).
 pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted<'a>, Reason> {
     let form = Form::of(frame, setup.own.port)?;
     let header: &[u8; HEADER_BYTES] =
@@ -47,8 +45,8 @@ pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted
     if !form.has_room(frame, setup.room) {
         return Err(Reason::Length);
     }
-    // [offload-6] [offload-16] Checked before anything is written: a frame changed in transit
-    // causes no vote.
+    // [offload-6] [offload-16] The sum is checked before anything is written, so a frame corrupted
+    // in transit causes no vote.
     let room = &frame[form.room_at()..];
     form.is_whole(frame)?;
     if sum(0, room) != header.sum {
@@ -57,8 +55,8 @@ pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted
     Ok(Admitted { from, form, frame, header, room })
 }
 
-/// Admits a frame, or returns the reason to refuse it ([offload-16]). `takes` returns whether the
-/// program handles such frames.
+/// Parses a frame and checks its contents, or returns the reason to refuse it ([offload-16]).
+/// `takes` tells whether the program handles a header.
 pub fn admit<'a>(
     setup: &Setup,
     from: Port,
@@ -70,7 +68,7 @@ pub fn admit<'a>(
     Ok(arrived)
 }
 
-/// Makes the second half of the checks, on a frame that passed the first half.
+/// Checks the contents of a frame that [`arrive`] returned.
 pub(crate) fn accept(arrived: &Admitted<'_>, takes: fn(&Header) -> bool) -> Result<(), Reason> {
     let header = &arrived.header;
     if !takes(header) {
@@ -91,7 +89,8 @@ pub(crate) fn accept(arrived: &Admitted<'_>, takes: fn(&Header) -> bool) -> Resu
     Ok(())
 }
 
-/// Returns whether the frame is for the coordinator, where the type alone does not decide that.
+/// Returns whether the frame is for the coordinator. Only meaningful for types that both programs
+/// handle.
 pub(crate) const fn is_for_coordinator(header: &Header) -> bool {
     header.flags & COORDINATOR != 0
 }
@@ -108,7 +107,7 @@ const fn has_value(kind: Type) -> bool {
     matches!(kind, Type::Submit | Type::Phase2a | Type::Phase2b | Type::Decided)
 }
 
-/// Returns whether the fields that have no meaning in such a frame are zero.
+/// Returns whether all fields that this type does not use are zero.
 const fn is_plain(header: &Header) -> bool {
     if header.flags & !FLAGS != 0 || header.reason != 0 {
         return false;

@@ -1,27 +1,27 @@
-//! Ballots in 64 bits: era 16, round 32, node 16. They compare as numbers.
+//! Ballots in 64 bits: 16 for the era, 32 for the round, 16 for the node. They compare as numbers.
 
 use quorate_core::{
     ballot::{Ballot, Era},
     node_id::NodeId,
 };
 
-/// A ballot that fits into a frame. Zero is no ballot.
+/// A ballot in 64 bits. Zero means no ballot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PackedBallot(pub u64);
 
 impl PackedBallot {
-    /// No ballot: the value of a device that is not armed, or of a cell without a vote.
+    /// No ballot: used by a device that is not armed and by a cell without a vote.
     pub const NONE: Self = Self(0);
 
-    /// Packs a ballot; `None` if it does not fit. Such a ballot is not offloaded, and never
-    /// truncated ([offload-5]).
+    /// Packs a ballot, or returns `None` if it does not fit. A ballot that does not fit is never
+    /// truncated, and is not offloaded ([offload-5]).
     pub fn of(ballot: Ballot) -> Option<Self> {
         let era = u16::try_from(ballot.era.0).ok()?;
         let node = u16::try_from(ballot.node.0).ok()?;
         Some(Self(u64::from(era) << 48 | u64::from(ballot.round) << 16 | u64::from(node)))
     }
 
-    /// Returns the same ballot, in the core's form.
+    /// Unpacks the ballot.
     pub fn ballot(self) -> Ballot {
         let [a, b, c, d, e, f, g, h] = self.0.to_be_bytes();
         Ballot {

@@ -1,4 +1,4 @@
-//! A ring of cells, in the caller's memory or their own: slot i is stored in cell i modulo N
+//! A ring of cells, in borrowed or owned memory. Slot i is stored in cell i modulo N
 //! ([offload-14]).
 
 use alloc::{vec, vec::Vec};
@@ -6,17 +6,16 @@ use core::ops::{Deref, DerefMut};
 
 use crate::{Descriptor, PackedBallot};
 
-/// State of one slot in a device, except for the bytes.
+/// State of one slot in a device, without the value's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Ballot of the vote, or of the proposal; no ballot if the cell was never used.
+    /// Ballot of the vote or the proposal. No ballot if the cell was never used.
     pub ballot: PackedBallot,
     pub slot: u64,
-    /// Descriptor of the value.
     pub value: Descriptor,
-    /// One's-complement sum of the value area.
+    /// One's-complement sum of the slot's value area.
     pub sum: u16,
-    /// Positions that voted, one bit each. Only programs that count votes use it.
+    /// Bit set of the positions that voted. Used only by programs that count votes.
     pub voters: u16,
 }
 
@@ -58,7 +57,7 @@ impl<T> DerefMut for Memory<'_, T> {
     }
 }
 
-/// N cells and their value areas. N is a power of two.
+/// A ring of N cells, each with a value area. N is a power of two.
 #[derive(Debug)]
 pub struct Cells<'a> {
     cells: Memory<'a, Cell>,
@@ -67,7 +66,7 @@ pub struct Cells<'a> {
 }
 
 impl Cells<'static> {
-    /// Creates empty cells in memory of their own; allocated here, and never again.
+    /// Creates empty cells. All memory is allocated here.
     ///
     /// # Panics
     /// If the number of cells is not a power of two below 2^32.
@@ -83,11 +82,11 @@ impl Cells<'static> {
 }
 
 impl<'a> Cells<'a> {
-    /// Creates empty cells in borrowed memory. `rooms` has one value area for each cell.
+    /// Creates empty cells in borrowed memory. `rooms` contains one value area for each cell.
     ///
     /// # Panics
-    /// If the number of cells is not a power of two below 2^32, or the number of value areas
-    /// differs.
+    /// If the number of cells is not a power of two below 2^32, or the number of value
+    /// areas differs.
     pub fn new(cells: &'a mut [Cell], rooms: &'a mut [u8], room: usize) -> Self {
         assert!(cells.len().is_power_of_two(), "{} cells", cells.len());
         assert!(u32::try_from(cells.len()).is_ok(), "{} cells", cells.len());
@@ -97,7 +96,7 @@ impl<'a> Cells<'a> {
         this
     }
 
-    /// Empties all cells, as after a power cycle.
+    /// Empties all cells, as a power cycle does.
     pub(crate) fn clear(&mut self) {
         self.cells.fill(Cell::EMPTY);
         self.rooms.fill(0);
@@ -107,9 +106,9 @@ impl<'a> Cells<'a> {
         u32::try_from(self.cells.len()).expect("checked when made")
     }
 
-    /// Returns whether a slot is within the ring above this floor.
+    /// Returns whether a slot is among the N slots from `floor` on.
     pub(crate) fn is_within(&self, floor: u64, slot: u64) -> bool {
-        // Not `floor + N`, which may overflow ([offload-6]).
+        // `floor + N` is avoided because it may overflow ([offload-6]).
         slot >= floor && slot - floor < u64::from(self.count())
     }
 
@@ -118,7 +117,7 @@ impl<'a> Cells<'a> {
         usize::try_from(slot & mask).expect("an index of 32 bits")
     }
 
-    /// Returns the cell for this slot, whatever it contains.
+    /// Returns the cell for a slot. The cell may contain another slot.
     pub(crate) fn at(&self, slot: u64) -> &Cell {
         &self.cells[self.index(slot)]
     }
@@ -128,13 +127,13 @@ impl<'a> Cells<'a> {
         &mut self.cells[index]
     }
 
-    /// Returns the value area of the cell for this slot.
+    /// Returns the value area of the cell for a slot. The cell may contain another slot.
     pub(crate) fn room(&self, slot: u64) -> &[u8] {
         let index = self.index(slot);
         &self.rooms[index * self.room..][..self.room]
     }
 
-    /// Writes cell and value area at once: no reader sees one without the other.
+    /// Writes a cell together with its value area, so that no reader sees one without the other.
     pub(crate) fn put(&mut self, cell: Cell, room: &[u8]) {
         let index = self.index(cell.slot);
         self.cells[index] = cell;

@@ -1,7 +1,7 @@
 //! One's-complement sums, as in IP and UDP, and the CRC-32C of values.
 
-/// Returns the one's-complement sum of bytes as big-endian words of 16 bits, added to an earlier
-/// sum. Zero only if all inputs are zero.
+/// Adds big-endian 16-bit words to an earlier one's-complement sum. The result is zero only if all
+/// inputs are zero.
 pub fn sum(before: u16, bytes: &[u8]) -> u16 {
     let mut wide = u64::from(before);
     let (words, rest) = bytes.as_chunks::<2>();
@@ -14,7 +14,7 @@ pub fn sum(before: u16, bytes: &[u8]) -> u16 {
     fold(wide)
 }
 
-/// Folds a sum that was computed without carry into 16 bits.
+/// Folds the carries of a wide sum into 16 bits.
 const fn fold(wide: u64) -> u16 {
     let mut wide = wide;
     while wide > 0xffff {
@@ -23,8 +23,8 @@ const fn fold(wide: u64) -> u16 {
     (wide & 0xffff) as u16
 }
 
-/// Returns the field of a UDP header for this sum: the complement, or all ones instead of zero,
-/// which would mean no checksum.
+/// Returns the UDP checksum field for this sum: its complement, or all ones where the complement is
+/// zero, because zero means "no checksum".
 pub const fn udp(sum: u16) -> u16 {
     match !sum {
         0 => 0xffff,
@@ -32,7 +32,7 @@ pub const fn udp(sum: u16) -> u16 {
     }
 }
 
-/// Returns the CRC-32C of a value, computed by its origin and checked by learners.
+/// Returns the CRC-32C of a value. The value's origin computes it, and learners verify it.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !bytes
         .iter()
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_the_internet() {
-        // The example of RFC 1071, section 3.
+        // Example from RFC 1071, section 3.
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(sum(0, &bytes), 0xddf2);
         assert_eq!(sum(sum(0, &bytes[..4]), &bytes[4..]), 0xddf2);

@@ -1,47 +1,47 @@
-//! Control: calls that only the owner may make, in order ([offload-17]).
+//! Control calls, which only the owner may make, and their order ([offload-17]).
 //!
 //! Each call has a number, ⟨device boot, owner boot, counter⟩. A device with another boot has lost
-//! its memory, and refuses the call; a number that is not above the last is old, and is refused,
-//! too. A call that was refused for another reason has used up its number: it cannot be carried out
+//! its memory, and refuses the call. It also refuses a number that is not above that of the last
+//! call. A call refused for another reason has used up its number, so it cannot be carried out
 //! later.
 //!
-//! As frames: the device's boot is in its own field, the owner's boot in the field of the origin's
-//! boot, the counter in its own field. *Arm* and *start* have the ballot, the floor or first slot
-//! in `slot`, a coordinator's limit in `voted`, its quorum in `kind`, its members in `origin`.
-//! *Done* has the state: the floor in `slot`, the next slot in `voted`, the size of the value area
-//! in `length`, the number of cells in `crc`.
+//! In a frame, the device's boot has its own field, the owner's boot is in the field of the
+//! origin's boot, and the counter has its own field. *Arm* and *start* contain the ballot, the
+//! floor or first slot in `slot`, a coordinator's limit in `voted`, its quorum in `kind`, and its
+//! members in `origin`. *Done* contains the state: the floor in `slot`, the next slot in `voted`,
+//! the size of the value area in `length`, and the number of cells in `crc`.
 
 use crate::{PackedBallot, Reason};
 
-/// Number of a control call.
+/// Number of a control call. Later calls have higher numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Number {
-    /// Boot of the addressed device; never 0.
+    /// Boot of the addressed device, never 0.
     pub device_boot: u32,
     /// Boot of the owner's process.
     pub owner_boot: u32,
-    /// Counter of the owner's calls.
+    /// Counter that the owner increments with each call.
     pub counter: u64,
 }
 
-/// State of a device.
+/// State of a program, as reported to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Boot of the device; 0 if none was set since power-up.
+    /// Boot of the device, or 0 if none was set since power-up.
     pub boot: u32,
-    /// Ballot of the armed record; no ballot if the device is not armed.
+    /// Ballot of the armed record, or no ballot if the program is not armed.
     pub ballot: PackedBallot,
-    /// Position of the device in the configuration of the ballot's era; 0 in a coordinator.
+    /// Position of the device in the configuration of the ballot's era. 0 for a coordinator.
     pub position: u8,
-    /// Lowest slot that is not forgotten.
+    /// Lowest slot that the program still stores.
     pub floor: u64,
-    /// Next slot that a coordinator assigns; 0 in an acceptor.
+    /// Next slot that the coordinator assigns. 0 for an acceptor.
     pub next: u64,
-    /// Decisions are hints.
+    /// Set if decisions are only hints.
     pub hint: bool,
 }
 
-/// Boot of the device, and the last call accepted, by owner boot and counter.
+/// Boot of the device, and the number of the last accepted call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     boot: u32,
@@ -53,7 +53,7 @@ impl Order {
         self.boot
     }
 
-    /// Sets the boot of a device that has none. It never changes after that.
+    /// Sets the boot of a device that has none. A boot never changes afterwards.
     pub(crate) fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         if boot == 0 || (self.boot != 0 && self.boot != boot) {
             return Err(Reason::Boot);
@@ -62,10 +62,10 @@ impl Order {
         Ok(())
     }
 
-    /// [offload-17] Accepts only calls for this boot with increasing numbers, so a delayed *arm* is
-    /// refused after its fence.
+    /// [offload-17] Accepts a call for this boot if its number exceeds all earlier ones. A delayed
+    /// *arm* is therefore refused after its fence.
     pub(crate) fn admit(&mut self, number: Number) -> Result<(), Reason> {
-        // [offload-9] A device without a boot accepts none.
+        // [offload-9] A device without a boot accepts no calls.
         if self.boot == 0 || number.device_boot != self.boot {
             return Err(Reason::Boot);
         }

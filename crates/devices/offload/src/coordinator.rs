@@ -1,4 +1,4 @@
-//! The coordinator: assigns slots in one ballot, proposes values in them, counts votes.
+//! The coordinator: assigns slots in one ballot, proposes values in them, and counts votes.
 
 use crate::{
     Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Routes, Setup, State,
@@ -8,43 +8,43 @@ use crate::{
     header::{COORDINATOR, HINT, REPEAT},
 };
 
-/// Record that a coordinator is started with; replaced as a whole ([offload-17]).
+/// Parameters of a coordinator's start. A new start replaces all of them ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// The only ballot in which the coordinator assigns slots.
     pub ballot: PackedBallot,
-    /// One past the leader's last proposal ([offload-5]).
+    /// First slot to assign: one past the leader's last proposal ([offload-5]).
     pub first: u64,
     /// First slot that the coordinator may not assign.
     pub limit: u64,
-    /// Number of members that form a quorum; any of them will do ([offload-10]).
+    /// Number of members that form a quorum, whichever they are ([offload-10]).
     pub quorum: u8,
-    /// Number of positions.
+    /// Number of positions in the configuration, at most 16.
     pub members: u8,
-    /// Votes are volatile but the group is durable, so decisions are hints.
+    /// Set if the group is durable: device votes are volatile, so decisions are only hints.
     pub hint: bool,
-    /// Destinations of proposals.
+    /// Addresses to which proposals are sent.
     pub proposals: Routes,
-    /// Destinations of decisions.
+    /// Addresses to which decisions are sent.
     pub decisions: Routes,
 }
 
-/// A coordinator. Stores values until the floor passes them.
+/// A coordinator, which stores each value until the floor passes its slot.
 #[derive(Debug)]
 pub struct Coordinator<'a> {
     device: Device<'a>,
-    /// Destinations of proposals when a frame starts the coordinator.
+    /// Addresses for proposals, used when the start arrives as a frame.
     proposals: Routes,
     decisions: Routes,
     started: Option<Start>,
-    /// Next slot to assign; kept when the coordinator is stopped ([offload-12]).
+    /// Next slot to assign. Stopping the coordinator does not change it ([offload-12]).
     next: u64,
-    /// Highest ballot that the coordinator was started with.
+    /// Highest ballot in which the coordinator has been started.
     last: PackedBallot,
 }
 
 impl<'a> Coordinator<'a> {
-    /// Creates a coordinator without a boot, stopped.
+    /// Creates a stopped coordinator without a boot.
     ///
     /// # Panics
     /// If the size of the value area is not a multiple of 8, or is above 1408 bytes.
@@ -59,7 +59,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Forgets everything, as after a power cycle ([offload-9]).
+    /// Clears all state, as a power cycle does ([offload-9]).
     pub fn forget(&mut self) {
         self.device.forget();
         self.started = None;
@@ -67,7 +67,6 @@ impl<'a> Coordinator<'a> {
         self.last = PackedBallot::NONE;
     }
 
-    /// Returns the coordinator's state.
     pub fn state(&self) -> State {
         let started = self.started.as_ref();
         State {
@@ -84,29 +83,30 @@ impl<'a> Coordinator<'a> {
         &self.device.setup
     }
 
-    /// Returns the counts of frames, by outcome.
+    /// Returns the number of frames for each [`Reason`].
     pub fn counters(&self) -> &Counters {
         &self.device.counters
     }
 
-    /// [offload-18] Returns one past the last assigned slot: the index for reads that have arrived.
+    /// [offload-18] Returns one past the last assigned slot, which is the index that a read must
+    /// wait for.
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// [offload-12] Returns the proposal in a slot, also when stopped. A leader that withdraws the
-    /// allocation adopts it. Without one, no proposal ever left the device, since values are stored
-    /// before frames are sent.
+    /// [offload-12] Returns the proposal stored for a slot, even if the coordinator is stopped. A
+    /// leader that withdraws the allocation adopts the proposal. If there is none, no proposal for
+    /// the slot ever left the device, because values are stored before frames are sent.
     pub fn proposal(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         self.device.held(slot)
     }
 
-    /// Sets the device's boot, if it has none yet.
+    /// Sets the device's boot if it is not set yet.
     pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         self.device.order.begin(boot)
     }
 
-    /// [offload-5] Starts assigning slots in this ballot.
+    /// [offload-5] Starts assigning slots in the ballot of `start`.
     pub fn start(&mut self, number: Number, start: Start) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         let counts = 1 <= start.quorum && start.quorum <= start.members && start.members <= 16;
@@ -121,26 +121,26 @@ impl<'a> Coordinator<'a> {
         if start.ballot < self.last {
             return Err(Reason::Ballot);
         }
-        // [offload-12] A slot that was assigned in this ballot has a value already.
+        // [offload-12] A slot that was assigned in this ballot already has a value.
         if start.first < self.device.floor || (start.ballot == self.last && start.first < self.next)
         {
             return Err(Reason::Floor);
         }
         self.last = start.ballot;
         self.next = start.first;
-        // Slots assigned before were adopted, otherwise it would not be started again: their cells
-        // are free.
+        // The owner has adopted the slots assigned earlier, or it would not start the coordinator
+        // again. Their cells are free.
         self.device.floor = start.first;
         self.started = Some(start);
         Ok(())
     }
 
-    /// [offload-14] Forgets proposals below the floor, and assigns slots up to this limit. Neither
-    /// ever decreases.
+    /// [offload-14] Discards proposals below `floor` and allows assignments below `limit`. Neither
+    /// bound ever decreases.
     pub fn raise_floor(&mut self, number: Number, floor: u64, limit: u64) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         let start = self.started.as_mut().ok_or(Reason::Disarmed)?;
-        // Slots above the next were not assigned, so they are not decided.
+        // Slots from `next` on are unassigned, so they cannot be decided.
         if floor < self.device.floor || floor > self.next || limit < start.limit {
             return Err(Reason::Floor);
         }
@@ -149,7 +149,7 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-12] Stops assigning slots and counting votes; `next` and the cells stay to be read.
+    /// [offload-12] Stops assigning slots and counting votes. `next` and the cells remain readable.
     pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         self.started = None;
@@ -164,7 +164,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Processes a valid frame of the group.
+    /// Processes a frame that was checked by [`arrive`].
     pub(crate) fn on_arrival(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
         if let Err(reason) = accept(asked, takes) {
             return self.device.turn_away(reason);
@@ -181,8 +181,8 @@ impl<'a> Coordinator<'a> {
         self.device.finish(asked, reason, &self.state(), out)
     }
 
-    /// [offload-14] Claims the cell, then raises `next`, as one step. Beyond the limit or the ring
-    /// it is full, and the sender gets a refusal.
+    /// [offload-14] Assigns the next slot to a value: fills its cell, then advances `next`, in one
+    /// step. Returns [`Reason::Full`] at the limit or if the ring is full.
     fn on_submit(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
         let slot = self.next;
@@ -194,10 +194,10 @@ impl<'a> Coordinator<'a> {
             slot,
             value: asked.header.value,
             sum: asked.header.sum,
-            // Its own proposal does not count as a vote ([offload-10]).
+            // The coordinator's own proposal is not a vote ([offload-10]).
             voters: 0,
         };
-        // Stored before it is sent ([offload-12]).
+        // The value is stored before the proposal is sent ([offload-12]).
         self.device.cells.put(cell, asked.room);
         self.next = slot + 1;
         let header = Header { slot, ..self.proposal_header(start, &asked.header) };
@@ -205,12 +205,13 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-10] Counts a position once, for a slot of this start, in exactly this ballot.
+    /// [offload-10] Counts a vote for an assigned slot. Each position counts once, and only in the
+    /// started ballot.
     fn on_phase2b(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Stale)?;
         let (slot, position) = (asked.header.slot, asked.header.position);
-        // The cell of a slot below the first one may belong to an earlier start; the floor excludes
-        // it.
+        // A slot below the first one may share its cell with an earlier start, so slots below the
+        // floor do not count.
         let given_out = self.device.floor <= slot && slot < self.next;
         let cell = self.device.cells.at(slot);
         let counts = asked.header.ballot == start.ballot && position < start.members;
@@ -225,7 +226,7 @@ impl<'a> Coordinator<'a> {
             return Err(Reason::Stale);
         }
         self.device.cells.at_mut(slot).voters = voters;
-        // Crossed once: later votes do not cause a second decision.
+        // The count equals the quorum only once, so later votes do not cause a second decision.
         if voters.count_ones() != u32::from(start.quorum) {
             return Ok(());
         }
@@ -244,7 +245,8 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-19] Proposes a slot again, unchanged. The owner names the oldest undecided one.
+    /// [offload-19] Sends the proposal of a slot again, unchanged. The owner requests this for the
+    /// oldest undecided slots.
     fn on_tick(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
         let slot = asked.header.slot;
@@ -259,7 +261,7 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-7] [offload-12] Answers a read with the proposal of a slot.
+    /// [offload-7] [offload-12] Sends the contents of a slot's cell to the owner.
     fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let state = self.state();
         let header = Header {
@@ -282,7 +284,7 @@ impl<'a> Coordinator<'a> {
         Verdict::Taken
     }
 
-    /// [offload-17] Carries out a control call of the owner.
+    /// [offload-17] Executes a control call of the owner.
     fn on_control(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let header = &asked.header;
         let number = header.number();

@@ -1,5 +1,4 @@
-//! Parts common to coordinator and acceptor: cells, counters, the order of control calls, and
-//! answers.
+//! State and responses that the programs share: cells, counters, and the order of control calls.
 
 use crate::{
     Address, Cell, Cells, Counters, Descriptor, Header, Out, PackedBallot, Port, Reason, Routes,
@@ -10,11 +9,11 @@ use crate::{
     header::{HINT, ROOM_BYTES_MAX},
 };
 
-/// State of a device except for the record that it is armed with.
+/// State of a program, without the record with which it is armed.
 #[derive(Debug)]
 pub(crate) struct Device<'a> {
     pub(crate) setup: Setup,
-    /// Flag set in all frames of the program.
+    /// Flag set in all frames of the program: [`COORDINATOR`](crate::header::COORDINATOR), or 0.
     pub(crate) role: u16,
     pub(crate) cells: Cells<'a>,
     pub(crate) counters: Counters,
@@ -35,7 +34,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Forgets everything, as after a power cycle.
+    /// Clears all state, as a power cycle does.
     pub(crate) fn forget(&mut self) {
         self.cells.clear();
         self.counters = Counters::default();
@@ -49,7 +48,7 @@ impl<'a> Device<'a> {
         if reason.passes() { Verdict::Pass } else { Verdict::Taken }
     }
 
-    /// Ends a step: counts the outcome, and sends the refusal if one is due.
+    /// Ends a step: counts its outcome, and sends a refusal if one is due.
     pub(crate) fn finish(
         &mut self,
         asked: &Admitted<'_>,
@@ -59,7 +58,7 @@ impl<'a> Device<'a> {
     ) -> Verdict {
         let mut reason = reason;
         if reason.answers() {
-            // The owner's address is that of the setup, whatever source a call claims.
+            // Responses go to the owner's configured address, whatever source a call claims.
             let to =
                 if is_control(asked.header.kind) { Some(self.setup.owner) } else { asked.source() };
             match to {
@@ -71,8 +70,8 @@ impl<'a> Device<'a> {
         Verdict::Taken
     }
 
-    /// Returns the frame itself as a refusal, with its slot, descriptor and value area, so that the
-    /// sender recognizes it.
+    /// Sends the frame back as a refusal, with its slot, descriptor and value area, so that the
+    /// sender can identify it.
     fn refuse(
         &self,
         asked: &Admitted<'_>,
@@ -94,7 +93,7 @@ impl<'a> Device<'a> {
         self.send(asked, asked.from, to, &header, None, out);
     }
 
-    /// Sends the state to the owner.
+    /// Sends the program's state to the owner.
     pub(crate) fn done(&self, asked: &Admitted<'_>, state: &State, out: &mut Out<'_>) {
         let hint = if state.hint { HINT } else { 0 };
         let room = u16::try_from(self.setup.room).expect("a room of at most 1408 bytes");
@@ -122,7 +121,7 @@ impl<'a> Device<'a> {
         self.send(asked, Port::Owner, &self.setup.owner, &header, None, out);
     }
 
-    /// Returns the contents of a slot's cell, also of another ballot; `None` if the cell stores
+    /// Returns the contents of a slot's cell, whatever its ballot, or `None` if the cell stores
     /// another slot ([offload-7]).
     pub(crate) fn held(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         let cell = self.cells.at(slot);
@@ -130,7 +129,8 @@ impl<'a> Device<'a> {
         held.then(|| (cell, self.cells.room(slot)))
     }
 
-    /// Completes an answer that shows a cell: returns header and bytes.
+    /// Adds the contents of the slot's cell to a header. Returns the header and the cell's value
+    /// area.
     pub(crate) fn shown(&self, header: Header) -> (Header, &[u8]) {
         const NOTHING: [u8; ROOM_BYTES_MAX] = [0; ROOM_BYTES_MAX];
         let (voted, value, sum, room) = match self.held(header.slot) {
@@ -141,7 +141,7 @@ impl<'a> Device<'a> {
         (header, room)
     }
 
-    /// Sends one frame for each route.
+    /// Sends a copy of the frame along each route.
     pub(crate) fn send_all(
         &self,
         asked: &Admitted<'_>,
@@ -155,7 +155,8 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Sends the frame that arrived, rewritten; with other bytes in its value area, or its own.
+    /// Rewrites the frame that arrived and sends it. `room` replaces its value area unless it is
+    /// `None`.
     pub(crate) fn send(
         &self,
         asked: &Admitted<'_>,

@@ -1,61 +1,60 @@
-//! The header of 62 bytes that every frame of a device has, big-endian. `docs/spec/offload.md` §3
-//! is its table.
+//! The 62-byte header that every device frame starts with, big-endian. `docs/spec/offload.md` §3 is
+//! its table.
 
 use crate::{Number, PackedBallot, Reason};
 
-/// Length of the header, in bytes.
 pub const HEADER_BYTES: usize = 62;
-/// Maximum size of the value area; such a frame fits into an Ethernet frame of 1500 bytes.
+/// Maximum size of the value area in bytes. Such a frame fits into an Ethernet frame of 1500 bytes.
 pub const ROOM_BYTES_MAX: usize = 1408;
-/// First byte of the header. Upper half: the protocol; lower half: version 1.
+/// First byte of the header. The upper half identifies the protocol, the lower half is the version,
+/// 1.
 pub const MAGIC: u8 = 0xb1;
 
-/// Flag: a decision that counted no durable votes ([offload-10]).
+/// Flag: no durable votes were counted for this decision ([offload-10]).
 pub const HINT: u16 = 1;
-/// Flag: the frame was sent before.
+/// Flag: the frame is a retransmission.
 pub const REPEAT: u16 = 2;
-/// Flag: a tag follows the value. No program here accepts such frames.
+/// Flag: a tag follows the value. No program of this crate accepts such frames.
 pub const KEYED: u16 = 4;
-/// Flag: to or from a coordinator, where the type alone is ambiguous.
+/// Flag: the frame is to or from a coordinator. Distinguishes types that both programs use.
 pub const COORDINATOR: u16 = 8;
-/// Flags that may be set.
+/// All flags that a valid frame may set.
 pub const FLAGS: u16 = HINT | REPEAT | COORDINATOR;
 
-/// Type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Type {
-    /// Requests a slot for this value.
+    /// Submits a value, requesting a slot for it.
     Submit = 0,
-    /// Requests the vote of a slot, without a promise ([offload-7]).
+    /// Queries the vote for a slot, without a promise ([offload-7]).
     Phase1a = 1,
-    /// The vote of a slot.
+    /// Reports the vote for a slot.
     Phase1b = 2,
-    /// Requests a vote for this value in this slot.
+    /// Proposes a value for a slot.
     Phase2a = 3,
-    /// A vote for this value.
+    /// Reports a vote for a value.
     Phase2b = 4,
-    /// Reports that a quorum voted for this value.
+    /// Reports that a quorum voted for a value.
     Decided = 5,
-    /// A refusal, with its reason.
+    /// Refuses a frame, with the reason.
     Refused = 6,
-    /// From the owner: propose this slot again.
+    /// From the owner: propose a slot again.
     Tick = 7,
-    /// From the owner: read this cell.
+    /// From the owner: read a cell.
     Read = 8,
-    /// Contents of a cell.
+    /// Reports the contents of a cell.
     Cell = 9,
-    /// From the owner: arm an acceptor, or start a coordinator.
+    /// From the owner: arm the acceptor, or start the coordinator.
     Arm = 10,
-    /// From the owner: raise the floor, and a coordinator's limit.
+    /// From the owner: raise the floor, and the limit of a coordinator.
     Floor = 11,
-    /// From the owner: disarm, or stop.
+    /// From the owner: disarm the acceptor, or stop the coordinator.
     Fence = 12,
-    /// From the owner: query the state.
+    /// From the owner: query the program's state.
     Ask = 13,
-    /// State of the program.
+    /// Reports the program's state.
     Done = 14,
-    /// From the owner: set the boot, if there is none.
+    /// From the owner: set the boot if it is not set yet.
     Boot = 15,
 }
 
@@ -85,64 +84,64 @@ impl Type {
     }
 }
 
-/// Identity of a value: equal descriptors mean equal bytes ([value-2]).
+/// Identity of a value. Equal descriptors mean equal bytes ([value-2]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Descriptor {
-    /// As in frames of `docs/spec/wire.md`; 0 is none.
+    /// Kind of the value, numbered as in `docs/spec/wire.md`. 0 means no value.
     pub kind: u8,
-    /// The node that named the value.
+    /// Node that named the value.
     pub origin: u32,
-    /// Boot of that node's process.
+    /// Boot of the origin's process.
     pub origin_boot: u32,
-    /// Counter within the boot.
+    /// Counter that the origin increments within its boot.
     pub counter: u64,
-    /// Length of the value, in bytes.
+    /// Length of the value's bytes.
     pub length: u16,
-    /// CRC-32C of the value.
     pub crc: u32,
 }
 
 impl Descriptor {
-    /// No value.
+    /// The descriptor of no value.
     pub const NONE: Self =
         Self { kind: 0, origin: 0, origin_boot: 0, counter: 0, length: 0, crc: 0 };
 
-    /// Returns whether a device carries values of this kind: any but content and reconfiguration
+    /// Returns whether devices carry values of this kind: all but content and reconfiguration
     /// ([offload-15]).
     pub const fn is_carried(self) -> bool {
         matches!(self.kind, 1 | 2 | 4 | 5 | 6 | 8)
     }
 }
 
-/// All fields except the magic, which is constant.
+/// Decoded header, without the constant magic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub kind: Type,
     /// Position of the sending member, in the configuration of the ballot's era.
     pub position: u8,
-    /// Hash of cluster, generation and number.
+    /// Hash of the cluster, generation and number of the group.
     pub group: u32,
-    /// Slot of the value. In control calls: floor or first slot.
+    /// Slot of the value. Control calls store the floor or the first slot here.
     pub slot: u64,
-    /// Ballot of the device's record, or of the proposal.
+    /// Ballot of the program's record, or of the proposal.
     pub ballot: PackedBallot,
-    /// Ballot of the vote. In start and floor calls: the limit. In refusals and states: floor or
-    /// next slot.
+    /// Ballot of the vote. Start and floor calls store the limit here; refusals and states, the
+    /// floor or the next slot.
     pub voted: u64,
-    /// Reason of a refusal, by number.
+    /// Number of the [`Reason`] for a refusal.
     pub reason: u8,
-    /// [`HINT`], [`REPEAT`], [`COORDINATOR`].
+    /// Combination of [`HINT`], [`REPEAT`] and [`COORDINATOR`].
     pub flags: u16,
-    /// Boot of the device, for diagnosis; boot of the addressed device in control calls.
+    /// Boot of the sending device, for diagnosis. In control calls, boot of the addressed device.
     pub boot: u32,
-    /// Descriptor of the value. Control calls use some of its fields, see [`crate::control`].
+    /// Descriptor of the value. Control calls use some of its fields for their arguments (see
+    /// [`crate::control`]).
     pub value: Descriptor,
     /// One's-complement sum of the value area.
     pub sum: u16,
 }
 
 impl Header {
-    /// Decodes a header; `None` if the magic differs.
+    /// Decodes a header. Returns `None` if the magic differs.
     pub fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         (bytes[0] == MAGIC).then(|| Self {
             kind: Type::of(bytes[1] >> 4),
@@ -191,7 +190,7 @@ impl Header {
         bytes
     }
 
-    /// Returns the number of a control call.
+    /// Returns the call number contained in a control call.
     pub const fn number(&self) -> Number {
         Number {
             device_boot: self.boot,
@@ -200,7 +199,7 @@ impl Header {
         }
     }
 
-    /// Returns a client's request for a slot for a value. `sum` is that of the value area.
+    /// Creates the header that requests a slot for a value. `sum` is that of the value area.
     pub const fn submit(group: u32, value: Descriptor, sum: u16) -> Self {
         Self {
             kind: Type::Submit,
@@ -226,7 +225,7 @@ fn part<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
 mod tests {
     use super::*;
 
-    /// Each byte of the header belongs to one field, and survives a round trip.
+    /// Every bit of the header belongs to one field and survives encoding and decoding.
     #[test]
     fn every_bit_comes_back() {
         for bit in 8..HEADER_BYTES * 8 {

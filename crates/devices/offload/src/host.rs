@@ -1,12 +1,13 @@
-//! Both programs of a host at one interface: each frame goes to the one that handles it, and frames
-//! for the group are processed internally, too.
+//! A coordinator and an acceptor at one interface. Each frame goes to the program that handles it,
+//! and frames for the group are also processed internally.
 //!
-//! A station does not receive frames that it sends to its own group. So, in the same step, the
-//! host's acceptor receives the proposals of its coordinator, and the coordinator receives the
-//! votes of the acceptor. Answers stay internal, except for those to the owner: so no more frames
-//! are sent than by one program alone, and a device that can rewrite only one frame, such as a
-//! program in a kernel, never has to send a second one. A decision completed by the host's own vote
-//! reaches other nodes as any lost frame does: by a heartbeat ([offload-19]).
+//! A station does not receive the frames that it sends to its own group. Therefore the host passes
+//! the coordinator's proposals to its own acceptor, and the acceptor's votes to its own
+//! coordinator, in the same step. Responses stay internal, except for those to the owner. So a step
+//! sends no more frames than one program would, and a device that can rewrite only one frame, such
+//! as a program in a kernel, never has to send a second one. If the host's own vote completes a
+//! decision, other nodes learn of it as they learn of any lost frame: by a heartbeat
+//! ([offload-19]).
 
 use crate::{
     Acceptor, Coordinator, Out, Port, Setup, Verdict, acceptor,
@@ -17,7 +18,7 @@ use crate::{
 
 /// A coordinator and an acceptor with one setup.
 ///
-/// The acceptor counts frames that neither handles.
+/// The acceptor counts the frames that neither program handles.
 #[derive(Debug)]
 pub struct Host<'a> {
     setup: Setup,
@@ -26,7 +27,7 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Joins both programs in their current states.
+    /// Combines two programs, keeping their current states.
     ///
     /// # Panics
     /// If their setups differ.
@@ -40,7 +41,7 @@ impl<'a> Host<'a> {
         &self.coordinator
     }
 
-    /// Returns the coordinator, for calls of its owner that are not frames.
+    /// Returns the coordinator, so that its owner can call it directly rather than by frames.
     pub const fn coordinator_mut(&mut self) -> &mut Coordinator<'a> {
         &mut self.coordinator
     }
@@ -49,19 +50,19 @@ impl<'a> Host<'a> {
         &self.acceptor
     }
 
-    /// Returns the acceptor, for calls of its owner that are not frames.
+    /// Returns the acceptor, so that its owner can call it directly rather than by frames.
     pub const fn acceptor_mut(&mut self) -> &mut Acceptor<'a> {
         &mut self.acceptor
     }
 
-    /// Makes both forget everything, as after a power cycle ([offload-9]).
+    /// Clears the state of both programs, as a power cycle does ([offload-9]).
     pub fn forget(&mut self) {
         self.coordinator.forget();
         self.acceptor.forget();
     }
 
-    /// Processes one frame. `asked` and `answered` are buffers for internal messages, as large as
-    /// `out`; their former contents are lost.
+    /// Processes one frame. `asked` and `answered` are scratch buffers for internal messages, as
+    /// large as `out`.
     pub fn step(
         &mut self,
         from: Port,
@@ -90,7 +91,8 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Passes a program's message to the group on to the program that handles it, if any.
+    /// Delivers a program's message to the group to the program of this host that handles it, if
+    /// any.
     fn hear_inside(&mut self, said: &Out<'_>, out: &mut Out<'_>) {
         out.clear();
         let Some(frame) = said.left_for(self.setup.heard) else {
@@ -104,7 +106,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Returns the program that handles a frame; no frame is for both.
+/// Returns the program that handles a frame, if any. No frame is handled by both.
 fn taker(arrived: &Admitted<'_>) -> Option<Program> {
     if coordinator::takes(&arrived.header) {
         Some(Program::Coordinator)

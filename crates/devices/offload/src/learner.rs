@@ -1,9 +1,9 @@
-//! The learner: counts votes by ballot, descriptor and position, and passes each decided value on
+//! The learner: counts votes by ballot, descriptor and position, and reports each decided value
 //! once.
 //!
-//! It belongs to an owner, or to a client outside of the group. It passes values on as *decided*
-//! frames for the owner's port: the tap. Order and lost frames are up to the owner, which asks an
-//! acceptor, or a peer over TCP.
+//! It belongs to an owner, or to a client outside of the group. It reports values as *decided*
+//! frames at the owner's port. The owner handles order and lost frames: it queries an acceptor, or
+//! a peer over TCP.
 
 use crate::{
     Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Setup, State, Type,
@@ -14,30 +14,31 @@ use crate::{
     header::HINT,
 };
 
-/// Record that a learner counts by; replaced as a whole ([offload-17]).
+/// Parameters by which a learner counts. A new record replaces all of them ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// The only ballot whose votes count.
     pub ballot: PackedBallot,
     /// Lowest slot to count.
     pub floor: u64,
-    /// Number of members that form a quorum; any of them will do.
+    /// Number of members that form a quorum, whichever they are.
     pub quorum: u8,
-    /// Number of positions.
+    /// Number of positions in the configuration, at most 16.
     pub members: u8,
-    /// Votes of devices are volatile but the group is durable ([offload-10]).
+    /// Set if the group is durable: device votes are volatile, so decisions are only hints
+    /// ([offload-10]).
     pub hint: bool,
 }
 
-/// A learner that counts votes and passes decisions on.
+/// A learner that counts votes and reports decisions.
 #[derive(Debug)]
 pub struct Learner<'a> {
     device: Device<'a>,
     counting: Option<Count>,
 }
 
-/// Value of `voters` after the slot's value was passed on. With 16 members it equals a full set,
-/// which was passed on, too.
+/// Value of `voters` once the slot's value was reported. A full set of 16 members has the same
+/// value, but it was reported, too.
 const HANDED_ON: u16 = u16::MAX;
 
 impl<'a> Learner<'a> {
@@ -49,7 +50,6 @@ impl<'a> Learner<'a> {
         Self { device: Device::new(setup, 0, cells), counting: None }
     }
 
-    /// Returns the learner's state.
     pub fn state(&self) -> State {
         let counting = self.counting.as_ref();
         State {
@@ -62,22 +62,23 @@ impl<'a> Learner<'a> {
         }
     }
 
-    /// Returns the counts of frames, by outcome.
+    /// Returns the number of frames for each [`Reason`].
     pub fn counters(&self) -> &Counters {
         &self.device.counters
     }
 
-    /// Returns the state of a slot, decided or not.
+    /// Returns the stored state of a slot, decided or not.
     pub fn seen(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         self.device.held(slot)
     }
 
-    /// Sets the learner's boot, if it has none yet.
+    /// Sets the learner's boot if it is not set yet.
     pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         self.device.order.begin(boot)
     }
 
-    /// [offload-11] Starts counting votes in this ballot; those of any other are forgotten.
+    /// [offload-11] Starts counting votes in the ballot of `count`. Votes of other ballots are
+    /// discarded.
     pub fn count(&mut self, number: Number, count: Count) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         let counts = 1 <= count.quorum && count.quorum <= count.members && count.members <= 16;
@@ -92,7 +93,7 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-14] Forgets slots below this floor, which are known by other means.
+    /// [offload-14] Discards the slots below `floor`, whose values the owner learned elsewhere.
     pub fn raise_floor(&mut self, number: Number, floor: u64) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         if floor < self.device.floor {
@@ -102,7 +103,7 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-8] Stops passing values on: later votes are below the promise.
+    /// [offload-8] Stops reporting values, because any further votes are below the owner's promise.
     pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         self.counting = None;
@@ -141,8 +142,7 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-11] Handles a decision counted elsewhere: it suffices where that count decides, and
-    /// is ignored otherwise.
+    /// [offload-11] Handles a decision that another program counted. Hints are ignored.
     fn on_decided(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let count = self.counting.ok_or(Reason::Disarmed)?;
         if count.hint || asked.header.flags & HINT != 0 {
@@ -153,8 +153,8 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// Checks that a frame belongs to the current count. Stores the first one of a slot whose bytes
-    /// match its descriptor; its bytes are passed on later.
+    /// Checks that a frame belongs to the current count. Stores the first frame for a slot if its
+    /// bytes match its descriptor, because these bytes are reported later.
     fn hear(&mut self, count: &Count, asked: &Admitted<'_>) -> Result<(), Reason> {
         let (slot, value) = (asked.header.slot, asked.header.value);
         let within = self.device.cells.is_within(self.device.floor, slot);
@@ -163,7 +163,7 @@ impl<'a> Learner<'a> {
         }
         let cell = self.device.cells.at(slot);
         if cell.holds(count.ballot, slot) {
-            // [count-1] Neither is counted, and the conflict is reported.
+            // [count-1] The conflicting vote is not counted. The conflict is reported.
             if cell.value != value {
                 return Err(Reason::Conflict);
             }
@@ -172,7 +172,7 @@ impl<'a> Learner<'a> {
             }
             return Ok(());
         }
-        // The origin's own checksum: devices on the path did not check the bytes.
+        // The checksum is the origin's. Devices on the path did not verify the bytes.
         let bytes = asked.room.get(..usize::from(value.length)).ok_or(Reason::Value)?;
         if crc32c(bytes) != value.crc {
             return Err(Reason::Checksum);

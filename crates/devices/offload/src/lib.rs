@@ -52,8 +52,8 @@ pub use setup::{Routes, Setup};
 /// Verdict on an incoming frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Pass the frame on, unchanged, to the other port: it is not for this program.
+    /// The frame is not for this program. Pass it on, unchanged, to the other port.
     Pass,
-    /// The frame ends here. Answers, if there are any, are in [`Out`].
+    /// The program consumed the frame. [`Out`] contains the responses, if there are any.
     Taken,
 }

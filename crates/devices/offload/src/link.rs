@@ -1,5 +1,5 @@
-//! Bytes around a header: Ethernet, IPv4 and UDP; or Ethernet alone with a shim of four bytes, a
-//! length and a checksum.
+//! Encapsulation of a header: Ethernet, IPv4 and UDP; or Ethernet alone with a shim of four bytes,
+//! a length and a checksum.
 //!
 //! In both forms the header begins at the same offset within a word of 64 bits: byte 42 after UDP,
 //! byte 18 in a raw frame.
@@ -10,34 +10,35 @@ use crate::{
     header::HEADER_BYTES,
 };
 
-/// The EtherType *local experimental 2* of IEEE 802, for raw frames; the plane of packets uses
-/// experimental 1.
+/// EtherType of raw frames: *local experimental 2* of IEEE 802. The packet plane uses experimental
+/// 1.
 pub const ETHER_TYPE: u16 = 0x88b6;
 const ETHER_TYPE_IP: u16 = 0x0800;
-/// Tags of a VLAN, and of a VLAN within another.
+/// EtherTypes of VLAN tags, single and stacked.
 const ETHER_TYPES_VLAN: [u16; 2] = [0x8100, 0x88a8];
 const PROTOCOL_UDP: u8 = 17;
-/// Version 4, a header of five words.
+/// First byte of the only accepted IP header: version 4, five words, no options.
 const IP_FIRST: u8 = 0x45;
 const IP_AT: usize = 14;
 const UDP_AT: usize = 34;
 const SHIM_AT: usize = 14;
-/// Bits of a fragment: more fragments, or an offset. The "don't fragment" bit may be set.
+/// Bits that mark a fragment: "more fragments" or an offset. The "don't fragment" bit is allowed.
 const FRAGMENT: u16 = 0xbfff;
 
 /// Source or destination of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// Address of a station, or of a group of stations.
+    /// MAC address of a station, or of a group of stations.
     pub mac: [u8; 6],
-    /// Not used in raw frames.
+    /// Unused in raw frames.
     pub ip: [u8; 4],
-    /// Not used in raw frames.
+    /// UDP port. Unused in raw frames.
     pub port: u16,
 }
 
 impl Address {
-    /// Returns whether the address is of a single station, which may be answered ([offload-16]).
+    /// Returns whether this is the address of a single station, to which a response may be sent
+    /// ([offload-16]).
     const fn is_single(&self, form: Form) -> bool {
         let mac = self.mac[0] & 1 == 0;
         match form {
@@ -47,8 +48,8 @@ impl Address {
     }
 }
 
-/// Returns the group addresses for a group of members, in raw frames: of all devices, and of all
-/// devices and the clients that learn by themselves ([offload-15]).
+/// Returns the two multicast addresses of a group in raw frames: one of all devices, and one of all
+/// devices plus the clients that count votes themselves ([offload-15]).
 pub const fn stations(group: u32) -> [Address; 2] {
     let [a, b, c, d] = group.to_be_bytes();
     const fn station(mac: [u8; 6]) -> Address {
@@ -59,12 +60,12 @@ pub const fn stations(group: u32) -> [Address; 2] {
     [station(of), station(decisions)]
 }
 
-/// Form of the bytes around the header.
+/// Encapsulation of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// Ethernet, IPv4, UDP.
     Udp,
-    /// Ethernet, then the length and the checksum in two bytes each.
+    /// Ethernet, then two bytes each for the length and the checksum.
     Raw,
 }
 
@@ -82,8 +83,8 @@ impl Form {
         self.header_at() + HEADER_BYTES
     }
 
-    /// Returns the form of a frame, without checking the value area. A frame with an incomplete
-    /// header is too short.
+    /// Determines the form of a frame from its headers, without checking the value area. A frame
+    /// with an incomplete header is [`Reason::Length`].
     pub fn of(frame: &[u8], port: u16) -> Result<Self, Reason> {
         let form = match word(frame, 12)? {
             ETHER_TYPE_IP => {
@@ -100,7 +101,7 @@ impl Form {
         Ok(form)
     }
 
-    /// Checks the headers in their order: a fragment after the first has no ports.
+    /// Checks the headers from the outside in, because only the first fragment contains the ports.
     fn is_udp(frame: &[u8], port: u16) -> Result<(), Reason> {
         let ip: &[u8] = frame.get(IP_AT..UDP_AT).ok_or(Reason::Length)?;
         match ip[0] {
@@ -123,7 +124,7 @@ impl Form {
         Ok(())
     }
 
-    /// Returns whether every length matches the frame: nothing follows the value area.
+    /// Returns whether all length fields match the frame, so that nothing follows the value area.
     pub(crate) fn has_room(self, frame: &[u8], room: usize) -> bool {
         let payload = HEADER_BYTES + room;
         let says = |at, length| word(frame, at).is_ok_and(|said| usize::from(said) == length);
@@ -134,8 +135,8 @@ impl Form {
             }
     }
 
-    /// Verifies the checksums of IP and UDP, or that of the shim and all that follows; the latter
-    /// two must be present.
+    /// Verifies the IP and UDP checksums, or that of the shim and all that follows. The UDP and
+    /// shim checksums are mandatory.
     pub fn is_whole(self, frame: &[u8]) -> Result<(), Reason> {
         match self {
             Self::Udp => {
@@ -159,7 +160,7 @@ impl Form {
         core::array::from_fn(|at| frame[at])
     }
 
-    /// Returns the source; `None` if it is not the address of a single station.
+    /// Returns the source address, or `None` if it is not that of a single station.
     pub(crate) fn from(self, frame: &[u8]) -> Option<Address> {
         let mut from =
             Address { mac: core::array::from_fn(|at| frame[6 + at]), ..Address::default() };
@@ -170,16 +171,16 @@ impl Form {
         from.is_single(self).then_some(from)
     }
 
-    /// Rewrites a frame of this form in place: addresses, header, checksums. The value area is
-    /// already there, with the sum in the header: it is not summed again.
+    /// Rewrites addresses, header and checksums of a frame in place. The value area must be in the
+    /// frame already and its sum in `header`; the sum is not recomputed.
     pub(crate) fn rewrite(self, frame: &mut [u8], from: &Address, to: &Address, header: &Header) {
         frame[..6].copy_from_slice(&to.mac);
         frame[6..12].copy_from_slice(&from.mac);
         let (at, bytes) = (self.header_at(), header.bytes());
         frame[at..at + HEADER_BYTES].copy_from_slice(&bytes);
         if self == Self::Raw {
-            // [offload-16] As in UDP, but without addresses: raw frames have only those of the
-            // link.
+            // [offload-16] Computed like the UDP checksum, but without addresses, because raw
+            // frames have only MAC addresses.
             let shim = sum(header.sum, &frame[SHIM_AT..SHIM_AT + 2]);
             let whole = udp(sum(shim, &bytes));
             frame[SHIM_AT + 2..SHIM_AT + 4].copy_from_slice(&whole.to_be_bytes());
@@ -201,7 +202,7 @@ impl Form {
     }
 
     /// Writes a complete frame, as a client or an owner sends it. Returns `None` if the value area
-    /// is too long or not a multiple of whole words, or the buffer is too short.
+    /// is too long, if its size is not a multiple of 8, or if the buffer is too short.
     pub fn write<'a>(
         self,
         buffer: &'a mut [u8],

@@ -1,11 +1,11 @@
-//! Frames sent by a step, in the caller's buffer.
+//! Frames that a step sends, in the caller's buffer.
 
 use crate::{Routes, port::FrameOrigin};
 
-/// The two sides of a device.
+/// Side of a device at which a frame arrives or leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Port {
-    /// All stations of the network.
+    /// The network, with all other stations.
     #[default]
     Network,
     /// The node that owns the device.
@@ -21,8 +21,8 @@ impl Port {
     }
 }
 
-/// Maximum number of frames of a step: one for each route, and for the owner a vote and a decision,
-/// since a host whose own vote decides sends both.
+/// Maximum number of frames per step: one for each route, plus a vote and a decision for the owner,
+/// because a host whose own vote decides sends both.
 pub const FRAMES_MAX: usize = Routes::MAX + 2;
 
 /// At most [`FRAMES_MAX`] frames, stored back to back.
@@ -32,7 +32,8 @@ pub struct Out<'a> {
     used: usize,
     frames: [(Port, usize); FRAMES_MAX],
     count: usize,
-    /// Number of frames that do not answer the other program.
+    /// Number of leading frames that were caused by the arriving frame rather than by the host's
+    /// other program.
     outside: usize,
 }
 
@@ -47,7 +48,7 @@ impl<'a> Out<'a> {
         (self.used, self.count, self.outside) = (0, 0, 0);
     }
 
-    /// Returns the frames, with their ports.
+    /// Returns each frame with the port to send it to.
     pub fn frames(&self) -> impl Iterator<Item = (Port, &[u8])> {
         let mut at = 0;
         self.frames[..self.count].iter().map(move |(port, length)| {
@@ -57,8 +58,8 @@ impl<'a> Out<'a> {
         })
     }
 
-    /// Returns the frames for the owner, each with its origin, given the port of the request:
-    /// whether it concerns messages between the programs of one device.
+    /// Returns each frame for the owner with its [`FrameOrigin`]. `from` is the port at which the
+    /// frame arrived that caused them.
     pub fn frames_for_owner(&self, from: Port) -> impl Iterator<Item = (FrameOrigin, &[u8])> {
         let came = move |at| match from {
             Port::Network if at < self.outside => FrameOrigin::Asked,
@@ -69,7 +70,7 @@ impl<'a> Out<'a> {
         ours.map(move |(at, (_, frame))| (came(at), frame))
     }
 
-    /// Returns the first frame that is sent to this group of stations.
+    /// Returns the first frame sent to the group address `group`.
     pub(crate) fn left_for(&self, group: [u8; 6]) -> Option<&[u8]> {
         let mut left = self.frames().filter(|(port, frame)| {
             *port == Port::Network && frame.first_chunk::<6>() == Some(&group)
@@ -77,7 +78,7 @@ impl<'a> Out<'a> {
         left.next().map(|(_, frame)| frame)
     }
 
-    /// Adds the owner's frames of another step.
+    /// Appends the frames for the owner from another step.
     pub(crate) fn take_over(&mut self, other: &Out<'_>) {
         for (port, frame) in other.frames() {
             if port == Port::Owner {
@@ -87,7 +88,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Allocates space for one more frame.
+    /// Appends a frame of this length and returns its bytes.
     ///
     /// # Panics
     /// If the caller's buffer is too small.

@@ -1,133 +1,133 @@
-//! The port: a device from its owner's side ([offload-17]), the same for a kernel, a switch, an
-//! FPGA, a thread and the simulator.
+//! The port: a device as its owner sees it ([offload-17]). It is the same for a kernel, a switch,
+//! an FPGA, a thread and the simulator.
 //!
-//! It consists of little more than frames: an owner's request is a frame into the owner's port of
-//! one of both programs, and answers, votes and decisions are frames out of it. A device may lose,
-//! repeat and reorder them; calls have numbers, and an owner repeats those whose answers it needs.
+//! A port exchanges little more than frames. An owner sends a request as a frame to the owner's
+//! port of one of the two programs, and receives responses, votes and decisions as frames. A device
+//! may lose, repeat and reorder them. Calls have numbers, and an owner repeats those whose
+//! responses it needs.
 
 use alloc::string::String;
 
 use crate::{Form, reason::COUNTERS};
 
-/// The two programs of a device. Every device here has both; the coordinator of a device that only
-/// votes is never started.
+/// The two programs of a device. Every device of this crate has both. If a device only votes, its
+/// coordinator is never started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Program {
-    /// Votes.
+    /// Votes on proposals.
     Acceptor,
-    /// Assigns slots, and counts votes.
+    /// Assigns slots and counts votes.
     Coordinator,
 }
 
 impl Program {
-    /// Both programs.
     pub const ALL: [Self; 2] = [Self::Acceptor, Self::Coordinator];
 }
 
-/// Origin of a frame for the owner, which determines how far it is trusted ([offload-21]).
+/// Origin of a frame for the owner. It determines how far the owner trusts the frame
+/// ([offload-21]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FrameOrigin {
-    /// From the network, and passed on unchanged: its origin is unknown, whatever address it names.
+    /// The network. The device passed the frame on unchanged, so its real sender is unknown,
+    /// whatever its source address.
     Network,
-    /// From one of the programs, in response to a frame from the network.
+    /// One of the programs, responding to a frame from the network.
     Asked,
-    /// From one of the programs, in response to its owner or the other program.
+    /// One of the programs, responding to its owner or to the other program.
     Inside,
 }
 
-/// Capacity and addresses of a device; fixed for its life.
+/// Capacity and addresses of a device, which never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Hash of cluster, generation and number.
+    /// Hash of the cluster, generation and number of the group.
     pub group: u32,
-    /// Number of cells of each program: a power of two.
+    /// Number of cells of each program, a power of two.
     pub cells: u32,
-    /// Size of the value area in bytes: whole words, at most [`crate::header::ROOM_BYTES_MAX`].
+    /// Size of the value area in bytes: a multiple of 8, at most [`crate::header::ROOM_BYTES_MAX`].
     pub room: usize,
-    /// Form of frames at the owner's port.
+    /// Encapsulation of frames at the owner's port.
     pub form: Form,
-    /// Address of the device for its owner.
+    /// Device address used by the owner.
     pub own: crate::Address,
-    /// Address of the owner for the device.
+    /// Owner address used by the device.
     pub owner: crate::Address,
-    /// Group address of all devices of the group.
+    /// Multicast address of all devices of the group.
     pub all_hosts: crate::Address,
 }
 
-/// Progress of a drain.
+/// Whether the steps that a drain waits for have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// A step that began before the drain may still run.
     NotYet,
-    /// No such step runs any more.
+    /// All steps that began before the drain have ended.
     Over,
-    /// The state cannot be known: the device must be treated as gone.
+    /// The progress cannot be determined. The device must be treated as lost.
     Unknown,
 }
 
-/// Connection of a device to the network.
+/// Network connection of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connectivity {
-    /// Connected, as far as can be known here.
+    /// Connected, as far as the device can tell.
     Well,
-    /// Interrupted, and expected to recover by itself. With the reason, for humans.
+    /// Interrupted, but expected to recover by itself. Contains the reason, for humans.
     Paused(String),
-    /// Permanently lost: the device was removed from its place. Its owner can still query it, and
-    /// reads it out. With the reason, for humans.
+    /// Permanently lost, because the device was detached from its interface. Its owner can still
+    /// query it and read it out. Contains the reason, for humans.
     Over(String),
 }
 
-/// A device, to its owner. No call blocks.
+/// A device as its owner sees it. No call blocks.
 pub trait Device {
-    /// Returns the device's capacity and addresses.
     fn shape(&self) -> Shape;
 
-    /// Puts a frame into the owner's port of a program, if the device is there.
+    /// Delivers a frame to the owner's port of a program. The frame may be lost.
     fn put(&mut self, program: Program, frame: &[u8]);
 
-    /// Sends an owner's frame to other devices, bypassing the device's programs; it may be lost as
-    /// on any wire.
+    /// Sends a frame to the other devices, bypassing this device's programs. The frame may be lost.
     fn send(&mut self, frame: &[u8]);
 
-    /// Takes the oldest frame for the owner, replacing the buffer's contents. Returns the program
-    /// that sent it, and its origin.
+    /// Removes the oldest frame for the owner and writes it to `frame`, replacing its contents.
+    /// Returns the program that sent it and its origin.
     fn take(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<(Program, FrameOrigin)>;
 
-    /// [offload-8] Begins to wait until no step runs that began before now.
+    /// [offload-8] Begins to wait until all steps that are running now have ended.
     ///
-    /// Once the drain is over, answers of those steps are lost, or among the frames that
-    /// [`Device::take`] returns before its next `None`. Cells have no number: one that was read
-    /// before votes were cast, and arrived afterwards, would hide them.
+    /// Once the drain is over, the responses of those steps are either lost or among the frames
+    /// that [`Device::take`] returns before its next `None`. This matters because cell reports have
+    /// no number: a cell read before a vote but received after it would hide the vote.
     fn drain(&mut self);
 
-    /// Returns the progress of the last drain.
+    /// Returns the progress of the latest drain.
     fn drained(&mut self) -> Drained;
 
-    /// Returns the number of frames for the owner that were lost for lack of space ([offload-14]);
-    /// never decreases.
+    /// Returns the number of frames for the owner that were lost for lack of space ([offload-14]).
+    /// It never decreases.
     fn lost(&self) -> u64;
 
-    /// Returns how often the device is known to have lost its memory since its port was opened
-    /// ([offload-9]); never decreases. Most devices cannot know, and their owners learn it from
-    /// their answers, or not at all.
+    /// Returns how often the device is known to have lost its memory since the port was opened
+    /// ([offload-9]). It never decreases. Most devices cannot detect a loss; their owners notice it
+    /// in the responses, or not at all.
     fn memory_losses(&self) -> u64 {
         0
     }
 
-    /// Returns the device's connection to the network. Takes some system calls, so call it only
-    /// occasionally. Most devices cannot know.
+    /// Returns the state of the device's network connection. This takes some system calls, so call
+    /// it only occasionally. Most devices cannot determine it.
     fn connectivity(&mut self) -> Connectivity {
         Connectivity::Well
     }
 
-    /// Returns the current name of its interface, if it was renamed since it was found.
+    /// Returns the current name of the device's interface if it was renamed after it was opened.
     fn renamed_interface(&mut self) -> Option<String> {
         None
     }
 
-    /// Returns the counts of frames by outcome ([offload-16]), of both programs together, by number
-    /// of [`crate::Reason`]. Takes some system calls, so call it only occasionally. Unknown counts
-    /// are zero.
+    /// Returns the number of frames for each [`crate::Reason`], summed over both programs
+    /// ([offload-16]). This takes some system calls, so call it only occasionally. Counters that a
+    /// device does not have are zero.
     fn refused(&mut self) -> [u64; COUNTERS] {
         [0; COUNTERS]
     }

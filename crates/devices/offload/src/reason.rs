@@ -1,61 +1,60 @@
-//! Reasons that a frame was not carried out, with counts: one reason for each frame.
+//! The outcome of each frame: carried out, or one reason why not. Devices count frames by outcome.
 
-/// The reason that a program did not carry out a frame. Its number appears in refusals and
-/// counters.
+/// Reason why a program did not carry out a frame. Refusals and counters use its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Reason {
     /// The frame was carried out.
     None = 0,
-    /// Another EtherType, protocol, UDP port or magic: passed on.
+    /// Passed on: the EtherType, protocol, UDP port or magic is not a device's.
     Foreign = 1,
-    /// With a VLAN tag: passed on.
+    /// Passed on: the frame has a VLAN tag.
     Vlan = 2,
-    /// With IP options: passed on.
+    /// Passed on: the frame has IP options.
     Options = 3,
-    /// A fragment: passed on.
+    /// Passed on: the frame is a fragment.
     Fragment = 4,
-    /// From another group: passed on.
+    /// Passed on: the frame belongs to another group.
     Group = 5,
-    /// For another station: passed on.
+    /// Passed on: the frame is addressed to another station.
     Elsewhere = 6,
-    /// For another program: passed on.
+    /// Passed on: the frame is for another program.
     Other = 7,
-    /// Shorter or longer than its group's frames, or with a wrong length field: dropped.
+    /// Dropped: the frame is not as long as its group's frames, or a length field is wrong.
     Length = 8,
-    /// A checksum is wrong, or missing: dropped.
+    /// Dropped: a checksum is wrong or missing.
     Checksum = 9,
-    /// A bit without a meaning is set, or a required one is missing: dropped.
+    /// Dropped: an undefined bit is set, or a required one is not.
     Reserved = 10,
-    /// The value is of a kind that devices do not carry, or longer than its area: dropped.
+    /// Dropped: devices do not carry values of this kind, or the value is longer than its area.
     Value = 11,
-    /// Only allowed on the owner's port: dropped.
+    /// Dropped: only the owner's port accepts this type.
     Port = 12,
-    /// A refusal is due, but the source is not the address of a single station: dropped.
+    /// Dropped: a refusal is due, but the source address is not that of a single station.
     Source = 13,
-    /// From another ballot, or of a slot that was not assigned or already counted: dropped.
+    /// Dropped: the ballot differs, or the slot is unassigned or the vote already counted.
     Stale = 14,
-    /// Another descriptor for a slot of this ballot ([count-1]): an alarm; dropped.
+    /// Dropped, and an alarm: the slot has another descriptor in this ballot ([count-1]).
     Conflict = 15,
-    /// A decision that is only a hint ([offload-10]): dropped.
+    /// Dropped: the decision is only a hint ([offload-10]).
     Hint = 16,
-    /// Refused: the cell is being written. Only by devices that handle frames concurrently.
+    /// Refused: the cell is being written. Only devices that handle frames concurrently report it.
     Busy = 17,
-    /// Refused: above the window, or the limit.
+    /// Refused: the slot is above the window or the limit.
     Full = 18,
-    /// Refused: not armed.
+    /// Refused: the program is not armed.
     Disarmed = 19,
     /// Refused: the device has another boot.
     Boot = 20,
-    /// Refused: the number is not above the last.
+    /// Refused: the call number is not above that of the last call.
     Order = 21,
-    /// Refused: already armed with another record.
+    /// Refused: the program is already armed with another record.
     Armed = 22,
-    /// Refused: armed with another ballot, or asked to arm with a lower one.
+    /// Refused: the program is armed with another ballot, or the call names a lower ballot.
     Ballot = 23,
-    /// Refused: below the floor, or an attempt to lower it.
+    /// Refused: the slot is below the floor, or the call would lower the floor.
     Floor = 24,
-    /// Refused: arming without a ballot, or with an impossible quorum.
+    /// Refused: the record has no ballot, or an impossible quorum.
     Range = 25,
 }
 
@@ -90,7 +89,7 @@ impl Reason {
         Self::Range,
     ];
 
-    /// Returns the name used in metrics.
+    /// Returns the label of this reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "done",
@@ -122,36 +121,36 @@ impl Reason {
         }
     }
 
-    /// Returns whether the frame is passed on to the other port ([offload-16]).
+    /// Returns whether a frame with this outcome is passed on to the other port ([offload-16]).
     pub const fn passes(self) -> bool {
         (self as u8) >= Self::Foreign as u8 && (self as u8) <= Self::Other as u8
     }
 
-    /// Returns whether the sender gets a refusal.
+    /// Returns whether a frame with this outcome is answered with a refusal.
     pub const fn answers(self) -> bool {
         (self as u8) >= Self::Busy as u8
     }
 }
 
-/// Number of counters in a device; those above the reasons stay zero.
+/// Number of counters in a device. Those without a reason stay zero.
 pub const COUNTERS: usize = 32;
 
-/// Counts of frames by reason ([offload-16]).
+/// Number of frames for each reason ([offload-16]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters([u64; COUNTERS]);
 
 impl Counters {
-    /// Counts a frame. The count does not wrap in the life of a device.
+    /// Counts a frame. A counter does not overflow in the lifetime of a device.
     pub(crate) fn count(&mut self, reason: Reason) {
         self.0[reason as usize] += 1;
     }
 
-    /// Returns the number of frames with this reason.
     pub const fn of(&self, reason: Reason) -> u64 {
         self.0[reason as usize]
     }
 
-    /// Returns the counter with this number, as requested by frames.
+    /// Returns the counter with this number, or `None` if there is no such counter. Frames query
+    /// counters by number.
     pub fn at(&self, number: u32) -> Option<u64> {
         self.0.get(usize::try_from(number).ok()?).copied()
     }

@@ -1,9 +1,9 @@
-//! Setup of a device: its group, its place in the network, the destinations of its frames.
+//! Setup of a device: its group, its addresses, and the destinations of its frames.
 
 use crate::{Address, header::ROOM_BYTES_MAX};
 
-/// Destinations of one kind of frame. Addresses are taken from here, never from a frame, except for
-/// refusals (§3).
+/// Destinations for one type of frame. All addresses come from the setup, never from a frame,
+/// except for those of refusals (§3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routes {
     list: [Address; Self::MAX],
@@ -11,11 +11,11 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Maximum number of destinations: one for each position.
+    /// Maximum number of destinations, one for each position.
     pub const MAX: usize = 16;
 
-    /// Creates routes; `None` if there are more than [`Routes::MAX`]. One address of a group of
-    /// stations reaches them all.
+    /// Creates routes, or returns `None` if there are more than [`Routes::MAX`] addresses. A
+    /// multicast address counts once.
     pub fn of(addresses: &[Address]) -> Option<Self> {
         let mut list = [Address::default(); Self::MAX];
         list.get_mut(..addresses.len())?.copy_from_slice(addresses);
@@ -23,30 +23,30 @@ impl Routes {
         Some(Self { list, count })
     }
 
-    /// Returns all addresses.
     pub fn iter(&self) -> impl Iterator<Item = &Address> {
         self.list[..self.count].iter()
     }
 }
 
-/// Configuration for the life of a device. Everything specific to a ballot is in the record that it
-/// is armed with.
+/// Permanent configuration of a device. The parameters that depend on a ballot are in the record
+/// with which it is armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// Hash of cluster, generation and number.
+    /// Hash of the cluster, generation and number of the group.
     pub group: u32,
-    /// Size of the value area in bytes, the same for all frames of a group.
+    /// Size of the value area in bytes, the same in all frames of a group.
     pub room: usize,
-    /// Source address of frames sent; its port is the one that the device listens to.
+    /// Source address of the frames that the device sends. It also receives on the port of this
+    /// address.
     pub own: Address,
-    /// Group of stations that the device also listens to.
+    /// MAC address of a group of stations whose frames the device also accepts.
     pub heard: [u8; 6],
-    /// Address where the owner receives answers.
+    /// Address to which responses for the owner are sent.
     pub owner: Address,
 }
 
 impl Setup {
-    /// Returns whether the size of the value area is valid for frames.
+    /// Returns whether the value area is at most 1408 bytes long and a multiple of 8.
     pub(crate) const fn is_sound(&self) -> bool {
         self.room.is_multiple_of(8) && self.room <= ROOM_BYTES_MAX
     }

@@ -1,9 +1,9 @@
 //! The base of the log: a small file, always replaced as a whole, that records where the log begins
 //! ([trim-3]).
 //!
-//! The log holds no valid records below its start slot; a snapshot covers them ([snap-3]). Segments
-//! before the first one are free to be recycled, but only once the file is durable. Without the
-//! file, the log begins with slot 1 in segment 1.
+//! The log has no valid records below its start slot, which a snapshot covers ([snap-3]). Segments
+//! before the first one may be recycled, but only once the base is durable. Without the file, the
+//! log begins with slot 1 in segment 1.
 
 use crate::disk::{SMALL_FILE_BYTES_MAX, Source};
 use quorate_core::{node_id::NodeId, slot::Slot};
@@ -18,19 +18,19 @@ use crate::{
 pub(crate) const BASE_FILE: &str = "base";
 const MAGIC: [u8; 8] = *b"qrtebase";
 const VERSION: u16 = 1;
-/// Length of the fixed part that precedes the note.
+/// Length of the fixed part that precedes the note, in bytes.
 const HEAD: usize = 80;
 const CHECKSUM: usize = 4;
 /// Maximum size of a note, in bytes.
 pub const NOTE_BYTES_MAX: usize = 512 << 10;
 const _: () = assert!(HEAD + NOTE_BYTES_MAX + CHECKSUM <= SMALL_FILE_BYTES_MAX);
 
-/// The start of the log, and the replica's note stored with it.
+/// Start of the log, with the replica's note that is stored next to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// First slot of the log. No record of a lower slot is kept.
+    /// First slot of the log. No record of a lower slot is retained.
     pub start: Slot,
-    /// The note passed to [`crate::Log::rebase`]; empty if there is none.
+    /// Note passed to [`crate::Log::rebase`]. Empty if there is none.
     pub note: Vec<u8>,
 }
 
@@ -41,10 +41,11 @@ impl Default for Base {
 }
 
 impl Base {
-    /// Name of the small file that stores the base.
+    /// Name of the small file that contains the base.
     pub const FILE: &str = BASE_FILE;
 
-    /// Describes what is wrong with the bytes of a base file, for humans; `None` if they are valid.
+    /// Describes the fault in the contents of a base file for humans, or returns `None` if they are
+    /// valid.
     pub fn fault_in(bytes: &[u8]) -> Option<String> {
         match BaseFile::decode(bytes) {
             Ok(_) => None,
@@ -53,22 +54,22 @@ impl Base {
         }
     }
 
-    /// Returns the name and contents of the base file for a new, empty log that begins here. For a
-    /// folder that no node has used.
+    /// Returns the name and contents of a base file that makes a new, empty log begin at this base.
+    /// Only for a folder that no node has used.
     pub fn of_new_log(&self, cluster: u128, node: NodeId) -> (&'static str, Vec<u8>) {
         let file = BaseFile { base: self.clone(), ..BaseFile::default() };
         (BASE_FILE, file.encode(Owner { cluster, node }))
     }
 }
 
-/// The log write that the log begins with.
+/// Log write with which the log begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchor {
-    /// Segment of that write. Earlier segments are free.
+    /// Segment of the write. Earlier segments are free.
     pub(crate) segment: Segment,
-    /// Number of the first log write in that segment.
+    /// Number of the first log write in the segment.
     pub(crate) seq: u64,
-    /// Checksum of the preceding log write.
+    /// Checksum of the log write before the first one.
     pub(crate) previous: u32,
 }
 
@@ -82,7 +83,7 @@ impl Anchor {
 pub(crate) struct BaseFile {
     pub(crate) base: Base,
     pub(crate) anchor: Anchor,
-    /// Highest log write that was complete, with all before it, when the file was written: a lower
+    /// Highest log write that, with all before it, was complete when the file was written. A lower
     /// bound for M of [disk-3].
     pub(crate) complete_to: u64,
 }
@@ -126,7 +127,7 @@ impl BaseFile {
             return Err(broken("its checksum does not match"));
         }
         let (version, rest) = read(covered).map_err(|_| broken("it is cut short"))?;
-        // Later formats keep magic, version, and the checksum at the end.
+        // Magic, version, and the final checksum stay in place in later formats.
         if version != VERSION {
             return Err(Fault::Newer(version));
         }
@@ -142,7 +143,7 @@ impl BaseFile {
         }
     }
 
-    /// Reads the base of a log, and the owner it names. Fails if `owner` is given and differs.
+    /// Reads the base of a log and the owner that it names. Fails if `owner` is given and differs.
     pub(crate) fn read(
         source: &mut impl Source,
         owner: Option<Owner>,
@@ -163,7 +164,7 @@ impl BaseFile {
     }
 }
 
-/// The reason that bytes are not a valid base.
+/// Reason why bytes are not a valid base.
 #[derive(Debug)]
 enum Fault {
     Broken(&'static str),
@@ -172,7 +173,7 @@ enum Fault {
 
 type Read = (u16, Option<(Owner, BaseFile)>);
 
-/// Reads the version, and the contents if the version and the length are right.
+/// Decodes the version, and the rest if version and length are as expected.
 fn read(covered: &[u8]) -> Result<Read, Malformed> {
     let mut fields = Reader::new(covered);
     fields.take(8)?;

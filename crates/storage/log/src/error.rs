@@ -1,4 +1,4 @@
-//! Errors of the log, with details and advice.
+//! Errors of the log, with details and advice for operators.
 
 use crate::disk::{DiskError, Lack};
 use quorate_core::slot::Slot;
@@ -6,10 +6,10 @@ use thiserror::Error;
 
 use crate::place::Place;
 
-/// The reason that a log operation failed.
+/// Reason why a log operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LogError {
-    /// [disk-9] A write or a sync failed: this process releases no further records. Reads still
+    /// [disk-9] A write or a sync failed, so this process releases no further records. Reads still
     /// work. Every later call that could release records returns the same error.
     #[error("the log failed and takes no more records: {0}")]
     Failed(#[source] DiskError),
@@ -19,55 +19,55 @@ pub enum LogError {
     /// The log belongs to another node or cluster.
     #[error("foreign log: {detail}")]
     Foreign {
-        /// The owner found and the owner expected.
+        /// Describes the actual and the expected owner.
         detail: String,
     },
     /// The log was written by a newer version of the program.
     #[error("{place}: format version {version} is newer than this program knows")]
     Newer {
-        /// Format version found.
+        /// Format version of the log.
         version: u16,
         place: Place,
     },
     /// The base was written by a newer version of the program.
     #[error("the log's base has format version {version}, which is newer than this program knows")]
     NewerBase {
-        /// Format version found.
+        /// Format version of the base.
         version: u16,
     },
-    /// The base file is not what was written. It is only ever replaced as a whole, so no crash
-    /// causes this.
+    /// The base file differs from what was written. No crash causes this, because the file is only
+    /// ever replaced as a whole.
     #[error("the file `base` of the data folder is damaged: {reason}")]
     BaseDamaged { reason: String },
-    /// Data read differs from the data written.
+    /// Data in the log differs from what was written.
     #[error("{place}: {reason}")]
     Damaged {
-        /// Place of the damaged data.
         place: Place,
+        /// Description of the damage, for humans.
         reason: String,
     },
     /// The end of the log cannot be read, so records may be missing.
     #[error("{place}: the end of the log cannot be read: {detail}")]
     Unreadable {
         place: Place,
-        /// The disk's error.
+        /// The disk's error message.
         detail: String,
     },
-    /// A record with its bytes exceeds the maximum size of a log write. It was not appended.
+    /// A record with its value exceeds the maximum size of a log write. It was not appended.
     #[error("a record of {bytes} bytes does not fit: at most {bytes_max}")]
     TooLarge {
-        /// Size of the record.
+        /// Size of the record with its value, in bytes.
         bytes: usize,
-        /// Maximum size.
+        /// Maximum size, in bytes.
         bytes_max: usize,
     },
-    /// The log no longer holds slots below its start; a snapshot does ([snap-3]).
+    /// The slots are below the start of the log, so only a snapshot covers them ([snap-3]).
     #[error("the log begins with slot {start}")]
     BelowStart {
         /// First slot of the log.
         start: Slot,
     },
-    /// Too many reads are queued. Retry when one completes.
+    /// Too many reads are queued. Retry after one has completed.
     #[error("too many reads of the log at once")]
     ReadsBusy,
     /// The options contradict each other.
@@ -76,7 +76,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// Returns whether the disk is full. A later attempt may succeed.
+    /// Returns whether the cause is a full disk, so that a later attempt may succeed.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Failed(error) | Self::Disk(error) if error.lack == Some(Lack::Space))
     }

@@ -1,4 +1,4 @@
-//! Records waiting to be written, already laid out as log writes.
+//! Records waiting to be written, already arranged as log writes.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,14 @@ use quorate_core::record::{HardState, Record, RecordSeq};
 
 use crate::{index::Runs, log_write::HEADER, record};
 
-/// One log write that is being filled or waits to be submitted.
+/// A log write that is being filled or waits to be submitted.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     pub(crate) buffer: Buffer,
-    /// Bytes in use, including space for the header.
+    /// Number of bytes in use, including space for the header.
     used: usize,
     pub(crate) records: u32,
-    /// Last record of the write.
+    /// Last record in the log write.
     pub(crate) last: RecordSeq,
     /// Hard state after the last record.
     pub(crate) hard: HardState,
@@ -22,17 +22,17 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// Returns the size on disk, in bytes.
+    /// Returns the size of the log write on disk, in bytes.
     pub(crate) fn length(&self) -> usize {
         self.used.next_multiple_of(BLOCK)
     }
 
-    /// Returns the size of the records, in bytes.
+    /// Returns the total size of the records, in bytes.
     pub(crate) fn body(&self) -> usize {
         self.used - HEADER
     }
 
-    /// Returns the bytes to write, zero-padded after the records.
+    /// Returns the bytes to write, padded with zeros to whole blocks.
     pub(crate) fn blocks(&mut self) -> &mut [u8] {
         let length = self.length();
         self.buffer[self.used..length].fill(0);
@@ -53,8 +53,8 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Creates a queue of writes of at most `write_bytes`. Up to `spare_max` buffers are retained
-    /// for reuse.
+    /// Creates a queue of log writes of at most `write_bytes` bytes. Retains up to `spare_max`
+    /// buffers for reuse.
     pub(crate) fn new(write_bytes: usize, spare_max: usize) -> Self {
         Self {
             write_bytes,
@@ -67,7 +67,7 @@ impl Gather {
         }
     }
 
-    /// Appends a record. It fits: the log has checked its size.
+    /// Appends a record. The log has checked that it fits into a log write.
     pub(crate) fn append<D: Disk>(
         &mut self,
         disk: &mut D,
@@ -100,7 +100,7 @@ impl Gather {
         self.open = Some(open);
     }
 
-    /// Appends a restatement of `hard`, to the write being filled if there is one, otherwise as a
+    /// Restates the hard state, in the log write being filled if there is one, otherwise in a log
     /// write without records.
     pub(crate) fn restate<D: Disk>(&mut self, disk: &mut D, last: RecordSeq, hard: HardState) {
         let mut open = match self.open.take() {
@@ -120,19 +120,18 @@ impl Gather {
         Gathered { buffer, used: HEADER, records: 0, last, hard, runs: Runs::default() }
     }
 
-    /// Returns the size on disk of the next write, if there is one.
+    /// Returns the size on disk of the next log write, or `None` if the queue is empty.
     pub(crate) fn next_length(&self) -> Option<usize> {
         self.full.front().or(self.open.as_ref()).map(Gathered::length)
     }
 
-    /// Removes and returns the next log write.
     pub(crate) fn take(&mut self) -> Option<Gathered> {
         let next = self.full.pop_front().or_else(|| self.open.take())?;
         self.bytes -= next.used;
         Some(next)
     }
 
-    /// Retains the buffer of a completed write for reuse, or releases it.
+    /// Retains the buffer of a completed log write for reuse, or releases it.
     pub(crate) fn reuse<D: Disk>(&mut self, disk: &mut D, buffer: Buffer) {
         if buffer.len() == self.write_bytes && self.spare.len() < self.spare_max {
             self.spare.push(buffer);

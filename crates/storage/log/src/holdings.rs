@@ -1,4 +1,4 @@
-//! Contents of each segment, and the first segment still needed ([trim-3]).
+//! The contents of each segment, which determine the first segment still needed ([trim-3]).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,27 +10,26 @@ use crate::{
     place::{Place, Segment, SegmentFile},
 };
 
-/// Contents of a segment under its current number.
+/// What a segment contains under its current number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentContents {
-    /// Anchor at the segment's first intact log write, with the checksum of its predecessor. The
-    /// log can begin here.
+    /// Anchor at the segment's first intact log write, at which the log can begin.
     first: Option<Anchor>,
     /// Upper bound (exclusive) of the slots of all vote and decided records in the segment.
     slots_to: Slot,
-    /// Bytes from the start of the segment to the end of its last complete log write.
+    /// Offset of the end of its last complete log write.
     complete: u64,
 }
 
 impl SegmentContents {
-    /// Records a log write that has records of slots below `slots_to`; `first` is its anchor if it
-    /// is the segment's first one.
+    /// Records a log write that contains records of slots below `slots_to`. `first` is the anchor
+    /// at the log write if it is the segment's first one.
     pub(crate) fn wrote(&mut self, first: Option<Anchor>, slots_to: Slot) {
         self.first = self.first.or(first);
         self.slots_to = self.slots_to.max(slots_to);
     }
 
-    /// Records that the log write ending here is complete.
+    /// Records that the log write that ends at `end` is complete.
     pub(crate) fn completed(&mut self, end: u64) {
         self.complete = self.complete.max(end);
     }
@@ -41,14 +40,14 @@ impl SegmentContents {
 pub(crate) struct Holdings {
     anchor: Anchor,
     segments: VecDeque<(SegmentFile, SegmentContents)>,
-    /// Segment of the last complete log write. Its header restates the hard state.
+    /// Segment of the last complete log write, whose header restates the hard state.
     complete: Option<Segment>,
     bytes: u64,
 }
 
 impl Holdings {
-    /// Creates the list from `files` (without those never written to), their contents, and the
-    /// segment of the last complete write.
+    /// Creates the list. `files` excludes segments that were never written to; `complete` is the
+    /// segment of the last complete log write.
     pub(crate) fn new(
         anchor: Anchor,
         files: impl Iterator<Item = SegmentFile>,
@@ -68,20 +67,20 @@ impl Holdings {
         }
     }
 
-    /// Starts a new segment; later log writes go there.
+    /// Adds a segment, to which log writes go from now on.
     pub(crate) fn enter(&mut self, file: SegmentFile) {
         self.bytes += file.bytes;
         self.segments.push_back((file, SegmentContents::default()));
     }
 
-    /// Records that a log write of the current segment has begun.
+    /// Records that a log write to the current segment has begun.
     pub(crate) fn wrote(&mut self, at: Anchor, slots_to: Slot) {
         if let Some((_, held)) = self.segments.back_mut() {
             held.wrote(Some(at), slots_to);
         }
     }
 
-    /// Records that the log write of this segment that ends at `end`, and all before it, are
+    /// Records that the log write that ends at `end` in this segment, and all before it, are
     /// complete.
     pub(crate) fn completed(&mut self, segment: Segment, end: u64) {
         self.complete = Some(segment);
@@ -98,9 +97,9 @@ impl Holdings {
         Some(Place { segment: file.segment, offset: held.complete })
     }
 
-    /// Finds the first complete log writes at or after `at` and before `until`. Returns their
-    /// place, and their length up to the end of the segment's complete writes. Skips damage and
-    /// cut-off writes.
+    /// Finds the first complete log writes at or after `at` and before `until`. Returns where they
+    /// begin, and their length up to the end of the segment's complete writes. Skips damage and
+    /// writes that were cut off.
     pub(crate) fn written_from(&self, at: Place, until: Place) -> Option<(Place, u64)> {
         self.segments.iter().find_map(|(file, held)| {
             let segment = file.segment;
@@ -118,12 +117,12 @@ impl Holdings {
         })
     }
 
-    /// Returns the number of bytes of complete log writes.
+    /// Returns the total size of all complete log writes, in bytes.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.segments.iter().map(|(_, held)| held.complete).sum()
     }
 
-    /// Returns the number of bytes of complete log writes before this place.
+    /// Returns the total size of the complete log writes before a place, in bytes.
     pub(crate) fn bytes_before(&self, place: Place) -> u64 {
         let before = self.segments.iter().take_while(|(file, _)| file.segment <= place.segment);
         let bytes = before.map(|(file, held)| match file.segment == place.segment {
@@ -133,8 +132,8 @@ impl Holdings {
         bytes.sum()
     }
 
-    /// Returns the latest anchor that retains every record from `start` on and the last complete
-    /// write.
+    /// Returns the latest anchor that still retains every record from `start` on and the last
+    /// complete log write.
     pub(crate) fn anchor_for(&self, start: Slot) -> Anchor {
         let Some(complete) = self.complete else {
             return self.anchor;
@@ -150,7 +149,7 @@ impl Holdings {
         anchor
     }
 
-    /// Returns how many bytes of segments a log that begins with `start` would free.
+    /// Returns how many bytes of segments would be freed if the log began with `start`.
     pub(crate) fn freed_by(&self, start: Slot) -> u64 {
         let anchor = self.anchor_for(start);
         let files = self.segments.iter().map(|(file, _)| file);
@@ -158,7 +157,7 @@ impl Holdings {
         free.map(|file| file.bytes).sum()
     }
 
-    /// Moves the start of the log to `anchor` and returns the segments before it, which are free.
+    /// Makes the log begin at `anchor`. Returns the segments before it, which are free.
     pub(crate) fn trim(&mut self, anchor: Anchor) -> impl Iterator<Item = SegmentFile> {
         self.anchor = anchor;
         let kept = |(file, _): &(SegmentFile, SegmentContents)| file.segment >= anchor.segment;
@@ -169,7 +168,7 @@ impl Holdings {
         free.into_iter()
     }
 
-    /// Returns the total size of these segments.
+    /// Returns the total size of the segments, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,5 +1,5 @@
-//! Place of the last record of each slot: a sparse index with one entry for a run of slots and a
-//! run of log writes.
+//! Index from slots to the log writes with their latest records. It is sparse: an entry covers a
+//! run of slots and a run of log writes.
 
 use std::ops::Range;
 
@@ -8,33 +8,34 @@ use quorate_core::slot::{Slot, SlotRange};
 use crate::place::{Place, Segment};
 use crate::range_map::RangeMap;
 
-/// Maximum size of the writes that an entry covers, so that reading one slot stays cheap.
+/// Maximum size of the log writes that an entry covers, so that reading one slot remains cheap.
 const SPAN_BYTES_MAX: u64 = 256 << 10;
 
-/// Returns the part of a range that is not below `start`.
+/// Returns the part of a range from `start` on.
 pub(crate) fn above(range: SlotRange, start: Slot) -> SlotRange {
     SlotRange::new(range.from.max(start), range.to.max(start))
 }
 
-/// Consecutive log writes of one segment. Within it, the last record of a slot wins.
+/// Consecutive log writes of one segment. If they contain several records of a slot, the last one
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Start of the first write.
+    /// Place of the first log write.
     pub(crate) at: Place,
-    /// Total length of the writes.
+    /// Total length of the log writes, in bytes.
     pub(crate) bytes: u64,
 }
 
-/// Map from slots to the writes that contain them.
+/// Map from slots to the log writes with their latest records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     spans: RangeMap<Span>,
-    /// First slot that is indexed ([snap-3]).
+    /// First indexed slot ([snap-3]).
     start: Slot,
 }
 
 impl Index {
-    /// Creates an index that begins with this slot.
+    /// Creates an empty index for slots from `start` on.
     pub(crate) fn new(start: Slot) -> Self {
         Self { spans: RangeMap::default(), start }
     }
@@ -43,13 +44,13 @@ impl Index {
         self.start
     }
 
-    /// Drops all slots below `start`; they are not indexed again.
+    /// Drops all slots below `start`, which are not indexed again.
     pub(crate) fn trim(&mut self, start: Slot) {
         self.start = start;
         self.spans.remove(SlotRange::new(Slot(0), start));
     }
 
-    /// Records that the write at `at` has the latest records of these slots.
+    /// Records that the log writes in `write` contain the latest records of these slots.
     pub(crate) fn insert(&mut self, range: SlotRange, write: Span) {
         let range = above(range, self.start);
         if range.is_empty() {
@@ -63,7 +64,7 @@ impl Index {
             if same || (next && grown <= SPAN_BYTES_MAX) {
                 let (from, widened) =
                     (*to, if same { *span } else { Span { bytes: grown, ..*span } });
-                // Replaces the entries that the run would overlap; then the run grows over them.
+                // Entries that the run overlaps are replaced. The run then grows over their slots.
                 self.spans.remove(range);
                 if let Some((to, span)) = self.spans.ending_at(from) {
                     (*to, *span) = (range.to, widened);
@@ -74,13 +75,12 @@ impl Index {
         self.spans.insert(range, write);
     }
 
-    /// Drops these slots from the index.
     pub(crate) fn remove(&mut self, range: SlotRange) {
         self.spans.remove(range);
     }
 
-    /// Removes the log writes at `at`, which have become unreadable. Returns the slots of `range`
-    /// that are not found elsewhere.
+    /// Removes the log writes at `at`, which turned out to be unreadable. Returns the slots of
+    /// `range` that are not indexed elsewhere.
     pub(crate) fn lose(&mut self, range: SlotRange, at: Place) -> Vec<SlotRange> {
         let there = |(_, span): &(SlotRange, &Span)| span.at == at;
         let runs = self.spans.within(range).filter(there);
@@ -91,12 +91,13 @@ impl Index {
         runs
     }
 
-    /// Returns the writes that contain `slot`, and the range of slots indexed by the same entry.
+    /// Returns the log writes with the latest record of `slot`, and all slots that the same entry
+    /// covers.
     pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, Span)> {
         self.spans.find(slot).map(|(range, span)| (range, *span))
     }
 
-    /// Returns the approximate place of the first slot at or after this one.
+    /// Returns the approximate place of the first indexed slot at or after `slot`.
     pub(crate) fn place_of(&self, slot: Slot) -> Option<Place> {
         let (range, span) = self.spans.within(SlotRange::new(slot, Slot(u64::MAX))).next()?;
         let into = slot.0.saturating_sub(range.from.0);
@@ -126,7 +127,7 @@ impl Index {
     }
 }
 
-/// The contiguous runs of slots that a write contains, in order of appearance.
+/// The contiguous runs of slots in a log write, in order of appearance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {
     list: Vec<SlotRange>,
@@ -134,7 +135,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Adds a range. In steady state one run grows.
+    /// Adds a range. Usually it extends the last run.
     pub(crate) fn push(&mut self, range: SlotRange) {
         self.to = self.to.max(range.to);
         match self.list.last_mut() {

@@ -81,6 +81,5 @@ pub use recover::{Damage, Recovery};
 pub use scrub::{DamagedWrites, ScrubbedPiece};
 pub use told::ReadProgress;
 
-/// Maximum number of writes and reads that a log has in flight at a time, including one read of a
-/// scrub.
+/// Maximum number of writes and reads that a log has in flight, including one read of a scrub.
 pub const OPERATIONS_MAX: usize = DEPTH_MAX + read::ACTIVE_MAX + 1;

@@ -29,7 +29,7 @@ use crate::{
     writer::Writer,
 };
 
-/// Returns whether the log requested this operation.
+/// Returns whether the log started the operation that completed.
 fn is_ours(completed: &Completed) -> bool {
     match completed {
         Completed::Written { file, .. }
@@ -42,16 +42,16 @@ fn is_ours(completed: &Completed) -> bool {
     }
 }
 
-/// The log of one node. It has no clock and no thread: it makes progress only when called.
+/// The log of one node. It has no clock and no thread, and makes progress only when called.
 ///
-/// `append` buffers records; `submit` starts a write while fewer than `depth` are in flight; `poll`
-/// handles completions, and returns the record up to which everything is on stable storage.
+/// `append` buffers records. `submit` starts a log write while fewer than `depth` are in flight.
+/// `poll` handles completions, and returns the record up to which everything is on stable storage.
 #[derive(Debug)]
 pub struct Log<D> {
     disk: D,
     depth: usize,
     linger_bytes: usize,
-    /// Buffered records are written without waiting for more.
+    /// Set if buffered records must be written without waiting for more.
     hurried: bool,
     gather: Gather,
     writer: Writer,
@@ -59,8 +59,8 @@ pub struct Log<D> {
     index: Index,
     holdings: Holdings,
     rebase: Rebase,
-    /// Highest write number in use when the log was opened, and highest number whose write was
-    /// intact.
+    /// At the time of opening: the highest log write number in use, and the highest number whose
+    /// log write was intact.
     opened_to: (u64, u64),
     reads: Reads,
     scrub: Scrub,
@@ -71,12 +71,13 @@ pub struct Log<D> {
 }
 
 impl<D: Disk> Log<D> {
-    /// Opens the log: reads the existing records, and continues after them. Blocks while reading.
+    /// Opens the log: reads the existing records, and prepares to continue after them. Blocks while
+    /// reading.
     pub fn open(disk: D, options: LogOptions) -> Result<(Self, Recovery), LogError> {
         Self::open_with_progress(disk, options, &mut |_| ())
     }
 
-    /// Opens the log as [`Self::open`] does, and calls `tell` with the progress of reading.
+    /// Like [`Self::open`], but calls `tell` with the progress of reading.
     pub fn open_with_progress(
         mut disk: D,
         options: LogOptions,
@@ -85,7 +86,8 @@ impl<D: Disk> Log<D> {
         options.check()?;
         let opened = recover(&mut disk, &options, tell)?;
         let walked = opened.walked;
-        // [disk-4] Nothing is written after a cut any more; a new segment is used.
+        // [disk-4] A segment that was cut off is never written again. A new segment is used
+        // instead.
         let go_on = walked.tail_clean || planted(Mutant::SegmentKeptAfterCut);
         let tail = walked.tail.filter(|_| go_on);
         if let Some((tail, ..)) = tail {
@@ -125,8 +127,8 @@ impl<D: Disk> Log<D> {
         Ok((log, opened.recovery))
     }
 
-    /// Buffers a record with the bytes of its value. `hard` is the hard state after it. Records are
-    /// appended in the order of their numbers.
+    /// Buffers a record with the bytes of its value. `hard` is the hard state after the record.
+    /// Records must be appended in the order of their numbers.
     pub fn append(
         &mut self,
         seq: RecordSeq,
@@ -137,8 +139,8 @@ impl<D: Disk> Log<D> {
         self.append_with(seq, record, (bytes, false), hard)
     }
 
-    /// [disk-5] Buffers a record whose value's bytes are already on stable storage elsewhere.
-    /// `places` locates them, in the caller's encoding, and is returned on reads.
+    /// [disk-5] Buffers a record whose value is already on stable storage elsewhere. `places`
+    /// locates the value in an encoding chosen by the caller. Reads return it.
     pub fn append_placed(
         &mut self,
         seq: RecordSeq,
@@ -162,8 +164,8 @@ impl<D: Disk> Log<D> {
         }
         if self.error.is_none() {
             self.gather.append(&mut self.disk, seq, record, (bytes, placed), hard);
-            // Ballots and configurations are durable in every class; a candidate or leader waits
-            // for them.
+            // Ballots and configurations are durable in every class, and a candidate or leader
+            // waits for them.
             self.hurried |= !matches!(
                 record,
                 Record::Vote { value: Value::Batch(_), .. } | Record::Decided { .. }
@@ -172,14 +174,14 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Returns the maximum size of the value of one record, in bytes.
+    /// Returns the maximum size of the value of a record, in bytes.
     pub fn record_bytes_max(&self) -> usize {
         let segment = usize::try_from(self.pool.segment_bytes()).unwrap_or(usize::MAX);
         segment.min(WRITE_BYTES_MAX) - HEADER - RECORD_HEAD_MAX
     }
 
-    /// Buffers a write that restates the hard state even without a record: for a clean stop, or
-    /// because the last restatement is damaged. It is complete when [`Self::is_idle`] is true
+    /// Buffers a log write that restates the hard state even without a record. For a clean stop, or
+    /// because the last restatement is damaged. It is complete when [`Self::is_idle`] becomes true
     /// again.
     pub fn checkpoint(&mut self, hard: HardState) {
         if self.error.is_none() {
@@ -188,7 +190,7 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Returns whether buffered records wait for more to be appended.
+    /// Returns whether buffered records wait for more records before they are written.
     pub fn lingers(&self) -> bool {
         !self.hurried && (1..self.linger_bytes).contains(&self.gather.bytes())
     }
@@ -198,7 +200,7 @@ impl<D: Disk> Log<D> {
         self.hurried = true;
     }
 
-    /// Starts writes while fewer than `depth` are in flight and records are buffered.
+    /// Starts log writes while records are buffered and fewer than `depth` are in flight.
     pub fn submit(&mut self) {
         if self.lingers() {
             return;
@@ -220,7 +222,7 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Moves on to a new segment; returns false if none is ready.
+    /// Switches to a new segment. Returns false if none is ready.
     fn next_segment(&mut self, length: usize) -> bool {
         match self.pool.take(length, &mut self.disk) {
             Ok(Some(spare)) => {
@@ -237,9 +239,9 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Handles completions and starts queued operations. Returns the last record that is on stable
-    /// storage with everything before it ([disk-2]). An error is permanent ([disk-9]); reads
-    /// continue to work.
+    /// Handles completions and starts queued operations. Returns the last record that, with
+    /// everything before it, is on stable storage ([disk-2]). An error is permanent ([disk-9]), but
+    /// reads continue to work.
     pub fn poll(&mut self) -> Result<RecordSeq, LogError> {
         while let Some(completed) = self.disk.poll() {
             match completed {
@@ -260,7 +262,7 @@ impl<D: Disk> Log<D> {
                     self.pool.retired(Segment(file.number), result);
                 }
                 Completed::SmallFileReplaced { result, .. } => self.rebased_to(result),
-                // Not started by the log.
+                // The log starts no such operations.
                 Completed::Flushed { .. } | Completed::SmallFileRead { .. } => {}
             }
         }
@@ -290,11 +292,11 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Requests that the log begin with `start`, below which a snapshot is durable. The start never
-    /// decreases, whatever later calls request. `note` is the replica's, and is returned in
-    /// [`Recovery::base`]. One change is in flight at a time, and the newest waits;
-    /// [`Self::rebased`] reports completion. Segments before the new start are recycled or removed
-    /// once it is durable ([trim-3]).
+    /// Requests that the log begin with `start`. A snapshot must cover the slots below it durably.
+    /// The start never decreases, whatever later calls request. `note` belongs to the replica,
+    /// which gets it back in [`Recovery::base`]. One change is in flight at a time, and only the
+    /// newest request waits; [`Self::rebased`] reports completion. Segments before the new start
+    /// are recycled or removed once it is durable ([trim-3]).
     ///
     /// # Panics
     /// The note has more than [`crate::NOTE_BYTES_MAX`] bytes.
@@ -321,7 +323,7 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Returns, once, the start slot of a base that has become durable.
+    /// Returns the start slot of a base that has become durable since the last call.
     pub fn rebased(&mut self) -> Option<Slot> {
         self.rebase.news()
     }
@@ -331,7 +333,7 @@ impl<D: Disk> Log<D> {
         self.holdings.freed_by(start)
     }
 
-    /// Returns approximately how many bytes of log writes precede those that contain `slot`.
+    /// Returns approximately how many bytes of log writes precede those with `slot`.
     pub fn bytes_before(&self, slot: Slot) -> u64 {
         match self.index.place_of(slot) {
             Some(place) => self.holdings.bytes_before(place),
@@ -351,20 +353,20 @@ impl<D: Disk> Log<D> {
         self.rebase.failure()
     }
 
-    /// Returns the number and size of each write that has begun and is not known to be on stable
-    /// storage.
+    /// Returns the number and size of each log write that has begun and is not known to be on
+    /// stable storage.
     pub fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
         self.writer.writes()
     }
 
-    /// Stops releasing records permanently. For a caller that knows more than the disk reports: a
-    /// write that takes too long has failed ([disk-9]).
+    /// Permanently stops releasing records. For a caller that knows more than the disk reports,
+    /// because a write that takes too long has failed ([disk-9]).
     pub fn fail(&mut self, error: DiskError) {
         self.error.get_or_insert(LogError::Failed(error));
     }
 
-    /// Requests the values of these slots; refused below [`Self::start`]. Reads about `bytes_max`
-    /// bytes, at least one value. [`Self::next_read`] returns the result after a later
+    /// Requests the values of these slots. Fails for slots below [`Self::start`]. Reads about
+    /// `bytes_max` bytes, at least one value. [`Self::next_read`] returns the result after a later
     /// [`Self::poll`].
     pub fn start_read(
         &mut self,
@@ -377,13 +379,12 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Returns the next completed read.
     pub fn next_read(&mut self) -> Option<ReadDone> {
         self.reads.next()
     }
 
-    /// Starts a scrub of all log writes that are complete now, one piece for each [`Self::scrub`].
-    /// Replaces a scrub in progress.
+    /// Starts a scrub of all log writes that are complete now. Each [`Self::scrub`] reads one block
+    /// of data. Replaces a scrub in progress.
     pub fn begin_scrub(&mut self) {
         self.scrub.begin(self.writer.owner(), &self.holdings);
     }
@@ -393,18 +394,18 @@ impl<D: Disk> Log<D> {
         self.scrub.end();
     }
 
-    /// Reads the next piece, unless one is being read; [`Self::next_scrubbed`] returns it after a
-    /// later [`Self::poll`]. Returns `false` if everything was read.
+    /// Reads the next block of data, unless one is being read. [`Self::next_scrubbed`] returns the
+    /// result after a later [`Self::poll`]. Returns `false` if everything was read.
     pub fn scrub(&mut self) -> bool {
         self.scrub.start(&self.holdings, &mut self.disk)
     }
 
-    /// Returns the result of the last piece, once.
+    /// Returns the result of the last read of a scrub, once.
     pub fn next_scrubbed(&mut self) -> Option<ScrubbedPiece> {
         self.scrub.next()
     }
 
-    /// Returns the number of bytes of complete log writes, all of which a scrub reads.
+    /// Returns the total size of all complete log writes, which a scrub reads, in bytes.
     pub fn written_bytes(&self) -> u64 {
         self.holdings.written_bytes()
     }
@@ -424,8 +425,8 @@ impl<D: Disk> Log<D> {
         self.reads.is_idle()
     }
 
-    /// Describes why a write waits for a segment, if creating one failed. Not an error: the log
-    /// continues once space or descriptors are available.
+    /// Describes why a log write waits for a segment, if creating one failed for lack of resources.
+    /// This is not an error: the log continues once space or descriptors are available.
     pub fn busy_reason(&self) -> Option<String> {
         let failure = self.pool.failure()?;
         let what = match failure.lack {
@@ -436,43 +437,44 @@ impl<D: Disk> Log<D> {
     }
 
     /// Returns the disk's error if buffered records cannot be written: the current segment is full,
-    /// there is no other, and no write in flight could change that.
+    /// there is no other one, and no write in flight could change that.
     pub fn obstacle(&self) -> Option<&DiskError> {
         let length = self.gather.next_length()?;
         let waits = self.writer.in_flight() == 0 && !self.writer.has_room(length);
         self.pool.failure().filter(|_| waits)
     }
 
-    /// Returns whether the log lacks space or descriptors. It retries after a number of
-    /// [`Self::poll`] calls; it has no clock.
+    /// Returns whether the log lacks space or descriptors. Because it has no clock, it retries
+    /// after a number of [`Self::poll`] calls.
     pub fn is_short(&self) -> bool {
         let rebase = self.rebase.failure().is_some();
         rebase || self.pool.failure().is_some() || self.reads.is_short()
     }
 
-    /// Ends the backoff: the next [`Self::poll`] retries.
+    /// Ends the backoff, so that the next [`Self::poll`] retries.
     pub fn try_again(&mut self) {
         self.pool.try_again();
         self.reads.try_again();
         self.rebase.try_again();
     }
 
-    /// Returns the disk's error if a segment could not be created, until one can be created again.
+    /// Returns the error of the last attempt to create a segment, until one can be created again.
     pub fn segment_failure(&self) -> Option<&DiskError> {
         self.pool.failure()
     }
 
-    /// Returns the number of bytes of segments still needed, without spares and trimmed segments.
+    /// Returns the total size of the segments still needed, without spares and trimmed segments, in
+    /// bytes.
     pub fn used_bytes(&self) -> u64 {
         self.holdings.bytes()
     }
 
-    /// Returns the number of bytes of all segments on disk, spares included.
+    /// Returns the total size of all segments on disk, spares included, in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.pool.bytes()
     }
 
-    /// Returns the number of bytes of segments that wait to be used.
+    /// Returns the total size of the segments that wait to be used, in bytes.
     pub fn spare_bytes(&self) -> u64 {
         self.pool.spare_bytes()
     }
@@ -482,23 +484,23 @@ impl<D: Disk> Log<D> {
         self.pool.files()
     }
 
-    /// Returns the place of the next write, if a segment is in use.
+    /// Returns the place of the next log write, or `None` if no segment is in use.
     pub fn position(&self) -> Option<Place> {
         self.writer.position()
     }
 
-    /// Returns the last write that is intact and on stable storage with all before it, as far as
-    /// these are not known to be damaged. The next process finds it, whatever else it finds.
+    /// Returns the number of the last log write that is intact and on stable storage with all
+    /// before it, as far as no damage is known. The next process finds it, whatever else it finds.
     pub fn whole_to(&self) -> u64 {
         let complete_to = self.writer.complete_to();
         match complete_to > self.opened_to.0 {
             true => complete_to,
-            // Missing writes at the end are numbered, too.
+            // Numbers include the log writes that are missing at the end.
             false => self.opened_to.1,
         }
     }
 
-    /// Returns the number of the next write.
+    /// Returns the number of the next log write.
     pub fn next_seq(&self) -> u64 {
         self.writer.next_seq()
     }
@@ -514,7 +516,7 @@ impl<D: Disk> Log<D> {
         self.disk.describe()
     }
 
-    /// Returns the disk's counts for the log: one write and one flush per log write.
+    /// Returns the disk's counters for the log. There is one write and one flush per log write.
     pub fn counters(&self) -> DiskCounters {
         self.disk.counters().of_the_log()
     }
@@ -524,14 +526,14 @@ impl<D: Disk> Log<D> {
     }
 
     /// Returns the disk, for operations on files of other families, and on small files other than
-    /// `base`. Their completions are returned by [`Self::next_other`]. The log itself has up to
-    /// eight of the disk's operations in flight.
+    /// `base`. [`Self::next_other`] returns their completions. The log itself has up to eight of
+    /// the disk's operations in flight.
     pub fn disk_mut(&mut self) -> &mut D {
         &mut self.disk
     }
 
     /// Returns the next completion of an operation that the log did not start, in order.
-    /// [`Self::poll`] collects these, even when it reports that the log has failed.
+    /// [`Self::poll`] collects these, even if it reports that the log has failed.
     pub fn next_other(&mut self) -> Option<Completed> {
         self.others.pop_front()
     }

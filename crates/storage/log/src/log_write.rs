@@ -1,11 +1,11 @@
-//! The bytes of a log write: a header that fits one sector, then records, then zeros up to a whole
-//! block.
+//! Encoding of a log write: a header that fits into one sector, then records, then zeros up to a
+//! whole block.
 //!
 //! [disk-1] A log write is the unit that the log writes and flushes at once. Its header names its
 //! cluster, node, segment and place, chains to the preceding write, and restates the hard state.
-//! The header has a checksum of its own, so that damage in the body leaves it readable. A reader
-//! that searches for headers after damage can trust what it finds: only the first block of a write
-//! begins with [`MAGIC`], whatever bytes clients send ([`seal`] ensures this).
+//! The header has a checksum of its own, so that it remains readable if the body is damaged. A
+//! reader that searches for headers after damage can trust what it finds: only the first block of a
+//! write begins with [`MAGIC`], whatever bytes clients send ([`seal`] ensures this).
 
 use std::fmt;
 
@@ -27,10 +27,11 @@ pub const MAGIC: [u8; 8] = *b"qrtebtch";
 pub const VERSION: u16 = 1;
 /// Length of the header, in bytes.
 pub const HEADER: usize = 160;
-/// Maximum size of a log write, padding included. A value of the maximum size fits with its record.
+/// Maximum size of a log write including padding, in bytes. A value of the maximum size fits with
+/// its record.
 pub const WRITE_BYTES_MAX: usize = 16 << 20;
 
-/// Upper bound for numbers in a valid log; sums of lower numbers do not overflow.
+/// Upper bound of numbers in a valid log. Sums of lower numbers do not overflow.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
 const CHECKSUM_AT: usize = HEADER - 4;
@@ -38,7 +39,7 @@ const MASK_AT: usize = 10;
 const SEGMENT_AT: usize = 40;
 const _: () = assert!(HEADER <= SECTOR, "a torn write must not mix two headers");
 
-/// Owner of a log.
+/// Cluster and node that own a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub cluster: u128,
@@ -51,44 +52,45 @@ impl fmt::Display for Owner {
     }
 }
 
-/// The header of a log write ([disk-1]).
+/// Header of a log write ([disk-1]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub owner: Owner,
-    /// The node's incarnation at the time of the write.
+    /// The node's incarnation at the time of the log write.
     pub incarnation: Incarnation,
-    /// Place of the write. The segment's number is its epoch.
+    /// Place of the log write. The segment's number is its epoch.
     pub place: Place,
-    /// Number of the first write of this segment. Writes with this number or a higher one in
-    /// earlier segments were cut off.
+    /// Number of the first log write in this segment. Log writes with this number or a higher one
+    /// in earlier segments were cut off.
     pub first_seq: u64,
-    /// Number of this write; the first write of a log is 1.
+    /// Number of this log write. The first one of a log is 1.
     pub seq: u64,
-    /// All writes up to this one were complete when this write was submitted.
+    /// Number up to which all log writes were complete when this one was submitted.
     pub complete_to: u64,
-    /// Checksum of the preceding write.
+    /// Checksum of the preceding log write.
     pub previous: u32,
     pub records: u32,
-    /// Length of the whole write, padding included.
+    /// Length of the log write including padding, in bytes.
     pub length: u32,
-    /// Length of the records.
+    /// Total length of the records, in bytes.
     pub body: u32,
     /// CRC-32C of everything after the header, as stored on disk.
     pub body_checksum: u32,
     /// Hard state after the last record.
     pub hard: HardState,
-    /// CRC-32C of the header; covers the whole write, as the header contains the body's checksum.
+    /// CRC-32C of the header. It covers the whole log write, because the header contains the
+    /// checksum of the rest.
     pub checksum: u32,
 }
 
-/// The reason that bytes are not a header.
+/// Reason why bytes are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
-    /// No header at this place.
+    /// There is no header at this place.
     Absent,
-    /// A header with a wrong checksum or length.
+    /// The header has a wrong checksum or length.
     Corrupt,
-    /// A valid header of a later format.
+    /// The header is valid but of a later format version.
     Newer(u16),
 }
 
@@ -107,7 +109,7 @@ impl Header {
         if crc32c::crc32c(covered) != header.checksum {
             return Err(HeaderFault::Corrupt);
         }
-        // Later formats keep the version and the checksum at the same place.
+        // Version and checksum are at the same place in later formats.
         if version != VERSION {
             return Err(HeaderFault::Newer(version));
         }
@@ -121,8 +123,8 @@ impl Header {
         if sound { Ok(header) } else { Err(HeaderFault::Corrupt) }
     }
 
-    /// Returns the segment named by a valid header at the start of this block, of any version:
-    /// later formats keep the number at the same place.
+    /// Returns the segment named by a valid header at the start of a block, of any format version,
+    /// because later formats keep the segment number at the same place.
     pub fn segment_of(block: &[u8]) -> Option<Segment> {
         let (covered, sum) = block.get(..HEADER)?.split_last_chunk::<4>()?;
         let sound =
@@ -160,7 +162,7 @@ impl Header {
         out
     }
 
-    /// Returns the bytes of the records within the bytes of the write.
+    /// Returns the records' part of a log write's bytes.
     pub fn body_of<'a>(&self, blocks: &'a [u8]) -> &'a [u8] {
         &blocks[HEADER..HEADER + self.body as usize]
     }
@@ -200,8 +202,8 @@ fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
     Ok((version, header))
 }
 
-/// Completes a log write in place. `blocks` are whole blocks: space for the header, then the
-/// records, then zeros. Returns the header as written.
+/// Completes a log write in place. `blocks` must be whole blocks with space for the header,
+/// followed by the records and zeros. Returns the header as written.
 pub fn seal(mut header: Header, blocks: &mut [u8]) -> Header {
     let mask = mask_for(blocks);
     apply_mask(mask, blocks);
@@ -214,8 +216,8 @@ pub fn seal(mut header: Header, blocks: &mut [u8]) -> Header {
     header
 }
 
-/// Checks the whole write against its header and unmasks its records in place. Returns whether that
-/// changed any bytes.
+/// Verifies a log write against its header and unmasks its records in place. Returns whether
+/// unmasking changed any bytes.
 pub fn open(header: &Header, blocks: &mut [u8]) -> Result<bool, Malformed> {
     if blocks.len() != header.length as usize {
         return Err(Malformed("batch is cut short"));
@@ -229,7 +231,8 @@ pub fn open(header: &Header, blocks: &mut [u8]) -> Result<bool, Malformed> {
 }
 
 /// Returns the smallest mask under which no block after the first looks like the start of a log
-/// write. Zero unless the bytes contain our magic on purpose; there are more masks than blocks.
+/// write. It is zero unless a client sent our magic on purpose. A mask always exists, because there
+/// are more masks than blocks.
 fn mask_for(blocks: &[u8]) -> u16 {
     let heads = || blocks.chunks_exact(BLOCK).skip(1).map(|block| &block[..8]);
     let free = |mask: &u16| {

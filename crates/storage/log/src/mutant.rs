@@ -1,18 +1,18 @@
-//! Faults that tests inject to verify that they fail; production code has none of them.
+//! Faults that tests inject to verify that the tests detect them. Production code contains none.
 
-/// A rule to leave out.
+/// A rule that a test can disable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code, reason = "planted by tests only"))]
 pub(crate) enum Mutant {
     /// [disk-2] Releases the records of a write although an earlier write is incomplete.
     ReleaseOutOfOrder,
-    /// [disk-3] Does not compare the checksum of the predecessor.
+    /// [disk-3] Does not compare the checksum of the preceding log write.
     ChainIgnored,
     /// [disk-4] Continues after a cut in the same segment. Safe while the chain is checked.
     SegmentKeptAfterCut,
-    /// Does not sync the data that recovery read before building on it.
+    /// Does not sync the data that recovery read before relying on it.
     RecoveryUnsynced,
-    /// Does not sync file names and the base before building on them.
+    /// Does not sync file names and the base before relying on them.
     NamesUnsynced,
     /// [disk-3] Accepts headers from an earlier use of the segment.
     EpochIgnored,
@@ -22,11 +22,11 @@ pub(crate) enum Mutant {
     BaseAfterOverwrite,
     /// [trim-3] Frees the last complete write, whose header restates the hard state.
     HardStateTrimmed,
-    /// [snap-3] Counts missing slots from the first slot, not from the start of the log.
+    /// [snap-3] Counts missing slots from the first slot on, not from the start of the log.
     GapsFromFirst,
-    /// [disk-8] Ignores the base's record of complete writes.
+    /// [disk-8] Ignores which log writes the base states to be complete.
     BaseSaysNothing,
-    /// [scrub-5] Checks data read from a segment that was trimmed meanwhile.
+    /// [scrub-5] Checks data read from a segment that was trimmed during the read.
     ScrubsTrimmed,
 }
 
@@ -35,19 +35,19 @@ thread_local! {
     static PLANTED: std::cell::RefCell<Vec<Mutant>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Returns whether this rule is left out.
+/// Returns whether a test has disabled this rule.
 #[cfg(test)]
 pub(crate) fn planted(mutant: Mutant) -> bool {
     PLANTED.with_borrow(|planted| planted.contains(&mutant))
 }
 
-/// Returns false: production code leaves no rule out.
+/// Returns false, because production code disables no rule.
 #[cfg(not(test))]
 pub(crate) const fn planted(_mutant: Mutant) -> bool {
     false
 }
 
-/// Calls `run` with these rules left out on this thread.
+/// Calls `run` with these rules disabled on the current thread.
 #[cfg(test)]
 pub(crate) fn with<T>(mutants: &[Mutant], run: impl FnOnce() -> T) -> T {
     PLANTED.set(mutants.to_vec());

@@ -14,41 +14,43 @@ use crate::{
 /// Maximum number of log writes in flight ([disk-2]).
 pub const DEPTH_MAX: usize = 4;
 
-/// Bytes that are buffered before a write starts, in classes where no commit waits for the disk.
+/// Number of bytes to buffer before a log write starts, in classes whose commits do not wait for
+/// the disk.
 pub const LINGER_BYTES: usize = 256 << 10;
 
-/// Owner and layout of a log.
+/// Options of a log: its owner and its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
     pub cluster: u128,
     pub node: NodeId,
     /// Incarnation recorded in the node's identity.
     pub incarnation: Incarnation,
-    /// Size of new segments: whole blocks, at least four.
+    /// Size of new segments in bytes: a multiple of the block size, at least four blocks.
     pub segment_bytes: u64,
     /// Number of segments kept ready in addition to the current one, at least one.
     pub spare_segments: usize,
-    /// Size at which a log write accepts no more records: whole blocks.
+    /// Size at which a log write accepts no more records, in bytes: a multiple of the block size.
     pub write_bytes_max: usize,
-    /// Maximum number of writes in flight while records are buffered: 1 to [`DEPTH_MAX`].
+    /// Maximum number of log writes in flight while records are buffered: 1 to [`DEPTH_MAX`].
     pub depth: usize,
-    /// The node has run before, so an empty folder means a lost log, not a new one ([volatile-1]).
+    /// Set if the node has run before, so that an empty folder means a lost log, not a new one
+    /// ([volatile-1]).
     pub used: bool,
-    /// The incarnation was raised because votes or promises were lost; anything missing now is
-    /// already accounted for.
+    /// Set if the incarnation was raised because votes or promises were lost, so that missing
+    /// records are already accounted for.
     pub is_loss_known: bool,
-    /// Everything below is in a store next to the log, which takes it only from records on stable
-    /// storage: a log that knows less has lost its end ([volatile-1]).
+    /// Slot below which a store next to the log has everything. The store takes slots only from
+    /// records on stable storage, so a log that knows fewer slots has lost its end ([volatile-1]).
     pub stored_to: Slot,
-    /// Votes for batches are buffered up to this many bytes, or until
-    /// [`Log::hurry`](crate::Log::hurry), before a write starts: for a class that does not wait for
-    /// the disk. 0: writes start at once.
+    /// Number of bytes of votes for batches to buffer before a log write starts, unless
+    /// [`Log::hurry`](crate::Log::hurry) is called. For classes that do not wait for the disk. 0
+    /// starts log writes at once.
     pub linger_bytes: usize,
 }
 
 impl LogOptions {
-    /// Returns the default options: segments of 64 MiB, one of them spare, writes of up to 1 MiB,
-    /// two of them in flight.
+    /// Returns the default options: segments of 64 MiB with one spare, and log writes of up to 1
+    /// MiB, two of them in flight.
     pub fn new(cluster: u128, node: NodeId, incarnation: Incarnation) -> Self {
         Self {
             cluster,
@@ -69,8 +71,8 @@ impl LogOptions {
         Owner { cluster: self.cluster, node: self.node }
     }
 
-    /// Returns how segments are zeroed. A log that buffers votes delays no commit, so the number of
-    /// bytes written matters most.
+    /// Returns how segments are zeroed. In a log that buffers votes, commits do not wait for the
+    /// disk, so the number of bytes written matters most.
     pub(crate) const fn zeros(&self) -> Zeros {
         match self.linger_bytes {
             0 => Zeros::Written,

@@ -8,7 +8,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Returns whether this call may try; counts it as skipped if not.
+    /// Returns whether this call may retry. If not, counts it as skipped.
     pub(crate) const fn may_try(&mut self) -> bool {
         if self.skips == 0 {
             return true;
@@ -17,13 +17,13 @@ impl Backoff {
         false
     }
 
-    /// Records another failure; the next attempt waits for at most `skips_max` calls.
+    /// Records another failure. At most `skips_max` calls are skipped before the next attempt.
     pub(crate) fn failed(&mut self, skips_max: u32) {
         self.skips = (1 << self.failures.min(10)).min(skips_max);
         self.failures += 1;
     }
 
-    /// Ends the wait: the next call may try.
+    /// Ends the wait, so that the next call may retry.
     pub(crate) const fn end(&mut self) {
         self.skips = 0;
     }
@@ -38,7 +38,7 @@ impl Backoff {
         (self.failures, self.skips) = (0, 0);
     }
 
-    /// Skips this many calls before the next attempt.
+    /// Skips `skips` calls before the next attempt.
     pub(crate) const fn wait(&mut self, skips: u32) {
         self.skips = skips;
     }

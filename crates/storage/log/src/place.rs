@@ -1,10 +1,11 @@
-//! Segments of the log and places in them: the log's own names for files of its family.
+//! Segments of the log and places in them, which are the log's names for files of its family.
 
 use std::fmt;
 
 use crate::disk::{DiskError, Family, FileId, FileInfo, Position, Source};
 
-/// Number of a segment: its name and its epoch ([disk-4]). Never decreases.
+/// Number of a segment, used as its name and as its epoch ([disk-4]). A new segment has a higher
+/// number than all before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Segment(pub u64);
 
@@ -12,7 +13,7 @@ pub struct Segment(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     pub segment: Segment,
-    /// Bytes from the start of the segment.
+    /// Offset from the start of the segment, in bytes.
     pub offset: u64,
 }
 
@@ -32,7 +33,7 @@ impl From<Place> for Position {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentFile {
     pub(crate) segment: Segment,
-    /// Size of the file.
+    /// Size of the file, in bytes.
     pub(crate) bytes: u64,
 }
 

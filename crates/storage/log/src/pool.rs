@@ -26,7 +26,7 @@ use crate::{
 const SKIPS_MAX: u32 = 1024;
 /// Maximum number of calls between two attempts to open a file. Lower, because a retry is cheap.
 const OPEN_SKIPS_MAX: u32 = 16;
-/// Trimmed segments kept for recycling, in addition to those that make up for missing spares.
+/// Number of trimmed segments kept for recycling, in addition to those that replace missing spares.
 const FREE_MAX: usize = 4;
 
 #[derive(Debug)]
@@ -36,23 +36,24 @@ pub(crate) struct Pool {
     /// Number of spares to maintain.
     wanted: usize,
     spares: VecDeque<SegmentFile>,
-    /// The spare whose file is open: the next to be written.
+    /// The spare whose file is open, which is the next to be written.
     ahead: Option<Segment>,
     preparing: Option<Segment>,
-    /// The trimmed segment that becomes `preparing`, unless that is created from scratch.
+    /// The trimmed segment that is being recycled as `preparing`, or `None` if that is created from
+    /// scratch.
     reusing: Option<SegmentFile>,
-    /// Trimmed segments: a durable base no longer needs them.
+    /// Trimmed segments, which a durable base no longer needs.
     free: VecDeque<SegmentFile>,
     retiring: Option<SegmentFile>,
     /// Backoff after a segment could not be removed.
     removing: Backoff,
-    /// The disk was notified that a write waits for the segment.
+    /// Set once the disk has been notified that a log write waits for the segment.
     hurried: bool,
-    /// Highest number in use; numbers are epochs and never decrease ([disk-4]).
+    /// Highest segment number in use. Numbers are epochs and never decrease ([disk-4]).
     highest: Segment,
     /// Error of the last attempt to create a spare, if it failed.
     not_made: Option<DiskError>,
-    /// Keeps the log from retrying on a full disk in a tight loop.
+    /// Backoff after a failure to create a segment, so that a full disk does not cause a busy loop.
     making: Backoff,
     /// Error of the last attempt to open the next spare, if it failed.
     not_opened: Option<DiskError>,
@@ -93,9 +94,9 @@ impl Pool {
         }
     }
 
-    /// Returns a segment with space for `length` bytes and an open file, if one is ready. A spare
-    /// that is too small for the write, possible only after the segment size was raised, is freed
-    /// permanently. An error is final.
+    /// Returns a segment with space for `length` bytes and an open file, or `None` if none is
+    /// ready. A spare that is too small, which is only possible after the segment size was raised,
+    /// is freed permanently. An error is permanent.
     pub(crate) fn take<D: Disk>(
         &mut self,
         length: usize,
@@ -119,7 +120,7 @@ impl Pool {
         }
     }
 
-    /// Opens the file of the next spare; returns whether it is open.
+    /// Opens the file of the next spare. Returns whether it is open.
     fn open_ahead<D: Disk>(&mut self, disk: &mut D) -> bool {
         let Some(next) = self.spares.front().map(|spare| spare.segment) else {
             return false;
@@ -169,7 +170,7 @@ impl Pool {
         self.prepare(disk, None);
     }
 
-    /// Creates the segment with the next number, from `free` if there is one.
+    /// Creates the segment with the next number, by recycling `free` if it is given.
     fn prepare<D: Disk>(&mut self, disk: &mut D, free: Option<SegmentFile>) {
         let next = Segment(self.highest.0 + 1);
         self.preparing = Some(next);
@@ -192,7 +193,7 @@ impl Pool {
         free.bytes == self.segment_bytes
     }
 
-    /// Removes a free segment that will not be reused; one at a time.
+    /// Removes a free segment that will not be recycled, one at a time.
     fn retire<D: Disk>(&mut self, disk: &mut D) {
         if self.free.is_empty() || self.retiring.is_some() || !self.removing.may_try() {
             return;
@@ -225,8 +226,8 @@ impl Pool {
         }
     }
 
-    /// Returns whether the disk has space for a spare beyond the first: spares leave at least as
-    /// much to other files, such as the service's, as they take. Checked only occasionally.
+    /// Returns whether the disk has space for a second spare or more. Spares leave at least as much
+    /// space as they take to other files, such as the service's. Checked only occasionally.
     fn may_take_more<D: Disk>(&mut self, disk: &D) -> bool {
         if !self.making.may_try() {
             return false;
@@ -240,9 +241,9 @@ impl Pool {
         may
     }
 
-    /// Paces the creation of a segment while the current one has `used` bytes. Without a spare, the
-    /// new segment stays a quarter ahead, so that a disk that is fast enough has it ready in time
-    /// at any write rate.
+    /// Paces the creation of a segment. `used` is the number of bytes used in the current one.
+    /// Without a spare, the new segment is kept a quarter ahead, so that a disk that is fast enough
+    /// has it ready in time at any write rate.
     pub(crate) fn keep_ahead<D: Disk>(&self, used: u64, disk: &mut D) {
         if self.preparing.is_some() {
             let is_next = self.spares.is_empty();
@@ -250,14 +251,14 @@ impl Pool {
         }
     }
 
-    /// Returns the number of bytes of spares and of segments that will become spares.
+    /// Returns the total size of the spares and of the segments that will become spares, in bytes.
     pub(crate) fn spare_bytes(&self) -> u64 {
         let waiting = self.spares.iter().chain(&self.free);
         let waiting = waiting.chain(&self.reusing).chain(&self.retiring);
         waiting.map(|file| file.bytes).sum()
     }
 
-    /// Notifies the disk that a write waits for the segment being created.
+    /// Notifies the disk that a log write waits for the segment being created.
     pub(crate) fn hurry<D: Disk>(&mut self, disk: &mut D) {
         if self.preparing.is_some() && !self.hurried {
             self.hurried = true;
@@ -289,14 +290,14 @@ impl Pool {
                 self.making.succeeded();
             }
             Err(error) if reused.is_some() && error.lack.is_none() => {
-                // The file is nameless until the next start. Another one is recycled, or created,
-                // under the same number, and takes its place if it has that name.
+                // The file has no valid name until the next start. Another one is recycled or
+                // created under the same number, and replaces it if it already has that name.
                 if let Some(file) = reused.filter(|_| error.kind == ErrorKind::NotFound) {
                     self.forget(file);
                 }
             }
             Err(error) => {
-                // If space or a descriptor was missing, the file may have its new name already; the
+                // If space or a descriptor was missing, the file may already have its new name. The
                 // request is repeated.
                 if let Some(file) = reused {
                     self.free.push_front(file);
@@ -310,15 +311,15 @@ impl Pool {
         }
     }
 
-    /// Retries failed requests with the next call.
+    /// Ends the backoff, so that the next call retries failed requests.
     pub(crate) const fn try_again(&mut self) {
         self.making.end();
         self.opening.end();
         self.removing.end();
     }
 
-    /// Returns the error because of which the log lacks a segment now or soon: one could not be
-    /// created or opened.
+    /// Returns the error because of which the log lacks a segment now or soon: creating or opening
+    /// one failed.
     pub(crate) fn failure(&self) -> Option<&DiskError> {
         self.not_opened.as_ref().or(self.not_made.as_ref())
     }

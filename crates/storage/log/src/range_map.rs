@@ -1,10 +1,10 @@
-//! A map from slots to the value last set for them.
+//! A map from slots to values that stores ranges.
 
 use std::collections::BTreeMap;
 
 use quorate_core::slot::{Slot, SlotRange};
 
-/// Disjoint ranges of slots with a value each; a later range replaces what it covers.
+/// Disjoint ranges of slots, each with a value. A later range replaces what it overlaps.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeMap<T> {
     runs: BTreeMap<Slot, (Slot, T)>,
@@ -17,12 +17,11 @@ impl<T> Default for RangeMap<T> {
 }
 
 impl<T: Clone> RangeMap<T> {
-    /// Removes the values of these slots.
     pub(crate) fn remove(&mut self, range: SlotRange) {
         if range.is_empty() {
             return;
         }
-        // The run that begins before the range may reach into it and past its end.
+        // The run that begins before the range may extend into it and beyond its end.
         if let Some((_, (to, value))) = self.runs.range_mut(..range.from).next_back()
             && *to > range.from
         {
@@ -61,7 +60,8 @@ impl<T: Clone> RangeMap<T> {
         runs.map(|(from, (to, value))| (SlotRange::new(*from, *to), value))
     }
 
-    /// Returns the end and the value of the run that ends right before `slot`, to be extended.
+    /// Returns the end and the value of the run that ends right before `slot`, so that it can be
+    /// extended.
     pub(crate) fn ending_at(&mut self, slot: Slot) -> Option<(&mut Slot, &mut T)> {
         let (_, (to, value)) = self.runs.range_mut(..slot).next_back()?;
         (*to == slot).then_some((to, value))
@@ -72,7 +72,7 @@ impl<T: Clone> RangeMap<T> {
         self.runs.iter().map(|(from, (to, value))| (SlotRange::new(*from, *to), value))
     }
 
-    /// Returns the missing parts of `range`.
+    /// Returns the parts of `range` without a value.
     pub(crate) fn gaps(&self, range: SlotRange) -> Vec<SlotRange> {
         let mut gaps = Vec::new();
         let mut at = range.from;

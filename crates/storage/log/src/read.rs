@@ -1,5 +1,4 @@
-//! Reads values back with their bytes, for catch-up and replay. Only complete log writes are
-//! visible.
+//! Reads values with their bytes, for catch-up and replay. Only complete log writes are visible.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,23 +23,23 @@ pub(crate) const ACTIVE_MAX: usize = 4;
 const WAITING_MAX: usize = 64;
 /// Number of consecutive failures after which a place counts as lost.
 const FAILURES_MAX: u32 = 3;
-/// Maximum number of calls before a read that found no descriptor is retried.
+/// Maximum number of calls before retrying a read that lacked a descriptor.
 const SKIPS_MAX: u32 = 16;
 
-/// Slots with their value and its bytes, according to their last record.
+/// Ranges of slots, each with its value and the value's bytes, from their latest records.
 pub type Values = Vec<(SlotRange, Value, Body)>;
 
-/// The bytes of a record's value, or their places.
+/// Bytes of a record's value, or where they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The bytes themselves; empty if the value has none, or none are needed.
+    /// The bytes themselves. Empty if the value has none or they are not needed.
     Bytes(Vec<u8>),
     /// Places of the bytes, as passed to `append_placed`.
     Places(Vec<u8>),
 }
 
 impl Body {
-    /// Returns the bytes, unless they are stored elsewhere.
+    /// Returns the bytes, or `None` if they are stored elsewhere.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -52,12 +51,12 @@ impl Body {
 /// A completed read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDone {
-    /// As passed to `start_read`.
+    /// Token passed to `start_read`.
     pub token: u64,
-    /// Values from the first slot requested, without gaps, possibly fewer than requested. Empty if
-    /// the first slot is not in the log.
+    /// Values from the first requested slot on, without gaps, possibly fewer than requested. Empty
+    /// if the first slot is not in the log.
     pub result: Result<Values, LogError>,
-    /// Slots whose records turned out to be unreadable. The log no longer has them, until they are
+    /// Slots whose records turned out to be unreadable. The log no longer has them until they are
     /// appended again.
     pub lost: Vec<SlotRange>,
 }
@@ -69,7 +68,7 @@ struct Job {
     bytes_left: usize,
     values: Values,
     lost: Vec<SlotRange>,
-    /// The index entry being read, and all slots that it covers.
+    /// Index entry being read, with all slots that it covers.
     span: Option<(SlotRange, Span)>,
 }
 
@@ -81,9 +80,9 @@ pub(crate) struct Reads {
     done: VecDeque<ReadDone>,
     next_id: u64,
     spare: Option<Buffer>,
-    /// The place that the disk last failed to read, and the number of consecutive failures.
+    /// Place that the disk last failed to read, and the number of consecutive failures.
     failing: Option<(Place, u32)>,
-    /// Backoff after reads that found no descriptor.
+    /// Backoff after reads that lacked a descriptor.
     refused: Backoff,
 }
 
@@ -158,7 +157,7 @@ impl Reads {
         self.refused.is_tried()
     }
 
-    /// Retries reads that found no descriptor with the next call.
+    /// Ends the backoff, so that the next call retries reads that lacked a descriptor.
     pub(crate) const fn try_again(&mut self) {
         self.refused.end();
     }
@@ -177,7 +176,7 @@ impl Reads {
         };
         let (run, span) = job.span.take().expect("set when the read was started");
         if let Err(error) = below_start(job.range, index) {
-            // The log was trimmed meanwhile; the segment may have been overwritten.
+            // The log was trimmed during the read, so the segment may have been overwritten.
             self.spare = Some(buffer);
             self.done.push_back(job.done(Some(error)));
             return;
@@ -185,7 +184,8 @@ impl Reads {
         if let Err(error) = &result
             && error.lack == Some(Lack::Descriptors)
         {
-            // The file was not read, so nothing is known about its contents: retry later.
+            // The file was not read, so nothing is known about its contents. The read is retried
+            // later.
             self.spare = Some(buffer);
             self.refused.failed(SKIPS_MAX);
             self.waiting.push_front(job);
@@ -205,7 +205,7 @@ impl Reads {
             Err(LogError::Disk(_)) if !self.fails_again(span.at) => Vec::new(),
             Err(_) => vec![run],
         };
-        // Some of these slots may be stored elsewhere by now.
+        // Some of these slots may have newer records elsewhere.
         let lost = lost.into_iter().map(|range| index.lose(range, span.at));
         job.lost.extend(lost.flatten());
         let taken = read.and_then(|pieces| job.take(slots, span.at, pieces, &buffer[..bytes]));
@@ -219,7 +219,7 @@ impl Reads {
 }
 
 impl Reads {
-    /// Returns whether the disk has failed at this place too often to retry.
+    /// Records a failure at a place. Returns whether there were too many to retry.
     fn fails_again(&mut self, at: Place) -> bool {
         let times = match self.failing {
             Some((place, times)) if place == at => times + 1,
@@ -230,7 +230,7 @@ impl Reads {
     }
 }
 
-/// [snap-3] Refuses reads below the start of the log.
+/// [snap-3] Fails for slots below the start of the log.
 fn below_start(range: SlotRange, index: &Index) -> Result<(), LogError> {
     let start = index.start();
     match !range.is_empty() && range.from < start {
@@ -239,8 +239,8 @@ fn below_start(range: SlotRange, index: &Index) -> Result<(), LogError> {
     }
 }
 
-/// A value found in the log writes that were read: its slots, the value and whether its bytes are
-/// placed elsewhere, then offset and length of its bytes.
+/// A value in the log writes that were read: its slots, the value, whether its bytes are placed
+/// elsewhere, and the offset and length of its bytes.
 type Piece = (SlotRange, (Value, bool), usize, usize);
 
 impl Job {
@@ -248,7 +248,7 @@ impl Job {
         ReadDone { token: self.token, result: error.map_or(Ok(self.values), Err), lost: self.lost }
     }
 
-    /// Adds these slots to the result. Returns whether there is space for more.
+    /// Adds slots to the result. Returns whether there is space for more.
     fn take(
         &mut self,
         slots: SlotRange,
@@ -281,8 +281,8 @@ impl Job {
     }
 }
 
-/// Returns the part of a value that covers `range`. Every stream byte has a slot, so part of such a
-/// run has part of its bytes.
+/// Returns the part of a value that covers `range`. Every stream byte has a slot, so a part of the
+/// slots has the corresponding part of the bytes.
 fn cut<'a>(range: SlotRange, piece: &Piece, bytes: &'a [u8]) -> ((Value, bool), &'a [u8]) {
     let (whole, value, start, length) = *piece;
     let bytes = &bytes[start..start + length];
@@ -294,18 +294,19 @@ fn cut<'a>(range: SlotRange, piece: &Piece, bytes: &'a [u8]) -> ((Value, bool), 
     (value, bytes)
 }
 
-/// The last record of each slot in a run of log writes.
+/// Latest record of each slot in a run of log writes.
 struct Pieces {
     map: RangeMap<Piece>,
-    /// Fault of the first write that has become unreadable.
+    /// Fault of the first log write that turned out to be unreadable.
     damage: Option<LogError>,
 }
 
 impl Pieces {
-    /// Reads the records of `run` from the writes in `bytes`. Slots without a record are lost.
+    /// Reads the records of `run` from the log writes in `bytes`. Slots without a record are lost.
     ///
-    /// [disk-8] A vote is for no slot that was decided before it, nor for one that the next header
-    /// does not know as voted for. Of the slots in between, only what later writes record is known.
+    /// [disk-8] A lost vote cannot be for a slot that was decided before it, nor for one that the
+    /// next header does not include in those voted for. Slots in between count only if later log
+    /// writes record them.
     fn read(run: SlotRange, at: Place, bytes: &mut [u8]) -> Result<Self, LogError> {
         let mut pieces = Self { map: RangeMap::default(), damage: None };
         let (mut decided_to, mut gap, mut start) = (run.from, None, 0);
@@ -335,7 +336,7 @@ impl Pieces {
         Ok(pieces)
     }
 
-    /// Adds the records of the log write at offset `start` of the bytes read.
+    /// Adds the records of the log write at offset `start` of the bytes.
     fn take(
         &mut self,
         run: SlotRange,
@@ -344,7 +345,8 @@ impl Pieces {
         blocks: &[u8],
     ) -> Result<(), LogError> {
         let body = header.body_of(blocks);
-        // Offsets, not slices: the values are cut out of the whole buffer below.
+        // Offsets are stored rather than slices, because the values are cut out of the whole buffer
+        // below.
         let base = body.as_ptr() as usize;
         for stored in Records::new(body) {
             let stored = stored.map_err(|malformed| LogError::Damaged {
@@ -364,7 +366,8 @@ impl Pieces {
     }
 }
 
-/// Opens the log write at offset `start` of the bytes read from `at`, and returns its header.
+/// Verifies the log write at offset `start` of the bytes that were read from `at`, and returns its
+/// header.
 fn log_write_at(at: Place, start: usize, bytes: &mut [u8]) -> Result<Header, LogError> {
     let place = Place { offset: at.offset + start as u64, ..at };
     let damaged = |reason: &str| LogError::Damaged { place, reason: reason.to_owned() };

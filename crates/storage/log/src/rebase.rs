@@ -1,5 +1,5 @@
-//! Advances the beginning of the log: the base is replaced, one change at a time, and only then are
-//! the segments before it freed ([trim-3]).
+//! Advances the start of the log: the base is replaced, one change at a time, and only then are the
+//! segments before the new start freed ([trim-3]).
 
 use crate::disk::{Disk, DiskError};
 use quorate_core::slot::Slot;
@@ -19,7 +19,7 @@ pub(crate) struct Rebase {
     owner: Owner,
     /// Newest requested start. Invariant: never decreases.
     start: Slot,
-    /// Newest requested base that is not in flight yet.
+    /// Newest requested base, if it is not in flight yet.
     wanted: Option<Base>,
     in_flight: Option<BaseFile>,
     news: Option<Slot>,
@@ -47,8 +47,8 @@ impl Rebase {
         self.wanted = Some(Base { start, note });
     }
 
-    /// Starts the pending change, if none is in flight. `complete_to` is the last complete log
-    /// write.
+    /// Starts the pending change, if none is in flight. `complete_to` is the number of the last
+    /// complete log write.
     pub(crate) fn pump<D: Disk>(
         &mut self,
         disk: &mut D,
@@ -64,8 +64,8 @@ impl Rebase {
         Some(self.in_flight.insert(file))
     }
 
-    /// Handles the replacement of the base, or its failure. Returns the base now in force, if it is
-    /// new.
+    /// Handles the replacement of the base, or its failure. Returns the base if a new one is in
+    /// force.
     pub(crate) fn kept(&mut self, result: Result<(), DiskError>) -> Option<BaseFile> {
         let file = self.in_flight.take()?;
         match result {
@@ -76,7 +76,8 @@ impl Rebase {
                 Some(file)
             }
             Err(error) => {
-                // The file is old or new. Both are valid, as nothing was built on the new one.
+                // It is unknown whether the file was replaced. Both contents are valid, because
+                // nothing relies on the new one yet.
                 self.failure = Some(error);
                 self.patience.failed(SKIPS_MAX);
                 self.wanted.get_or_insert(file.base);

@@ -1,4 +1,4 @@
-//! The bytes of a record. All numbers are little-endian; `docs/spec/log.md` has the tables.
+//! Encoding of records. All numbers are little-endian; `docs/spec/log.md` has the tables.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -15,14 +15,14 @@ use quorate_core::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored<'a> {
     pub record: Record,
-    /// Bytes of the record's value; empty if it has none.
+    /// Bytes of the record's value. Empty if it has none.
     pub bytes: &'a [u8],
-    /// `bytes` holds the location of the value's bytes, not the bytes themselves.
+    /// Whether `bytes` locates the value's bytes elsewhere instead of being them.
     pub placed: bool,
 }
 
 impl Stored<'_> {
-    /// Returns the slots and the value of a vote or a decision; `None` for other records.
+    /// Returns the slots and the value of a vote or a decision, or `None` for other records.
     pub fn slots(&self) -> Option<(SlotRange, Value)> {
         match self.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value } => {
@@ -33,7 +33,7 @@ impl Stored<'_> {
     }
 }
 
-/// Bytes that are not a valid record: foreign, or incomplete.
+/// Error for bytes that are not a valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -41,15 +41,15 @@ const ROUND: u8 = 1;
 const PROMISE: u8 = 2;
 const VOTE: u8 = 3;
 const DECIDED: u8 = 4;
-/// Kind of a vote whose value is stored elsewhere.
+/// Record type of a vote whose value is stored elsewhere.
 const PLACED_VOTE: u8 = 5;
 const PLACED_DECIDED: u8 = 6;
 
-/// Maximum size of a record without the bytes of its value.
+/// Maximum size of a record without the bytes of its value, in bytes.
 pub const RECORD_HEAD_MAX: usize = 96;
 
-/// Appends everything except the bytes of the value, whose length is `bytes`. If `placed`, these
-/// bytes locate the value's bytes elsewhere.
+/// Encodes everything except the bytes of the value. `bytes` is their length. If `placed`, they
+/// locate the value elsewhere.
 pub fn encode(record: &Record, placed: bool, bytes: u32, out: &mut Vec<u8>) {
     match *record {
         Record::Round { ballot } => {
@@ -176,7 +176,7 @@ fn put64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// Reads fields from the front of a byte slice; every length is checked before use.
+/// Decoder that reads fields from the front of a byte slice and checks every length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -291,7 +291,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Iterator over the records of a log write's body, in order. Ends after the first malformed one.
+/// Iterator over the records in a log write, in order. Ends after the first malformed one.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     reader: Reader<'a>,

@@ -1,4 +1,4 @@
-//! State of a node after a restart, read from its log ([model-2]).
+//! Recovers a node's state from its log after a restart ([model-2]).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -30,23 +30,23 @@ use crate::{
 /// Damage in the middle of the log ([disk-8]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// Decided slots that the log no longer holds and that must be learned again. They are still
-    /// below `hard.decided_to`: this node must go on reporting that their votes are forgotten here
-    /// ([p1-5]), as a promise without them would be false.
+    /// Decided slots that are no longer in the log and must be fetched again. They are still below
+    /// `hard.decided_to`, so this node must report their votes as forgotten ([p1-5]); a promise
+    /// that omits them would be false.
     pub ranges: Vec<SlotRange>,
-    /// Votes or promises were lost: this node must not vote again under its old incarnation
-    /// ([volatile-1]). False once the incarnation given in the options is a newer one.
+    /// Set if votes or promises were lost. The node must not vote again under its old incarnation
+    /// ([volatile-1]). False if the incarnation in the options is already a newer one.
     pub forgotten: bool,
-    /// Damaged places and what was found there, for humans.
+    /// Describes each damaged place, for humans.
     pub places: Vec<String>,
 }
 
-/// Recovered state.
+/// State recovered from a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     pub base: Base,
     /// Hard state restated by the last log write, with `decided_to` advanced to the start of the
-    /// log and past slots with decided records. Both positions start at [`Slot::FIRST`].
+    /// log and past slots with decided records. Both positions are at least [`Slot::FIRST`].
     pub hard: HardState,
     /// Votes from `hard.decided_to` on, in slot order. For each slot the last vote, which has the
     /// highest ballot.
@@ -54,41 +54,42 @@ pub struct Recovery {
     /// Reconfigurations from the start of the log up to `hard.decided_to`, in order.
     pub reconfigurations: Vec<(Slot, Value)>,
     /// Places passed to [`crate::Log::append_placed`] for slots from the start of the log on, in
-    /// record order. Later entries may concern the same slots.
+    /// record order. Later entries may concern the same slots as earlier ones.
     pub placed: Vec<(SlotRange, Value, Vec<u8>)>,
-    /// Bytes past the end that were written but never released. They are ignored.
+    /// Number of bytes after the end of the log that were written but never released. They are
+    /// ignored.
     pub torn_tail_bytes: u64,
-    /// Damage found, if any. A torn tail is not damage.
+    /// Damage, if there is any. A torn tail is not damage.
     pub damage: Option<Damage>,
-    /// Number of records read.
+    /// Number of records that recovery read from the log.
     pub records: u64,
-    /// Number of the next log write; 1 in an empty log.
+    /// Number of the next log write, 1 in an empty log.
     pub next_seq: u64,
-    /// Number of the last log write that is intact, or that was trimmed. Complete writes after it
-    /// may be missing.
+    /// Number of the last log write that is intact or was trimmed. Complete log writes after it may
+    /// be missing.
     pub whole_to: u64,
-    /// Incarnation of the last log write, if there is one.
+    /// Incarnation in the last log write, or `None` if the log is empty.
     pub incarnation: Option<Incarnation>,
 }
 
-/// Recovered state, including what only the log itself needs to continue.
+/// Recovered state, with the parts that only the log itself needs to continue.
 pub(crate) struct Opened {
     pub(crate) recovery: Recovery,
     pub(crate) walked: Walked,
     pub(crate) index: Index,
     pub(crate) holdings: Holdings,
-    /// Highest number that a segment ever had.
+    /// Highest segment number ever used.
     pub(crate) highest: Segment,
 }
 
-/// Reads the whole log and makes it durable. A write in flight at a crash may have been read from a
-/// cache, and everything that follows builds on it.
+/// Reads the whole log and makes it durable, because a write in flight at a crash may have been
+/// read from a cache, and everything that follows relies on it.
 pub(crate) fn recover<D: Disk>(
     disk: &mut D,
     options: &LogOptions,
     tell: &mut dyn FnMut(ReadProgress),
 ) -> Result<Opened, LogError> {
-    // File names and the base are built on, too.
+    // File names and the base are relied on, too.
     if !planted(Mutant::NamesUnsynced) {
         disk.sync_names().map_err(LogError::Disk)?;
     }
@@ -124,14 +125,14 @@ pub(crate) fn recover<D: Disk>(
     }
     let forgotten = recovery.damage.as_ref().is_some_and(|d| d.forgotten);
     if !forgotten && made != Some(highest) {
-        // A folder of an earlier version, or one whose losses are already accounted for.
+        // The folder is from an earlier version, or its losses are already accounted for.
         disk.note_made(highest.into()).map_err(LogError::Disk)?;
     }
     Ok(Opened { recovery, walked, index, holdings, highest })
 }
 
-/// [volatile-1] Describes segments missing at the end of the log, which its own records cannot
-/// show. `made` is the newest segment ever created, `last` the last one found.
+/// [volatile-1] Describes segments missing at the end of the log, which its records alone cannot
+/// reveal. `made` is the newest segment ever created, `last` the last one found.
 fn lost_segments(last: Option<Segment>, made: Option<Segment>, used: bool) -> Option<String> {
     match (last, made) {
         (None, None) if used => Some("the folder of segments is empty".to_owned()),
@@ -143,8 +144,8 @@ fn lost_segments(last: Option<Segment>, made: Option<Segment>, used: bool) -> Op
     }
 }
 
-/// [volatile-1] Describes a lost end: the store next to the log has slots that the log does not
-/// know.
+/// [volatile-1] Describes a lost end of the log: the store next to the log has slots that the log
+/// does not know.
 fn lost_end(recovery: &Recovery, index: &Index, stored_to: Slot) -> Option<String> {
     let from = recovery.hard.decided_to;
     let unknown = index.gaps(SlotRange::new(from, stored_to.max(from)));
@@ -152,7 +153,7 @@ fn lost_end(recovery: &Recovery, index: &Index, stored_to: Slot) -> Option<Strin
     Some(format!("the store has all slots below {stored_to}, and the log ends before slot {first}"))
 }
 
-/// State built up by a walk over the records.
+/// State accumulated by a walk over the records.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// First slot of the log ([snap-3]).
@@ -165,20 +166,20 @@ pub(crate) struct Memory {
     placed: Vec<(SlotRange, Value, Vec<u8>)>,
     records: u64,
     last: Option<Header>,
-    /// Segments of the last writes, including all that were in flight at a crash.
+    /// Segments of the latest log writes, including all that were in flight at a crash.
     recent: VecDeque<Segment>,
     pub(crate) gaps: Vec<Judged>,
     open_gap: Option<Gap>,
 }
 
-/// A gap, and the information that the headers around it give.
+/// A gap, with what the headers around it say about it.
 pub(crate) struct Judged {
     pub(crate) gap: Gap,
     /// Slots whose records may be lost.
     pub(crate) slots: SlotRange,
-    /// Upper bound (exclusive) of the slots voted for in the gap; `None` if no header gives one.
+    /// Upper bound (exclusive) of the slots voted for in the gap, or `None` if no header gives one.
     voted_to: Option<Slot>,
-    /// The incarnation that may have forgotten votes.
+    /// Incarnation that may have forgotten votes.
     incarnation: Incarnation,
 }
 
@@ -230,12 +231,12 @@ impl Visit for Memory {
 }
 
 impl Memory {
-    /// Creates the state of a log that begins with this slot.
+    /// Creates the state for a log that begins with slot `start`.
     pub(crate) fn new(start: Slot) -> Self {
         Self { start, index: Index::new(start), ..Self::default() }
     }
 
-    /// Returns the contents of the segments that were written to.
+    /// Returns the contents of all segments that were written to.
     fn holdings(&self, anchor: Anchor, walked: &Walked) -> Holdings {
         let used = |file: &&SegmentFile| !walked.spares.contains(file);
         let files = walked.files.iter().filter(used).copied();
@@ -268,19 +269,21 @@ impl Memory {
         }
     }
 
-    /// Closes a gap. Its records concern no slot that was decided before, so everything below is
-    /// intact. For the slots in between, the last record may be lost, and an earlier one must not
-    /// be taken for it.
+    /// Processes a gap. Its records cannot concern slots that were decided before it, so everything
+    /// below is intact. For slots voted for later, the latest record may be lost, and an earlier
+    /// one must not be taken for it.
     fn close_gap(&mut self, gap: Gap, after: Option<&Header>) {
         let own = gap.header.filter(|_| gap.seqs.end - gap.seqs.start <= 1);
         let before = self.last.map_or(Slot::FIRST, |header| header.hard.decided_to).max(self.start);
         let bound = own.as_ref().or(after);
-        // No slot was voted for above what a later header states, so nothing older can reappear.
+        // No slot was voted for above the bound in a later header, so nothing older can reappear
+        // there.
         let to =
             bound.map_or(Slot(u64::MAX), |header| header.hard.decided_to.max(header.hard.voted_to));
         let lost = SlotRange::new(before, to.max(before));
         self.index.remove(lost);
-        // [catch-1] Nor is a vote known whose last record is lost: its bytes would not be here.
+        // [catch-1] A vote whose latest record is lost is not known either, because its bytes would
+        // be missing.
         self.votes.remove(lost);
         self.decided.remove(lost);
         while let Some((&slot, _)) = self.reconfigurations.range(before..to.max(before)).next() {
@@ -291,12 +294,12 @@ impl Memory {
             .or(self.last.as_ref())
             .map_or(before, |header| header.hard.decided_to.max(header.hard.voted_to));
         let slots = SlotRange::new(before, known.max(before));
-        // While the damage is visible, the slots missing because of it stay recorded.
+        // As long as the damage is visible, the slots that it affects remain recorded.
         let held = self.held.entry(gap.place.segment).or_default();
         held.wrote(None, slots.to);
         self.gaps.push(Judged {
             slots,
-            // Without a later header nothing restates the promise.
+            // Without a later header, nothing restates the promise.
             voted_to: after.and(bound).map(|header| header.hard.voted_to),
             incarnation: incarnation.map_or(Incarnation(0), |header| header.incarnation),
             gap,
@@ -376,7 +379,7 @@ impl Memory {
     }
 
     /// [disk-8] Determines the damage. Votes for slots that are now decided need not be remembered
-    /// individually, and promises are restated by every later header.
+    /// individually, and every later header restates the promises.
     fn judge(&self, decided_to: Slot, incarnation: Incarnation) -> Option<Damage> {
         if self.gaps.is_empty() {
             return None;

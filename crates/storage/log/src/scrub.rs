@@ -1,9 +1,9 @@
-//! Reads the log in use from its first complete write to its last, one piece at a time, and reports
-//! data that differs from what was written. `docs/spec/scrub.md` has the rules.
+//! Reads the log in use from its first complete log write to its last, one block of data at a time,
+//! and reports data that differs from what was written. `docs/spec/scrub.md` has the rules.
 //!
-//! Unlike the walk of a recovery, a scrub changes nothing and draws no conclusions: only a read of
-//! the slots shows what damage lost, and only the next start of a node shows what it has forgotten
-//! ([scrub-1]).
+//! Unlike the walk of a recovery, a scrub changes nothing and draws no conclusions. Only reading
+//! the slots shows what the damage lost, and only the next start of the node shows what it has
+//! forgotten ([scrub-1]).
 
 use quorate_core::slot::SlotRange;
 
@@ -17,38 +17,38 @@ use crate::{
     place::Place,
 };
 
-/// Size of one read.
+/// Size of one read, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
-/// Token reserved for scrub reads.
+/// Token reserved for reads of a scrub.
 pub(crate) const TOKEN: u64 = u64::MAX;
 
 /// A run of log writes that differ from what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedWrites {
-    /// Place of the first damaged write.
+    /// Place of the first damaged log write.
     pub place: Place,
-    /// Length up to the next intact write.
+    /// Number of bytes up to the next intact log write.
     pub bytes: u64,
     pub reason: String,
-    /// [scrub-2] Slots whose last record may be in the damaged writes, grouped as they are read:
-    /// reading the first slot of a group shows which of its slots are lost. Empty if nothing in the
-    /// damaged writes is needed.
+    /// [scrub-2] Slots whose latest record may be in the damaged log writes, grouped as they are
+    /// read: reading the first slot of a group shows which of its slots are lost. Empty if nothing
+    /// in the damaged log writes is needed.
     pub slots: Vec<SlotRange>,
 }
 
-/// Result of scrubbing one piece.
+/// What one read of a scrub found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubbedPiece {
-    /// Length of the piece.
+    /// Number of bytes scrubbed.
     pub bytes: u64,
-    /// Runs of damaged writes that end in this piece.
+    /// Runs of damaged log writes that end in this data.
     pub damaged: Vec<DamagedWrites>,
-    /// The piece could not be read for lack of descriptors. Nothing is known about it, and it is
-    /// read again.
+    /// Set if the data could not be read for lack of descriptors. Nothing is known about it, and
+    /// the read is repeated.
     pub not_now: bool,
 }
 
-/// State of a scrub.
+/// Scrub of a log, which is idle or in the middle of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct Scrub {
     pass: Option<Pass>,
@@ -61,15 +61,15 @@ pub(crate) struct Scrub {
 #[derive(Debug)]
 struct Pass {
     owner: Owner,
-    /// Next place to read.
+    /// Where the next read begins.
     at: Place,
-    /// End of this pass: later writes belong to the next one.
+    /// End of this pass. Later log writes belong to the next pass.
     until: Place,
-    /// The log write whose body is being read.
+    /// Log write whose body is being read.
     open: Option<Open>,
-    /// Number and checksum of the last header.
+    /// Number and checksum in the last header.
     last: Option<(u64, u32)>,
-    /// Damage whose end has not been found: its start, and what was found there.
+    /// Start of damage whose end has not been reached, with a description.
     bad: Option<(u64, String)>,
     /// Offset up to which blocks are read one by one, because one of them is unreadable.
     singly_to: u64,
@@ -79,13 +79,13 @@ struct Pass {
 struct Open {
     from: u64,
     header: Header,
-    /// Running checksum of the body.
+    /// Checksum of the body read so far.
     sum: u32,
     unreadable: Option<String>,
 }
 
 impl Scrub {
-    /// Starts a pass over all log writes that are complete now, replacing a pass in progress.
+    /// Starts a pass over all log writes that are complete now, replacing any pass in progress.
     pub(crate) fn begin(&mut self, owner: Owner, holdings: &Holdings) {
         let until = holdings.written_to();
         self.pass = until.map(|until| Pass {
@@ -105,7 +105,7 @@ impl Scrub {
         self.done = None;
     }
 
-    /// Reads the next piece, unless one is being read. Returns `false` if there is none.
+    /// Starts the next read, unless one is in flight. Returns `false` if the pass is over.
     pub(crate) fn start<D: Disk>(&mut self, holdings: &Holdings, disk: &mut D) -> bool {
         if self.in_flight.is_some() || self.done.is_some() {
             return true;
@@ -141,7 +141,7 @@ impl Scrub {
             return;
         };
         if let Some(pass) = &mut self.pass {
-            // [scrub-5] A segment that was trimmed meanwhile may have been overwritten.
+            // [scrub-5] A segment that was trimmed during the read may have been overwritten.
             let still = holdings.written_from(place, pass.until);
             let still = still.filter(|(at, left)| *at == place && *left >= bytes as u64);
             let judged = planted(Mutant::ScrubsTrimmed) || still.is_some();
@@ -162,7 +162,7 @@ impl Scrub {
 }
 
 impl Pass {
-    /// Moves to a place. In another segment there is no state to carry over.
+    /// Continues at `place`. State is not carried over to another segment.
     fn go_to(&mut self, place: Place) {
         if place.segment != self.at.segment {
             (self.open, self.bad, self.singly_to) = (None, None, 0);
@@ -170,7 +170,7 @@ impl Pass {
         self.at = place;
     }
 
-    /// Checks a piece. `ends`: no complete log writes follow it in its segment.
+    /// Checks the data of a read. `ends` is set if no complete log writes follow it in its segment.
     fn judge(
         &mut self,
         place: Place,
@@ -201,7 +201,7 @@ impl Pass {
         piece.bytes = bytes.len() as u64;
         self.at.offset += piece.bytes;
         if ends {
-            // A header whose length is too large, or blocks without a header.
+            // Either a header with a length that is too large, or blocks without a header.
             let end = self.at;
             if let Some(open) = self.open.take() {
                 let reason = "a batch is longer than what was written".to_owned();
@@ -237,7 +237,8 @@ impl Pass {
         };
         let chained = self.bad.is_none();
         self.close(at, index, piece);
-        // Numbers jump where complete writes were missing at start; those writes never reappear.
+        // Numbers jump where complete log writes were missing at start. Those writes never
+        // reappear.
         if let Some((seq, checksum)) = self.last
             && chained
             && (header.seq <= seq || (header.seq == seq + 1 && header.previous != checksum))
@@ -250,7 +251,7 @@ impl Pass {
         self.body(at, block, index, piece);
     }
 
-    /// Decodes the header of a log write and checks that it belongs here.
+    /// Decodes the header of a log write and checks that it belongs at this place.
     fn header(&self, at: Place, block: &[u8]) -> Result<Header, String> {
         let header = match Header::decode(block) {
             Ok(header) => header,
@@ -269,7 +270,7 @@ impl Pass {
         Ok(header)
     }
 
-    /// Adds a block to the log write that is being read.
+    /// Processes a block of the log write that is being read.
     fn body(&mut self, at: Place, block: &[u8], index: &Index, piece: &mut ScrubbedPiece) {
         let Some(open) = &mut self.open else { return };
         let end = at.offset + BLOCK as u64;
@@ -292,7 +293,7 @@ impl Pass {
         self.close(end, index, piece);
     }
 
-    /// Ends a run of damaged writes.
+    /// Ends the current run of damaged log writes.
     fn close(&mut self, end: Place, index: &Index, piece: &mut ScrubbedPiece) {
         let Some((from, reason)) = self.bad.take() else {
             return;
@@ -309,7 +310,6 @@ impl Pass {
 
 #[cfg(test)]
 impl Scrub {
-    /// Returns the segment that is being read.
     pub(crate) fn reads(&self) -> Option<crate::place::Segment> {
         self.in_flight.map(|(place, _)| place.segment)
     }

@@ -1,22 +1,23 @@
-//! A source that reports the progress of reading: a log of many gigabytes takes time to open.
+//! A source that reports the progress of reading, because opening a log of many gigabytes takes
+//! time.
 
 use crate::disk::{Buffer, DiskError, Family, FileId, FileInfo, Position, Source};
 
 use crate::place::Segment;
 
-/// Progress of reading a log.
+/// Progress of reading a log, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadProgress {
-    /// Bytes read.
+    /// Number of bytes read so far.
     pub read: u64,
-    /// Total bytes to read, over all segments.
+    /// Total number of bytes to read, over all segments.
     pub total: u64,
 }
 
 /// A source that wraps another one and reports progress after each read.
 pub(crate) struct ProgressSource<'a, S> {
     source: &'a mut S,
-    /// First segment that is read.
+    /// First segment to be read.
     first: Segment,
     reading: ReadProgress,
     tell: &'a mut dyn FnMut(ReadProgress),

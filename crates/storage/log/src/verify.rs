@@ -22,25 +22,26 @@ pub struct DamagedPlace {
     pub reason: String,
 }
 
-/// The state of a log.
+/// Result of verifying a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// Owner of the log, unless it is empty.
+    /// Owner of the log, or `None` if the log is empty.
     pub owner: Option<Owner>,
     /// First slot of the log. A snapshot covers the slots below.
     pub start: Slot,
     /// Number of readable records.
     pub records: u64,
-    /// Slot below which every slot is known to be decided. Of several folders, the one with the
-    /// highest value has everything the others know.
+    /// Slot below which every slot is known to be decided. Among several nodes' folders, the one
+    /// with the highest value has everything that the others know.
     pub decided: Slot,
-    /// Slot after the highest that was voted for or is known to be decided.
+    /// One past the highest slot that was voted for or is known to be decided.
     pub next: Slot,
     /// Number of the next log write.
     pub next_seq: u64,
-    /// Bytes past the end that a crash left. Not damage: they were never released.
+    /// Number of bytes after the end that a crash left. They are not damage, because they were
+    /// never released.
     pub torn_tail_bytes: u64,
-    /// Damaged places; empty if the log is intact.
+    /// Damaged places. Empty if the log is intact.
     pub damaged: Vec<DamagedPlace>,
 }
 
@@ -93,24 +94,24 @@ pub enum LogElement<'a> {
     Base {
         /// First slot of the log. A snapshot covers the slots below.
         start: Slot,
-        /// First segment of the log; earlier ones are free.
+        /// First segment of the log. Earlier segments are free.
         segment: Segment,
         /// Number of the first log write in that segment.
         seq: u64,
-        /// Size of the replica's note.
+        /// Size of the replica's note, in bytes.
         note_bytes: usize,
     },
-    /// A log write; its records follow. `quorate log` and the reasons of damage call it a batch,
-    /// its name in earlier output.
+    /// A log write, followed by its records. In the output of `quorate log` and in descriptions of
+    /// damage it is called a batch, its former name.
     Write(Header),
     /// A record with the bytes of its value.
     Record(Stored<'a>),
-    /// Missing log writes.
+    /// A gap of missing log writes.
     Damage {
-        /// Expected place of the first one.
+        /// Place where the first of them was expected.
         place: Place,
         writes: u64,
-        /// Contents found instead.
+        /// Describes what was found in their place.
         reason: String,
     },
 }

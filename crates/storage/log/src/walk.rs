@@ -1,12 +1,13 @@
-//! Reads a log from its first log write to its last, and classifies incomplete writes ([disk-3]).
+//! Reads a log from its first log write to its last, and classifies incomplete log writes
+//! ([disk-3]).
 //!
 //! The walk follows write numbers and checksums of predecessors through the segments. Where the
-//! next write is missing, there are three cases: it is at the start of a later segment (the writer
-//! moved on, or an earlier recovery cut here); it was never completed (torn tail: the log ends
-//! here); or a later header states that it was complete (damage: the walk continues after it). The
-//! walk begins at the base. Segments are recycled: a header that was written to a segment under
-//! another number, its epoch, is noise, whatever else it contains. Bytes are hostile: every length
-//! is checked, and nothing here panics.
+//! next log write is missing, there are three cases: it is at the start of a later segment (the
+//! writer moved on, or an earlier recovery cut here); it was never completed (torn tail: the log
+//! ends here); or a later header states that it was complete (damage: the walk continues after it).
+//! The walk begins at the base. Segments are recycled: a header that was written to a segment under
+//! another number, its epoch, is noise, whatever else it contains. All bytes are untrusted: every
+//! length is checked, and nothing here panics.
 
 use std::ops::Range;
 
@@ -22,55 +23,57 @@ use crate::{
 
 const WINDOW: usize = 1 << 20;
 
-/// Receives every log write, in order.
+/// Visitor for the log writes, which are visited in order.
 pub(crate) trait Visit {
     /// Handles an intact log write.
     fn log_write(&mut self, header: &Header, blocks: &[u8]) -> Result<(), LogError>;
 
-    /// Handles missing writes, up to the next intact one.
+    /// Handles missing log writes, up to the next intact one.
     fn damage(&mut self, damage: &Gap);
 }
 
 /// Complete log writes that can no longer be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// Expected place of the first one.
+    /// Place where the first of them was expected.
     pub(crate) place: Place,
-    /// Numbers of the missing writes.
+    /// Numbers of the missing log writes.
     pub(crate) seqs: Range<u64>,
-    /// Fault at that place.
+    /// Describes the fault at that place.
     pub(crate) reason: String,
-    /// Header of the first missing write, if the header is intact.
+    /// Header of the first missing log write, if the header is intact.
     pub(crate) header: Option<Header>,
 }
 
-/// Result of a walk.
+/// What a walk found: the end of the log, and the use of each segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walked {
     /// Number of the next log write.
     pub(crate) next_seq: u64,
-    /// Number of the last intact write, or of the last one before the base.
+    /// Number of the last intact log write, or of the last one before the base.
     pub(crate) whole_to: u64,
-    /// Checksum of the last intact write; 0 if there is none.
+    /// Checksum of the last intact log write, or 0 if there is none.
     pub(crate) checksum: u32,
-    /// Segment of the last intact write, the segment's first write number, and the end of the
-    /// write.
+    /// Segment of the last intact log write, number of the segment's first log write, and offset of
+    /// the end of the last one.
     pub(crate) tail: Option<(SegmentFile, u64, u64)>,
-    /// Bytes of log writes past the end whose headers exist: never released, to be ignored.
+    /// Size of the log writes after the end that have headers, in bytes. They were never released
+    /// and are ignored.
     pub(crate) torn_tail_bytes: u64,
-    /// The tail segment has no such writes, so it can be continued.
+    /// Set if the tail segment contains no such log writes, so that it can be continued.
     pub(crate) tail_clean: bool,
-    /// Segments after the tail that were never written under their numbers.
+    /// Segments after the tail that were never written to under their numbers.
     pub(crate) spares: Vec<SegmentFile>,
     /// All segments from the first one of the log on.
     pub(crate) files: Vec<SegmentFile>,
-    /// Segments before the first one of the log, no longer needed.
+    /// Segments before the first one of the log, which are no longer needed.
     pub(crate) trimmed: Vec<SegmentFile>,
-    /// Owner named by the log's writes.
+    /// Owner named in the log writes.
     pub(crate) owner: Option<Owner>,
 }
 
-/// Walks the log of `owner`, or of the owner that its first header names, from its base on.
+/// Walks a log from its base on. Its owner must be `owner`; if that is `None`, the first header
+/// determines the owner.
 pub(crate) fn walk<S: Source>(
     source: &mut S,
     owner: Option<Owner>,
@@ -115,10 +118,10 @@ struct Walk<'a, S> {
     next_seq: u64,
     whole_to: u64,
     checksum: u32,
-    /// `checksum` is that of the preceding write; false after damage.
+    /// Whether `checksum` is that of the preceding log write. False after damage.
     chained: bool,
     tail: Option<(usize, u64)>,
-    /// `complete_to` according to the base.
+    /// `complete_to` as stated by the base.
     told_complete_to: u64,
     /// M of [disk-3], once computed.
     complete_to: Option<u64>,
@@ -127,17 +130,18 @@ struct Walk<'a, S> {
 /// Result of the first scan of a segment.
 #[derive(Debug, Default)]
 struct Scanned {
-    /// Number of the segment's first write; `None` if it has no valid header of its epoch.
+    /// Number of the segment's first log write, or `None` if the segment has no valid header of its
+    /// epoch.
     first: Option<u64>,
-    /// An unreadable block before that write, and the error.
+    /// An unreadable block before that log write, with the error.
     unreadable: Option<(Place, String)>,
 }
 
-/// Result of looking for a log write.
+/// What was found in place of an expected log write.
 enum Found {
-    /// The expected write, intact.
+    /// The expected log write, intact.
     Write(Header),
-    /// Other contents, or an incomplete write.
+    /// An incomplete log write or other contents.
     Fault { reason: String, header: Option<Header>, unreadable: bool },
 }
 
@@ -148,14 +152,14 @@ impl Found {
 }
 
 impl<S: Source> Walk<'_, S> {
-    /// Reads the number of each segment's first write, which shows what was cut off in earlier
+    /// Reads the number of each segment's first log write, which shows what was cut off in earlier
     /// segments.
     fn find_firsts(&mut self) -> Result<(), LogError> {
         for index in 0..self.files.len() {
             let file = self.files[index];
             let mut scanned = Scanned::default();
-            // Only a lost first block makes further scanning worthwhile. A segment that was never
-            // written under its number is scanned once, here.
+            // Further scanning is worthwhile only if the first block is lost. A segment that was
+            // never written to under its number is scanned only here, once.
             for offset in (0..file.bytes).step_by(BLOCK) {
                 match self.look(index, offset)? {
                     Ok(header) => {
@@ -175,7 +179,7 @@ impl<S: Source> Walk<'_, S> {
         Ok(())
     }
 
-    /// Returns the number from which on the writes of this segment were cut off.
+    /// Returns the number from which on log writes in this segment were cut off.
     fn limit(&self, index: usize) -> u64 {
         self.scanned[index + 1..]
             .iter()
@@ -184,7 +188,7 @@ impl<S: Source> Walk<'_, S> {
             .unwrap_or(u64::MAX)
     }
 
-    /// Walks the log; returns whether it ends in damage.
+    /// Walks the log. Returns whether it ends in damage.
     fn run(&mut self, visit: &mut impl Visit) -> Result<bool, LogError> {
         let (mut index, mut offset) = (0, 0);
         while index < self.files.len() {
@@ -199,7 +203,7 @@ impl<S: Source> Walk<'_, S> {
                 Found::Fault { reason, header, unreadable } => (reason, header, unreadable),
             };
             if self.limit(index) == self.next_seq {
-                // The writer moved on to a later segment here.
+                // The writer moved on to a later segment.
                 (index, offset) = (index + 1, 0);
                 continue;
             }
@@ -211,7 +215,7 @@ impl<S: Source> Walk<'_, S> {
                 return Ok(false);
             }
             let Some((resumed, at, seq)) = self.resume(index, offset)? else {
-                // Complete writes are missing, and no intact write follows them.
+                // Complete log writes are missing, and no intact one follows them.
                 let seqs = self.next_seq..self.complete_to(index, offset)? + 1;
                 self.next_seq = seqs.end;
                 self.chained = false;
@@ -247,8 +251,8 @@ impl<S: Source> Walk<'_, S> {
         self.tail = Some((index, header.place.offset + u64::from(header.length)));
     }
 
-    /// Reads the log write with the next number, if it is here, intact, and chained to its
-    /// predecessor.
+    /// Reads the log write with the next number, if it is at this offset, intact, and chained to
+    /// its predecessor.
     fn log_write_at(&mut self, index: usize, offset: u64) -> Result<Found, LogError> {
         let file = self.files[index];
         if offset >= file.bytes {
@@ -271,7 +275,7 @@ impl<S: Source> Walk<'_, S> {
         self.body_at(file, header)
     }
 
-    /// Checks the body that belongs to a valid header, and unmasks it in the window.
+    /// Checks the body of a log write with a valid header, and unmasks it in the window.
     fn body_at(&mut self, file: SegmentFile, header: Header) -> Result<Found, LogError> {
         let length = header.length as usize;
         if header.place.offset + u64::from(header.length) > file.bytes {
@@ -294,7 +298,7 @@ impl<S: Source> Walk<'_, S> {
         }
     }
 
-    /// Reads the header at this offset, if it is valid, has the right owner and belongs here.
+    /// Reads the header at this offset, if it is valid, names the right owner and belongs there.
     fn look(&mut self, index: usize, offset: u64) -> Result<Result<Header, Found>, LogError> {
         let file = self.files[index];
         let place = Place { segment: file.segment, offset };
@@ -323,8 +327,8 @@ impl<S: Source> Walk<'_, S> {
                 };
             }
         };
-        // [disk-3] A header of an earlier life of the segment, or written to the wrong place, is
-        // noise and is ignored before any other check.
+        // [disk-3] A header from an earlier use of the segment, or one written to the wrong place,
+        // is ignored before any other check.
         if planted(Mutant::OwnerBeforeEpoch) {
             self.check_owner(place, header.owner)?;
         }
@@ -356,8 +360,8 @@ impl<S: Source> Walk<'_, S> {
         Ok(self.look(index, offset)?.ok())
     }
 
-    /// Returns M of [disk-3]: the highest `complete_to` of any valid header from here on, computed
-    /// once. Earlier headers have lower values, as `complete_to` only grows.
+    /// Returns M of [disk-3]: the highest `complete_to` in any valid header from here on. Computed
+    /// only once, because `complete_to` only grows, so earlier headers have lower values.
     fn complete_to(&mut self, index: usize, offset: u64) -> Result<u64, LogError> {
         if let Some(known) = self.complete_to {
             return Ok(known);
@@ -380,8 +384,9 @@ impl<S: Source> Walk<'_, S> {
         Ok(greatest)
     }
 
-    /// Finds the next intact write after damage that was not cut off. Its predecessor is unknown,
-    /// so only its number, its place, and later segments' statements about them can be checked.
+    /// Finds the next intact log write after damage that was not cut off. Its predecessor is
+    /// unknown, so only its number, its place, and the first write numbers of later segments can be
+    /// checked.
     fn resume(&mut self, index: usize, offset: u64) -> Result<Option<(usize, u64, u64)>, LogError> {
         let mut from = offset;
         let damaged = (index, offset);
@@ -421,8 +426,9 @@ impl<S: Source> Walk<'_, S> {
                 Some((tail, _)) if tail == index => tail_clean &= torn == 0,
                 _ if torn == 0 => spares.push(self.files[index]),
                 _ => {
-                    // This segment's writes are past the cut, and so is every segment before it:
-                    // numbers only grow, and the next write must come after all earlier ones.
+                    // The log writes in this segment are past the cut, and so are those in all
+                    // segments before it: numbers only grow, and the next log write must come after
+                    // all earlier ones.
                     tail_clean = false;
                     spares.clear();
                 }
@@ -446,9 +452,9 @@ impl<S: Source> Walk<'_, S> {
         })
     }
 
-    /// Returns the number of bytes of log writes of this segment's epoch from `from` on. Any other
-    /// contents are from its earlier lives, or from writes without a complete header: both will be
-    /// overwritten, and no reader will take them for valid.
+    /// Returns the total size of the log writes of this segment's epoch from `from` on. Other
+    /// contents are from earlier uses of the segment, or from log writes without a complete header.
+    /// Both will be overwritten, and no reader will accept them as valid.
     fn torn_bytes(&mut self, index: usize, from: u64) -> Result<u64, LogError> {
         let file = self.files[index];
         if self.scanned[index].first.is_none() {
@@ -479,17 +485,17 @@ impl<S: Source> Walk<'_, S> {
     }
 }
 
-/// The reason that bytes are not available.
+/// Reason why bytes are not available.
 enum ReadFailure {
-    /// Unreadable, so treated as damaged.
+    /// The bytes are unreadable, so they are treated as damaged.
     Bad(String),
-    /// Not read, because the file could not be opened for lack of descriptors. Treating this as
-    /// damage would forget existing votes.
+    /// The file could not be opened for lack of descriptors. Treating this as damage would forget
+    /// existing votes.
     NotTried(DiskError),
 }
 
 impl ReadFailure {
-    /// Returns the disk's error as a reason of damage, if it concerns the bytes.
+    /// Returns the description of damage, or an error if the read was not attempted.
     fn reason(self) -> Result<String, LogError> {
         match self {
             Self::Bad(reason) => Ok(reason),
@@ -507,7 +513,7 @@ impl From<DiskError> for ReadFailure {
     }
 }
 
-/// The part of a segment that was read last.
+/// Buffer with the part of a segment that was read last.
 struct Window<'a, S> {
     source: &'a mut S,
     buffer: Buffer,
@@ -523,7 +529,7 @@ impl<'a, S: Source> Window<'a, S> {
         Self { source, buffer, segment: None, start: 0, bytes: 0, last: 0 }
     }
 
-    /// Returns bytes of a segment; the range is within the segment.
+    /// Returns bytes of a segment. The range must be within the segment.
     fn get(
         &mut self,
         file: SegmentFile,
@@ -541,7 +547,7 @@ impl<'a, S: Source> Window<'a, S> {
         Ok(&mut self.buffer[at..at + bytes])
     }
 
-    /// Returns the last result of [`Self::get`], from its start.
+    /// Returns the first `bytes` bytes of the last result of [`Self::get`].
     fn last(&self, bytes: usize) -> &[u8] {
         &self.buffer[self.last..self.last + bytes]
     }
@@ -560,8 +566,8 @@ impl<'a, S: Source> Window<'a, S> {
         let ahead = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len());
         let ahead = ahead - ahead % BLOCK;
         self.segment = None;
-        // One bad block must not hide its neighbours: read-ahead is tried once, then only the bytes
-        // needed.
+        // One bad block must not hide its neighbours. If reading ahead fails, only the required
+        // bytes are read.
         let wanted = match self.source.read_now(place.into(), &mut self.buffer, ahead) {
             Ok(()) => ahead,
             Err(error) if ahead <= bytes => return Err(error.into()),

@@ -15,15 +15,15 @@ use crate::{
     place::{Place, SegmentFile},
 };
 
-/// Writer at the end of the log.
+/// Writer that appends log writes at the end of the log.
 #[derive(Debug)]
 pub(crate) struct Writer {
     owner: Owner,
     pub(crate) incarnation: Incarnation,
     next_seq: u64,
-    /// Checksum of the preceding write.
+    /// Checksum of the preceding log write.
     previous: u32,
-    /// All log writes up to this one are complete.
+    /// Number of the last log write that, with all before it, is complete.
     complete_to: u64,
     current: Option<Current>,
     in_flight: VecDeque<InFlight>,
@@ -48,9 +48,9 @@ struct InFlight {
 }
 
 impl Writer {
-    /// Continues after write `next_seq - 1`, whose checksum is `previous`. `tail` is the segment
-    /// that can be continued, if any: the file, its first write number, and the offset to continue
-    /// at.
+    /// Creates a writer that continues after log write `next_seq - 1`, whose checksum is
+    /// `previous`. `tail` is the segment to continue, if any: the file, the number of its first log
+    /// write, and the offset to continue at.
     pub(crate) fn new(
         owner: Owner,
         incarnation: Incarnation,
@@ -97,13 +97,13 @@ impl Writer {
         self.current.map(place)
     }
 
-    /// Returns the number and size of each write in flight.
+    /// Returns the number and size of each log write in flight.
     pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
         let in_flight = self.in_flight.iter();
         in_flight.map(|write| (write.seq, write.span.bytes))
     }
 
-    /// Returns whether the segment in use has space for a write of this length.
+    /// Returns whether the current segment has space for a log write of this length.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         self.current.is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
     }
@@ -113,17 +113,17 @@ impl Writer {
         self.current.map_or(0, |at| at.offset)
     }
 
-    /// Returns the number of the last complete write; all earlier ones are complete, too.
+    /// Returns the number of the last log write that, with all before it, is complete.
     pub(crate) fn complete_to(&self) -> u64 {
         self.complete_to
     }
 
-    /// Directs writes to this segment, which has no writes under its number yet.
+    /// Directs further log writes to a segment that has none under its number yet.
     pub(crate) fn enter(&mut self, file: SegmentFile) {
         self.current = Some(Current { file, first_seq: self.next_seq, offset: 0 });
     }
 
-    /// Starts writing a log write to the disk. The current segment has space for it.
+    /// Starts a log write. The current segment must have space for it.
     pub(crate) fn write<D: Disk>(
         &mut self,
         disk: &mut D,
@@ -171,8 +171,8 @@ impl Writer {
         );
     }
 
-    /// [disk-2] Handles a write that reached stable storage. Its records are released only once all
-    /// earlier writes are complete, too.
+    /// [disk-2] Handles a log write that reached stable storage. Its records are released only once
+    /// all earlier log writes are complete, too.
     pub(crate) fn written(&mut self, seq: u64, index: &mut Index, holdings: &mut Holdings) {
         if let Some(write) = self.in_flight.iter_mut().find(|write| write.seq == seq) {
             write.done = true;

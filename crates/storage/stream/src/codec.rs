@@ -1,10 +1,10 @@
-//! Numbers and names as bytes: big-endian, each text preceded by its length.
+//! Encodes and decodes numbers and names: big-endian, with each text preceded by its length.
 
 use quorate_core::{node_id::NodeId, value::StreamName};
 
 use crate::name::Name;
 
-/// Reads fields from the front of a byte slice; every length is checked before use.
+/// Decoder that reads fields from the front of a byte slice and checks every length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -42,7 +42,7 @@ impl<'a> Fields<'a> {
         Some(StreamName { owner: NodeId(self.u32()?), boot: self.u32()?, number: self.u32()? })
     }
 
-    /// Returns `value`, if no bytes are left over.
+    /// Returns `value` if no bytes are left over. The last step of decoding.
     pub(crate) fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }

@@ -1,4 +1,4 @@
-//! Commands to the table of streams, and their replies, as values and as bytes.
+//! Commands to the table of streams and their replies, with their encodings.
 
 use std::fmt;
 
@@ -9,67 +9,67 @@ use crate::{
     name::Name,
 };
 
-/// Identity of a writer: drawn at random by a client, and presented again when it reconnects. A
-/// client that presents another one is another writer.
+/// Identity of a writer. A client draws it at random and presents it again when it reconnects. A
+/// client that presents another one counts as another writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Writer(pub u128);
 
-/// Mode of opening a stream for writing.
+/// How to open a stream for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpenMode {
-    /// The stream must not exist, unless this writer created it and never received the reply.
+    /// Create the stream. It must not exist, unless this writer created it and never received the
+    /// reply.
     Create,
-    /// The stream exists and has no writer.
+    /// Append to an existing stream that has no writer.
     Append,
-    /// The stream exists; its current writer never writes to it again ([stream-10]).
+    /// Take over an existing stream. Its current writer can never write to it again ([stream-10]).
     Takeover,
-    /// This writer was the last to write to the stream, and continues.
+    /// Continue a stream that this writer was the last to write to.
     Continue,
 }
 
-/// A change of the table. `Open` is one value: it ends the preceding piece and begins the next at
-/// the exact position ([stream-10]).
+/// A change of the table. `Open` is a single command so that it ends the preceding piece and begins
+/// the next one at exactly the same position ([stream-10]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Begins a new piece of a stream.
     Open {
         name: Name,
-        /// The mode: whether the stream may, must or must not exist.
+        /// Whether the stream may, must or must not exist.
         how: OpenMode,
         writer: Writer,
-        /// The inner stream that continues it; never opened before.
+        /// Inner stream that continues the named stream. It has never been opened before.
         stream: StreamName,
-        /// Unix time in milliseconds at the owner, for humans.
+        /// Owner's clock in Unix milliseconds, shown to users only.
         now_ms: u64,
     },
     /// Stops appending to this inner stream, at its owner's request ([stream-6]).
     Close {
-        /// The inner stream to close.
         stream: StreamName,
-        /// The named stream ends here permanently.
+        /// Whether the named stream ends here permanently.
         finish: bool,
     },
-    /// Permits bytes below this position to be dropped ([trim-2]).
+    /// Allows bytes below a position to be dropped ([trim-2]).
     Trim {
         name: Name,
         /// First position to retain.
         before: u64,
     },
-    /// Removes the stream.
+    /// Removes a stream.
     Remove {
         /// Name of the stream to remove.
         name: Name,
     },
-    /// Sets the stream's retention from now on.
+    /// Sets the retention of a stream.
     Retain {
         name: Name,
-        /// Bounds by size and age.
+        /// New bounds on size and age.
         keep: Retention,
     },
-    /// Reports the time: bytes older than their stream's retention may be dropped. Issued by a
-    /// leader; no node executes it by its own clock ([session-3]).
+    /// Reports the time, so that bytes older than their stream's retention can be dropped. Issued
+    /// by a leader; nodes never use their own clocks for this ([session-3]).
     Age {
-        /// Unix time in milliseconds at the leader.
+        /// Leader's clock in Unix milliseconds.
         now_ms: u64,
     },
 }
@@ -84,19 +84,19 @@ pub struct Retention {
     pub age_ms: Option<u64>,
 }
 
-/// Result of a command.
+/// Result of a successful command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamOutcome {
     /// The inner stream was opened. Its next byte has position `at` in the named stream.
     Opened {
-        /// The inner stream. Its position 0 is `at`.
+        /// The opened inner stream. Its byte 0 is at position `at` of the named stream.
         stream: StreamName,
-        /// All earlier bytes are decided and will not change.
+        /// Position in the named stream. All earlier bytes are decided and will not change.
         at: u64,
     },
     /// The piece ends here: all earlier bytes are decided, and no more will follow ([stream-6]).
     Closed {
-        /// Position in the named stream.
+        /// End of the piece in the named stream.
         at: u64,
     },
     /// The stream was trimmed.
@@ -108,16 +108,16 @@ pub enum StreamOutcome {
     Removed,
     /// The retention was set.
     Retained,
-    /// Bytes that were too old are dropped.
+    /// Bytes that exceeded their stream's age were dropped.
     Aged,
 }
 
-/// Reason for a refusal.
+/// Reason why a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// This version does not understand the command.
+    /// This version cannot decode the command.
     Malformed,
-    /// There is no such stream.
+    /// The stream does not exist.
     Unknown,
     /// A stream of this name already exists.
     Exists,
@@ -125,17 +125,17 @@ pub enum Denied {
     Finished,
     /// Another writer is writing to the stream.
     InUse,
-    /// Another writer took the stream over: this writer never writes to it again.
+    /// Another writer took the stream over, so this writer can never write to it again.
     Fenced,
     /// The number of streams is at its maximum.
     TooManyStreams,
-    /// The number of pieces of this stream is at its maximum; trimming lowers it.
+    /// The stream has the maximum number of pieces. Trimming it lowers the number.
     TooManyPieces,
     /// The inner stream was opened before.
     Reused,
-    /// The position is past the end of the stream.
+    /// The position is after the end of the stream.
     PastEnd {
-        /// End of the stream.
+        /// First position after the stream's bytes.
         end: u64,
     },
 }
@@ -170,7 +170,6 @@ const RETAIN: u8 = 5;
 const AGE: u8 = 6;
 
 impl Command {
-    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -209,7 +208,7 @@ impl Command {
         out
     }
 
-    /// Decodes a command; `None` if this version does not understand it.
+    /// Decodes a command, or returns `None` if this version does not support it.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let command = match fields.u8()? {
@@ -239,7 +238,7 @@ impl Command {
 }
 
 impl Retention {
-    /// Returns whether everything is retained.
+    /// Returns whether there are no bounds, so that everything is retained.
     pub fn is_all(&self) -> bool {
         *self == Self::default()
     }

@@ -26,53 +26,54 @@ use crate::{
 
 pub use rows::{Row, Unreadable};
 
-/// Maximum number of named streams. Every node must refuse the same commands, so this is not
-/// configurable.
+/// Maximum number of named streams. Not configurable, because all nodes must refuse the same
+/// commands.
 pub const STREAMS_MAX: usize = 16_384;
 /// Maximum number of pieces of one stream. A writer that reconnects begins a new piece, unless the
 /// last one is empty.
 pub const PIECES_MAX: usize = 16_384;
 
-/// Number of former writers remembered after takeovers. No command is delayed by this many
-/// takeovers.
+/// Number of former writers remembered after takeovers. A delayed command cannot be overtaken by
+/// more takeovers than that.
 const FORMER_MAX: usize = 256;
-/// Maximum number of marks of a stream: the resolution of its age.
+/// Maximum number of age marks per stream, which determines the resolution of its age bound.
 const MARKS_MAX: usize = 128;
 
-/// A part of a named stream, written through one owner.
+/// Part of a named stream that was written through one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The inner stream of the bytes.
+    /// Inner stream with the bytes.
     pub stream: StreamName,
-    /// Position of its byte 0 in the named stream.
+    /// Position of the inner stream's byte 0 in the named stream.
     pub first: u64,
 }
 
 /// One named stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stream {
-    /// Approximately the slot in which it was created; distinguishes streams of the same name.
+    /// Distinguishes successive streams of the same name. Close to the slot in which the stream was
+    /// created.
     id: u64,
-    /// Unix time in milliseconds, by its first owner's clock.
+    /// Creation time in Unix milliseconds, by the clock of the first owner.
     created_ms: u64,
-    /// Nothing can be appended any more.
+    /// Set if nothing can be appended any more.
     finished: bool,
-    /// The last piece is open.
+    /// Set if the last piece is open.
     open: bool,
     /// The writer that last opened the stream.
     writer: Writer,
-    /// Former writers, the latest last: a late command of theirs must not undo a takeover.
+    /// Former writers, the latest last. A delayed command from one of them must not undo a
+    /// takeover.
     former: VecDeque<Writer>,
-    /// First position that is retained.
+    /// First retained position.
     start: u64,
-    /// The next position. All lower ones are decided.
+    /// Next position to append. All lower ones are decided.
     end: u64,
-    /// Bounds of what is retained.
     keep: Retention,
-    /// For a stream with an age bound: positions in order, each with the latest time at which the
-    /// bytes below it were appended.
+    /// Marks of a stream with an age bound: positions in order, each with the time by which all
+    /// bytes below it had been appended.
     marks: VecDeque<(u64, u64)>,
-    /// In order. Pieces entirely below `start` are dropped, except for the last one.
+    /// Pieces in order. Those entirely below `start` are dropped, except for the last one.
     pieces: Vec<Piece>,
 }
 
@@ -81,11 +82,11 @@ impl Stream {
         *self.pieces.last().expect("a stream has a piece")
     }
 
-    /// Returns the positions of a piece, within its inner stream, that are retained.
+    /// Returns the retained positions of piece `at`, within its inner stream.
     fn kept(&self, at: usize) -> Range<u64> {
         let first = self.pieces[at].first;
         let end = self.pieces.get(at + 1).map_or(self.end, |next| next.first);
-        // A table from another source may have pieces of which nothing is retained.
+        // A restored table may have pieces that are no longer retained at all.
         self.start.clamp(first, end) - first..end - first
     }
 }
@@ -94,21 +95,19 @@ impl Stream {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
     pub name: Name,
-    /// Distinguishes streams of the same name; the one created later has the higher id.
+    /// Distinguishes successive streams of the same name. A later stream has a higher id.
     pub id: u64,
-    /// Nothing can be appended any more.
+    /// Set if nothing can be appended any more.
     pub finished: bool,
-    /// The inner stream being appended to, if there is one.
+    /// Inner stream that is open for appending.
     pub writing: Option<StreamName>,
-    /// First position that is retained.
+    /// First retained position.
     pub start: u64,
-    /// The next position.
+    /// Next position to append.
     pub end: u64,
-    /// Number of pieces.
     pub pieces: usize,
-    /// Creation time, as Unix time in milliseconds.
+    /// Creation time in Unix milliseconds.
     pub created_ms: u64,
-    /// Bounds of what is retained.
     pub keep: Retention,
 }
 
@@ -118,62 +117,62 @@ pub struct Located {
     pub stream: StreamName,
     /// Position in the inner stream.
     pub position: u64,
-    /// Number of bytes that follow from there without a gap in this inner stream.
+    /// Number of bytes from there on that are in this inner stream without a gap.
     pub bytes: u64,
 }
 
-/// The reason that there are no bytes at a position.
+/// Reason why a position has no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocateError {
-    /// There is no such stream.
+    /// The stream does not exist.
     Unknown,
     /// The position is below the start of a trimmed stream.
     Trimmed {
-        /// First position that is retained.
+        /// First retained position.
         start: u64,
     },
-    /// The position is past the end of the stream.
+    /// The position is at or after the end of the stream.
     BehindEnd {
-        /// The next position.
+        /// Next position to append.
         end: u64,
-        /// The stream ends there permanently.
+        /// Set if the stream ends there permanently.
         finished: bool,
     },
 }
 
-/// A change of an inner stream, for nodes that store its bytes.
+/// A change of an inner stream, reported to nodes that store its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// No further byte of the inner stream is appended.
+    /// No more bytes of the inner stream will be appended.
     Closed {
         stream: StreamName,
-        /// Length of the inner stream, in bytes.
+        /// Final length of the inner stream, in bytes.
         end: u64,
     },
     /// Bytes of the inner stream below this position are no longer needed.
     Trimmed {
         stream: StreamName,
-        /// First position that is retained.
+        /// First retained position.
         below: u64,
     },
     /// The bytes of the inner stream are no longer needed.
     Removed {
-        /// The inner stream that was removed.
+        /// Inner stream that no named stream contains any more.
         stream: StreamName,
     },
 }
 
-/// All named streams, and the inner streams of their pieces.
+/// All named streams with their pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     streams: BTreeMap<Name, Stream>,
-    /// Open inner streams, and the named streams whose last pieces they are.
+    /// Open inner streams, each with the named stream that it is the last piece of.
     open: BTreeMap<StreamName, Name>,
     /// Inner streams of all pieces.
     known: BTreeSet<StreamName>,
-    /// Boot and number of the last inner stream that each owner opened. An owner counts up, and its
-    /// commands are executed in its order: any stream that is not higher was opened before, and
-    /// never will be again.
+    /// For each owner, the boot and number of the inner stream that it opened last. Owners count up
+    /// and their commands are executed in order, so any inner stream that is not higher was opened
+    /// before and never will be again.
     last: BTreeMap<NodeId, (u32, u32)>,
     changes: VecDeque<Change>,
     /// Id of the stream that was created last.
@@ -183,10 +182,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// [stream-4] Applies the append rule: a decided byte of content is appended iff its inner
-    /// stream is open and its position is the next one; otherwise it is a no-op. The rule applies
-    /// to each byte, so the result does not depend on how a range is split. Returns the positions
-    /// of the inner stream that were appended; empty if none were.
+    /// [stream-4] Applies the append rule: a decided byte of content is appended if and only if its
+    /// inner stream is open and its position is the next one; otherwise it is a no-op. The rule
+    /// applies to each byte, so the result does not depend on how a range is split. Returns the
+    /// appended positions of the inner stream, an empty range if there are none.
     pub fn append(&mut self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let Some(name) = self.open.get(&stream) else {
             return 0..0;
@@ -195,7 +194,8 @@ impl Table {
         let first = named.last().first;
         let next = named.end - first;
         let appended = appended(offset, range, next);
-        // A position of a named stream never wraps: bytes past the last position are not appended.
+        // Positions of a named stream must not wrap, so bytes past the last position are not
+        // appended.
         let longest = u64::MAX - 1 - named.end;
         let appended = appended.start..appended.end.min(appended.start.saturating_add(longest));
         if !appended.is_empty() {
@@ -211,15 +211,15 @@ impl Table {
         next.is_some_and(|next| !appended(offset, range, next).is_empty())
     }
 
-    /// [stream-4] Returns the positions of content in these slots that may still be appended, given
-    /// the slots applied. The others are no-ops whatever is decided before them, and their bytes
+    /// [stream-4] Returns which positions of content in these slots may still be appended, judging
+    /// by the slots applied. The others are no-ops whatever is decided before them, so their bytes
     /// are not needed.
     pub fn may_append(&self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let positions = positions(offset, range);
         match self.next(stream) {
             Some(next) => positions.start.max(next)..positions.end.max(next),
             None if self.was_opened(stream) => positions.end..positions.end,
-            // It may be opened in a slot that has not been applied here yet.
+            // The inner stream may be opened in a slot that has not been applied here yet.
             None => positions,
         }
     }
@@ -229,38 +229,38 @@ impl Table {
         self.open.contains_key(&stream) || !self.was_opened(stream)
     }
 
-    /// Returns whether this inner stream was opened before, and so never will be again.
+    /// Returns whether this inner stream was opened before. If so, it is never opened again.
     fn was_opened(&self, stream: StreamName) -> bool {
         let last = self.last.get(&stream.owner);
         last.is_some_and(|last| (stream.boot, stream.number) <= *last)
     }
 
-    /// Returns the next position of an inner stream that is open.
+    /// Returns the next position of an inner stream, or `None` if it is not open.
     pub fn next(&self, stream: StreamName) -> Option<u64> {
         Some(self.next_of_piece(stream)?.1)
     }
 
-    /// Returns the position of an open inner stream's byte 0 in the named stream, and its own next
-    /// position.
+    /// Returns the position of an open inner stream's byte 0 in the named stream, and the inner
+    /// stream's next position.
     pub fn next_of_piece(&self, stream: StreamName) -> Option<(u64, u64)> {
         let named = self.streams.get(self.open.get(&stream)?)?;
         let first = named.last().first;
         Some((first, named.end - first))
     }
 
-    /// [stream-6] Closes this inner stream, whose owner is lost.
+    /// [stream-6] Closes an inner stream whose owner is lost.
     pub fn close(&mut self, stream: StreamName) {
         self.end_piece(stream);
     }
 
-    /// Returns the inner streams that are open.
+    /// Returns all open inner streams.
     pub fn open(&self) -> impl Iterator<Item = StreamName> + '_ {
         self.open.keys().copied()
     }
 
-    /// Returns the streams as a new group begins with them ([restore-1]). The owners of open pieces
-    /// are not nodes of the group, so these pieces end at their current positions. Their writers
-    /// may continue with a new piece.
+    /// Returns the table with which a new group begins ([restore-1]). The owners of open pieces are
+    /// not nodes of the new group, so these pieces end at their current positions. Their writers
+    /// may continue with new pieces.
     #[must_use]
     pub fn with_all_closed(mut self) -> Self {
         for stream in self.open().collect::<Vec<_>>() {
@@ -270,7 +270,7 @@ impl Table {
         self
     }
 
-    /// Returns the number of bytes retained; `None` if it overflows.
+    /// Returns the total number of retained bytes, or `None` if it overflows.
     pub fn kept_bytes(&self) -> Option<u64> {
         let mut lengths = self.kept().map(|(_, range)| range.end - range.start);
         lengths.try_fold(0_u64, u64::checked_add)
@@ -281,7 +281,7 @@ impl Table {
         self.known.contains(&stream)
     }
 
-    /// Returns the inner streams with their retained positions.
+    /// Returns the inner streams, each with its retained positions.
     pub fn kept(&self) -> impl Iterator<Item = (StreamName, Range<u64>)> + '_ {
         self.streams.values().flat_map(|named| {
             let pieces = named.pieces.iter().enumerate();
@@ -289,7 +289,7 @@ impl Table {
         })
     }
 
-    /// Executes a command of the log, in `slot`.
+    /// Executes a command from the log. `slot` is the command's slot.
     pub fn execute(&mut self, slot: Slot, command: &[u8]) -> Reply {
         match Command::decode(command).ok_or(Denied::Malformed)? {
             Command::Open { name, how, writer, stream, now_ms } => {
@@ -340,7 +340,7 @@ impl Table {
         self.end_piece(named.last().stream);
         let named = self.streams.get_mut(&name).expect("looked up above");
         if empty {
-            // The piece has no bytes, so dropping it loses nothing.
+            // The piece is empty, so dropping it loses nothing.
             let piece = named.pieces.pop().expect("a stream has a piece");
             self.known.remove(&piece.stream);
             let stream = piece.stream;
@@ -370,7 +370,7 @@ impl Table {
         stream: StreamName,
         created_ms: u64,
     ) -> StreamOutcome {
-        // Several streams may be created in one slot.
+        // More than one stream may be created in a slot.
         self.last_id = slot.0.max(self.last_id + 1);
         let named = Stream {
             id: self.last_id,
@@ -401,8 +401,8 @@ impl Table {
     }
 
     fn close_piece(&mut self, stream: StreamName, finish: bool) -> Reply {
-        // A fenced writer learns the end of its piece from the writer that took over; here it is
-        // only closed.
+        // A fenced writer learns the end of its piece from the writer that took over. Here the
+        // piece is only closed.
         let Some(name) = self.end_piece(stream) else {
             return match self.known.contains(&stream) {
                 true => Err(Denied::Fenced),
@@ -414,7 +414,7 @@ impl Table {
         Ok(StreamOutcome::Closed { at: named.end })
     }
 
-    /// Ends the piece of this inner stream at its current position. Returns the named stream.
+    /// Ends the piece of an inner stream at its current position. Returns the name of the stream.
     fn end_piece(&mut self, stream: StreamName) -> Option<Name> {
         let name = self.open.remove(&stream)?;
         let named = self.streams.get_mut(&name).expect("an open stream is known");
@@ -443,9 +443,9 @@ impl Table {
         Ok(StreamOutcome::Retained)
     }
 
-    /// [trim-2] Drops bytes that are too old: all that were appended before the last mark that is
-    /// old enough. A byte is retained for up to the distance of two marks longer than its stream's
-    /// bound, never shorter.
+    /// [trim-2] Drops bytes that are too old: all bytes below the last mark that is old enough. A
+    /// byte may be retained longer than its stream's bound, by up to the interval between two
+    /// marks, but never shorter.
     fn age(&mut self, now_ms: u64) -> StreamOutcome {
         let mut old = Vec::new();
         for (name, named) in &mut self.streams {
@@ -459,7 +459,7 @@ impl Table {
             }
             let last = named.marks.back();
             let news = last.is_none_or(|(_, below)| *below < named.end);
-            // A clock that went back proves nothing.
+            // A clock that went back gives no information.
             let later = last.is_none_or(|(at, _)| *at < now_ms);
             if news && later && named.end > start && named.marks.len() < MARKS_MAX {
                 named.marks.push_back((now_ms, named.end));
@@ -475,8 +475,8 @@ impl Table {
         StreamOutcome::Aged
     }
 
-    /// Returns the streams that exceed their size bound by at least `worth`, each with the position
-    /// below which to trim.
+    /// Returns the streams that exceed their size bound by at least `worth` bytes, each with the
+    /// position below which to trim it.
     pub fn overfull(&self, worth: u64) -> impl Iterator<Item = (&Name, u64)> + '_ {
         self.streams.iter().filter_map(move |(name, named)| {
             let before = named.end.saturating_sub(named.keep.bytes?);
@@ -484,7 +484,7 @@ impl Table {
         })
     }
 
-    /// Returns the shortest age bound of all streams, in milliseconds.
+    /// Returns the shortest age bound of all streams, in milliseconds, or `None` if there is none.
     pub fn shortest_age(&self) -> Option<u64> {
         let ages = self.streams.values().filter_map(|named| named.keep.age_ms);
         ages.min()
@@ -494,7 +494,7 @@ impl Table {
         let named = self.streams.get_mut(name).expect("the caller looked it up");
         named.start = named.start.max(before);
         let start = named.start;
-        // The start of the next piece is the end of this one.
+        // A piece ends where the next one starts.
         let gone = named.pieces.windows(2).take_while(|pair| pair[1].first <= start);
         let gone = gone.count();
         for piece in named.pieces.drain(..gone) {
@@ -525,12 +525,11 @@ impl Table {
         Ok(StreamOutcome::Removed)
     }
 
-    /// Returns the description of this stream.
     pub fn info(&self, name: &Name) -> Option<StreamInfo> {
         self.streams.get(name).map(|named| info(name, named))
     }
 
-    /// Returns the descriptions of the streams after `after`, in order of their names.
+    /// Returns descriptions of the streams whose names follow `after`, in order of name.
     pub fn infos(&self, after: Option<&Name>) -> impl Iterator<Item = StreamInfo> + '_ {
         use std::ops::Bound;
         let from = after.map_or(Bound::Unbounded, |name| Bound::Excluded(name.clone()));
@@ -547,10 +546,10 @@ impl Table {
         self.streams.is_empty()
     }
 
-    /// Returns the location of the bytes of a stream from `position` on.
+    /// Returns where the bytes of a stream from `position` on are stored.
     ///
     /// # Errors
-    /// There are no bytes at that position.
+    /// The stream has no bytes at that position.
     pub fn locate(&self, name: &Name, position: u64) -> Result<Located, LocateError> {
         let named = self.streams.get(name).ok_or(LocateError::Unknown)?;
         if position < named.start {
@@ -569,28 +568,28 @@ impl Table {
         })
     }
 
-    /// Returns whether there are changes of inner streams.
+    /// Returns whether there is a change for [`Self::next_change`].
     pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// Returns the next change of an inner stream, in order; each is returned once.
+    /// Removes and returns the next change of an inner stream, in order.
     pub fn next_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
     }
 }
 
-/// Returns the positions of a run of content.
+/// Returns the inner stream positions of a range of content.
 fn positions(offset: u64, range: SlotRange) -> Range<u64> {
     let at = |slot: Slot| slot.0.saturating_sub(offset);
     at(range.from)..at(range.to)
 }
 
-/// [stream-1], [stream-4] Returns the positions of a run that are appended to an open stream whose
+/// [stream-1], [stream-4] Returns which positions of a range are appended to an open stream whose
 /// next position is `next`.
 fn appended(offset: u64, range: SlotRange, next: u64) -> Range<u64> {
     let positions = positions(offset, range);
-    // Slots below the offset have no position: such a run belongs to no stream.
+    // Slots below the offset have no position, so a range with such slots belongs to no stream.
     let sound = offset <= range.from.0;
     match sound && positions.contains(&next) {
         true => next..positions.end,

@@ -1,4 +1,4 @@
-//! Bodies of the control channel's datagrams, encoded and decoded.
+//! Bodies of the control channel's datagrams, with their encoding.
 
 use std::ops::Range;
 
@@ -22,43 +22,43 @@ pub const CHAIN_MAX: usize = 64;
 pub struct ChannelName {
     /// The sender.
     pub owner: NodeId,
-    /// Boot of the sender. A restart begins another channel ([pkt-1]).
+    /// Boot of the sender. After a restart, its channels are different ones ([pkt-1]).
     pub boot: u32,
-    /// Number of the channel; never [`CONTROL`].
+    /// Number of the channel, never [`CONTROL`].
     pub channel: u8,
 }
 
-/// Sequence numbers of a channel.
+/// A set of sequence numbers of one channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
     pub of: ChannelName,
-    /// At most [`RANGES_MAX`] ranges: not empty, in order, and neither overlapping nor adjacent.
+    /// At most [`RANGES_MAX`] ranges, which are not empty, in order, and neither overlap nor touch.
     pub ranges: Vec<Range<u64>>,
 }
 
-/// End of a channel that has fallen silent ([told-2]).
+/// Announces the end of a channel that has fallen silent ([told-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// Number of the sender's channel.
     pub channel: u8,
-    /// All datagrams sent have lower numbers.
+    /// Upper bound (exclusive) of the numbers sent so far.
     pub next: u64,
-    /// `decided_to` applies only to values of exactly this ballot.
+    /// The only ballot to whose values `decided_to` applies.
     pub ballot: Ballot,
-    /// All lower slots are decided.
+    /// Slot below which all slots are decided.
     pub decided_to: Slot,
 }
 
-/// Losses of a receiver.
+/// Reports the losses of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Numbers that did not arrive in the first transmission since the previous report; incomplete
+    /// Numbers that did not arrive in the first transmission since the previous report. Incomplete
     /// if there are too many.
     pub missed: Numbers,
-    /// Count of numbers that did not arrive in the first transmission, since the channel was
-    /// opened.
+    /// Number of sequence numbers that did not arrive in the first transmission since the channel
+    /// was opened.
     pub lost: u64,
-    /// Exclusive upper bound of the sequence numbers that this report covers.
+    /// Upper bound (exclusive) of the sequence numbers that this report covers.
     pub to: u64,
 }
 
@@ -67,10 +67,10 @@ pub struct Report {
 pub struct Opening {
     /// Number of the channel, possibly [`CONTROL`].
     pub channel: u8,
-    /// The channel is for one node, not for the group. Meaningless for the control channel, which
-    /// carries both.
+    /// Whether the channel is for one node rather than for the group. Meaningless for the control
+    /// channel, which carries both.
     pub to_one: bool,
-    /// Datagrams with lower numbers are refused.
+    /// Number below which datagrams are refused.
     pub from: u64,
 }
 
@@ -79,23 +79,23 @@ pub struct Opening {
 pub struct Answer {
     /// Nonce of the probe.
     pub nonce: u64,
-    /// Channels that the prober may listen to; at most [`CHANNELS_MAX`].
+    /// Channels that the prober may listen to, at most [`CHANNELS_MAX`].
     pub channels: Vec<Opening>,
 }
 
 /// Nodes that forward the sender's datagrams for the group ([chain-1]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// Replaces any chain with a lower number of the same boot.
+    /// Number of the chain. It replaces any chain with a lower number of the same boot.
     pub number: u32,
-    /// In forwarding order; each node once, at most [`CHAIN_MAX`].
+    /// Nodes in forwarding order. Each node occurs once, and there are at most [`CHAIN_MAX`].
     pub nodes: Vec<NodeId>,
 }
 
-/// Payload of a datagram.
+/// Decoded payload of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// Part of a message. Empty only for a message of no bytes.
+    /// Part of a message. Empty only if the message is empty.
     Fragment(&'a [u8]),
     /// The end of a silent channel.
     Tail(Tail),
@@ -103,15 +103,15 @@ pub enum Body<'a> {
     Nak(Numbers),
     /// Reports losses.
     Report(Report),
-    /// These numbers are no longer available.
+    /// Reports that these numbers are no longer available.
     Gone(Numbers),
-    /// Part of a repeated datagram.
+    /// Part of a datagram that is sent again.
     Repair(&'a [u8]),
     /// Requests an answer with this nonce.
     Probe(u64),
     /// Answers a probe.
     Answer(Answer),
-    /// The path of the sender's datagrams for the group.
+    /// Announces the nodes that forward the sender's datagrams for the group.
     Chain(Chain),
 }
 

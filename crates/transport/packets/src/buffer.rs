@@ -1,25 +1,25 @@
 //! Datagrams as sent or received, bit for bit, in a ring buffer of bytes ([pkt-5], [pkt-8]).
 //!
-//! Votes do not depend on it: a log and the bytes of values are stored elsewhere, by name. Only
-//! repairs miss what is freed here.
+//! Votes do not depend on it, because the log and the bytes of values are stored elsewhere, by
+//! name. Freeing a datagram here only means that it can no longer be repaired.
 
 use std::{collections::VecDeque, ops::Range};
 
 /// A ring buffer of datagrams, indexed by number.
 ///
-/// Datagrams are stored back to back: consecutive ones of equal length form one slice, which a
+/// Datagrams are stored back to back. Consecutive ones of equal length form one slice, which a
 /// kernel can split again.
 pub struct Buffer {
     /// The ring.
     bytes: Vec<u8>,
-    /// In the order of arrival: the oldest is freed first.
+    /// Entries in the order of arrival. The oldest is freed first.
     held: VecDeque<Entry>,
-    /// Index of each number in `held`, counted from the first entry ever, at the number modulo the
-    /// length.
+    /// Index of each number's entry, counted from the first entry ever inserted. Each number is
+    /// stored at the number modulo the length.
     places: Vec<u64>,
-    /// Number of entries freed.
+    /// Number of entries freed so far.
     freed: u64,
-    /// Start of the next entry.
+    /// Offset at which the next entry begins.
     head: usize,
 }
 
@@ -30,12 +30,12 @@ struct Entry {
     length: usize,
 }
 
-/// Marks an unused place.
+/// Value of an unused place.
 const NOWHERE: u64 = u64::MAX;
 
 impl Buffer {
-    /// Creates a buffer of this many bytes, for at most `numbers` datagrams, rounded up to a power
-    /// of two.
+    /// Creates a buffer of `bytes` bytes for at most `numbers` datagrams, rounded up to a power of
+    /// two.
     pub fn new(bytes: usize, numbers: usize) -> Self {
         Self {
             bytes: vec![0; bytes],
@@ -46,16 +46,16 @@ impl Buffer {
         }
     }
 
-    /// Returns whether these datagrams would fit together, if the buffer were empty. Space for up
-    /// to one may be lost at the end of the ring.
+    /// Returns whether these datagrams would fit together if the buffer were empty. Space for up to
+    /// one datagram may be lost at the end of the ring.
     pub fn could_hold(&self, bytes: usize, datagrams: usize) -> bool {
         let longest = bytes.div_ceil(datagrams.max(1));
         datagrams <= self.places.len() && bytes + longest <= self.bytes.len()
     }
 
-    /// Allocates space for a datagram, for the caller to fill. Frees the oldest ones as needed,
-    /// provided `may_free` permits each number. Returns `None` if one may not be freed, or if the
-    /// number, or a newer one that shares its place, is already stored.
+    /// Allocates space for a datagram, which the caller fills. Frees the oldest datagrams as
+    /// needed, if `may_free` permits it for each number. Returns `None` if one may not be freed, or
+    /// if the number, or a newer one that shares its place, is already stored.
     pub fn insert(
         &mut self,
         number: u64,
@@ -66,7 +66,7 @@ impl Buffer {
         if length == 0 || length > self.bytes.len() || self.holder(slot) >= Some(number) {
             return None;
         }
-        // Free the entry that shares the place of the number, and with it all earlier ones.
+        // Free the entry that shares the place of the number, and all earlier ones.
         while self.places[slot] != NOWHERE {
             self.free_oldest(&may_free)?;
         }
@@ -82,7 +82,7 @@ impl Buffer {
         Some(&mut self.bytes[at..at + length])
     }
 
-    /// Returns where a datagram of this length can begin without overwriting another.
+    /// Returns where a datagram of this length can begin without overwriting another one.
     fn room(&self, length: usize) -> Option<usize> {
         let end = self.bytes.len();
         let Some(oldest) = self.held.front() else {
@@ -90,7 +90,7 @@ impl Buffer {
         };
         let tail = oldest.at;
         if self.head > tail {
-            // The free space is after the head, and before the tail.
+            // The free space is after the head and before the tail.
             if self.head + length <= end { Some(self.head) } else { (length <= tail).then_some(0) }
         } else {
             (self.head + length <= tail).then_some(self.head)
@@ -109,7 +109,7 @@ impl Buffer {
         Some(())
     }
 
-    /// Removes the newest datagram, if it is this one.
+    /// Removes the newest datagram if it has this number. Returns whether it did.
     pub fn take_back(&mut self, number: u64) -> bool {
         let Some(newest) = self.held.back().filter(|newest| newest.number == number) else {
             return false;
@@ -126,7 +126,7 @@ impl Buffer {
         usize::try_from(number & mask).expect("below the length")
     }
 
-    /// Returns the number stored at this place.
+    /// Returns the number stored in a place.
     fn holder(&self, slot: usize) -> Option<u64> {
         self.index(slot).map(|index| self.held[index].number)
     }
@@ -142,14 +142,15 @@ impl Buffer {
         (self.held[index].number == number).then_some(index)
     }
 
-    /// Returns a datagram.
+    /// Returns the datagram with this number, or `None` if it is not stored.
     pub fn datagram(&self, number: u64) -> Option<&[u8]> {
         let entry = self.held[self.find(number)?];
         Some(&self.bytes[entry.at..entry.at + entry.length])
     }
 
-    /// Returns the datagrams from `number` on that are stored back to back: all of one length,
-    /// except the last, which may be shorter; at most `count` datagrams and `bytes_max` bytes.
+    /// Returns the datagrams from `number` on that are stored back to back: at most `count`
+    /// datagrams and `bytes_max` bytes, all of the same length except the last, which may be
+    /// shorter.
     pub fn run(&self, number: u64, count: u64, bytes_max: usize) -> Option<Run<'_>> {
         let mut index = self.find(number)?;
         let first = self.held[index];
@@ -188,12 +189,12 @@ impl Buffer {
     }
 }
 
-/// Consecutive datagrams, for one system call.
+/// Consecutive datagrams for one system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run<'a> {
     /// Numbers of the datagrams.
     pub numbers: Range<u64>,
-    /// Length of each datagram but the last, which may be shorter.
+    /// Length of each datagram except the last, which may be shorter.
     pub segment_bytes: usize,
     /// The bytes of all datagrams.
     pub bytes: &'a [u8],

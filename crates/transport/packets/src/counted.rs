@@ -1,23 +1,23 @@
-//! Counts of refusals by reason: of datagrams, and of the frames that carry them.
+//! Counters of refusals by reason, for datagrams and for the frames that carry them.
 
 use std::marker::PhantomData;
 
-/// Maximum number of reasons of one kind.
+/// Maximum number of reasons of one type.
 pub const REASONS_MAX: usize = 16;
 
-/// A reason for refusing something.
+/// Reason for a refusal.
 pub trait Reason: Copy + 'static {
-    /// All reasons, each at its own index; at most [`REASONS_MAX`].
+    /// All reasons, each at its own index. At most [`REASONS_MAX`].
     const ALL: &'static [Self];
 
-    /// Returns its index in [`Reason::ALL`].
+    /// Returns the index of this reason in [`Reason::ALL`].
     fn place(self) -> usize;
 
-    /// Returns the name used in metrics.
+    /// Returns the label of this reason in metrics.
     fn name(self) -> &'static str;
 }
 
-/// Counts of refused items, by reason.
+/// Number of refusals for each reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted<R> {
     counts: [u64; REASONS_MAX],
@@ -36,23 +36,23 @@ impl<R: Reason> Counted<R> {
         self.counts[reason.place()] += 1;
     }
 
-    /// Returns the count of this reason.
+    /// Returns the number of refusals for one reason.
     pub fn of(&self, reason: R) -> u64 {
         self.counts[reason.place()]
     }
 
-    /// Returns all reasons with their counts.
+    /// Returns each reason with its number of refusals.
     pub fn iter(&self) -> impl Iterator<Item = (R, u64)> + '_ {
         R::ALL.iter().copied().zip(self.counts)
     }
 
-    /// Returns the sum over all reasons.
+    /// Returns the total number of refusals.
     pub fn sum(&self) -> u64 {
         self.counts.iter().sum()
     }
 }
 
-/// Returns whether each reason has its own index; for tests.
+/// Returns whether each reason has its own index. For tests.
 pub fn has_own_places<R: Reason>() -> bool {
     let places = R::ALL.iter().map(|reason| reason.place());
     R::ALL.len() <= REASONS_MAX && places.eq(0..R::ALL.len())

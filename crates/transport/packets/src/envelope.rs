@@ -1,17 +1,16 @@
-//! Repairs: an original datagram in an envelope, in two parts if it has the maximum length
+//! Repairs contain an original datagram in an envelope, in two parts if it has the maximum length
 //! ([pkt-5]).
 
 use std::collections::BTreeMap;
 
 use crate::{limits::DATAGRAM_BYTES_MAX, receive::partial::Partial};
 
-/// Maximum number of parts of an original: 64 KiB in datagrams of the shortest length.
+/// Maximum number of parts of an original: 64 KiB in datagrams of the minimum length.
 const PARTS_MAX: u16 = 64;
-/// Maximum number of incomplete originals per sender of repairs; the oldest is dropped for a new
-/// one.
+/// Maximum number of incomplete originals per sender of repairs. Beyond it, the oldest is dropped.
 const JOINS_MAX: usize = 64;
 
-/// Splits an original for datagrams with this much payload.
+/// Splits an original into parts for datagrams with `payload_bytes` bytes of payload.
 pub(crate) fn parts(
     original: &[u8],
     payload_bytes: usize,
@@ -21,13 +20,13 @@ pub(crate) fn parts(
     chunks.zip(0..count).map(move |(part, index)| (index, count, part))
 }
 
-/// Reassembles originals sent by one node.
+/// Incomplete originals in repairs from one node.
 #[derive(Default)]
 pub(crate) struct Joins(BTreeMap<u64, Partial>);
 
 impl Joins {
-    /// Adds a part. Returns the original, if this was the last missing part. A part that does not
-    /// fit is dropped; its receiver asks again.
+    /// Adds a part. Returns the original if no other part is missing. A part that does not fit is
+    /// dropped, and will be requested again.
     pub(crate) fn add(
         &mut self,
         first: u64,

@@ -12,11 +12,12 @@ pub const TAG_BYTES: usize = 16;
 pub const TAG_AT: usize = HEADER_BYTES - TAG_BYTES;
 /// Version of this layout.
 pub const VERSION: u8 = 1;
-/// The channel of all datagrams that are not repaired: requests, repairs, probes.
+/// Number of the channel for datagrams that are never repaired, such as requests, repairs and
+/// probes.
 pub const CONTROL: u8 = 0;
 
-/// Flag: the datagram is for one node, which the tag covers; without it, for all listeners of the
-/// group.
+/// Flag: the datagram is for one node, which the tag covers. If not set, it is for all listeners of
+/// the group.
 const FLAG_ONE: u8 = 1;
 
 /// Name, offset and length of each field, as `docs/spec/packets.md` shows them.
@@ -34,7 +35,7 @@ pub const FIELDS: [(&str, usize, usize); 11] = [
     ("tag", TAG_AT, TAG_BYTES),
 ];
 
-/// Kind of a datagram.
+/// Kind of a datagram, which determines the format of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -42,20 +43,21 @@ pub enum Kind {
     Fragment = 1,
     /// End of a silent channel ([told-2]).
     Tail = 2,
-    /// Requests numbers that did not arrive ([pkt-7]).
+    /// A request for numbers that did not arrive ([pkt-7]).
     Nak = 3,
-    /// Reports to a channel's owner which numbers did not arrive in the first transmission
+    /// A report to a channel's owner about numbers that did not arrive in the first transmission
     /// ([rate-2]).
     Report = 4,
-    /// Answers a NAK: do not ask here again ([pkt-1]).
+    /// An answer to a NAK: the sender does not have these numbers, so do not ask it again
+    /// ([pkt-1]).
     Gone = 5,
     /// Part of a repeated datagram, bit for bit ([pkt-5]).
     Repair = 6,
-    /// Probes a node for liveness ([pkt-2]).
+    /// A probe to test whether a node is reachable ([pkt-2]).
     Probe = 7,
-    /// Answers a probe.
+    /// An answer to a probe.
     Answer = 8,
-    /// Names the nodes that forward datagrams for the group ([chain-1]).
+    /// The nodes that forward datagrams for the group ([chain-1]).
     Chain = 9,
 }
 
@@ -76,28 +78,27 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Returns whether it may be sent to the group, which excludes requests for packets and their
-    /// answers.
+    /// Returns whether datagrams of this kind may be sent to the group. Requests for packets and
+    /// their answers may not.
     const fn may_be_for_all(self) -> bool {
         matches!(self, Self::Fragment | Self::Tail | Self::Probe)
     }
 
-    /// Returns whether it may be fragmented.
+    /// Returns whether datagrams of this kind may consist of several parts.
     const fn has_parts(self) -> bool {
         matches!(self, Self::Fragment | Self::Repair)
     }
 }
 
-/// The reason that bytes are not a datagram of this protocol.
+/// Reason why bytes are not a datagram of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Shorter than a header.
+    /// The bytes are shorter than a header.
     Short,
-    /// Another version of the layout.
+    /// The layout has another version.
     Version(u8),
-    /// Unknown kind.
     Kind(u8),
-    /// Invalid value in a field.
+    /// A field has an invalid value.
     Field(&'static str),
 }
 
@@ -116,28 +117,28 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// A header without its tag.
+/// The header of a datagram, without its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub kind: Kind,
-    /// Key of the tag. 0 is no key: the tag is a checksum.
+    /// Number of the key that the tag was made with. 0 means no key: the tag is a checksum.
     pub key: u8,
-    /// Number of the sender's channel; [`CONTROL`] for everything except fragments.
+    /// Number of the sender's channel. [`CONTROL`] for everything except fragments.
     pub channel: u8,
-    /// The datagram is for one node, not for the group.
+    /// Whether the datagram is for one node rather than for the group.
     pub to_one: bool,
     /// Node that sent this datagram.
     pub sender: NodeId,
     /// Boot of the sender.
     pub boot: u32,
-    /// Part of a hash of the group's name: separates groups on one network segment before the tag
-    /// is checked.
+    /// Part of the hash of the group's identity. Separates groups on one network segment before the
+    /// tag is checked.
     pub group: u32,
-    /// Number in ⟨sender, boot, channel⟩, from 1 ([pkt-1]).
+    /// Sequence number within ⟨sender, boot, channel⟩, starting at 1 ([pkt-1]).
     pub number: u64,
-    /// Index of this part.
+    /// Index of this part within its message.
     pub index: u16,
-    /// Number of parts.
+    /// Number of parts in the message.
     pub count: u16,
 }
 
@@ -163,8 +164,8 @@ impl Header {
         bytes
     }
 
-    /// Splits a datagram into header, tag and payload. The caller must check the tag before it
-    /// trusts them.
+    /// Splits a datagram into header, tag and payload. The caller must verify the tag before
+    /// trusting them.
     pub fn read(datagram: &[u8]) -> Result<(Self, [u8; TAG_BYTES], &[u8]), Malformed> {
         let Some((head, payload)) = datagram.split_first_chunk::<HEADER_BYTES>() else {
             return Err(Malformed::Short);
@@ -193,7 +194,8 @@ impl Header {
             index: fields.u16()?,
             count: fields.u16()?,
         };
-        // [pkt-1] Numbers begin at 1 and never wrap, so every part of the message must have one.
+        // [pkt-1] Numbers begin at 1 and never wrap, so each part of the message must have a valid
+        // one.
         let index = u64::from(header.index);
         let last =
             header.number.checked_add(u64::from(header.count) - index.min(header.count.into()));
@@ -207,7 +209,7 @@ impl Header {
     }
 }
 
-/// Reads fields from the front of a byte slice.
+/// Decoder that reads fields from the front of a byte slice.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {

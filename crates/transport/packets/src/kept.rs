@@ -1,5 +1,5 @@
-//! Datagrams of other nodes, retained as they arrived for nodes that lack them, and the nodes
-//! waiting for datagrams that are missing here too.
+//! Datagrams of other nodes, retained as they arrived in case a node lacks them, and the nodes that
+//! wait for datagrams which this node lacks, too.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -7,16 +7,17 @@ use quorate_core::node_id::NodeId;
 
 use crate::{body::ChannelName, buffer::Buffer, limits::Limits};
 
-/// Maximum number of channels with retained datagrams: a leader's, and those of its predecessor.
+/// Maximum number of channels with retained datagrams: that of the leader, and that of its
+/// predecessor.
 const CHANNELS_MAX: usize = 2;
-/// Maximum number of packets with waiting nodes; beyond this, waiting nodes are not recorded.
+/// Maximum number of packets for which waiting nodes are recorded.
 const PACKETS_MAX: usize = 1024;
 /// Maximum number of nodes that wait for one packet.
 const WAITING_MAX: usize = 8;
 
 /// Retained datagrams of other nodes' channels.
 pub(crate) struct RetainedDatagrams {
-    /// In order of use, the most recent last.
+    /// In order of use, the most recently used last.
     channels: Vec<(ChannelName, Buffer)>,
     bytes: usize,
     numbers: usize,
@@ -34,13 +35,13 @@ impl RetainedDatagrams {
         }
     }
 
-    /// Stores a datagram, bit for bit, dropping the oldest ones for space.
+    /// Stores a datagram, bit for bit, dropping the oldest ones if there is no space.
     pub(crate) fn keep(&mut self, of: ChannelName, number: u64, datagram: &[u8]) {
         if let Some(at) = self.channels.iter().position(|(name, _)| *name == of) {
             let last = self.channels.len() - 1;
             self.channels.swap(at, last);
         } else {
-            // A new boot of a node replaces its old one.
+            // A new boot of a node replaces the old one.
             let same = |name: &ChannelName| (name.owner, name.channel) == (of.owner, of.channel);
             self.channels.retain(|(name, _)| !same(name));
             if self.channels.len() == CHANNELS_MAX {
@@ -60,7 +61,7 @@ impl RetainedDatagrams {
         channel?.1.datagram(number)
     }
 
-    /// Records that `node` needs a packet that this node lacks, too.
+    /// Records that `node` waits for a packet that this node lacks, too.
     pub(crate) fn wait(&mut self, of: ChannelName, number: u64, node: NodeId) {
         if self.waiting.len() >= PACKETS_MAX && !self.waiting.contains_key(&(of, number)) {
             return;
@@ -71,12 +72,12 @@ impl RetainedDatagrams {
         }
     }
 
-    /// Removes and returns the nodes that waited for this packet.
+    /// Removes and returns the nodes that wait for a packet.
     pub(crate) fn take_waiting(&mut self, of: ChannelName, number: u64) -> Vec<NodeId> {
         self.waiting.remove(&(of, number)).unwrap_or_default()
     }
 
-    /// Drops the nodes waiting for these packets.
+    /// Removes the nodes that wait for these packets.
     pub(crate) fn give_up(&mut self, of: ChannelName, numbers: &Range<u64>) {
         let inside = self.waiting.range((of, numbers.start)..(of, numbers.end));
         let inside: Vec<_> = inside.map(|(key, _)| *key).collect();
@@ -85,7 +86,7 @@ impl RetainedDatagrams {
         }
     }
 
-    /// Drops all datagrams of this node.
+    /// Drops all datagrams of a node.
     pub(crate) fn forget(&mut self, owner: NodeId) {
         self.channels.retain(|(name, _)| name.owner != owner);
         self.waiting.retain(|(name, _), _| name.owner != owner);

@@ -1,75 +1,82 @@
-//! The bounds of all queues and timeouts of packets, in one place.
+//! Limits of all queues and timeouts of packets, in one place.
 
 use crate::header::HEADER_BYTES;
 
-/// Maximum size of a message ([pkt-4]).
+/// Maximum size of a message, in bytes ([pkt-4]).
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Size of the IP and UDP headers of a datagram.
+/// Size of the IPv4 and UDP headers of a datagram, in bytes.
 pub const IP_UDP_BYTES: usize = 28;
-/// Difference in size between the headers of IPv6 and IPv4.
+/// Size by which the header of IPv6 exceeds that of IPv4, in bytes.
 pub const IPV6_MORE_BYTES: usize = 20;
-/// Minimum length of datagrams that a path must support, because requests and answers are not
-/// fragmented.
+/// Minimum length of datagrams that a path must support, in bytes, because requests and answers are
+/// not fragmented.
 pub const DATAGRAM_BYTES_MIN: usize = 1200;
-/// Maximum length of a datagram that UDP carries.
+/// Maximum length of a datagram that UDP can carry, in bytes.
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
 
-/// Maximum number of a node's channels. A handshake names those that its receiver may listen to,
-/// which are fewer.
+/// Maximum number of a node's own channels. A handshake names only those that its receiver may
+/// listen to, which are fewer.
 pub const OWN_CHANNELS_MAX: usize = 250;
 
-/// Bounds on an endpoint's memory and timeouts.
+/// Limits of an endpoint's memory, and timeouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum length of a datagram, header included: the MTU minus [`IP_UDP_BYTES`]. IP never
-    /// fragments a datagram.
+    /// Maximum length of a datagram including its header, in bytes: the MTU minus [`IP_UDP_BYTES`].
+    /// IP never fragments a datagram.
     pub datagram_bytes: usize,
-    /// Bytes of datagrams retained for repairs, for each channel of this node and each that it
-    /// receives.
+    /// Maximum size of the datagrams retained for repairs, in bytes, for each channel of this node
+    /// and each channel that it receives.
     pub buffer_bytes: usize,
-    /// Bytes of datagrams retained for a channel to one node: less, because its only receiver asks
-    /// soon.
+    /// Like `buffer_bytes`, for a channel to one node. Smaller, because the only receiver requests
+    /// repairs soon.
     pub one_buffer_bytes: usize,
-    /// Maximum number of sent and undecided bytes of a channel ([rate-1]); at most half of its
-    /// buffer.
+    /// Maximum number of sent and undecided bytes of a channel, at most half of its buffer
+    /// ([rate-1]).
     pub window_bytes: usize,
     /// Maximum number of incomplete messages of one sender.
     pub partials_max: usize,
-    /// Maximum size of one sender's messages that are incomplete or wait for their turn.
+    /// Maximum total size of one sender's messages that are incomplete or cannot be delivered yet,
+    /// in bytes.
     pub partial_bytes_max: usize,
-    /// Maximum number of missing ranges of a channel; beyond that, the oldest one is given up.
+    /// Maximum number of missing ranges of a channel. Beyond it, the oldest one is given up.
     pub gaps_max: usize,
-    /// Grace period before a missing packet is requested, in case it was only overtaken.
+    /// Grace period before a missing packet is requested, in microseconds, because it may only have
+    /// been overtaken.
     pub reorder_grace_us: u64,
-    /// Grace period for packets that arrive along a chain, whose nodes delay them ([chain-1]).
+    /// Grace period for packets that arrive along a chain, whose nodes delay them, in microseconds
+    /// ([chain-1]).
     pub chain_grace_us: u64,
-    /// Maximum random addition to the grace period, so that not all nodes request at once.
+    /// Maximum random addition to the grace period, in microseconds, so that not all nodes send
+    /// requests at once.
     pub jitter_us: u64,
     /// Number of requests before a range is given up.
     pub tries_max: u32,
-    /// Minimum time before a range is given up.
+    /// Minimum time before a range is given up, in microseconds.
     pub giveup_us: u64,
-    /// Delay of the first tail after the last datagram; doubles for each further tail.
+    /// Time from the last datagram to the first tail, in microseconds. The time to each further
+    /// tail doubles.
     pub tail_us: u64,
-    /// Maximum delay of a tail; heartbeats have the same contents.
+    /// Maximum time to a tail, in microseconds. After that, heartbeats carry the same information.
     pub heartbeat_us: u64,
-    /// Maximum delay of a tail on a channel to one node, which receives every heartbeat directly.
+    /// Maximum time to a tail on a channel to one node, in microseconds. That node receives every
+    /// heartbeat directly.
     pub one_tail_us: u64,
-    /// Minimum time between two reports.
+    /// Minimum time between two reports, in microseconds.
     pub report_us: u64,
-    /// Share of the link for repairs, in percent: by the owner, and by other nodes.
+    /// Share of the link for repairs, in percent: first for repairs by the owner, then for those by
+    /// other nodes.
     pub repair_percent: [u64; 2],
     /// Speed of the link, in bytes per second.
     pub link_bytes_s: u64,
-    /// Share of the link for a chain, in percent: forwarding nodes have votes and repairs of their
-    /// own to send.
+    /// Share of the link for a chain, in percent. The rest is left to votes and repairs of the
+    /// forwarding nodes.
     pub chain_percent: u64,
-    /// Answers to probes per second; the burst is half of that.
+    /// Maximum number of answers to probes per second. Half of that is the burst.
     pub answers_s: u64,
 }
 
 impl Limits {
-    /// Returns the default limits for a link of this MTU (1500 on Ethernet).
+    /// Returns the default limits for a link with this MTU (1500 on Ethernet).
     pub fn of_mtu(mtu: usize) -> Self {
         let datagram_bytes = mtu.saturating_sub(IP_UDP_BYTES);
         Self {

@@ -1,9 +1,9 @@
 //! The plane of packets without its sockets: a replica's frames as numbered messages, and the nodes
 //! that they reach.
 //!
-//! TCP connections introduce nodes to each other ([pkt-2]) and carry everything that is not sent by
-//! packets. What is sent by packets is a whole frame: to one node on a channel of its own, or once
-//! to all nodes that receive the group. No socket, no clock, no thread: equal inputs give equal
+//! TCP connections introduce nodes to each other ([pkt-2]) and carry everything that is not sent as
+//! packets. Packets carry whole frames: to one node on a channel of its own, or once to all nodes
+//! that receive the group. There is no socket, clock or thread here: equal inputs give equal
 //! outputs, in a reactor and in the simulator.
 //!
 //! Reading order: [`packets`] (the plane), [`introduction`] (the frame that introduces a node),

@@ -52,7 +52,7 @@ impl Spans {
         before.is_some_and(|(_, &until)| number < until)
     }
 
-    /// Returns whether the set overlaps the range.
+    /// Returns whether the set contains any number of the range.
     pub fn meets(&self, range: Range<u64>) -> bool {
         let before = self.0.range(..range.end).next_back();
         !range.is_empty() && before.is_some_and(|(_, &until)| until > range.start)
@@ -80,7 +80,7 @@ impl Spans {
         missing
     }
 
-    /// If the first range begins at or below `number`, removes it and returns its end.
+    /// Removes the first range if it begins at or below `number`, and returns its end.
     pub fn take_first(&mut self, number: u64) -> Option<u64> {
         let entry = self.0.first_entry()?;
         (*entry.key() <= number).then(|| entry.remove())
@@ -95,12 +95,10 @@ impl Spans {
         self.0.is_empty()
     }
 
-    /// Returns the ranges, in order.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.0.iter().map(|(&start, &end)| start..end)
     }
 
-    /// Removes all numbers.
     pub fn clear(&mut self) {
         self.0.clear();
     }

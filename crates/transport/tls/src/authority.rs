@@ -1,8 +1,8 @@
-//! A small certificate authority for clusters without one: one authority for nodes and one for
-//! clients.
+//! A small certificate authority for clusters that have none. It consists of one authority for
+//! nodes and one for clients.
 //!
-//! Its folder contains the keys of both, and stays with the operator. Files for nodes and clients
-//! are created in separate folders, to be copied to them.
+//! Its folder contains the private keys of both, and remains with the operator. Files for nodes and
+//! clients are created in separate folders, to be copied to their machines.
 
 use std::{
     fs,
@@ -22,26 +22,26 @@ use x509_parser::{parse_x509_certificate, pem::parse_x509_pem};
 
 use crate::names::{ClientName, NodeName, is_label};
 
-/// Tolerance for differing clocks: certificates begin this much earlier.
+/// Tolerance for clock differences: certificates become valid this long before they are created.
 const BACKDATED: Duration = Duration::from_secs(3600);
 const DAY_S: u64 = 24 * 3600;
-/// Prefix of an authority's name, followed by the name of its cluster.
+/// Prefix of an authority's common name, followed by the name of its cluster.
 const NODES: &str = "Quorate nodes of ";
 const CLIENTS: &str = "Quorate clients of ";
 
-/// Errors of the authority.
+/// Reason why the authority could not create its files.
 #[derive(Debug, Error)]
 pub enum AuthorityError {
-    /// The file exists and must not be overwritten.
+    /// The file exists already and must not be overwritten.
     #[error("{path} exists already", path = .0.display())]
     Exists(PathBuf),
-    /// The folder has no authority, or one that was not created by this program.
+    /// The folder contains no authority created by this program.
     #[error("{path} holds no authority that 'quorate cert init' made: {why}", path = folder.display())]
     NoAuthority { folder: PathBuf, why: String },
-    /// The name is not allowed in a certificate.
+    /// The name is invalid in a certificate.
     #[error("'{0}' cannot be a name: small letters, digits and dashes, at most 63")]
     BadName(String),
-    /// The host is not allowed in a certificate.
+    /// The host is invalid in a certificate.
     #[error("'{0}' is no host: a DNS name or an IP address, without a port")]
     BadHost(String),
     /// A file operation failed.
@@ -62,9 +62,9 @@ impl From<rcgen::Error> for AuthorityError {
     }
 }
 
-/// Creates both authorities of a cluster in an empty folder. With `renew`, adds new ones: the files
-/// then contain both certificates, so that the old and the new one are trusted together, and the
-/// new ones sign from now on.
+/// Creates both authorities of a cluster in an empty folder. With `renew`, adds new authorities
+/// instead. The files then contain the old and the new certificates, so that both are trusted, and
+/// only the new ones sign.
 pub fn init(folder: &Path, cluster: &str, days: u32, renew: bool) -> Result<(), AuthorityError> {
     if !is_label(cluster) {
         return Err(AuthorityError::BadName(cluster.to_owned()));
@@ -83,8 +83,8 @@ pub fn init(folder: &Path, cluster: &str, days: u32, renew: bool) -> Result<(), 
                 return Err(no_authority(folder, why));
             }
             let text = fs::read_to_string(&cert).map_err(failed(&cert))?;
-            // Only the previous certificate is kept: it remains trusted until everything it signed
-            // has been renewed.
+            // Only the previous certificate is kept. It remains trusted until all certificates that
+            // it signed have been renewed.
             before = first_certificate(&text).to_owned();
         }
         let mut params = CertificateParams::new(Vec::new())?;
@@ -106,13 +106,13 @@ fn first_certificate(text: &str) -> &str {
     text.find(END).map_or(text, |at| &text[..at + END.len()])
 }
 
-/// Returns the name of the cluster whose authority is in this folder.
+/// Returns the name of the cluster that the authority in a folder belongs to.
 pub fn cluster(folder: &Path) -> Result<String, AuthorityError> {
     cluster_of(folder, "ca", NODES)
 }
 
-/// Creates `node-N` in the authority's folder, with the files that one node needs. Clients may
-/// connect to it at these hosts.
+/// Creates the folder `node-N` with the files that one node needs. Clients may connect to the node
+/// at these hosts.
 pub fn node(
     folder: &Path,
     node: u32,
@@ -141,8 +141,7 @@ pub fn node(
     Ok(own)
 }
 
-/// Creates `client-NAME` in the authority's folder, with the files that a program or a person
-/// needs.
+/// Creates the folder `client-NAME` with the files that a program or a person needs.
 pub fn client(
     folder: &Path,
     client: &str,
@@ -162,7 +161,7 @@ pub fn client(
     Ok(own)
 }
 
-/// One of the two authorities, ready to sign.
+/// One of the two authorities, with its private key.
 struct Signer(Issuer<'static, KeyPair>);
 
 impl Signer {
@@ -248,8 +247,8 @@ fn copy(from: &Path, to: &Path, file: &str) -> Result<(), AuthorityError> {
     write(&to.join(file), &bytes, false)
 }
 
-/// Replaces a file atomically, so that a node that reads it concurrently finds the old or the new
-/// contents.
+/// Replaces a file atomically, so that a node that reads it at the same time finds the old or the
+/// new contents.
 fn write(path: &Path, bytes: &[u8], secret: bool) -> Result<(), AuthorityError> {
     let new = path.with_extension("new");
     let mut options = fs::OpenOptions::new();

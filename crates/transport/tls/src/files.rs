@@ -1,4 +1,4 @@
-//! Files with certificates and keys in PEM format, and errors in them.
+//! Certificate and key files in PEM format, and errors in them.
 
 use std::{
     fs::File,
@@ -12,7 +12,7 @@ use rustls::{
 };
 use thiserror::Error;
 
-/// Maximum size of a file; larger than any bundle of authorities in use.
+/// Maximum size of a file in bytes, larger than any bundle of authorities in use.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Paths of a node's certificates, keys and authorities.
@@ -20,15 +20,16 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct Files {
     /// This node's certificate for peers, with any intermediate certificates.
     pub cert: PathBuf,
-    /// Key of `cert`.
+    /// Private key for `cert`.
     pub key: PathBuf,
-    /// The nodes' authorities: one, or the old and the new one.
+    /// Authorities that certify nodes: one, or the old and the new one.
     pub ca: PathBuf,
-    /// The certificate for clients and operators; it contains the hosts that they connect to.
+    /// This node's certificate for clients and operators. It contains the host names and addresses
+    /// that they connect to.
     pub server_cert: PathBuf,
-    /// Key of `server_cert`.
+    /// Private key for `server_cert`.
     pub server_key: PathBuf,
-    /// The clients' authorities.
+    /// Authorities that certify clients.
     pub client_ca: PathBuf,
 }
 
@@ -46,7 +47,6 @@ impl Files {
         }
     }
 
-    /// Returns all paths.
     pub fn all(&self) -> [&Path; 6] {
         [&self.cert, &self.key, &self.ca, &self.server_cert, &self.server_key, &self.client_ca]
     }
@@ -55,17 +55,16 @@ impl Files {
 /// Paths of a client's certificate, key and authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientFiles {
-    /// The client's certificate.
     pub cert: PathBuf,
-    /// Key of `cert`.
+    /// Private key for `cert`.
     pub key: PathBuf,
-    /// The authorities that certify nodes for clients.
+    /// Authorities that certify nodes for clients.
     pub ca: PathBuf,
 }
 
 impl ClientFiles {
-    /// Returns the paths in a folder created by `quorate cert client`, or in a node's own folder; a
-    /// node may do what an operator may.
+    /// Returns the paths in a folder created by `quorate cert client`, or in a node's own folder,
+    /// because nodes have the rights of operators.
     pub fn in_folder(folder: &Path) -> Self {
         let at = |name: &str| folder.join(name);
         let own = at("client.crt");
@@ -79,18 +78,17 @@ impl ClientFiles {
 /// Reason why a file cannot be used.
 #[derive(Debug, Error)]
 pub enum BadFiles {
-    /// The file cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
     Io {
         /// Path of the file.
         path: PathBuf,
         source: io::Error,
     },
-    /// The contents are invalid.
+    /// The contents of the file are invalid.
     #[error("{path}: {what}", path = path.display())]
     Contents {
-        /// Path of the file.
         path: PathBuf,
+        /// Description of the fault, for humans.
         what: String,
     },
 }
@@ -125,7 +123,7 @@ fn read(path: &Path) -> Result<Vec<u8>, BadFiles> {
     Ok(bytes)
 }
 
-/// Returns all certificates in a file, the owner's first.
+/// Returns all certificates in a file. The owner's certificate is the first one.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFiles> {
     let bytes = read(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
@@ -139,7 +137,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 
 pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, BadFiles> {
     let bytes = read(path)?;
-    // The parser's error is not shown, because nothing about a key may ever be displayed.
+    // The parser's error is not shown, because it might contain parts of the key.
     PrivateKeyDer::from_pem_slice(&bytes)
         .map_err(|_| BadFiles::contents(path, "it contains no private key"))
 }

@@ -1,8 +1,8 @@
 //! Names in certificates: `node-3.orders.quorate.internal` is node 3 of the cluster `orders`, and
-//! `ann.client.orders.quorate.internal` its client `ann`.
+//! `ann.client.orders.quorate.internal` is its client `ann`.
 //!
-//! They are DNS names, so that any authority can issue them. They are never resolved: connections
-//! to nodes use their addresses.
+//! They are DNS names, so that any authority can issue them. They are never resolved, because
+//! connections to nodes use addresses.
 
 use std::fmt;
 
@@ -13,21 +13,18 @@ const SUFFIX: &str = ".quorate.internal";
 const CLIENT: &str = ".client";
 const NODE: &str = "node-";
 
-/// A node of a cluster.
+/// A node of a cluster, as named by a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeName {
-    /// The cluster's name.
     pub cluster: String,
-    /// The node's id, from 1.
+    /// Id of the node, at least 1.
     pub node: u32,
 }
 
 /// A client of a cluster: a program or a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientName {
-    /// The cluster's name.
     pub cluster: String,
-    /// The client's name.
     pub client: String,
 }
 
@@ -44,19 +41,19 @@ impl fmt::Display for ClientName {
 }
 
 impl NodeName {
-    /// Returns the node named by a name in a certificate, if it is a node's.
+    /// Parses a name in a certificate. Returns `None` if it is not a node's.
     pub fn parse(text: &str) -> Option<Self> {
         let (node, cluster) = text.strip_suffix(SUFFIX)?.split_once('.')?;
         let digits = node.strip_prefix(NODE)?;
         let node: u32 = digits.parse().ok()?;
-        // Each node has only one name: no `node-07`, no `node-+7`.
+        // Each node has only one valid name: neither `node-07` nor `node-+7` is accepted.
         let exact = node > 0 && node.to_string() == digits;
         (exact && is_label(cluster)).then(|| Self { cluster: cluster.to_owned(), node })
     }
 }
 
 impl ClientName {
-    /// Returns the client named by a name in a certificate, if it is a client's.
+    /// Parses a name in a certificate. Returns `None` if it is not a client's.
     pub fn parse(text: &str) -> Option<Self> {
         let (client, cluster) = text.strip_suffix(SUFFIX)?.split_once('.')?;
         let cluster = cluster.strip_prefix(&CLIENT[1..])?.strip_prefix('.')?;
@@ -65,8 +62,8 @@ impl ClientName {
     }
 }
 
-/// Returns whether the text can be the name of a cluster or a client: lower-case letters, digits
-/// and dashes, as in DNS. Users have the same kind of name.
+/// Returns whether the text is valid as the name of a cluster or a client: lower-case letters,
+/// digits and dashes, as in DNS. User names follow the same rule.
 pub fn is_label(text: &str) -> bool {
     Name::new(text).is_some()
 }

@@ -1,7 +1,8 @@
-//! A TLS session without a socket: network bytes on one side, connection bytes on the other.
+//! A TLS session without a socket: encrypted bytes on the network's side, decrypted bytes on the
+//! caller's side.
 //!
-//! The library also has an interface without buffers, which copies less. It panics when it is
-//! called again after it rejected bytes, and bytes from strangers must never crash a node; the
+//! The library also has an unbuffered interface, which copies less. However, it panics if it is
+//! called again after it rejected bytes, and bytes from strangers must never crash a node. The
 //! buffered interface does not panic.
 
 use std::{
@@ -19,32 +20,32 @@ use rustls::{
 
 use crate::verify::{node_of, who};
 
-/// Bytes requested from the network at once.
+/// Number of bytes to read from the network at a time.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes requested from the network at once during the handshake.
+/// Number of bytes to read from the network at a time during the handshake.
 const HANDSHAKE_READ_BYTES: usize = 8 << 10;
-/// Maximum number of bytes encrypted ahead of what the network accepts.
+/// Maximum number of encrypted bytes that wait for the network.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Result of reading decrypted bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// This many bytes were read.
+    /// Number of bytes that were read.
     Some(usize),
-    /// More bytes from the network are needed.
+    /// No bytes are available until more arrive from the network.
     NeedsMore,
-    /// The other side has sent its last byte.
+    /// The other side has closed its direction of the connection.
     Ended,
-    /// The session failed: see [`Session::failure`].
+    /// The session failed (see [`Session::failure`]).
     Failed,
 }
 
 /// A TLS session.
 pub struct Session {
-    /// `None` if the session could not start.
+    /// `None` if the session could not be created.
     connection: Option<Connection>,
     cluster: String,
-    /// Bytes from the network; those from `used` on are not processed yet.
+    /// Bytes from the network. Those from `used` on have not been processed.
     incoming: Vec<u8>,
     used: usize,
     /// Number of decrypted bytes that have not been read.
@@ -56,7 +57,7 @@ pub struct Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Shows neither keys nor contents.
+        // Keys and contents must not be shown.
         f.debug_struct("Session")
             .field("established", &self.established)
             .field("failure", &self.failure)
@@ -103,22 +104,22 @@ impl Session {
         }
     }
 
-    /// Returns whether both sides have proved their identity.
+    /// Returns whether the handshake is complete, so that both sides have proved their identity.
     pub const fn is_established(&self) -> bool {
         self.established
     }
 
-    /// Returns why the session failed, if it did.
+    /// Returns the error if the session failed.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Returns the node of this cluster that the other side has proved to be.
+    /// Returns the id of the node of this cluster that the other side has proved to be, if any.
     pub fn node(&self) -> Option<u32> {
         node_of(self.certificate()?, &self.cluster)
     }
 
-    /// Returns the proved identity of the other side.
+    /// Returns the identity that the other side has proved.
     pub fn who(&self) -> Who {
         let certificate = self.certificate();
         certificate.map_or(Who::Anonymous, |certificate| who(certificate, &self.cluster))
@@ -147,19 +148,19 @@ impl Session {
         }
     }
 
-    /// Returns whether [`Self::take`] can continue without more input from the network.
+    /// Returns whether [`Self::take`] can make progress without more input from the network.
     pub const fn holds_more(&self) -> bool {
         self.readable > 0 || self.used < self.incoming.len()
     }
 
-    /// Reads decrypted bytes into `into`. If it is empty, none are read, but the handshake
+    /// Reads decrypted bytes into `into`. If `into` is empty, no bytes are read, but the handshake
     /// continues.
     pub fn take(&mut self, into: &mut [u8]) -> ReadOutcome {
         let Some(connection) = self.connection.as_mut() else {
             return ReadOutcome::Failed;
         };
         loop {
-            // Bytes that arrived before the end, or before rejected ones, are read first.
+            // Bytes that arrived before the end, or before rejected bytes, are read first.
             match connection.reader().read(into) {
                 Ok(0) if into.is_empty() => {}
                 Ok(0) => return ReadOutcome::Ended,
@@ -167,7 +168,7 @@ impl Session {
                     self.readable = self.readable.saturating_sub(count);
                     return ReadOutcome::Some(count);
                 }
-                // Nothing is available now. The only other error is an end without a close message,
+                // No bytes are available. The only other error is an end without a close message,
                 // which the socket reports.
                 Err(_) => self.readable = 0,
             }
@@ -202,13 +203,12 @@ impl Session {
 
     // Output to the network.
 
-    /// Encrypts as many of these bytes as there is space for ahead of the network. Returns their
-    /// number.
+    /// Encrypts as many bytes as may wait for the network. Returns the number of bytes encrypted.
     pub fn seal(&mut self, bytes: &[u8]) -> usize {
         self.seal_all(&[IoSlice::new(bytes)])
     }
 
-    /// Encrypts the beginning of several slices, as [`Self::seal`] does for one.
+    /// Like [`Self::seal`], for bytes that are passed in several slices.
     pub fn seal_all(&mut self, pieces: &[IoSlice<'_>]) -> usize {
         if !self.established || self.failure.is_some() || self.finished {
             return 0;
@@ -218,7 +218,7 @@ impl Session {
         sealed.and_then(Result::ok).unwrap_or(0)
     }
 
-    /// Announces the end of the output, once.
+    /// Announces that no more bytes follow. Only the first call has an effect.
     pub fn finish(&mut self) {
         let finished = mem::replace(&mut self.finished, true);
         if let Some(connection) = self.connection.as_mut().filter(|_| !finished) {
@@ -226,12 +226,12 @@ impl Session {
         }
     }
 
-    /// Returns whether output waits for the network.
+    /// Returns whether encrypted bytes wait for the network.
     pub fn has_unsent(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.wants_write())
     }
 
-    /// Writes pending output to the network as far as possible. Returns whether all of it was
+    /// Writes waiting bytes until the network accepts no more. Returns whether all of them were
     /// written.
     pub fn flush(&mut self, to: &mut dyn Write) -> io::Result<bool> {
         let Some(connection) = &mut self.connection else {

@@ -1,5 +1,5 @@
-//! A blocking connection: a socket, and the TLS session between its bytes and the network, if there
-//! is one. Clones share the connection, so that one thread can read and another write.
+//! A blocking connection: a socket, with a TLS session on top of it if there is one. Clones share
+//! the connection, so that one thread can read while another writes.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -20,7 +20,7 @@ pub struct Stream(Arc<Shared>);
 struct Shared {
     socket: TcpStream,
     session: Option<Mutex<Session>>,
-    /// The holder writes the session's output to the network, in order.
+    /// Held while writing the session's output to the network, to keep it in order.
     wire: Mutex<()>,
 }
 
@@ -34,7 +34,7 @@ impl Stream {
         Self(Arc::new(Shared { socket, session: session.map(Mutex::new), wire: Mutex::new(()) }))
     }
 
-    /// Returns socket and session for non-blocking use; `None` while there are clones.
+    /// Returns the socket and the session for non-blocking use, or `None` while there are clones.
     pub fn into_parts(self) -> Option<(TcpStream, Option<Session>)> {
         let Shared { socket, session, .. } = Arc::into_inner(self.0)?;
         let inner =
@@ -42,18 +42,18 @@ impl Stream {
         Some((socket, session.map(inner)))
     }
 
-    /// Returns the socket, to set its timeouts.
+    /// Returns the socket so that the caller can set its timeouts.
     pub fn socket(&self) -> &TcpStream {
         &self.0.socket
     }
 
-    /// Shuts down both directions, and so ends waiting threads.
+    /// Shuts down both directions, which makes blocked threads return.
     pub fn shutdown(&self) -> io::Result<()> {
         self.0.socket.shutdown(Shutdown::Both)
     }
 
-    /// Performs the handshake, if there is a session. With a timeout on the socket it may fail with
-    /// `WouldBlock`, and continues when called again.
+    /// Performs the handshake if there is a session. If the socket has a timeout, this may fail
+    /// with `WouldBlock`; call it again to continue.
     pub fn handshake(&self) -> io::Result<()> {
         let Some(session) = &self.0.session else {
             return Ok(());
@@ -69,21 +69,22 @@ impl Stream {
             }
             let taken = lock(session).take(&mut []);
             if taken == ReadOutcome::Failed {
-                // Tell the other side why.
+                // Notify the other side of the reason.
                 let _ = self.send_sealed(session);
                 return Err(failed(&lock(session)));
             }
         }
     }
 
-    /// Performs the handshake with timeouts for reading and writing. They stay set on the socket.
+    /// Performs the handshake with timeouts for reading and writing. The timeouts remain set on the
+    /// socket.
     pub fn handshake_within(&self, wait: Duration) -> io::Result<()> {
         self.0.socket.set_read_timeout(Some(wait))?;
         self.0.socket.set_write_timeout(Some(wait))?;
         self.handshake()
     }
 
-    /// Reads from the network once for the session. Returns the number of bytes.
+    /// Reads from the network once for the session. Returns the number of bytes read.
     fn receive(&self, session: &Mutex<Session>) -> io::Result<usize> {
         let mut came = [0; READ_BYTES];
         let count = (&self.0.socket).read(&mut came)?;
@@ -96,8 +97,8 @@ impl Stream {
         let _wire = lock(&self.0.wire);
         let mut bytes = Vec::new();
         lock(session).flush(&mut bytes)?;
-        // Not under the session's lock: a reader must not wait for a writer, or two ends could wait
-        // for each other.
+        // The session is not locked here: a reader must not wait for a writer, or two ends could
+        // wait for each other.
         (&self.0.socket).write_all(&bytes)
     }
 }
@@ -120,7 +121,8 @@ impl Read for &Stream {
                 ReadOutcome::Failed => return Err(failed(&lock(session))),
                 ReadOutcome::NeedsMore => {}
             }
-            // A response of TLS itself; a thread that is writing sends it too.
+            // TLS itself has a response to send. If another thread is writing, it sends the
+            // response, too.
             if lock(session).has_unsent() && self.0.wire.try_lock().is_ok() {
                 self.send_sealed(session)?;
             }

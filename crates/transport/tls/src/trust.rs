@@ -1,4 +1,5 @@
-//! A node's identity and trust, loaded from files and reloaded while it runs.
+//! A node's identity and the authorities that it trusts, loaded from files and reloaded while it
+//! runs.
 
 use std::{
     path::Path,
@@ -23,39 +24,39 @@ use crate::{
     verify::{ANY_NODE, ClientsIn, PeersIn, PeersOut, any_node_of, chain_in, who},
 };
 
-/// Validity of a certificate, in seconds since 1970.
+/// Validity period of a certificate, in Unix seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// First second of validity.
+    /// First second in which the certificate is valid.
     pub begins_unix_s: i64,
-    /// Last second of validity.
+    /// Last second in which the certificate is valid.
     pub ends_unix_s: i64,
 }
 
-/// Validity of one certificate in use.
+/// A certificate in use, with its validity period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// The kind of certificate: `node`, `peers authority`, and so on.
+    /// Use of the certificate: `node`, `peers authority`, and so on.
     pub what: &'static str,
     /// Path of the certificate's file.
     pub file: String,
     pub valid: Validity,
 }
 
-/// Protection of a node from strangers.
+/// How a node is protected from strangers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// Only this machine can reach the node.
+    /// The node can be reached only from its own machine.
     #[default]
     Loopback,
-    /// Not at all, by the operator's choice: anyone who can reach the node is trusted.
+    /// The node is unprotected, by the operator's choice: anyone who can reach it is trusted.
     Insecure,
-    /// By certificates.
+    /// The node requires certificates.
     Tls(Trust),
 }
 
 impl Protection {
-    /// Returns the certificates, if there are any.
+    /// Returns the identity and trust, or `None` if there are no certificates.
     pub const fn trust(&self) -> Option<&Trust> {
         match self {
             Self::Tls(trust) => Some(trust),
@@ -64,7 +65,7 @@ impl Protection {
     }
 }
 
-/// A node's identity and trust. Clones share the certificates in force.
+/// A node's identity and trust. Clones share the certificates, and see them reloaded.
 #[derive(Clone, Debug)]
 pub struct Trust {
     files: Arc<Files>,
@@ -74,7 +75,8 @@ pub struct Trust {
 
 #[derive(Debug)]
 struct InForce {
-    /// Certificates loaded from the files, the node's own last. Keys belong to them.
+    /// Certificates in use, the node's own last. A reload compares only these, because keys belong
+    /// to them.
     made_of: Vec<CertificateDer<'static>>,
     expiries: Vec<Expiry>,
     peers_in: Arc<ServerConfig>,
@@ -82,7 +84,6 @@ struct InForce {
     clients_in: Arc<ServerConfig>,
 }
 
-/// Returns the cryptographic provider.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
@@ -96,7 +97,7 @@ impl PartialEq for Trust {
 impl Eq for Trust {}
 
 impl Trust {
-    /// Loads the files, which state the node and its cluster.
+    /// Loads the files. They determine the node and its cluster.
     pub fn load(files: Files) -> Result<Self, BadFiles> {
         let own = files::certificates(&files.cert)?;
         let own = any_node_of(&own[0]).ok_or_else(|| {
@@ -108,8 +109,8 @@ impl Trust {
         Ok(Self { files: Arc::new(files), own, now: Arc::new(RwLock::new(Arc::new(in_force))) })
     }
 
-    /// Reloads the files. Returns whether they changed; on an error the current certificates stay
-    /// in force.
+    /// Reloads the files. Returns whether they changed. After an error the current certificates
+    /// remain in use.
     pub fn reload(&self) -> Result<bool, BadFiles> {
         let new = InForce::load(&self.files, &self.own)?;
         if new.made_of == self.in_force().made_of {
@@ -125,23 +126,22 @@ impl Trust {
         now.clone()
     }
 
-    /// Returns the node's own name.
     pub const fn own(&self) -> &NodeName {
         &self.own
     }
 
-    /// Returns the validity of each certificate in force.
+    /// Returns the certificates in use with their validity periods.
     pub fn expiries(&self) -> Vec<Expiry> {
         self.in_force().expiries.clone()
     }
 
-    /// Returns the configuration for connections to the admin address, from clients and nodes of
-    /// the cluster.
+    /// Returns the configuration for connections to the admin address, which clients and nodes of
+    /// the cluster may make.
     pub fn clients_config(&self) -> Arc<ServerConfig> {
         self.in_force().clients_in.clone()
     }
 
-    /// Returns the identity in these certificates, which have been verified.
+    /// Returns the identity in a verified certificate chain.
     pub fn who(&self, certificates: Option<&[CertificateDer<'_>]>) -> Who {
         let first = certificates.and_then(<[_]>::first);
         first.map_or(Who::Anonymous, |first| who(first, &self.own.cluster))
@@ -157,7 +157,7 @@ impl Trust {
         Session::server(self.in_force().clients_in.clone(), self.own.cluster.clone())
     }
 
-    /// Creates the session of an outgoing connection to a peer: to this node, or to any node of the
+    /// Creates the session of an outgoing connection to a peer. `None` means any node of the
     /// cluster.
     pub fn peer_out(&self, node: Option<u32>) -> Session {
         let name = match node {
@@ -202,8 +202,8 @@ impl ClientTrust {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Creates the session of a connection to a node at this host, which is a name or an address
-    /// without a port.
+    /// Creates the session of a connection to a node. `host` is a name or an address, without a
+    /// port.
     pub fn session(&self, host: &str) -> Result<Session, String> {
         let name =
             ServerName::try_from(host.to_owned()).map_err(|error| format!("{host}: {error}"))?;
@@ -273,8 +273,8 @@ impl InForce {
                 .with_client_cert_verifier(judge)
                 .with_single_cert(chain.to_vec(), files::key(key_file)?);
             let mut config = config.map_err(|error| BadFiles::contents(key_file, error))?;
-            // No resumption: every connection must present its certificate again, even if it was
-            // trusted before.
+            // Sessions are not resumed, so that every connection must present its certificate
+            // again, even if it was trusted before.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
             Ok(Arc::new(config))
@@ -299,7 +299,7 @@ impl InForce {
             .with_client_auth_cert(node.clone(), files::key(&files.key)?)
             .map_err(|error| BadFiles::contents(&files.key, error))?;
         peers_out.resumption = Resumption::disabled();
-        // The names would reveal the cluster.
+        // Server names would reveal the cluster.
         peers_out.enable_sni = false;
         let made_of = [peers_ca, clients_ca, server, node].concat();
         Ok(Self { made_of, expiries, peers_in, peers_out: Arc::new(peers_out), clients_in })

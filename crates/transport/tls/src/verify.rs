@@ -1,5 +1,5 @@
-//! Verification of a handshake: a certificate chain to an authority, and the name of a node of this
-//! cluster.
+//! Verifies the certificate in a handshake: its chain to an authority, and the name in it, which
+//! must belong to this cluster.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use webpki::EndEntityCert;
 
 use crate::names::{ClientName, NodeName};
 
-/// Returns the id of the node of this cluster that a certificate names, if it names exactly one
-/// node.
+/// Returns the id of the node of `cluster` that a certificate names. `None` unless it names exactly
+/// one node.
 pub(crate) fn node_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option<u32> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;
     let mut nodes = parsed.valid_dns_names().filter_map(NodeName::parse);
@@ -39,16 +39,16 @@ pub(crate) fn any_node_of(certificate: &CertificateDer<'_>) -> Option<NodeName> 
     nodes.next().is_none().then_some(first)
 }
 
-/// Returns the identity that a certificate names in this cluster. A certificate cannot be both a
-/// node's and a client's: it counts as the node's.
+/// Returns the identity that a certificate has in this cluster. A certificate cannot be both a
+/// node's and a client's; if it names both, it counts as the node's.
 pub(crate) fn who(certificate: &CertificateDer<'_>, cluster: &str) -> Who {
     let node = node_of(certificate, cluster).map(Who::Node);
     let client = || client_of(certificate, cluster).map(Who::Client);
     node.or_else(client).unwrap_or(Who::Unnamed)
 }
 
-/// Returns the common name in the first of these certificates, which identifies users certified by
-/// another authority.
+/// Returns the common name in the first certificate. It identifies users certified by another
+/// authority.
 pub fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<String> {
     let first = certificates?.first()?;
     let (_, parsed) = x509_parser::parse_x509_certificate(first).ok()?;
@@ -56,7 +56,7 @@ pub fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<String
     name.as_str().ok().map(str::to_owned)
 }
 
-/// Returns the client of this cluster that a certificate names.
+/// Returns the name of the client of this cluster that a certificate names.
 pub(crate) fn client_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option<String> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;
     let mut clients = parsed.valid_dns_names().filter_map(ClientName::parse);
@@ -67,7 +67,7 @@ fn other_node() -> Error {
     Error::InvalidCertificate(CertificateError::NotValidForName)
 }
 
-/// Delegates the verification of handshake signatures to the verifier in this field.
+/// Implements the verification of handshake signatures by delegating to the verifier in a field.
 macro_rules! signatures_by {
     ($field:ident) => {
         fn verify_tls12_signature(
@@ -94,7 +94,8 @@ macro_rules! signatures_by {
     };
 }
 
-/// Accepts peers: nodes of the cluster with a certificate of its authority.
+/// Verifier for incoming peer connections. Accepts nodes of the cluster with a certificate of its
+/// authority.
 #[derive(Debug)]
 pub(crate) struct PeersIn {
     pub(crate) chain: Arc<dyn ClientCertVerifier>,
@@ -121,7 +122,8 @@ impl ClientCertVerifier for PeersIn {
     signatures_by!(chain);
 }
 
-/// Accepts clients, operators, and the nodes of the cluster themselves.
+/// Verifier for incoming client connections. Accepts clients, operators, and the cluster's own
+/// nodes.
 #[derive(Debug)]
 pub(crate) struct ClientsIn {
     pub(crate) clients: Arc<dyn ClientCertVerifier>,
@@ -149,8 +151,8 @@ impl ClientCertVerifier for ClientsIn {
     signatures_by!(clients);
 }
 
-/// Verifies a node that this node connects to. The expected name is that of one node, or stands for
-/// any node of the cluster.
+/// Verifier for the node that this node connects to. The expected name is that of one node, or
+/// stands for any node of the cluster.
 #[derive(Debug)]
 pub(crate) struct PeersOut {
     pub(crate) roots: RootCertStore,
@@ -159,7 +161,7 @@ pub(crate) struct PeersOut {
     pub(crate) cluster: String,
 }
 
-/// Expected name when any node of the cluster is acceptable.
+/// Expected name if any node of the cluster is acceptable.
 pub(crate) const ANY_NODE: &str = "any-node.quorate.internal";
 
 impl ServerCertVerifier for PeersOut {

@@ -1,5 +1,5 @@
-//! Claims that limit an interface to one owner: locks that are released with their process, however
-//! that ends.
+//! Claims that limit an interface to one owner: locks that are released when their process ends,
+//! however that happens.
 
 use std::{
     fs::{self, File},
@@ -21,27 +21,27 @@ use crate::{
     xdp::Failed,
 };
 
-/// Time for which another process may lock a folder to check whether its owner is alive, and
-/// interval of the attempts.
+/// Time for which another process may lock a folder to check whether its owner is alive, which is
+/// also the retry interval.
 const PATIENCE: Duration = Duration::from_millis(200);
 const PACE: Duration = Duration::from_millis(10);
 
-/// Mount point of the BPF file system on every machine.
+/// Mount point of the BPF file system.
 pub const FILE_SYSTEM: &str = "/sys/fs/bpf";
 
-/// Claim to the device at an interface, until it is dropped or the process ends.
+/// Claim to the device at an interface, valid until it is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Claim {
     folder: PathBuf,
-    /// Lock against owners in this mount namespace.
+    /// Lock that excludes owners in this mount namespace.
     _lock: File,
-    /// Locks against owners in this network namespace: of kernel programs of any group, and of
-    /// other devices of this group.
+    /// Locks that exclude owners in this network namespace: those of kernel programs in any group,
+    /// and those of other devices in this group.
     _stations: [Station; 2],
 }
 
 impl Claim {
-    /// Claims the interface with this name and index in the thread's network namespace.
+    /// Claims an interface, given by its name and index in the thread's network namespace.
     pub(crate) fn of(interface: &str, index: u32, group: u32) -> Result<Self, Failed> {
         let owned = || Failed::Owned { interface: interface.to_owned() };
         let not_ours = |why| match why {
@@ -69,13 +69,13 @@ impl Claim {
         }
     }
 
-    /// Returns the folder with the pins of devices at this interface.
+    /// Returns the folder that contains the pins of devices at this interface.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 }
 
-/// Locks a folder with pins; returns `None` if another process has locked it.
+/// Locks a folder of pins. Returns `None` if another process has locked it.
 pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
     let lock = File::open(folder)?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -85,15 +85,16 @@ pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Returns the folder with the pins of all interfaces, if the file system is mounted.
+/// Returns the folder that contains the pins of all interfaces, or `None` if the file system is not
+/// mounted.
 pub(crate) fn root() -> Option<PathBuf> {
     let root = Path::new(FILE_SYSTEM);
     is_mounted(root).then(|| root.join("quorate"))
 }
 
-/// Returns the folder with the pins of devices at an interface, whatever their owner. It contains
-/// the number of the network namespace: interface names belong to a namespace, but all namespaces
-/// share the file system. Mounts the file system if necessary.
+/// Returns the folder that contains the pins of devices at an interface, whatever their owner. Its
+/// name contains the number of the network namespace, because interface names belong to a namespace
+/// while all namespaces share the file system. Mounts the file system if necessary.
 pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
     let root = Path::new(FILE_SYSTEM);
     if !is_mounted(root) {
@@ -102,7 +103,7 @@ pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
             error: error.into(),
         })?;
     }
-    // The namespace of this thread, since threads may be in different ones.
+    // The namespace is looked up for this thread, because threads may be in different ones.
     let namespace = "/proc/thread-self/ns/net";
     let namespace = fs::metadata(namespace)
         .map_err(|error| Failed::Io { what: namespace.to_owned(), error })?;
@@ -110,7 +111,7 @@ pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
     Ok(root.join("quorate").join(name))
 }
 
-/// Returns whether a file system is mounted there.
+/// Returns whether a file system is mounted at `root`.
 fn is_mounted(root: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     mounts.lines().any(|line| {

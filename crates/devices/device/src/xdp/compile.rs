@@ -1,7 +1,7 @@
-//! Compiles the programs of `crates/devices/programs/xdp/bpf` to objects: for the build script, and
+//! Compiles the programs of `crates/devices/programs/xdp/bpf` to objects, for the build script and
 //! for tests with injected faults.
 //!
-//! It uses nothing else of this crate, since the build script includes the file.
+//! It uses nothing else of this crate, because the build script includes the file.
 
 use std::{
     env, fs, io,
@@ -9,10 +9,10 @@ use std::{
     process::Command,
 };
 
-/// The programs, by file name.
+/// Names of the programs' source files.
 pub const PROGRAMS: [&str; 6] = ["acceptor", "coordinator", "host", "decided", "pass", "echo"];
 
-/// Returns the compiler, if there is one: `QUORATE_CLANG`, or `clang` from the path.
+/// Returns the C compiler, if there is one: `QUORATE_CLANG`, or `clang` from the path.
 pub fn clang() -> Option<PathBuf> {
     tool("QUORATE_CLANG", "clang")
 }
@@ -25,7 +25,7 @@ fn tool(variable: &str, name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Compiles one program of this folder. Absolute paths are removed from the object.
+/// Compiles one program of the folder `sources`. Absolute paths are removed from the object.
 pub fn compile(clang: &Path, sources: &Path, program: &str, to: &Path) -> Result<(), String> {
     let output = Command::new(clang)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-fno-builtin"])
@@ -46,7 +46,7 @@ pub fn compile(clang: &Path, sources: &Path, program: &str, to: &Path) -> Result
     }
 }
 
-/// Removes debug information, for an object to be committed.
+/// Removes debug information from an object that will be committed.
 pub fn strip(object: &Path) -> Result<(), String> {
     let objcopy = tool("QUORATE_OBJCOPY", "llvm-objcopy").ok_or("llvm-objcopy is not installed")?;
     let status = Command::new(objcopy)
@@ -59,7 +59,7 @@ pub fn strip(object: &Path) -> Result<(), String> {
     status.success().then_some(()).ok_or_else(|| "llvm-objcopy failed".to_owned())
 }
 
-/// Returns all source files of the programs, in the order of their names.
+/// Returns all source files of the programs, sorted by name.
 pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -73,7 +73,7 @@ pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the hash of the names and bytes of all sources, which is stored next to the committed
+/// Returns a hash over the names and contents of all sources. It is stored next to the committed
 /// objects.
 pub fn hash(folder: &Path) -> io::Result<String> {
     let mut text = Vec::new();

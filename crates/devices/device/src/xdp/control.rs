@@ -1,5 +1,5 @@
-//! Requests of an owner to its device, as function calls: each is one frame to the owner's port,
-//! and one frame in reply.
+//! Requests of an owner to its device, as function calls. Each is one frame to the owner's port and
+//! one frame in response.
 
 use quorate_offload::{
     Descriptor, Form, Header, Number, PackedBallot, Reason, State, Type,
@@ -9,46 +9,45 @@ use quorate_offload::{
 
 use crate::xdp::{Device, Entry, Failed, Fate};
 
-/// Parameters that arm an acceptor ([offload-5]).
+/// Parameters with which to arm an acceptor ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
-    /// Only ballot that the acceptor votes in.
+    /// The only ballot in which the acceptor votes.
     pub ballot: PackedBallot,
-    /// Its position in the configuration of the ballot's era.
+    /// Position of the acceptor in the configuration of the ballot's era.
     pub position: u8,
-    /// Lowest slot that it votes for.
+    /// Lowest slot in which the acceptor votes.
     pub floor: u64,
 }
 
-/// Parameters that start a coordinator ([offload-5]).
+/// Parameters with which to start a coordinator ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Only ballot in which it assigns slots.
+    /// The only ballot in which the coordinator assigns slots.
     pub ballot: PackedBallot,
     /// First slot to assign: one past the leader's last proposal.
     pub first: u64,
-    /// First slot not to assign.
+    /// First slot that the coordinator may not assign.
     pub limit: u64,
-    /// Quorum size: any quorum of this many members decides ([offload-10]).
+    /// Number of members that form a quorum, whichever they are ([offload-10]).
     pub quorum: u8,
-    /// Number of members.
+    /// Number of positions in the configuration.
     pub members: u8,
-    /// Decisions are only hints.
+    /// Set if decisions are only hints.
     pub hint: bool,
 }
 
 /// Contents of a slot's cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellContents {
-    /// Ballot of the vote or proposal. May be older than the armed one.
+    /// Ballot of the vote or the proposal. May be older than the armed one.
     pub ballot: PackedBallot,
-    /// Descriptor of the value.
     pub value: Descriptor,
-    /// Bytes of the value, without padding.
+    /// The value, without padding.
     pub bytes: Vec<u8>,
 }
 
-/// Calls to one program of a device.
+/// Access to one program of a device through control calls.
 #[derive(Clone, Copy)]
 pub struct Calls<'a> {
     device: &'a Device,
@@ -56,23 +55,23 @@ pub struct Calls<'a> {
 }
 
 impl Device {
-    /// Returns the calls to one of its programs. A program that the device does not have never
-    /// answers.
+    /// Returns the calls to one of the device's programs. If the device does not have the program,
+    /// calls get no response.
     pub const fn calls(&self, program: Program) -> Calls<'_> {
         Calls { device: self, program }
     }
 }
 
 impl Calls<'_> {
-    /// Sets the device's boot, if it has none yet.
+    /// Sets the device's boot if it is not set yet.
     pub fn begin(&self, boot: u32) -> Result<State, Failed> {
         let mut header = self.plain(Type::Boot);
         header.boot = boot;
         self.control(&header)
     }
 
-    /// [offload-5] Makes the acceptor vote in this ballot. A repetition with the same ballot is
-    /// allowed, since the answer may have been lost.
+    /// [offload-5] Arms the acceptor to vote in the ballot of `arm`. The call may be repeated with
+    /// the same ballot, because its response may be lost.
     pub fn arm(&self, number: Number, arm: Arm) -> Result<State, Failed> {
         if arm.position >= 16 {
             return Err(Failed::Refused(Reason::Range));
@@ -82,7 +81,7 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-5] Makes the coordinator assign slots of this ballot.
+    /// [offload-5] Starts the coordinator, which assigns slots in the ballot of `start`.
     pub fn start(&self, number: Number, start: Start) -> Result<State, Failed> {
         let mut header = self.call(Type::Arm, number);
         (header.ballot, header.slot, header.voted) = (start.ballot, start.first, start.limit);
@@ -91,26 +90,26 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-14] Forgets slots below the floor. An acceptor ignores the limit.
+    /// [offload-14] Discards the slots below `floor`. An acceptor ignores `limit`.
     pub fn raise_floor(&self, number: Number, floor: u64, limit: u64) -> Result<State, Failed> {
         let mut header = self.call(Type::Floor, number);
         (header.slot, header.voted) = (floor, limit);
         self.control(&header)
     }
 
-    /// [offload-8] [offload-12] Stops votes, or assignments and counts. The owner drains before it
-    /// reads.
+    /// [offload-8] [offload-12] Stops voting, or assigning slots and counting votes. The owner must
+    /// drain the device before it reads.
     pub fn fence(&self, number: Number) -> Result<State, Failed> {
         self.control(&self.call(Type::Fence, number))
     }
 
-    /// Returns the program's state: boot, ballot, floor, next slot ([offload-18]). The call has no
+    /// Returns the program's state: boot, ballot, floor, next slot ([offload-18]). This call has no
     /// number.
     pub fn state(&self) -> Result<State, Failed> {
         self.control(&self.plain(Type::Ask))
     }
 
-    /// [offload-7] Returns the contents of a slot's cell; `None` if the cell has no entry for the
+    /// [offload-7] Returns the contents of a slot's cell, or `None` if the cell does not store the
     /// slot.
     pub fn read(&self, slot: u64) -> Result<Option<CellContents>, Failed> {
         let mut header = self.plain(Type::Read);
@@ -127,7 +126,7 @@ impl Calls<'_> {
         }))
     }
 
-    /// [offload-19] Returns the proposal of a slot again, as a frame for the owner to send. The
+    /// [offload-19] Returns the proposal of a slot as a frame that the owner has to send. The
     /// kernel can only send in response to a received frame.
     pub fn tick(&self, slot: u64, form: Form) -> Result<Vec<u8>, Failed> {
         let mut header = self.plain(Type::Tick);
@@ -190,7 +189,7 @@ impl Calls<'_> {
     }
 }
 
-/// Splits a raw frame into header and value field.
+/// Splits a raw frame into header and value area.
 fn parse(frame: &[u8]) -> Result<(Header, &[u8]), Failed> {
     let form = Form::Raw;
     let header = frame.get(form.header_at()..).ok_or(Failed::Answer)?;

@@ -1,4 +1,4 @@
-//! Socket filter for clients: of all frames to a multicast group it passes only decisions.
+//! Socket filter for clients. Of all frames to a multicast group, it passes only decisions.
 
 use std::os::fd::AsFd;
 
@@ -6,17 +6,18 @@ use aya::{EbpfLoader, programs::SocketFilter};
 
 use crate::xdp::{Failed, object};
 
-/// Contents delivered by a socket.
+/// What a socket delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketKind {
-    /// Raw frames of devices, including what precedes the header ([`quorate_offload::Form::Raw`]):
-    /// a packet socket.
+    /// Raw frames of devices, including what precedes the header ([`quorate_offload::Form::Raw`]),
+    /// as a packet socket does.
     Frames,
-    /// Headers and values: a UDP socket.
+    /// Headers and values, as a UDP socket does.
     Datagrams,
 }
 
-/// Attaches the filter, so that the kernel drops everything except decisions before it is queued.
+/// Attaches the filter to a socket. The kernel then drops everything except decisions before
+/// queueing it.
 pub fn hear_only_decisions(socket: impl AsFd, gives: SocketKind) -> Result<(), Failed> {
     let mut loaded = EbpfLoader::new().load(object::DECIDED)?;
     let name = match gives {

@@ -1,4 +1,5 @@
-//! A device in the kernel, with its owner's port: frames in and out, as in the reference programs.
+//! A device in the kernel, as seen from its owner's port. It exchanges frames as the reference
+//! programs do.
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
@@ -20,22 +21,21 @@ use crate::xdp::{
     object,
 };
 
-/// Program or programs of a device.
+/// The programs that a device consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Votes on proposals.
+    /// An acceptor only.
     Acceptor,
-    /// Proposes values and counts votes.
+    /// A coordinator only.
     Coordinator,
     /// Acceptor and coordinator at one interface.
     Host,
 }
 
 impl Role {
-    /// All roles.
     pub const ALL: [Self; 3] = [Self::Acceptor, Self::Coordinator, Self::Host];
 
-    /// Returns the role's name in file names.
+    /// Returns the role's name as used in file names.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acceptor => "acceptor",
@@ -44,7 +44,6 @@ impl Role {
         }
     }
 
-    /// Returns the number of programs.
     const fn programs(self) -> u32 {
         match self {
             Self::Acceptor | Self::Coordinator => 1,
@@ -53,19 +52,19 @@ impl Role {
     }
 }
 
-/// Entry point of a frame into the device.
+/// Entry point at which a frame is passed to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// The network's port through XDP, native or generic.
     Network,
     /// The network's port through tc.
     Traffic,
-    /// The owner's port: only a process with the program's descriptor can make the kernel run it.
+    /// The owner's port. Only a process with a descriptor of the program can make the kernel run
+    /// it.
     Owner,
 }
 
 impl Entry {
-    /// All entry points.
     pub const ALL: [Self; 3] = [Self::Network, Self::Traffic, Self::Owner];
 
     /// Returns the name of the program in the object, which is also the name of its pin.
@@ -77,7 +76,7 @@ impl Entry {
         }
     }
 
-    /// Returns the fate of a frame from the return code of the program.
+    /// Interprets the return code of the program.
     fn fate(self, code: u32) -> Result<Fate, Failed> {
         Ok(match (self, code) {
             (Self::Network, 1) | (Self::Traffic, 2) | (Self::Owner, 1) => Fate::Taken,
@@ -89,12 +88,12 @@ impl Entry {
     }
 }
 
-/// Fate of a frame passed to a program by the owner.
+/// What a program did with a frame that the owner passed to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The frame goes on to the other port, unchanged.
+    /// The device passed the frame on to the other port, unchanged.
     Passed,
-    /// The frame was consumed by the device.
+    /// The device consumed the frame.
     Taken,
     /// The buffer now contains a frame for the network.
     ToNetwork,
@@ -102,7 +101,7 @@ pub enum Fate {
     ToOwner,
 }
 
-/// Programs loaded by this process, or found pinned by another one.
+/// Programs that this process loaded, or that it found pinned by another one.
 pub(crate) enum Programs {
     Loaded(Ebpf),
     Pinned { network: Box<Xdp>, owner: Box<Xdp>, traffic: Box<SchedClassifier> },
@@ -154,7 +153,7 @@ impl Programs {
     }
 }
 
-/// Programs and maps of one device.
+/// A device in the kernel, with its programs and maps.
 pub struct Device {
     pub(crate) role: Role,
     pub(crate) settings: Settings,
@@ -162,7 +161,7 @@ pub struct Device {
     pub(crate) tap: RingBuf<MapData>,
     pub(crate) counted: PerCpuArray<MapData, Counted>,
     pub(crate) drain: Arc<Mutex<Drain>>,
-    /// Maps to be pinned; empty if they already are.
+    /// Maps to be pinned. Empty if they already are.
     pub(crate) handles: Vec<(&'static str, MapData)>,
 }
 
@@ -170,21 +169,21 @@ pub struct Device {
 /// fit into the tap.
 pub(crate) type Counted = [u64; COUNTERS + 1];
 
-/// Names of the maps that the owner's process uses.
+/// Name of the tap's map. The owner's process uses this map and the ones below.
 pub(crate) const TAP: &str = "tap";
 pub(crate) const COUNTED: &str = "counted";
 pub(crate) const DRAINED: &str = "drained";
 pub(crate) const NOTHING: &str = "nothing";
-/// Name of the map with the settings.
+/// Name of the map that contains the settings.
 pub(crate) const SETUP: &str = ".rodata";
 
 impl Device {
-    /// Loads a device into the kernel: not attached, without a boot, not armed.
+    /// Loads a device into the kernel. The device is not attached, has no boot, and is not armed.
     pub fn load(role: Role, settings: &Settings) -> Result<Self, Failed> {
         Self::load_object(role, settings, object::of(role), VerifierLogLevel::default())
     }
 
-    /// Loads another object: for tests with injected faults.
+    /// Loads a given object, for tests with injected faults.
     pub fn load_object(
         role: Role,
         settings: &Settings,
@@ -220,7 +219,7 @@ impl Device {
             handles.push((name, again(&map)?));
             Ok::<Map, Failed>(map)
         };
-        // Needed only to be pinned.
+        // This map is needed only to be pinned.
         map(SETUP)?;
         Ok(Self {
             role,
@@ -236,17 +235,17 @@ impl Device {
         })
     }
 
-    /// Returns the device's role.
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// Returns the settings that the device was loaded with, or should have been.
+    /// Returns the settings with which the device was loaded, or should have been.
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Returns the kernel's information on the program of an entry point: instructions, run time.
+    /// Returns the kernel's information about the program of an entry point, such as its
+    /// instructions and run time.
     pub fn info(&self, entry: Entry) -> Result<ProgramInfo, Failed> {
         Ok(match entry {
             Entry::Traffic => self.programs.traffic()?.info()?,
@@ -254,14 +253,14 @@ impl Device {
         })
     }
 
-    /// Runs a program on a frame; the resulting frame replaces it in the buffer. If a frame for the
-    /// network is also for the owner, the tap has a copy. Can be called by several threads at once.
+    /// Runs a program on a frame. The resulting frame replaces it in the buffer. If a frame for the
+    /// network is also for the owner, the tap gets a copy. Several threads may call this at once.
     /// Like drivers, the kernel refuses frames shorter than an Ethernet header.
     pub fn put(&self, entry: Entry, frame: &mut Vec<u8>) -> Result<Fate, Failed> {
         self.put_often(entry, frame, 1)
     }
 
-    /// Runs a program repeatedly on the same buffer, which it modifies: only for measurements.
+    /// Runs a program repeatedly on the same buffer, which it modifies. For measurements only.
     pub fn put_often(&self, entry: Entry, frame: &mut Vec<u8>, times: u32) -> Result<Fate, Failed> {
         let input = frame.clone();
         let options = TestRunOptions {
@@ -278,12 +277,13 @@ impl Device {
         entry.fate(result.return_value)
     }
 
-    /// Reads the oldest frame in the tap; returns false if it is empty. Makes no system call.
+    /// Passes the oldest frame in the tap to `read`. Returns false if the tap is empty. Makes no
+    /// system call.
     pub fn tapped(&mut self, mut read: impl FnMut(FrameOrigin, &[u8])) -> bool {
         let Some(record) = self.tap.next() else {
             return false;
         };
-        // A record is the frame's length and its origin, then the frame.
+        // A record consists of the frame's length, its origin, and the frame.
         if let Some((length, rest)) = record.split_first_chunk::<4>()
             && let Some((came, rest)) = rest.split_first_chunk::<4>()
         {
@@ -300,8 +300,8 @@ impl Device {
         self.tap.as_fd()
     }
 
-    /// Returns the numbers of frames by fate, over all CPUs and programs, and last the number that
-    /// did not fit into the tap.
+    /// Returns the number of frames for each reason, summed over all CPUs and programs, and last
+    /// the number of frames that did not fit into the tap.
     pub fn counters(&self) -> Result<[u64; COUNTERS + 1], Failed> {
         let mut sum = [0; COUNTERS + 1];
         for program in 0..self.role.programs() {
@@ -314,13 +314,13 @@ impl Device {
         Ok(sum)
     }
 
-    /// [offload-14] Returns the number of frames that were counted but did not fit into the tap:
-    /// the owner must read their cells before it raises the floor past them.
+    /// [offload-14] Returns the number of frames that were counted but did not fit into the tap.
+    /// The owner must read their cells before it raises the floor past them.
     pub fn lost(&self) -> Result<u64, Failed> {
         Ok(self.counters()?[COUNTERS])
     }
 
-    /// Pins the maps that an owner's process uses; the programs hold references to the other maps.
+    /// Pins the maps that an owner's process uses. The programs hold references to the other maps.
     pub(crate) fn pin_maps(&self, folder: &Path) -> Result<(), Failed> {
         for (name, map) in &self.handles {
             // The name of a pin must not contain a dot.
@@ -329,19 +329,19 @@ impl Device {
         Ok(())
     }
 
-    /// [offload-8] Begins to wait until no handler is running that began before. That may take some
-    /// milliseconds.
+    /// [offload-8] Begins to wait until all handlers that are running now have ended. This may take
+    /// some milliseconds.
     pub fn draining(&self) -> Draining {
         Draining::begin(Arc::clone(&self.drain))
     }
 
-    /// [offload-8] Waits until no handler is running that began before.
+    /// [offload-8] Waits until all handlers that are running now have ended.
     pub fn drain(&self) -> Result<(), Failed> {
         self.drain.lock().unwrap_or_else(PoisonError::into_inner).wait()
     }
 }
 
-/// Converts `enum came` of the programs; any other value means an unknown origin.
+/// Converts the programs' `enum came`. Any unexpected value means an unknown origin.
 const fn made_of(came: u32) -> FrameOrigin {
     match came {
         1 => FrameOrigin::Asked,
@@ -350,7 +350,7 @@ const fn made_of(came: u32) -> FrameOrigin {
     }
 }
 
-/// Opens another handle of the same map.
+/// Opens another handle to the same map.
 fn again(map: &Map) -> Result<MapData, Failed> {
     let (Map::RingBuf(data) | Map::PerCpuArray(data) | Map::ArrayOfMaps(data) | Map::Array(data)) =
         map

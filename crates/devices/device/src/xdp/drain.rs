@@ -1,8 +1,8 @@
-//! Waits until no program is running that began before ([offload-8]).
+//! Waits until all programs that are running now have ended ([offload-8]).
 //!
-//! The kernel guarantees this for an update of a map of maps: when it returns, all programs that
-//! may have seen the old value have ended. The programs do not use this map; the guarantee covers
-//! all running programs, whatever maps they use.
+//! The kernel guarantees this for an update of a map of maps: when the update returns, all programs
+//! that may have seen the old value have ended. The device programs do not use this map, but the
+//! guarantee covers all running programs, whatever maps they use.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -13,7 +13,7 @@ use aya::maps::{Array, ArrayOfMaps, MapData};
 
 use crate::xdp::Failed;
 
-/// Map of maps, and the map that is stored in it.
+/// A map of maps, and an empty map to store in it. Storing it waits for running programs.
 pub(crate) struct Drain {
     drained: ArrayOfMaps<MapData, Array<MapData, u32>>,
     nothing: Array<MapData, u32>,
@@ -32,7 +32,7 @@ impl Drain {
     }
 }
 
-/// A wait in a thread of its own, for a reactor that polls it and must not block.
+/// A wait in a thread of its own, for a reactor that must not block and polls instead.
 pub struct Draining(Option<JoinHandle<Result<(), Failed>>>);
 
 impl Draining {
@@ -41,7 +41,7 @@ impl Draining {
         Self(Some(thread::spawn(wait)))
     }
 
-    /// Returns `Ok(true)` once the wait is over, and from then on.
+    /// Returns whether the wait is over.
     pub fn is_over(&mut self) -> Result<bool, Failed> {
         match self.0.take_if(|waiting| waiting.is_finished()) {
             Some(over) => over.join().map_err(|_| Failed::Answer)?.map(|()| true),

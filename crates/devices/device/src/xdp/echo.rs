@@ -1,4 +1,4 @@
-//! An echo in the kernel, without a protocol: a lower bound for the latency of any device.
+//! An echo program in the kernel, without a protocol. Its latency is a lower bound for any device.
 
 use aya::{
     Ebpf, EbpfLoader,
@@ -10,18 +10,18 @@ use aya::{
 
 use crate::xdp::{Failed, Hook, object};
 
-/// EtherType of the frames that are returned.
+/// EtherType of the frames that the echo returns.
 pub const ECHO_ETHER_TYPE: u16 = 0x88b5;
-/// Port of the IPv4 datagrams that are returned.
+/// Port of the IPv4 datagrams that the echo returns.
 pub const ECHO_PORT: u16 = 7462;
 
-/// Returns frames that arrive at an interface, until it is dropped.
+/// An attached echo program, which returns frames to their sender until it is dropped.
 pub struct Echo {
     _programs: Ebpf,
 }
 
 impl Echo {
-    /// Attaches the echo to this hook of the interface. At one end of a veth pair [`Hook::Native`]
+    /// Attaches the echo to a hook of an interface. At one end of a veth pair, [`Hook::Native`]
     /// needs [`Passing`](crate::xdp::Passing) at the other end.
     pub fn attach(interface: &str, hook: Hook) -> Result<Self, Failed> {
         let mut programs = EbpfLoader::new().load(object::ECHO)?;
@@ -34,7 +34,7 @@ impl Echo {
                 program.attach(interface, mode)?;
             }
             Hook::Traffic => {
-                // Kernels before 6.6 need it; the call fails if it already exists.
+                // Kernels before 6.6 need the qdisc. The call fails if it already exists.
                 let _ = qdisc_add_clsact(interface);
                 let program = programs.program_mut("echo_traffic").ok_or(Failed::Answer)?;
                 let program = <&mut SchedClassifier>::try_from(program)?;

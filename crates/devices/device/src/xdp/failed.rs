@@ -8,14 +8,14 @@ use rustix::io::Errno;
 /// Reason why a device in the kernel failed or could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// The size of the value field is not a multiple of 8, or above 1408 bytes.
+    /// The size of the value area is not a multiple of 8, or is above 1408 bytes.
     #[error("a room of {0} bytes")]
     Room(usize),
     /// The number of cells is not a power of two.
     #[error("{0} cells: not a power of two up to 2^24")]
     Cells(u32),
-    /// There are several routes of a kind, but an XDP program can send only one frame for each that
-    /// arrives.
+    /// There are several routes for one type of frame, but an XDP program can send only one frame
+    /// for each that arrives.
     #[error(
         "a device in the kernel has one route of each kind: the address of a group of stations reaches many"
     )]
@@ -23,23 +23,22 @@ pub enum Failed {
     /// The object has an unexpected format.
     #[error("the object of the programs: {0}")]
     Object(String),
-    /// The kernel rejects the object.
+    /// The kernel rejected the object.
     #[error("the kernel refuses the programs: {}", deepest(.0))]
     Load(#[from] EbpfError),
-    /// The verifier rejects a program, or the program cannot be run.
+    /// The verifier rejected a program, or the program cannot be run.
     #[error("the kernel refuses a program: {}", deepest(.0))]
     Program(#[from] ProgramError),
     /// A map operation failed.
     #[error("a map of the device: {}", deepest(.0))]
     Map(#[from] MapError),
-    /// Another owner's program is attached to the interface, and it is not an abandoned one.
+    /// Another program is attached to the interface, and it is not an abandoned device.
     #[error(
         "{interface} has another owner's program at {hook}: it must go, or the device must be told another hook"
     )]
     Busy {
-        /// Name of the interface.
         interface: String,
-        /// Hook of that program.
+        /// Hook to which the program is attached.
         hook: crate::xdp::Hook,
     },
     /// Another process drives a device at the interface.
@@ -79,8 +78,8 @@ pub enum Failed {
 }
 
 impl Failed {
-    /// Returns whether this machine or user may not load programs at all: then the next kind of
-    /// device is tried.
+    /// Returns whether this machine or user may not load programs at all. The caller then tries the
+    /// next kind of device.
     pub fn is_forbidden(&self) -> bool {
         let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::Unsupported];
         self.causes().any(|cause| kinds.contains(&cause.kind()))
@@ -92,7 +91,7 @@ impl Failed {
         self.causes().any(|cause| cause.raw_os_error().is_some_and(|code| codes.contains(&code)))
     }
 
-    /// Returns the system errors among all causes.
+    /// Returns the operating system's errors among all causes.
     fn causes(&self) -> impl Iterator<Item = &io::Error> {
         let first: &dyn std::error::Error = self;
         std::iter::successors(Some(first), |error| error.source())
@@ -100,7 +99,7 @@ impl Failed {
     }
 }
 
-/// Returns the innermost cause: the kernel's own message.
+/// Returns the message of the innermost cause, which is the kernel's own.
 fn deepest(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -114,7 +113,7 @@ fn deepest(error: &dyn std::error::Error) -> String {
     shortened(&text)
 }
 
-/// Shortens the verifier's long output to its beginning and end, which are what matters.
+/// Shortens the verifier's long output to its beginning and end, which are the relevant parts.
 fn shortened(text: &str) -> String {
     const END: usize = 800;
     let lines: Vec<&str> = text.lines().collect();

@@ -1,4 +1,5 @@
-//! Health of a device at its interface: another process may detach it, or remove the interface.
+//! Health of a device at its interface, from which another process may detach it, or which may be
+//! removed.
 
 use std::{
     fmt, fs,
@@ -14,18 +15,18 @@ use crate::xdp::pins::PinnedAttachment;
 pub enum Health {
     /// The device receives frames.
     Well,
-    /// The interface is down. The device will receive frames when it is up again.
+    /// The interface is down. The device will receive frames again when it is up.
     Down,
-    /// Another process detached the device. It receives nothing any more.
+    /// Another process detached the device. The device receives no frames any more.
     Detached,
-    /// The interface was removed. The device receives nothing any more.
+    /// The interface was removed. The device receives no frames any more.
     Gone,
     /// The state could not be determined.
     Unknown,
 }
 
 impl Health {
-    /// Returns whether the device receives frames, now or once the interface is up.
+    /// Returns whether the device receives frames now, or will once the interface is up.
     pub const fn hears(self) -> bool {
         matches!(self, Self::Well | Self::Down)
     }
@@ -43,15 +44,15 @@ impl fmt::Display for Health {
     }
 }
 
-/// The kernel's information file on a link.
+/// The kernel's information file about a link.
 #[derive(Debug)]
 pub(crate) struct Watch {
     place: Option<PathBuf>,
 }
 
 impl Watch {
-    /// Finds the file: the loader knows the number of the link, and the kernel lists this process'
-    /// descriptors with it.
+    /// Finds the file by the number of the link, which the loader knows: the kernel lists it with
+    /// each descriptor of this process.
     pub(crate) fn of(kept: &PinnedAttachment) -> Self {
         let place = kept.link.info().ok().and_then(|info| find(info.id()));
         Self { place }
@@ -84,7 +85,7 @@ fn says(path: &Path, line: &str) -> bool {
     said.lines().any(|said| said == line)
 }
 
-/// Parses the index of the interface; 0: it no longer exists.
+/// Parses the index of the interface, which is 0 if it no longer exists.
 fn interface(said: &str) -> Option<u32> {
     let number = said.lines().find_map(|line| line.strip_prefix("ifindex:"))?;
     number.trim().parse().ok()

@@ -1,4 +1,4 @@
-//! Attachment of a device: the earliest hook that the interface supports, and why earlier ones
+//! Attaches a device at the earliest hook that the interface supports, and records why earlier ones
 //! failed.
 
 use std::fmt;
@@ -18,9 +18,9 @@ use crate::xdp::{Device, Failed, object};
 /// Hook in the kernel's path of received frames, earliest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
-    /// XDP in the driver: before the kernel creates a packet buffer.
+    /// XDP in the driver, before the kernel creates a packet buffer.
     Native,
-    /// Generic XDP, for every interface: after the driver.
+    /// Generic XDP, after the driver. Works with every interface.
     Generic,
     /// tc ingress.
     Traffic,
@@ -30,7 +30,7 @@ impl Hook {
     /// All hooks, in the order in which they are tried.
     pub const ALL: [Self; 3] = [Self::Native, Self::Generic, Self::Traffic];
 
-    /// Returns the name of its pin.
+    /// Returns the name of the hook's pin.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -39,7 +39,7 @@ impl Hook {
         }
     }
 
-    /// Returns its display name.
+    /// Returns the name shown to users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Native => "native XDP",
@@ -55,23 +55,23 @@ impl fmt::Display for Hook {
     }
 }
 
-/// A device attached to an interface. When it is dropped, the device receives no more frames,
+/// A device attached to an interface. Once this is dropped, the device receives no more frames,
 /// unless its link is pinned.
 pub struct Attached {
-    /// Hook that the device is attached to.
+    /// Hook to which the device is attached.
     pub hook: Hook,
     /// Earlier hooks that failed, with the reasons.
     pub passed_over: Vec<(Hook, Failed)>,
     pub(crate) link: Link,
 }
 
-/// Link of a program to a hook.
+/// Link between a program and a hook.
 pub(crate) enum Link {
     /// A link file, which can be pinned.
     File(FdLink),
-    /// XDP link of kernels without link files. It ends with the process.
+    /// XDP link on a kernel without link files. It ends with the process.
     Xdp(#[allow(dead_code, reason = "it is held")] XdpLink),
-    /// tc link of kernels without link files. It ends with the process.
+    /// tc link on a kernel without link files. It ends with the process.
     Traffic(#[allow(dead_code, reason = "it is held")] SchedClassifierLink),
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Attached {
 }
 
 impl Device {
-    /// Attaches the device to an interface, at the first of these hooks that accepts it.
+    /// Attaches the device to an interface, at the first of `hooks` that accepts it.
     pub fn attach(&mut self, interface: &str, hooks: &[Hook]) -> Result<Attached, Failed> {
         let mut passed_over = Vec::new();
         for hook in hooks {
@@ -94,7 +94,7 @@ impl Device {
                 Ok(link) => {
                     return Ok(Attached { hook: *hook, passed_over, link });
                 }
-                // A later hook would work, but see only what this program passes on.
+                // A later hook would work, but receive only what this program passes on.
                 Err(why) if why.is_busy() => {
                     return Err(Failed::Busy { interface: interface.to_owned(), hook: *hook });
                 }
@@ -110,15 +110,15 @@ impl Device {
             Hook::Native => attach_xdp(self.programs.xdp_mut()?, interface, XdpMode::Driver),
             Hook::Generic => attach_xdp(self.programs.xdp_mut()?, interface, XdpMode::Skb),
             Hook::Traffic => {
-                // Kernels before 6.6 need it; the call fails if it already exists.
+                // Kernels before 6.6 need the qdisc. The call fails if it already exists.
                 let _ = qdisc_add_clsact(interface);
                 let program = self.programs.traffic_mut()?;
                 let id = program.attach(interface, TcAttachType::Ingress)?;
                 Ok(match FdLink::try_from(program.take_link(id)?) {
                     Ok(link) => Link::File(link),
                     Err(_) => {
-                        // The failed conversion consumed the link, and thereby removed the filter:
-                        // attach again, and store the link.
+                        // The failed conversion consumed the link and thereby removed the filter.
+                        // Attach it again, and store the link.
                         let id = program.attach(interface, TcAttachType::Ingress)?;
                         Link::Traffic(program.take_link(id)?)
                     }
@@ -139,14 +139,14 @@ fn attach_xdp(program: &mut Xdp, interface: &str, mode: XdpMode) -> Result<Link,
     })
 }
 
-/// A program that passes every frame: native XDP needs one at the other end of a veth pair to
+/// A program that passes every frame. Native XDP needs one at the other end of a veth pair to
 /// return frames.
 pub struct Passing {
     programs: Ebpf,
 }
 
 impl Passing {
-    /// Attaches the program to this interface, until it is dropped.
+    /// Attaches the program to an interface until it is dropped.
     pub fn attach(interface: &str) -> Result<Self, Failed> {
         let mut programs = EbpfLoader::new().load(object::PASS)?;
         let program = programs.program_mut("pass").ok_or(Failed::Answer)?;
@@ -156,7 +156,7 @@ impl Passing {
         Ok(Self { programs })
     }
 
-    /// Returns the kernel's information on the program.
+    /// Returns the kernel's information about the program.
     pub fn info(&self) -> Result<ProgramInfo, Failed> {
         let program = self.programs.program("pass").ok_or(Failed::Answer)?;
         let program = <&Xdp>::try_from(program)?;

@@ -1,9 +1,9 @@
 //! Both programs at an interface, with the interface for owners ([`port::Device`]).
 //!
-//! A frame from the owner is a run of the program that the owner requests from the kernel. A
-//! resulting frame for the network is sent by a socket, since the kernel can only send in response
-//! to a received frame. Frames for the owner are the results of those runs, and the tap, which is
-//! read without a system call.
+//! For a frame from the owner, the kernel runs the program at the owner's request. A socket sends
+//! the resulting frame if it is for the network, because the kernel can only send in response to a
+//! received frame. Frames for the owner come from those runs and from the tap, which is read
+//! without a system call.
 
 use std::{
     collections::VecDeque,
@@ -24,17 +24,17 @@ use crate::xdp::{
     Settings, claim::Claim, health::Watch,
 };
 
-/// Maximum number of queued answers for the owner; further ones are dropped and counted.
+/// Maximum number of responses queued for the owner. Further ones are dropped and counted.
 const ANSWERS_MAX: usize = 1024;
-/// Time limit for a hook to become free, and interval of the attempts.
+/// Time limit for a hook to become free, and interval between attempts.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PACE: Duration = Duration::from_millis(10);
 /// Offset of the flags in a header.
 const FLAGS_AT: usize = 32;
 
-/// A device with both programs at an interface, and its driver. The device is pinned: after this is
-/// dropped the device continues to vote, and the next owner finds it ([offload-8]). [`Host::close`]
-/// removes it.
+/// A device with both programs at an interface, driven by this process. The device is pinned: if
+/// this is dropped, the device continues to vote, and the next owner finds it ([offload-8]).
+/// [`Host::close`] removes it.
 pub struct Host {
     device: Device,
     kept: PinnedAttachment,
@@ -42,9 +42,9 @@ pub struct Host {
     pins: Pins,
     socket: Raw,
     form: Form,
-    /// Name of the interface at the time of opening.
+    /// Name of the interface when it was opened.
     interface: String,
-    /// Description for people: the hook, and why earlier ones failed.
+    /// Describes for humans which hook is used and why earlier ones failed.
     place: String,
     answers: VecDeque<(Program, Vec<u8>)>,
     draining: Drain,
@@ -53,23 +53,22 @@ pub struct Host {
     _claim: Claim,
 }
 
-/// Device of an earlier owner at the interface.
+/// What an earlier owner left at the interface.
 pub enum PreviousDevice {
     /// No device was found.
     Nothing,
-    /// The same device, now driven by this owner. It may be armed and voting, so it must be fenced
-    /// before anything else ([offload-8]).
+    /// The same device, which this owner drives from now on. It may be armed and voting, so it must
+    /// be fenced before anything else ([offload-8]).
     Same,
-    /// A device with other settings, or of another release, whose votes do not belong to this
-    /// device.
+    /// A device with other settings or of another release. Its votes do not belong to this device.
     Other(Box<RetiredDevice>),
 }
 
-/// A former owner's device, fenced, drained and off its interface: it no longer changes.
+/// A former owner's device, fenced, drained and detached from its interface. It no longer changes.
 pub struct RetiredDevice(Device);
 
 impl RetiredDevice {
-    /// Returns the device. Its cells and state can be read while this exists.
+    /// Returns the device. Its cells and state remain readable as long as this exists.
     pub const fn device(&self) -> &Device {
         &self.0
     }
@@ -81,20 +80,20 @@ enum Drain {
     Unknown,
 }
 
-/// Count of frames lost on the way to the owner. The kernel is queried only when frames may have
+/// Counter of frames lost on the way to the owner. The kernel is queried only if frames may have
 /// been lost.
 #[derive(Debug, Default)]
 struct Lost {
     answers: u64,
     tapped: u64,
-    /// Bytes read since the tap was last known to be empty. If they are few, the tap was never
-    /// full.
+    /// Number of bytes read since the tap was last known to be empty. If it is small, the tap was
+    /// never full.
     taken: u64,
 }
 
 impl Host {
-    /// Opens a device at an interface, at the first of these hooks that accepts it, or takes over
-    /// the device that an earlier owner left there.
+    /// Opens a device at an interface, at the first of `hooks` that accepts it, or takes over the
+    /// device that an earlier owner left there.
     pub fn open(
         settings: &Settings,
         interface: &str,
@@ -161,30 +160,32 @@ impl Host {
         self.kept.hook
     }
 
-    /// Returns the device's state at the interface. Makes several system calls: not for every turn.
+    /// Returns the device's health at the interface. Makes several system calls, so it is not meant
+    /// for every turn.
     pub fn health(&self) -> Health {
         self.watch.look(&self.socket)
     }
 
-    /// Returns the device itself: counters, calls, the kernel's information on its programs.
+    /// Returns the underlying device, for counters, calls, and the kernel's information about its
+    /// programs.
     pub const fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Ends the device permanently and takes it off the interface. It no longer changes, and can
-    /// still be read.
+    /// Fences the device permanently and detaches it from the interface. It no longer changes, but
+    /// can still be read.
     pub fn leave(self) -> Result<RetiredDevice, Failed> {
         leave(self.device, self.kept, &self.pins)
     }
 
-    /// Takes the device off the interface and removes it: for an owner that has fenced it and read
-    /// it out.
+    /// Detaches the device from the interface and removes it. For an owner that has fenced it and
+    /// read it out.
     pub fn close(self) -> Result<(), Failed> {
         self.pins.sweep()
     }
 
     fn ask_lost(&mut self) {
-        // If the query fails, the old number stays: it never decreases.
+        // If the query fails, the previous number is kept, because it must never decrease.
         let tapped = self.device.lost().unwrap_or(0);
         self.lost.tapped = self.lost.tapped.max(tapped);
         self.lost.taken = 0;
@@ -198,8 +199,7 @@ impl Host {
         }
     }
 
-    /// Returns the program that a frame belongs to: all frames from and to a coordinator have a
-    /// flag.
+    /// Returns the program that a frame is from or for. All frames of a coordinator have a flag.
     fn says(&self, frame: &[u8]) -> Program {
         let form = Form::of(frame, self.device.settings.setup.own.port);
         let form = form.or_else(|_| Form::of(frame, self.device.settings.setup.owner.port));
@@ -212,12 +212,13 @@ impl Host {
     }
 }
 
-/// Returns the address if it is a multicast group; the interface receives other addresses anyway.
+/// Returns the address if it is that of a multicast group. The interface receives frames for other
+/// addresses anyway.
 fn group(mac: [u8; 6]) -> Option<Mac> {
     Some(Mac(mac)).filter(|mac| mac.is_group())
 }
 
-/// Attaches a device to an interface that this process has claimed. Retries, since the kernel
+/// Attaches a device to an interface that this process has claimed. Retries, because the kernel
 /// removes a previous device from the interface with a delay.
 fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attached, Failed> {
     let begun = Instant::now();
@@ -229,8 +230,8 @@ fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attach
     }
 }
 
-/// Ends a device permanently and takes it off the interface. It is first fenced, with a number
-/// above all its owner's, since it still receives frames for a moment.
+/// Fences a device permanently and detaches it from the interface. The fence comes first, with a
+/// number above all its owner's, because the device still receives frames for a moment.
 pub(crate) fn leave(
     device: Device,
     kept: PinnedAttachment,
@@ -267,13 +268,13 @@ impl port::Device for Host {
         }
     }
 
-    /// The frame itself tells which program handles it.
+    /// The frame itself shows which program handles it.
     fn put(&mut self, _program: Program, frame: &[u8]) {
         let mut buffer = frame.to_vec();
         match self.device.put(Entry::Owner, &mut buffer) {
             Ok(Fate::ToOwner) => self.answer(buffer),
             Ok(Fate::ToNetwork | Fate::Passed) => {
-                // Without buffer space or an interface the frame is lost, as on any wire.
+                // If there is no buffer space or no interface, the frame is lost, as on any wire.
                 let _ = self.socket.send(&buffer);
             }
             Ok(Fate::Taken) | Err(_) => {}
@@ -281,7 +282,7 @@ impl port::Device for Host {
     }
 
     fn send(&mut self, frame: &[u8]) {
-        // Without buffer space or an interface the frame is lost, as on any wire.
+        // If there is no buffer space or no interface, the frame is lost, as on any wire.
         let _ = self.socket.send(frame);
     }
 
@@ -337,8 +338,8 @@ impl port::Device for Host {
 
     fn connectivity(&mut self) -> Connectivity {
         match self.health() {
-            // An unknown state is not a reason to give up a device: the leader notices whether
-            // votes arrive.
+            // An unknown state is no reason to abandon a device. The leader notices whether votes
+            // arrive.
             Health::Well | Health::Unknown => Connectivity::Well,
             health @ Health::Down => Connectivity::Paused(health.to_string()),
             health @ (Health::Detached | Health::Gone) => {

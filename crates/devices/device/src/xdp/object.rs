@@ -4,10 +4,10 @@ use object::{Object as _, ObjectSection as _};
 
 use crate::xdp::{Failed, Role};
 
-/// Origin of the objects: compiled by this build, or committed.
+/// How the objects were obtained: compiled by this build, or committed.
 pub const ORIGIN: &str = env!("QUORATE_XDP_ORIGIN");
 
-/// Returns the object of a role.
+/// Returns the embedded object for a role.
 pub(crate) const fn of(role: Role) -> &'static [u8] {
     match role {
         Role::Acceptor => include_bytes!(concat!(env!("OUT_DIR"), "/acceptor.o")),
@@ -22,21 +22,21 @@ pub(crate) fn mark(role: Role) -> String {
     format!("made-{}", &hash[..16])
 }
 
-/// Program that passes every frame, for the other end of a veth pair.
+/// Object of the program that passes every frame, for the other end of a veth pair.
 pub(crate) const PASS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.o"));
 
-/// Program that returns received frames.
+/// Object of the program that returns received frames.
 pub(crate) const ECHO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/echo.o"));
 
-/// Socket filter for clients.
+/// Object of the socket filter for clients.
 pub(crate) const DECIDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/decided.o"));
 
-/// Offset of the value size in a map definition of the older format: after the type and the key
+/// Offset of the value size in a map definition of the older format, after the type and the key
 /// size.
 const VALUE_SIZE_AT: usize = 8;
 
-/// Returns the object with cells for value fields of another size: cells with 64 bytes need not be
-/// 1408 bytes apart.
+/// Returns the object with cells for another size of the value area. Cells with 64 bytes need not
+/// be 1408 bytes apart.
 pub(crate) fn with_rooms(bytes: &[u8], room: u32) -> Result<Vec<u8>, Failed> {
     let broken = || Failed::Object("it has no section of maps".to_owned());
     let file = object::File::parse(bytes).map_err(|error| Failed::Object(error.to_string()))?;

@@ -1,9 +1,9 @@
-//! Ends devices whose owners are gone, at any interface and whatever devices the machine's nodes
-//! use now ([offload-9]).
+//! Ends devices whose owners no longer exist, at any interface and whatever devices the machine's
+//! nodes use now ([offload-9]).
 //!
-//! A node that was killed leaves its device at the interface. It keeps voting, in a ballot that no
-//! owner can raise, until the next owner at that interface ends it. There may never be one: the
-//! node may return with another kind of device, at another interface, or with none.
+//! A node that was killed leaves its device at the interface. The device keeps voting, in a ballot
+//! that no owner can raise, until the next owner at that interface ends it. There may never be one:
+//! the node may return with another kind of device, at another interface, or with none.
 
 use std::{
     fs, io,
@@ -12,8 +12,8 @@ use std::{
 
 use crate::xdp::{Failed, Pins, Role, claim, host::leave};
 
-/// Ends the orphaned devices of this group on this machine: fences them and takes them off their
-/// interfaces. Returns their folders. An interface with a live owner is not touched.
+/// Ends the orphaned devices of this group on this machine: fences them and detaches them from
+/// their interfaces. Returns their folders. Interfaces with a live owner are skipped.
 pub fn end_orphans(group: u32) -> Result<Vec<PathBuf>, Failed> {
     let mut ended = Vec::new();
     let Some(root) = claim::root() else {
@@ -36,13 +36,13 @@ pub fn end_orphans(group: u32) -> Result<Vec<PathBuf>, Failed> {
             end(&pins)?;
             ended.push(pins.folder().to_owned());
         }
-        // Fails if the folder is not empty, which is intended.
+        // Removal fails if the folder is not empty, which is intended.
         let _ = fs::remove_dir(&folder);
     }
     Ok(ended)
 }
 
-/// Ends a device. One of another release, or without an answer, ends with the removal of its pins.
+/// Ends a device. If it is of another release or does not respond, removing its pins ends it.
 fn end(pins: &Pins) -> Result<(), Failed> {
     if let Ok(Some((device, kept))) = pins.find()
         && leave(device, kept, pins).is_ok()

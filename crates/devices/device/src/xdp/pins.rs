@@ -1,4 +1,5 @@
-//! Pins: a device outlives its owner, and the next owner finds it ([offload-8], [offload-9]).
+//! Pins make a device outlive its owner, so that the next owner finds it ([offload-8],
+//! [offload-9]).
 //!
 //! Each interface, group and role has a folder in the BPF file system. A device found there is
 //! still voting, so it is fenced and read out before anything else. An incomplete folder is
@@ -27,7 +28,7 @@ use crate::xdp::{
     settings::SETUP_BYTES,
 };
 
-/// Name of the settings map, which the object has as a section without a name for pins.
+/// Pin name of the settings map. In the object it is a section without a pin name.
 const SETUP: &str = "rodata";
 
 /// Location of the pins of one device.
@@ -38,7 +39,7 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Returns the location for this device. Mounts the file system if necessary.
+    /// Returns the location for a device. Mounts the file system if necessary.
     pub fn of(settings: &Settings, interface: &str, role: Role) -> Result<Self, Failed> {
         Ok(Self::below(&claim::folder(interface)?, settings, role))
     }
@@ -48,7 +49,7 @@ impl Pins {
         Self { folder: root.join(group).join(role.name()), role }
     }
 
-    /// Returns the location in this folder.
+    /// Returns the location in a given folder.
     pub(crate) const fn at(folder: PathBuf, role: Role) -> Self {
         Self { folder, role }
     }
@@ -74,14 +75,14 @@ impl Pins {
             program.pin(self.folder.join(entry.name()))?;
         }
         device.pin_maps(&self.folder)?;
-        // Last: a folder with a link is complete.
+        // The link is pinned last, so a folder with a link is complete.
         match attached.link {
             Link::File(link) => {
                 let pinned = link.pin(self.link(attached.hook))?;
                 Ok(PinnedAttachment { hook: attached.hook, link: pinned.into() })
             }
-            // Without a pin it would keep voting after its owner is gone, and no process could find
-            // it.
+            // Without a pinned link, the device would keep voting after its owner ended, and no
+            // process could find it.
             Link::Xdp(_) | Link::Traffic(_) => {
                 self.sweep()?;
                 Err(Failed::Object("this kernel has no links that outlive a process".to_owned()))
@@ -93,8 +94,8 @@ impl Pins {
         self.folder.join(format!("link-{}", hook.word()))
     }
 
-    /// Returns the device of an earlier owner and its link to the interface; `None` if there is
-    /// none, or it was incomplete.
+    /// Returns the device of an earlier owner and its link to the interface, or `None` if there is
+    /// no complete one.
     pub fn find(&self) -> Result<Option<(Device, PinnedAttachment)>, Failed> {
         let hook = Hook::ALL.into_iter().find(|hook| self.link(*hook).exists());
         let Some(hook) = hook else {
@@ -133,7 +134,7 @@ impl Pins {
         self.folder.join(object::mark(self.role)).exists()
     }
 
-    /// Removes the pins. A device without other references is then removed from its interface.
+    /// Removes the pins. Without other references, the device is then removed from its interface.
     pub fn sweep(&self) -> Result<(), Failed> {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -143,9 +144,9 @@ impl Pins {
         }
     }
 
-    /// Removes the devices that owners in other groups left at the same interface, which this
-    /// process has claimed: an interface has one device. Their owners see that as a device that
-    /// forgot ([offload-9]).
+    /// Removes devices that owners in other groups left at the same interface, because an interface
+    /// can have only one device. This process must have claimed the interface. To their owners,
+    /// these devices have lost their memory ([offload-9]).
     pub(crate) fn sweep_others(&self, interface: &Path) -> Result<(), Failed> {
         let folders =
             fs::read_dir(interface).map_err(|error| self.failed("look for others", error))?;
@@ -163,15 +164,15 @@ impl Pins {
     }
 }
 
-/// Link of a pinned device to its interface. After it is dropped, the device stays attached while
-/// it is pinned.
+/// Link between a pinned device and its interface. If this is dropped, the device remains attached
+/// as long as it is pinned.
 pub struct PinnedAttachment {
     pub(crate) hook: Hook,
     pub(crate) link: FdLink,
 }
 
 impl PinnedAttachment {
-    /// Returns the hook that the device is attached to.
+    /// Returns the hook to which the device is attached.
     pub const fn hook(&self) -> Hook {
         self.hook
     }

@@ -5,21 +5,19 @@ use quorate_offload::{Address, Routes, Setup, header::ROOM_BYTES_MAX};
 
 use crate::xdp::Failed;
 
-/// Settings, fixed for the life of a device.
+/// Settings of a device in the kernel, which never change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Group, size of the value field, addresses.
+    /// Group, size of the value area, and addresses.
     pub setup: Setup,
-    /// Destination of an acceptor's votes: a single address, unicast or multicast. An XDP program
-    /// can send only one frame for each that arrives; the network copies it.
+    /// Destination of an acceptor's votes, unicast or multicast. There is only one because an XDP
+    /// program can send only one frame for each that arrives; the network copies it.
     pub votes: Address,
-    /// Destination of a coordinator's proposals.
     pub proposals: Address,
-    /// Destination of a coordinator's decisions.
     pub decisions: Address,
-    /// Number of cells in the ring of each program: a power of two ([offload-14]).
+    /// Number of cells in the ring of each program, a power of two ([offload-14]).
     pub cells: u32,
-    /// Size of the tap in bytes: a power of two, and whole pages.
+    /// Size of the tap in bytes: a power of two, and a multiple of the page size.
     pub tap: u32,
 }
 
@@ -51,7 +49,7 @@ impl Settings {
         })
     }
 
-    /// Checks that the kernel programs support the settings.
+    /// Checks that the kernel programs support these settings.
     pub(crate) fn check(&self) -> Result<(), Failed> {
         let room = self.setup.room;
         if !room.is_multiple_of(8) || room == 0 || room > ROOM_BYTES_MAX {
@@ -87,7 +85,7 @@ impl Settings {
         bytes
     }
 
-    /// Decodes the settings of a device that another process loaded, except the size of its tap.
+    /// Decodes the settings of a device that another process loaded. The size of its tap is `tap`.
     pub(crate) fn read(bytes: &[u8; SETUP_BYTES], tap: u32) -> Result<Self, Failed> {
         let part = |at: usize| -> [u8; 4] { std::array::from_fn(|byte| bytes[at + byte]) };
         let mac = |at: usize| -> [u8; 6] { std::array::from_fn(|byte| bytes[at + byte]) };

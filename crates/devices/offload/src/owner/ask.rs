@@ -1,4 +1,4 @@
-//! Queries for the state of a program. They have no control number; a tag matches an answer to its
+//! Queries for the state of a program. They have no call number; a tag matches a response to its
 //! query.
 
 use alloc::collections::VecDeque;
@@ -8,34 +8,34 @@ use quorate_core::time::Time;
 
 use crate::owner::{desk::TurnContext, event::Loss, frames::QUIET, settings::Pace};
 
-/// Maximum number of queries awaiting an answer; older ones are abandoned.
+/// Maximum number of outstanding queries. Beyond it, the oldest is abandoned.
 const SENT_MAX: usize = 16;
 
-/// Number of a query, counted from 1 in the order of sending.
+/// Sequence number of a query, starting at 1.
 pub(crate) type Serial = u64;
 
-/// An answer to a query.
+/// A program's state, received in response to a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stands {
-    /// Number of the query answered.
+    /// Number of the query that this responds to.
     pub(crate) serial: Serial,
     /// Time at which that query was sent.
     pub(crate) asked: Time,
     pub(crate) header: Header,
 }
 
-/// Queries to one program, repeated while there is no answer.
+/// Queries to one program, repeated until there is a response.
 #[derive(Debug)]
 pub(crate) struct StateQueries {
     program: Program,
     last: Serial,
     sent: VecDeque<(Serial, Time)>,
     wanted: bool,
-    /// Time since which there was no answer.
+    /// Start of the current wait for a response.
     silent: Time,
-    /// Number of waits that ended without an answer.
+    /// Number of waits that ended without a response.
     waits: u32,
-    /// Time of the last answer.
+    /// Time of the latest response.
     heard: Time,
 }
 
@@ -52,21 +52,21 @@ impl StateQueries {
         }
     }
 
-    /// Requests a query in this turn. Returns its number; an answer to this or any later query
-    /// answers it.
+    /// Schedules a query for this turn and returns its number. A response to this query or to any
+    /// later one completes it.
     pub(crate) const fn want(&mut self) -> Serial {
         self.wanted = true;
         self.last + 1
     }
 
-    /// Abandons all queries: another record is about to be set, and answers about the old one would
-    /// mislead.
+    /// Abandons all queries, because the program is about to be armed with another record and
+    /// responses about the old one would mislead.
     pub(crate) fn forget(&mut self) {
         self.sent.clear();
         (self.wanted, self.waits) = (false, 0);
     }
 
-    /// Returns whether an answer is awaited.
+    /// Returns whether a query is scheduled or outstanding.
     pub(crate) fn is_open(&self) -> bool {
         self.wanted || !self.sent.is_empty()
     }
@@ -118,7 +118,7 @@ impl StateQueries {
         Ok(())
     }
 
-    /// Returns the answer in a frame, if it belongs to an awaited query.
+    /// Returns the state in a frame if it responds to an outstanding query.
     pub(crate) fn hear(&mut self, said: &Header, now: Time, owner_boot: u32) -> Option<Stands> {
         if said.kind != Type::Done || said.value.origin != QUIET || said.value.counter != 0 {
             return None;
@@ -132,7 +132,7 @@ impl StateQueries {
     }
 }
 
-/// Returns the tag of a query, which also distinguishes those of two processes.
+/// Returns the tag of a query. Tags also differ between processes of an owner.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a tag is compared with the few that are awaited"

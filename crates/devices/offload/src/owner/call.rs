@@ -1,4 +1,4 @@
-//! One control call, repeated under new numbers until it is answered ([offload-17]).
+//! One control call, repeated under new numbers until the device responds ([offload-17]).
 
 use crate::{Header, Reason, Type, port::Program};
 use quorate_core::time::Time;
@@ -9,21 +9,21 @@ use crate::owner::{
     settings::{Pace, Settings},
 };
 
-/// A call that is not answered yet.
+/// A call that has no response yet.
 #[derive(Debug)]
 pub(crate) struct Call {
     program: Program,
     header: Header,
-    /// The numbers under which it was sent: an answer to any of them answers the call.
+    /// All numbers under which the call was sent. A response to any of them completes the call.
     numbers: core::ops::RangeInclusive<u64>,
     sent: Option<Time>,
-    /// Number of waits that ended without an answer.
+    /// Number of waits that ended without a response.
     waits: u32,
-    /// The device reported that the last number was old.
+    /// Set if the device refused the latest number as too low.
     is_old: bool,
 }
 
-/// Outcome of a call.
+/// Response to a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Done(Header),
@@ -35,7 +35,7 @@ impl Call {
         Self {
             program,
             header,
-            // No call has this number.
+            // No call uses number 0.
             numbers: 0..=0,
             sent: None,
             waits: 0,
@@ -43,12 +43,13 @@ impl Call {
         }
     }
 
-    /// Returns whether it was ever sent. It counts as carried out from then on ([offload-8]).
+    /// Returns whether the call was ever sent. From then on the device may have executed it
+    /// ([offload-8]).
     pub(crate) const fn was_sent(&self) -> bool {
         self.sent.is_some()
     }
 
-    /// Returns the request.
+    /// Returns the header of the call.
     pub(crate) const fn asked(&self) -> Header {
         self.header
     }
@@ -61,7 +62,7 @@ impl Call {
         pace.is_late(self.waits)
     }
 
-    /// Sends the call, for the first time or again, if it is due.
+    /// Sends or resends the call if it is due.
     pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         if self.due(desk.pace()) > desk.now {
             return Ok(());
@@ -88,7 +89,7 @@ impl Call {
         Ok(())
     }
 
-    /// Returns the answer in a frame of the program, if it belongs to this call.
+    /// Returns the response in a frame of the program if it belongs to this call.
     pub(crate) fn hear(&mut self, said: &Header, settings: &Settings) -> Option<Answer> {
         let ours = said.value.origin_boot == settings.owner_boot
             && self.numbers.contains(&said.value.counter)
@@ -97,8 +98,8 @@ impl Call {
             Type::Done if ours => Some(Answer::Done(*said)),
             Type::Refused if ours => {
                 let reason = Reason::ALL.get(usize::from(said.reason))?;
-                // A frame that arrived twice is old the second time, and so is one that a later
-                // call overtook. Either the relevant answer arrives, or the call is repeated.
+                // A duplicated frame is refused as old the second time, and so is one that a later
+                // call overtook. Either the real response still arrives, or the call is repeated.
                 if *reason == Reason::Order {
                     self.is_old |= said.value.counter == *self.numbers.end();
                     return None;

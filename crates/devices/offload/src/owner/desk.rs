@@ -1,5 +1,5 @@
-//! Context for the parts of an owner: the time, the port, the numbers of calls, and the list of
-//! events.
+//! Context that an owner passes to its parts in each turn: the time, the port, the call counter,
+//! and the list of events.
 
 use alloc::vec::Vec;
 
@@ -15,15 +15,15 @@ use crate::owner::{
     settings::{Pace, Settings},
 };
 
-/// Context of one turn.
+/// Access to the device, the clock and the events, for one turn of the owner.
 pub(crate) struct TurnContext<'a> {
     pub(crate) now: Time,
     pub(crate) settings: &'a Settings,
     pub(crate) frames: &'a mut Frames,
-    /// Number of the last call; calls to both programs are counted together.
+    /// Number of the latest call, counted over both programs.
     pub(crate) counter: &'a mut u64,
     pub(crate) device: &'a mut dyn Device,
-    /// A drain was begun in this turn.
+    /// Set if a drain was begun in this turn.
     pub(crate) draining: bool,
     pub(crate) events: &'a mut Vec<Event>,
 }
@@ -38,15 +38,14 @@ impl TurnContext<'_> {
         self.device.put(program, frame);
     }
 
-    /// [offload-17] Returns a new number. Each call has its own, even a repeated one: the device
-    /// refuses an old number.
+    /// [offload-17] Returns the number for a call. A repeated call also needs a new one, because
+    /// the device refuses old numbers.
     pub(crate) fn number(&mut self) -> u64 {
         *self.counter += 1;
         *self.counter
     }
 
-    /// Begins a drain. Both programs drain together; a drain already requested in this turn covers
-    /// this one, too.
+    /// Begins a drain of both programs, unless one was already begun in this turn.
     pub(crate) fn drain(&mut self) {
         if !self.draining {
             self.device.drain();
@@ -54,7 +53,8 @@ impl TurnContext<'_> {
         self.draining = true;
     }
 
-    /// [offload-9] Checks that the device that accepted its boot is the intended one.
+    /// [offload-9] Fails if the boot or the shape in the response to a boot call is not the
+    /// expected one.
     pub(crate) fn check_booted(&self, said: &Header) -> Result<(), Loss> {
         if said.boot != self.settings.device_boot {
             return Err(Loss::Boot { found: said.boot });

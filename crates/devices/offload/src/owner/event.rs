@@ -1,145 +1,146 @@
-//! Outcomes of requests, and reports of a device.
+//! Events of an owner: outcomes of requests, and what its device reports.
 
 use alloc::vec::Vec;
 
 use crate::Reason;
 use quorate_core::{ballot::Ballot, slot::Slot, value::Value};
 
-/// Contents of a slot: a vote, or a value that a coordinator assigned to it.
+/// A slot with its value, which is a vote or an assignment by a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotValue {
     pub slot: Slot,
     pub value: Value,
-    /// Bytes of the value; empty if such values have none.
+    /// Bytes of the value. Empty for kinds of values without bytes.
     pub bytes: Vec<u8>,
 }
 
 /// Parameters of a coordinator's start ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Ballot of the leader.
+    /// Ballot of the leader that requests the start.
     pub ballot: Ballot,
-    /// One past the leader's last proposal.
+    /// First slot to assign: one past the leader's last proposal.
     pub first: Slot,
     /// First slot that the coordinator may not assign.
     pub limit: Slot,
-    /// Number of members that form a quorum; any of them will do ([offload-10]).
+    /// Number of members that form a quorum, whichever they are ([offload-10]).
     pub quorum: u8,
-    /// Number of positions, at most 16.
+    /// Number of positions in the configuration, at most 16.
     pub members: u8,
-    /// Decisions are hints, because the group is durable.
+    /// Set if the group is durable, so that decisions are only hints.
     pub hint: bool,
 }
 
-/// Event for a replica.
+/// Event for the replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The acceptor votes in this ballot.
+    /// The acceptor now votes in this ballot.
     Armed {
-        /// Ballot requested.
+        /// The requested ballot.
         ballot: Ballot,
     },
-    /// The acceptor does not vote in this ballot.
+    /// The request to arm the acceptor failed.
     ArmRefused {
-        /// Ballot requested.
+        /// The requested ballot.
         ballot: Ballot,
-        /// Reason; [`Reason::Range`] also for a ballot or a position that does not fit into a
-        /// frame.
+        /// Reason for the failure. [`Reason::Range`] if the ballot or the position does not fit
+        /// into a frame.
         reason: Reason,
     },
-    /// [offload-8] The acceptor no longer votes; contains all its votes from its floor on. Answers
-    /// all fences requested before it.
+    /// [offload-8] The acceptor no longer votes. Contains all its votes from its floor on.
+    /// Completes all fences requested so far.
     Fenced {
-        /// Ballot that it was armed with, acknowledged or not; in the first fence of an owner that
-        /// did not arm it, the highest ballot of its votes. `None`: it was not armed since the last
-        /// fence, and there is nothing to import.
+        /// Ballot with which the acceptor was armed, acknowledged or not. In the first fence of an
+        /// owner that did not arm it, the highest ballot among its votes. `None` if it was not
+        /// armed since the last fence, so that there is nothing to import.
         ballot: Option<Ballot>,
-        /// Every vote in that ballot, in slot order; empty if they were not read out.
+        /// All votes in that ballot, in slot order. Empty if they were not read out.
         votes: Vec<SlotValue>,
     },
-    /// The coordinator assigns slots.
+    /// The coordinator now assigns slots.
     Started {
-        /// Ballot of the leader.
+        /// Ballot of the start.
         ballot: Ballot,
-        /// First slot that it assigns.
+        /// First slot that the coordinator assigns.
         first: Slot,
     },
-    /// The coordinator does not start.
+    /// The coordinator was not started.
     StartRefused {
-        /// Ballot of the leader.
+        /// Ballot of the start.
         ballot: Ballot,
-        /// Reason; [`Reason::Range`] also for a parameter that does not fit into a frame.
+        /// Reason for the failure. [`Reason::Range`] if a parameter does not fit into a frame.
         reason: Reason,
     },
-    /// This device's acceptor voted in the armed ballot. Mostly, but not always, in slot order and
-    /// once.
+    /// The device's acceptor voted in the armed ballot. Votes usually arrive in slot order and once
+    /// each, but neither is guaranteed.
     Voted(SlotValue),
-    /// The coordinator assigned a slot to a value. Strictly in slot order, from the first one on,
-    /// without gaps.
+    /// The coordinator assigned a slot to a value. Reported strictly in slot order from the first
+    /// slot on, without gaps.
     Assigned(SlotValue),
-    /// A coordinator counted a quorum whose votes count as decided, in the armed or started ballot.
-    /// In any order.
+    /// A coordinator counted a quorum of votes that decides, in the armed or started ballot.
+    /// Reported in any order.
     Decided {
         /// Ballot of the votes.
         ballot: Ballot,
-        /// Decided slot.
         slot: Slot,
-        /// Decided value.
         value: Value,
     },
-    /// [offload-11] A coordinator counted a quorum in a ballot in which this owner has no part.
-    /// Informs members without a vote ([`crate::owner::Owner::listen`]).
+    /// [offload-11] A coordinator counted a quorum in a ballot in which this owner takes no part.
+    /// Used by members without a vote ([`crate::owner::Owner::listen`]).
     OtherDecided {
         /// Ballot of the votes.
         ballot: Ballot,
-        /// Decided slot and value.
+        /// The decided slot and its value.
         held: SlotValue,
     },
     /// [offload-12] The coordinator no longer assigns slots. The slots reported by
-    /// [`Event::Assigned`], these, and the holes are all slots from its first one to `next`.
+    /// [`Event::Assigned`], plus `given` and `holes`, are all slots from the first one up to
+    /// `next`.
     Withdrawn {
-        /// Ballot of the leader.
+        /// Ballot of the start.
         ballot: Ballot,
         /// One past the last assigned slot.
         next: Slot,
-        /// Slots that were not reported before, in order.
+        /// Slots not yet reported by [`Event::Assigned`], in order.
         given: Vec<SlotValue>,
-        /// Slots in between without a value: their proposals never left the device.
+        /// Slots without a value among them. No proposal for them ever left the device.
         holes: Vec<Slot>,
     },
-    /// The coordinator no longer assigns slots; nothing was read.
+    /// The coordinator no longer assigns slots. Its slots were not read.
     Stopped,
-    /// [offload-18] The next slot of the coordinator, loaded after the query arrived.
+    /// [offload-18] The coordinator's next slot, read after the query arrived.
     Next {
-        /// Token of the query.
+        /// Token passed to [`crate::owner::Owner::look_next`].
         token: u64,
-        /// `None` if it cannot be known, so that a read that needs it fails.
+        /// `None` if the next slot cannot be determined. A read that needs it fails.
         next: Option<Slot>,
     },
-    /// [offload-9] The device lost its memory, or must be treated as gone. The last event:
-    /// outstanding requests have no other outcome.
+    /// [offload-9] The device lost its memory, or must be treated as lost. This is the last event.
+    /// Outstanding requests get no other outcome.
     Lost {
-        /// Cause of the loss.
+        /// Reason why the device was abandoned.
         why: Loss,
     },
 }
 
-/// The reason that a device is abandoned.
+/// Reason why an owner abandons its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// The device has another boot, or none (0): it lost its memory, or never was the intended one.
+    /// The device has another boot, or none: it lost its memory, or it never was the intended
+    /// device.
     Boot {
-        /// Boot of the device.
+        /// Boot reported by the device, or 0 if it has none.
         found: u32,
     },
-    /// A call was repeated without an answer.
+    /// The device did not respond to a repeated call or query.
     NoAnswer,
-    /// The device received higher numbers than ours: another process owns it.
+    /// The device has received higher call numbers, so another process owns it.
     OtherOwner,
-    /// The state of its drain cannot be known.
+    /// The progress of its drain cannot be determined, or the drain does not end.
     Drain,
-    /// The number of cells or the size of the value area differs from its shape.
+    /// The number of cells or the size of the value area differs from the device's
+    /// [`Shape`](crate::port::Shape).
     Shape,
-    /// Two of its answers contradict each other.
+    /// Two responses of the device contradict each other.
     Contradiction,
 }

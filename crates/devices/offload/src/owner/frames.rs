@@ -1,4 +1,4 @@
-//! Frames to and from a device: encoded, and decoded as hostile bytes.
+//! Encodes frames to a device and decodes frames from it. Received bytes are not trusted.
 
 use alloc::{vec, vec::Vec};
 
@@ -15,22 +15,23 @@ use crate::owner::{
     value::meaning,
 };
 
-/// A counter that stays zero ([`crate::reason::COUNTERS`]): queries ask for it, and no call has
-/// this number in its place, which distinguishes answers to queries from those to calls.
+/// Number of a counter that stays zero ([`crate::reason::COUNTERS`]). Queries ask for this counter,
+/// and no call contains this number in the same field, so responses to queries differ from those to
+/// calls.
 pub(crate) const QUIET: u32 = 31;
 
-/// A frame received from the port.
+/// A valid frame received from the port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedFrame<'a> {
     pub(crate) header: Header,
     pub(crate) room: &'a [u8],
-    /// Origin according to this owner's device, which also passes on frames of others.
+    /// Origin as reported by this owner's device, which also passes on frames of other stations.
     pub(crate) came: FrameOrigin,
 }
 
 impl ReceivedFrame<'_> {
-    /// Returns the slot and its value, with its bytes ([offload-21]), and whether the descriptor is
-    /// a valid value.
+    /// Returns the slot with its value and bytes ([offload-21]), and whether the descriptor is
+    /// valid.
     pub(crate) fn held(&self) -> (SlotValue, bool) {
         let (value, bytes, known) = meaning(&self.header.value, self.room);
         let held = SlotValue { slot: Slot(self.header.slot), value, bytes: bytes.to_vec() };
@@ -38,7 +39,7 @@ impl ReceivedFrame<'_> {
     }
 }
 
-/// Encodes and decodes frames of one device.
+/// Encoder and decoder for the frames of one device.
 #[derive(Debug)]
 pub(crate) struct Frames {
     shape: Shape,
@@ -59,7 +60,7 @@ impl Frames {
         self.shape.cells.into()
     }
 
-    /// Returns a header for a request to a program, with all other fields unset.
+    /// Returns a header of type `kind` for a program, with all other fields zero.
     pub(crate) fn plain(&self, program: Program, kind: Type) -> Header {
         Header {
             kind,
@@ -88,12 +89,12 @@ impl Frames {
         header
     }
 
-    /// Encodes a frame; bytes that do not fit were refused before.
+    /// Encodes a frame for the device. `bytes` must fit; longer values are refused earlier.
     pub(crate) fn make(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
         self.make_between((self.shape.owner, self.shape.own), header, bytes)
     }
 
-    /// Encodes a frame as this owner's device would send it to all others.
+    /// Encodes a frame addressed to all devices, as this owner's device would send it.
     pub(crate) fn make_for_all(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
         self.make_between((self.shape.own, self.shape.all_hosts), header, bytes)
     }
@@ -112,9 +113,9 @@ impl Frames {
             .expect("a room of whole words, and a frame for it")
     }
 
-    /// Decodes a valid frame of this group: to the owner, or to the device and passed on. Frames of
-    /// this owner's device have its address, but a sender with its address need not be the device
-    /// ([offload-21]).
+    /// Decodes a frame of this group that is addressed to the owner, or to the device and passed
+    /// on. Returns `None` if it is invalid. A frame that does not have the device's source address
+    /// counts as [`FrameOrigin::Network`], and one that does may still be forged ([offload-21]).
     pub(crate) fn hear<'a>(&self, came: FrameOrigin, frame: &'a [u8]) -> Option<ReceivedFrame<'a>> {
         let Shape { own, owner, .. } = self.shape;
         let to = *frame.first_chunk()?;
@@ -123,7 +124,7 @@ impl Frames {
                 group: self.shape.group,
                 room: self.shape.room,
                 own: listens,
-                // The device checked the destination.
+                // The device already checked the destination.
                 heard: to,
                 owner,
             };
@@ -142,7 +143,7 @@ impl Frames {
     }
 }
 
-/// Packs a ballot, if it fits and is not zero.
+/// Packs a ballot. Returns `None` if it does not fit or is zero.
 pub(crate) fn pack(ballot: quorate_core::ballot::Ballot) -> Option<PackedBallot> {
     PackedBallot::of(ballot).filter(|packed| *packed != PackedBallot::NONE)
 }
@@ -167,8 +168,8 @@ mod tests {
         })
     }
 
-    /// The sender is recognized: this owner's device, another member, or a station outside of the
-    /// group, with the device's address or not.
+    /// The source address tells this owner's device from another member and from a station outside
+    /// of the group.
     #[test]
     fn who_says_it_is_seen() {
         for form in [Form::Udp, Form::Raw] {
@@ -192,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Frames for all are sent in the name of this owner's device.
+    /// Frames for all devices have the address of this owner's device as their source.
     #[test]
     fn what_is_for_all_is_sent_as_a_device_would() {
         for form in [Form::Udp, Form::Raw] {

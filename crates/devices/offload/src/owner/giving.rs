@@ -1,4 +1,4 @@
-//! The coordinator's side: starts it, withdraws the allocation, answers reads.
+//! Drives the device's coordinator: starts it, withdraws its allocation, and answers reads.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -21,21 +21,22 @@ use crate::owner::{
     waiting::Waiting,
 };
 
-/// The reason for stopping the coordinator.
+/// Reason for stopping the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// An earlier owner may have started it.
+    /// The owner has just begun, and an earlier owner may have started the coordinator.
     Begin,
     Stop,
     TakeBack,
 }
 
-/// Phase of the coordinator.
+/// What the owner is doing with the coordinator.
 #[derive(Debug)]
 enum Phase {
-    /// Setting its boot.
+    /// The call that sets the boot is outstanding.
     Booting(Call),
-    /// [offload-12] The steps of stopping, in order; a plain stop reads nothing.
+    /// [offload-12] The first step of stopping. `Draining` follows, and for a withdrawal `Looking`
+    /// and `Reading`.
     Stopping(Call, End),
     Draining(End, bool),
     Looking(Serial),
@@ -43,29 +44,29 @@ enum Phase {
         next: u64,
     },
     Idle,
-    /// Start requested; counts as started.
+    /// The start was requested. The coordinator may already assign slots.
     Starting(Call),
     Started,
 }
 
-/// State of one coordinator.
+/// Starts and stops one coordinator, and reports the slots that it assigns.
 #[derive(Debug)]
 pub(crate) struct CoordinatorDriver {
     phase: Phase,
-    /// Parameters of the last or the pending start.
+    /// Parameters of the latest start, complete or pending.
     start: Option<(PackedBallot, Start)>,
-    /// Start that waits for the previous one to end.
+    /// Start that waits until the previous one has ended.
     wanted: Option<(PackedBallot, Start)>,
-    /// End that was requested and has not begun.
+    /// Requested end that has not begun.
     end_wanted: Option<End>,
     pub(crate) upkeep: Upkeep,
     pub(crate) waiting: Waiting,
-    /// Contents read while slots are withdrawn; `None` is a hole.
+    /// Cells read during a withdrawal, by slot. `None` is a hole.
     found: BTreeMap<u64, Option<SlotValue>>,
     reader: Reader,
     ask: StateQueries,
     reads: Reads,
-    /// Events that need no answer of the device.
+    /// Events that are reported without a response of the device.
     ends: Vec<Event>,
 }
 
@@ -103,7 +104,7 @@ impl CoordinatorDriver {
         }
     }
 
-    /// [offload-12] Requests the withdrawal of the allocation.
+    /// [offload-12] Requests the withdrawal of the coordinator's allocation.
     pub(crate) fn take_back(&mut self) {
         self.wanted = None;
         self.reads.fail_all();
@@ -116,7 +117,7 @@ impl CoordinatorDriver {
         self.end_wanted = Some(End::Stop);
     }
 
-    /// [offload-18] Queues a read; its query is sent after the read arrived.
+    /// [offload-18] Queues a read of the next slot. Its query is sent after this call.
     pub(crate) fn look_next(&mut self, token: u64) {
         let is_started = self.is_started();
         self.reads.push(token, is_started, &mut self.ask);
@@ -126,34 +127,35 @@ impl CoordinatorDriver {
         matches!(self.phase, Phase::Started) && self.end_wanted.is_none()
     }
 
-    /// Returns the only ballot whose slots are reported, from this start's first one on.
+    /// Returns the ballot of the coordinator's start, the only one whose slots are reported, unless
+    /// it is stopped.
     pub(crate) fn ballot(&self) -> Option<PackedBallot> {
         let gives = matches!(self.phase, Phase::Starting(_) | Phase::Started);
         self.start.filter(|_| gives).map(|(ballot, _)| ballot)
     }
 
-    /// Handles the loss of frames for lack of space.
+    /// Handles the device's loss of frames for lack of space.
     pub(crate) fn on_lost(&mut self) {
         if self.is_started() {
             self.ask.want();
         }
     }
 
-    /// Handles a report of the device's acceptor or coordinator about the value of a slot of this
-    /// start.
+    /// Records the value of a slot of the current start, as reported by the device's acceptor or
+    /// coordinator.
     pub(crate) fn on_given(&mut self, heard: &ReceivedFrame<'_>, cells: u64) -> Result<(), Loss> {
         let (held, _) = heard.held();
         self.upkeep.know(heard.header.value, held, cells)
     }
 
-    /// Handles one frame of the device's coordinator, whose boot was checked.
+    /// Handles a frame of the device's coordinator. The caller checked its boot.
     pub(crate) fn hear(
         &mut self,
         heard: &ReceivedFrame<'_>,
         desk: &mut TurnContext<'_>,
     ) -> Result<(), Loss> {
         let said = &heard.header;
-        // A refused value: a start also has a kind in its call, but its slot is not 0.
+        // The refusal of a submitted value. A start also has a kind, but its slot is not 0.
         if said.kind == Type::Refused && said.value.kind != 0 && said.slot == 0 {
             self.waiting.on_refused(&said.value, desk.now, &desk.settings.pace);
             return Ok(());
@@ -198,8 +200,8 @@ impl CoordinatorDriver {
             }
             (Phase::Starting(_), Answer::Done(said) | Answer::Refused(Reason::Armed, said)) => {
                 let (ballot, Start { first, .. }) = self.start.ok_or(Loss::Contradiction)?;
-                // It was drained before, so this is the requested start, and only its answer was
-                // lost.
+                // The device was drained before, so this start is the requested one, and only its
+                // response was lost.
                 if said.ballot != ballot {
                     return Err(Loss::Contradiction);
                 }
@@ -261,7 +263,7 @@ impl CoordinatorDriver {
             return Ok(());
         }
         if !taking_back {
-            // An empty cell below the next slot is being written: it is read again later.
+            // An empty cell below the next slot is still being written. It is read again later.
             return if is_held { self.on_given(heard, cells) } else { Ok(()) };
         }
         if !is_held && self.upkeep.is_known(slot) {
@@ -272,8 +274,8 @@ impl CoordinatorDriver {
         Ok(())
     }
 
-    /// Handles the end of a drain: no step that saw the device running is still executing, and no
-    /// answer of such a step is in flight.
+    /// Handles the end of a drain: all steps that saw the coordinator running have ended, and none
+    /// of their responses is in flight.
     pub(crate) fn on_drained(&mut self) {
         match self.phase {
             Phase::Draining(End::TakeBack, true) => {
@@ -289,7 +291,7 @@ impl CoordinatorDriver {
         }
     }
 
-    /// Does everything that is due.
+    /// Carries out all work that is due.
     pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         if matches!(self.phase, Phase::Reading { .. }) && self.reader.is_idle() {
             self.tell_taken_back(desk);
@@ -326,14 +328,14 @@ impl CoordinatorDriver {
         Ok(())
     }
 
-    /// Begins an end that was requested and whose turn has come.
+    /// Begins the requested end, unless it has to wait.
     fn end(&mut self, desk: &mut TurnContext<'_>) {
         let Some(wish) = self.end_wanted else {
             return;
         };
         match &mut self.phase {
-            // The assigned slots are known only once it is known whether it started; a plain stop
-            // does not need them.
+            // The assigned slots are known only once it is known whether the coordinator started. A
+            // plain stop does not need them.
             Phase::Starting(_) if wish == End::TakeBack => return,
             Phase::Booting(_) => return,
             Phase::Starting(_) | Phase::Started => {
@@ -346,7 +348,7 @@ impl CoordinatorDriver {
                 (End::TakeBack, End::TakeBack) => {}
                 (End::Begin | End::Stop, _) | (_, End::Stop | End::Begin) => *end = End::Stop,
             },
-            // Already drained: stepping down needs nothing more.
+            // The device is already drained, which is enough after stepping down.
             Phase::Looking(_) | Phase::Reading { .. } if wish == End::Stop => {
                 self.reader.clear();
                 self.phase = Phase::Idle;
@@ -358,7 +360,7 @@ impl CoordinatorDriver {
         self.end_wanted = None;
     }
 
-    /// Begins a start whose turn has come.
+    /// Begins the requested start once the previous one has ended.
     fn begin(&mut self, desk: &mut TurnContext<'_>) {
         if !matches!(self.phase, Phase::Idle) {
             return;
@@ -392,7 +394,7 @@ impl CoordinatorDriver {
         desk.tell(Event::Withdrawn { ballot: ballot.ballot(), next, given, holes });
     }
 
-    /// Returns whether a request waits longer than it should.
+    /// Returns whether the device is late with a response.
     pub(crate) fn is_late(&self, pace: &Pace) -> bool {
         let call = match &self.phase {
             Phase::Booting(call) | Phase::Stopping(call, _) | Phase::Starting(call) => Some(call),
@@ -403,12 +405,12 @@ impl CoordinatorDriver {
             || call.into_iter().chain(self.upkeep.call()).any(|call| call.is_late(pace))
     }
 
-    /// Returns whether the device accepted its boot.
+    /// Returns whether the device accepted the boot.
     pub(crate) const fn is_booted(&self) -> bool {
         !matches!(self.phase, Phase::Booting(_))
     }
 
-    /// Returns the times at which work is due.
+    /// Returns the times at which work becomes due.
     pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
         let (call, started) = match &self.phase {
             Phase::Booting(call) | Phase::Stopping(call, _) | Phase::Starting(call) => {

@@ -1,4 +1,5 @@
-//! The owner of one device: accepts requests, emits events, and does what is due in a turn.
+//! The owner of one device: accepts requests, reports events, and does in each turn the work that
+//! is due.
 
 use alloc::vec::Vec;
 
@@ -21,31 +22,31 @@ use crate::owner::{
     waiting::NotSubmitted,
 };
 
-/// Counts of an owner, for metrics. None of them ever decreases.
+/// Counters of an owner, for metrics. They never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames received from the port that are not valid frames of the group.
+    /// Number of frames from the port that are not valid frames of the group.
     pub foreign: u64,
-    /// Votes whose descriptor is not a valid value, or does not match the bytes: no-ops
-    /// ([offload-21]).
+    /// Number of votes treated as no-ops because their descriptor is invalid or does not match the
+    /// bytes ([offload-21]).
     pub unknown: u64,
-    /// Control calls, repeated ones included.
+    /// Number of control calls sent, including repetitions.
     pub calls: u64,
-    /// Frames that the device lost for lack of space.
+    /// Number of frames that the device lost for lack of space.
     pub lost: u64,
 }
 
-/// State of a drain.
+/// Progress of the drain that the device was asked for, if any.
 #[derive(Clone, Copy, Debug)]
 enum Drain {
     None,
-    /// Start time, and number of checks.
+    /// Start time, and the number of checks made since.
     Begun(Time, u32),
-    /// No step runs; answers of earlier steps may still be waiting.
+    /// No drained step is running, but responses of such steps may still have to be received.
     Over,
 }
 
-/// The owner of one device.
+/// Owner of one device: sends its requests, and turns its frames into events.
 #[derive(Debug)]
 pub struct Owner {
     settings: Settings,
@@ -54,27 +55,27 @@ pub struct Owner {
     voting: AcceptorDriver,
     giving: CoordinatorDriver,
     drain: Drain,
-    /// Decisions already reported, of one ballot.
+    /// A ballot, and its slots whose decisions were reported.
     decided: (u64, Ring),
-    /// Decisions of any ballot are reported.
+    /// Set if decisions of other ballots are reported, too.
     listens: bool,
     lost: Option<Loss>,
-    /// Number of times that the device is known to have lost its memory.
+    /// Number of memory losses reported by the device.
     forgot: u64,
     counts: Counts,
     now: Time,
-    /// A request waits for a turn.
+    /// Set if a request has been made since the last turn.
     is_due: bool,
     frame: Vec<u8>,
 }
 
 impl Owner {
-    /// Creates an owner, whose first call sets the device's boot. The previous arming of the device
-    /// is unknown until a fence.
+    /// Creates an owner. Its first call sets the device's boot. Whether an earlier owner armed the
+    /// device is unknown until a fence.
     ///
     /// # Panics
-    /// If a boot is 0, the number of cells is not a power of two, or the size of the value area is
-    /// invalid.
+    /// If a boot is 0, the number of cells is not a power of two, or the size of the value
+    /// area is invalid.
     pub fn new(settings: Settings, shape: Shape) -> Self {
         assert!(settings.owner_boot > 0, "owners' boots begin at 1");
         assert!(settings.device_boot > 0, "devices' boots begin at 1");
@@ -101,61 +102,63 @@ impl Owner {
         }
     }
 
-    /// [offload-5] Makes the acceptor vote in this ballot, from this slot on. The replica must have
-    /// raised its promise to it, and fenced before. Ends with [`Event::Armed`],
-    /// [`Event::ArmRefused`], or a fence.
+    /// [offload-5] Arms the acceptor to vote in `ballot` from slot `floor` on. The replica must
+    /// have raised its promise to `ballot` and fenced the acceptor before. The outcome is
+    /// [`Event::Armed`] or [`Event::ArmRefused`], unless a fence ends the request.
     pub fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
         self.voting.arm(ballot, position, floor);
         self.is_due = true;
     }
 
-    /// [offload-8] Disarms, drains, reads out, checks the boot. Ends with [`Event::Fenced`]; no
-    /// later arm is sent before. An owner that was restarted fences first.
+    /// [offload-8] Disarms the acceptor, drains it, reads out its votes and checks its boot. The
+    /// outcome is [`Event::Fenced`]. Later requests to arm wait for it. A restarted owner must
+    /// fence first.
     pub fn fence(&mut self) {
         self.voting.fence();
         self.is_due = true;
     }
 
-    /// [offload-10] Fences the acceptor without reading out its votes, which are not needed when
-    /// they are hints, or an earlier owner's. Its [`Event::Fenced`] has no votes.
+    /// [offload-10] Fences the acceptor without reading out its votes. Used if the votes are hints,
+    /// or those of an earlier owner. The outcome is [`Event::Fenced`] without votes.
     pub fn disarm(&mut self) {
         self.voting.disarm();
         self.is_due = true;
     }
 
-    /// [offload-5] Makes the coordinator assign slots. Ends with [`Event::Started`] or
-    /// [`Event::StartRefused`], or the end of a start.
+    /// [offload-5] Starts the coordinator. The outcome is [`Event::Started`] or
+    /// [`Event::StartRefused`], unless a stop or a withdrawal ends the request.
     pub fn start(&mut self, start: Start) {
         self.giving.start(start);
         self.is_due = true;
     }
 
-    /// [offload-12] Stops, drains, checks the boot, reads the assigned slots. Ends with
-    /// [`Event::Withdrawn`], or with [`Event::Stopped`] if there is no start to withdraw.
+    /// [offload-12] Stops the coordinator, drains it, checks its boot and reads the assigned slots.
+    /// The outcome is [`Event::Withdrawn`], or [`Event::Stopped`] if the coordinator was not
+    /// started.
     pub fn take_back(&mut self) {
         self.giving.take_back();
         self.is_due = true;
     }
 
-    /// Stops after stepping down: stops, drains, reads nothing. Ends with [`Event::Stopped`], and
-    /// also ends a withdrawal in progress.
+    /// Stops and drains the coordinator without reading its slots, after stepping down. The outcome
+    /// is [`Event::Stopped`], which also ends a withdrawal in progress.
     pub fn stop(&mut self) {
         self.giving.stop();
         self.is_due = true;
     }
 
-    /// [offload-14] Lets both programs forget the slots below `floor`, and the coordinator assign
-    /// slots up to `limit`. It is sent when it is worth a call. This replica must know all slots
-    /// below `floor` as decided and store them itself.
+    /// [offload-14] Lets both programs discard the slots below `floor`, and the coordinator assign
+    /// slots below `limit`. The call is delayed until the change is large enough. This replica must
+    /// know that all slots below `floor` are decided, and must store them itself.
     pub fn raise_floor(&mut self, floor: Slot, limit: Slot) {
         let votes = self.voting.tap.raise_floor(floor);
         let gives = self.giving.upkeep.raise_floor(floor, limit);
-        // Repeated without change, it causes no wake-up.
+        // A call without any change does not cause a turn.
         self.is_due |= votes || gives;
     }
 
-    /// Submits a value to the coordinator. It waits until it is seen assigned, whatever is lost,
-    /// and may be assigned more than once, to different slots.
+    /// Submits a value to the coordinator, and repeats it until it is known to be assigned. A value
+    /// may be assigned to several slots.
     pub fn submit(&mut self, value: Value, bytes: &[u8]) -> Result<(), NotSubmitted> {
         let named = descriptor(&value, bytes, self.frames.shape().room)
             .map_err(NotSubmitted::NotCarried)?;
@@ -167,8 +170,8 @@ impl Owner {
         Ok(())
     }
 
-    /// [offload-15] Offers a value to the coordinator of another member, once. Its arrival is not
-    /// acknowledged: a value that is not soon seen decided takes another path.
+    /// [offload-15] Submits a value to another member's coordinator, once. There is no
+    /// acknowledgement. If the value is not decided soon, the caller must send it another way.
     pub fn offer(
         &mut self,
         device: &mut dyn Device,
@@ -181,25 +184,24 @@ impl Owner {
         Ok(())
     }
 
-    /// [offload-11] Sets whether decisions of ballots in which this owner has no part are reported,
-    /// too.
+    /// [offload-11] Sets whether to report decisions of ballots in which this owner takes no part.
     pub const fn listen(&mut self, listens: bool) {
         self.listens = listens;
     }
 
-    /// [offload-9] Sets how long to wait for a late device, in microseconds
+    /// [offload-9] Sets how long a late device may take before it is abandoned, in microseconds
     /// ([`crate::owner::Pace::late_us`]).
     pub const fn set_late_timeout(&mut self, late_us: u64) {
         self.settings.pace.late_us = late_us;
     }
 
-    /// Returns the number of submitted values that were not seen assigned.
+    /// Returns the number of submitted values that are not known to be assigned.
     pub fn waiting(&self) -> usize {
         self.giving.waiting.len()
     }
 
-    /// Returns whether another value would be sent soon: fewer than two windows of values wait or
-    /// are in flight.
+    /// Returns whether the caller should submit more values: fewer than two windows of values are
+    /// waiting.
     pub fn has_room(&self) -> bool {
         (self.giving.waiting.len() as u64) < 2 * self.settings.window
     }
@@ -208,8 +210,8 @@ impl Owner {
         self.settings.device_boot
     }
 
-    /// [offload-9] Returns a new owner of the same device after it lost power: its frames have
-    /// another boot from now on.
+    /// [offload-9] Creates a new owner of the same device after it lost its memory. `found` is the
+    /// boot that the device reported, or 0.
     #[must_use]
     pub fn after_power(&self, found: u32) -> Self {
         let boot =
@@ -218,13 +220,13 @@ impl Owner {
         Self { forgot: self.forgot, ..Self::new(settings, *self.frames.shape()) }
     }
 
-    /// Returns the waiting values to the caller, oldest first; after a withdrawal the leader
-    /// proposes them itself.
+    /// Removes and returns the submitted values that were not assigned, oldest first. After a
+    /// withdrawal the leader proposes them itself.
     pub fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
         self.giving.waiting.withdraw()
     }
 
-    /// [offload-18] Queries the coordinator's next slot. Ends with [`Event::Next`], unless the
+    /// [offload-18] Queries the coordinator's next slot. The outcome is [`Event::Next`], unless the
     /// device is lost.
     pub fn look_next(&mut self, token: u64) {
         self.giving.look_next(token);
@@ -235,14 +237,14 @@ impl Owner {
         Counts { unknown: self.voting.tap.unknown, calls: self.counter, ..self.counts }
     }
 
-    /// Returns why the device is abandoned, if it is.
+    /// Returns why the device was abandoned, or `None` if it was not.
     pub const fn lost(&self) -> Option<Loss> {
         self.lost
     }
 
-    /// [offload-9] Returns whether the device has owed answers for longer than a working one would.
-    /// It may still have its memory: nothing is promised until it was read out, and it is abandoned
-    /// after [`crate::owner::Pace::late_us`].
+    /// [offload-9] Returns whether the device has not responded for longer than a working device
+    /// would take. It may still have its memory, so nothing may be promised until it has been read
+    /// out. After [`crate::owner::Pace::late_us`] it is abandoned.
     pub fn is_late(&self) -> bool {
         let pace = &self.settings.pace;
         let drain = matches!(self.drain, Drain::Begun(since, looks)
@@ -250,7 +252,8 @@ impl Owner {
         self.lost.is_none() && (drain || self.voting.is_late(pace) || self.giving.is_late(pace))
     }
 
-    /// Handles the frames received from the port, and does what is due.
+    /// Processes the frames received from the port and does all work that is due. Appends to
+    /// `events`.
     pub fn turn(&mut self, now: Time, device: &mut dyn Device, events: &mut Vec<Event>) {
         (self.now, self.is_due) = (now, false);
         if self.lost.is_some() {
@@ -262,8 +265,8 @@ impl Owner {
         }
     }
 
-    /// Returns when the next turn is due without a frame; `None` if only a frame or a request needs
-    /// one.
+    /// Returns when [`Self::turn`] is due even if no frame arrives, or `None` if it can wait for a
+    /// frame or a request.
     pub fn wake_at(&self) -> Option<Time> {
         if self.lost.is_some() {
             return None;
@@ -274,26 +277,27 @@ impl Owner {
         let pace = &self.settings.pace;
         let drain = match self.drain {
             Drain::None => None,
-            // Its end is not reported; the driver of the device may check earlier.
+            // The end of a drain is not signalled, so it is polled. The caller may poll more often.
             Drain::Begun(..) if self.is_late() => Some(self.now.plus_us(pace.answer_us)),
             Drain::Begun(..) => Some(self.now.plus_us(pace.answer_us / 10)),
             Drain::Over => return Some(self.now),
         };
         let parts = self.voting.due(pace).chain(self.giving.due(pace));
         let parts = parts.chain(drain);
-        // Work that was due in the last turn and was not done waits for a frame.
+        // Work that was due in the last turn but was not done is waiting for a frame.
         parts.filter(|due| *due > self.now).min()
     }
 
     fn work(&mut self, device: &mut dyn Device, events: &mut Vec<Event>) -> Result<(), Loss> {
-        // [offload-9] The device itself reports it, so there is no need to wait for a missing
-        // answer.
+        // [offload-9] The device reports the loss itself, so the owner need not wait for a missing
+        // response.
         let forgot = device.memory_losses();
         if forgot > self.forgot {
             self.forgot = forgot;
             return Err(Loss::Boot { found: 0 });
         }
-        // Checked before frames are taken, so that all frames of the drained steps are among them.
+        // The drain is checked before frames are received, so that the frames of all drained steps
+        // are among them.
         self.look_at_drain(device)?;
         let emptied = self.take_all(device, events)?;
         if emptied && matches!(self.drain, Drain::Over) {
@@ -339,8 +343,8 @@ impl Owner {
             let patience = pace.late_from_us().saturating_add(pace.late_us);
             match device.drained() {
                 Drained::Over => self.drain = Drain::Over,
-                // A process that was suspended finds its timeout expired, but its device's thread
-                // was suspended with it.
+                // After a suspension the timeout has expired, but the device's thread was suspended
+                // with this process. Therefore the checks count, too.
                 Drained::NotYet if !pace.is_late(looks) || self.now.since_us(since) < patience => {
                     self.drain = Drain::Begun(since, looks.saturating_add(1));
                 }
@@ -350,8 +354,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Handles waiting frames; returns whether none are left. Takes at most about two rings' worth
-    /// in one turn, so that the reactor is not blocked.
+    /// Processes received frames, and returns whether all of them were processed. One turn
+    /// processes at most about two rings of frames, so that the reactor is not blocked.
     fn take_all(&mut self, device: &mut dyn Device, events: &mut Vec<Event>) -> Result<bool, Loss> {
         let mut frame = core::mem::take(&mut self.frame);
         let most = self.frames.cells().saturating_mul(2).saturating_add(256);
@@ -380,8 +384,8 @@ impl Owner {
     ) -> Result<(), Loss> {
         let said = &heard.header;
         if heard.came == FrameOrigin::Network {
-            // [offload-21] Only decisions counted by a coordinator are of use, and nothing in such
-            // frames is trusted as from this device.
+            // [offload-21] Frames passed on from the network cannot be trusted to be this device's.
+            // Only decisions that a coordinator counted are of use.
             if said.kind == Type::Decided {
                 self.on_decided(heard, events);
             }
@@ -406,8 +410,8 @@ impl Owner {
                 self.on_decided(heard, events);
                 return Ok(());
             }
-            // The device's acceptor voted for the value that its coordinator assigned to the slot,
-            // if it received the proposal from that coordinator.
+            // If the acceptor received the proposal from its own coordinator, the vote tells which
+            // value that coordinator assigned to the slot.
             Type::Phase2b
                 if booted
                     && heard.came == FrameOrigin::Inside
@@ -424,12 +428,13 @@ impl Owner {
         }
     }
 
-    /// [offload-10] Handles a decision, if the count decides and this owner takes part in the
-    /// ballot. Each is reported once.
+    /// [offload-10] Reports a decision once, unless it is a hint or belongs to a ballot that this
+    /// owner ignores.
     fn on_decided(&mut self, heard: &ReceivedFrame<'_>, events: &mut Vec<Event>) {
         let said = &heard.header;
         let ours = [self.voting.ballot(), self.giving.ballot()].contains(&Some(said.ballot));
-        // An older one is of no use: its contents are known, or requested otherwise.
+        // A decision of an older ballot is useless, because its value is known or is fetched
+        // otherwise.
         let listens = self.listens && said.ballot.0 >= self.decided.0;
         if !(ours || listens) || said.flags & HINT != 0 {
             return;

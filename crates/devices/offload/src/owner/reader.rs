@@ -1,4 +1,5 @@
-//! Reads cells of one program, a few at a time, repeated while there is no answer ([offload-7]).
+//! Reads cells of one program, a limited number at a time, and repeats requests without a response
+//! ([offload-7]).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +8,18 @@ use quorate_core::time::Time;
 
 use crate::owner::{desk::TurnContext, event::Loss, settings::Pace};
 
-/// Maximum number of cells requested at once: easily held by a device's queue.
+/// Maximum number of outstanding reads. The responses must fit into a device's queue.
 const ASKED_MAX: usize = 64;
 
-/// Cells to read.
+/// Cells that are still to be read.
 #[derive(Debug)]
 pub(crate) struct Reader {
     program: Program,
     wanted: BTreeSet<u64>,
-    /// Cells whose answers are awaited: time of the last request, and number of waits without an
-    /// answer.
+    /// Outstanding reads by slot: the time of the last request, and the number of waits without a
+    /// response.
     asked: BTreeMap<u64, (Time, u32)>,
-    /// Earliest time at which a request can be late.
+    /// Earliest time at which a request has to be repeated.
     due: Option<Time>,
 }
 
@@ -78,7 +79,7 @@ impl Reader {
         self.asked.values().any(|(_, waits)| pace.is_late(*waits))
     }
 
-    /// Returns whether the cell of this slot was requested, and ends the request.
+    /// Completes the read of this slot. Returns `false` if there was no such read.
     pub(crate) fn hear(&mut self, slot: u64) -> bool {
         self.asked.remove(&slot).is_some()
     }

@@ -1,5 +1,5 @@
-//! Reads of the coordinator's next slot, and the query that must be answered for each
-//! ([offload-18]).
+//! Reads of the coordinator's next slot. Each waits for the response to a query that was sent after
+//! it arrived ([offload-18]).
 
 use alloc::vec::Vec;
 
@@ -11,10 +11,10 @@ use crate::owner::{
     event::Event,
 };
 
-/// Maximum number of waiting reads; further ones fail.
+/// Maximum number of waiting reads. Further ones fail.
 const READS_MAX: usize = 1024;
 
-/// Waiting reads, and failed ones.
+/// Waiting reads, and those that failed.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     waiting: Vec<(Serial, u64)>,
@@ -22,8 +22,8 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Adds a read; its query is sent after the read arrived. `is_started` implies that no other
-    /// coordinator assigns slots.
+    /// Adds a read, whose query is sent after this call. The read fails if `is_started` is not set:
+    /// only while started is it certain that no other coordinator assigns slots.
     pub(crate) fn push(&mut self, token: u64, is_started: bool, ask: &mut StateQueries) {
         if is_started && self.waiting.len() < READS_MAX {
             self.waiting.push((ask.want(), token));

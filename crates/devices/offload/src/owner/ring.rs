@@ -1,8 +1,8 @@
-//! Slots of a window that were seen, in a fixed number of words: one for each cell of a device.
+//! Set of the slots seen within a window, with one word for each cell of a device.
 
 use alloc::{vec, vec::Vec};
 
-/// One word for each cell: the last slot seen there, plus one.
+/// One entry for each cell: the last slot seen in that cell, plus one.
 #[derive(Debug)]
 pub(crate) struct Ring(Vec<u64>);
 
@@ -30,14 +30,14 @@ impl Ring {
         slot != u64::MAX && self.0[self.at(slot)] == slot + 1
     }
 
-    /// Marks a slot as seen. Returns whether it is new.
+    /// Marks a slot as seen. Returns whether it was unseen.
     pub(crate) fn see(&mut self, slot: u64) -> bool {
         let at = self.at(slot);
         let before = core::mem::replace(&mut self.0[at], slot.wrapping_add(1));
         before != slot.wrapping_add(1)
     }
 
-    /// Returns the first slot from here on that was not seen.
+    /// Returns the first unseen slot at or after `from`.
     pub(crate) fn first_unseen(&self, from: u64) -> u64 {
         let mut slot = from;
         while self.has(slot) {

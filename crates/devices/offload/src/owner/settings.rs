@@ -1,35 +1,36 @@
-//! Settings of an owner at its start: its identity, and its timeouts.
+//! Settings of an owner: the identities of owner and device, and timeouts.
 
 /// Identity of the owner and of the device ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Boot of the owner's process: above 0, and above that of every earlier process that owned the
+    /// Boot of the owner's process. Above 0, and above that of every earlier process that owned the
     /// device.
     pub owner_boot: u32,
-    /// Boot of the device, drawn once each time it gets power: above 0. Only a device that has none
-    /// yet, or this one, obeys.
+    /// Boot of the device, drawn at each power-up. Above 0. A device with a different boot refuses
+    /// all calls.
     pub device_boot: u32,
-    /// Maximum number of submitted values on their way to the coordinator.
+    /// Maximum number of submitted values in flight to the coordinator.
     pub window: u64,
-    /// Timeouts of the owner.
     pub pace: Pace,
 }
 
-/// Factor by which a late device is queried less often.
+/// Factor by which requests to a late device are less frequent.
 const SELDOM: u64 = 32;
 
-/// Timeouts of an owner.
+/// How long an owner waits for its device before it repeats a request or abandons the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Time without an answer after which a call, a query or a value is repeated, in microseconds.
+    /// Time without a response after which a call, a query or a value is repeated, in microseconds.
     pub answer_us: u64,
-    /// Number of waits without an answer after which the device is late, and queried less often.
+    /// Number of waits without a response after which the device is late.
     pub tries: u32,
-    /// [offload-9] Time after which a late device is lost, in microseconds; 0: at once.
+    /// [offload-9] Time for which a device may be late before it is lost, in microseconds. 0 means
+    /// no time.
     pub late_us: u64,
-    /// Time after which a missing slot is read, and an undecided one repeated, in microseconds.
+    /// Time after which a missing slot is read and an undecided one is proposed again, in
+    /// microseconds.
     pub slot_us: u64,
-    /// Interval of queries to a working device, in microseconds.
+    /// Interval between queries to a working device, in microseconds.
     pub probe_us: u64,
 }
 
@@ -40,25 +41,26 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Returns how long to wait for an answer, after this many waits without one.
+    /// Returns how long to wait for a response after `waits` waits without one.
     pub(crate) fn wait_us(&self, waits: u32) -> u64 {
         let times = if self.is_late(waits) { SELDOM } else { 1 };
         self.answer_us.saturating_mul(times)
     }
 
-    /// Returns how long a device may owe an answer before it is late.
+    /// Returns how long a device may take to respond before it is late, in microseconds.
     pub(crate) fn late_from_us(&self) -> u64 {
         self.answer_us.saturating_mul(self.tries.into())
     }
 
-    /// Returns whether this many waits without an answer make a device late.
+    /// Returns whether a device is late after `waits` waits without a response.
     pub(crate) const fn is_late(&self, waits: u32) -> bool {
         waits >= self.tries
     }
 
-    /// Returns whether this many waits without an answer mean that the device never answers again.
+    /// Returns whether a device is to be abandoned after `waits` waits without a response.
     ///
-    /// Waits are counted instead of comparing times: an owner that was suspended has not waited.
+    /// Waits are counted, rather than comparing times, because an owner that was suspended has not
+    /// waited.
     pub(crate) fn is_lost(&self, waits: u32) -> bool {
         let late = self.late_us / self.wait_us(waits).max(1);
         self.is_late(waits) && u64::from(waits - self.tries) >= late

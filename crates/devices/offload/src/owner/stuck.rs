@@ -1,12 +1,11 @@
-//! Backoff for a slot that makes no progress: how long it has been stuck, and when to act on it
-//! again.
+//! Backoff for a slot that makes no progress.
 
 use quorate_core::time::Time;
 
-/// Longest wait, in multiples of the first.
+/// Maximum wait, as a multiple of the initial one.
 const LONGEST: u64 = 8;
 
-/// The stuck slot, the time of the last action, and the number of actions.
+/// Backoff timer for one stuck slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StallTimer {
     at: Option<(u64, Time)>,
@@ -14,8 +13,8 @@ pub(crate) struct StallTimer {
 }
 
 impl StallTimer {
-    /// Returns whether it is time to act on the stuck slot; `None` if no slot is stuck. Waits
-    /// double while it stays stuck, up to a bound.
+    /// Returns whether to act on the stuck slot now. Pass `None` if no slot is stuck. The wait
+    /// doubles with each action on the same slot, up to a bound.
     pub(crate) fn is_due(&mut self, now: Time, slot: Option<u64>, wait_us: u64) -> bool {
         let Some(slot) = slot else {
             *self = Self::default();
@@ -32,7 +31,7 @@ impl StallTimer {
         true
     }
 
-    /// Returns when to check again.
+    /// Returns the time of the next action, or `None` if no slot is stuck.
     pub(crate) fn due(&self, wait_us: u64) -> Option<Time> {
         let longer = 1_u64.checked_shl(self.pushed).unwrap_or(LONGEST);
         let (_, since) = self.at?;

@@ -1,5 +1,5 @@
-//! Duties for an armed acceptor: its votes are reported once, holes of the tap are read, its floor
-//! is raised.
+//! Duties for an armed acceptor: reports its votes once each, reads votes that the tap missed, and
+//! raises the floor.
 
 use crate::{
     Header, Type,
@@ -18,10 +18,10 @@ use crate::owner::{
     stuck::StallTimer,
 };
 
-/// Maximum number of holes read together.
+/// Maximum number of missed votes to read at a time.
 const HOLES_MAX: usize = 16;
 
-/// The tap of one acceptor, in one arming.
+/// Votes of one acceptor since it was armed.
 #[derive(Debug)]
 pub(crate) struct Tap {
     /// Floor that the device last reported.
@@ -31,16 +31,16 @@ pub(crate) struct Tap {
     wanted_floor: u64,
     call: Option<Call>,
     told: Ring,
-    /// Every slot from the floor up to this one was reported.
+    /// Every vote from the floor up to this slot was reported.
     told_to: u64,
-    /// One past the highest slot that the acceptor voted for.
+    /// One past the highest slot whose vote was reported.
     highest: u64,
     hole: StallTimer,
-    /// Backoff for a floor that may be raised while no votes arrive.
+    /// Backoff for raising the floor while no votes arrive.
     idle: StallTimer,
-    /// Time to look for votes past everything that was received.
+    /// Time at which to read all cells without a reported vote, because frames were lost.
     sweep: Option<Time>,
-    /// Votes whose descriptor is not a valid value: no-ops.
+    /// Number of votes whose descriptor is invalid, which count as no-ops.
     pub(crate) unknown: u64,
 }
 
@@ -61,12 +61,13 @@ impl Tap {
         }
     }
 
-    /// Cancels everything in progress, because a fence or another record follows.
+    /// Cancels all work in progress before a fence or another record.
     pub(crate) fn pause(&mut self) {
         (self.call, self.sweep) = (None, None);
     }
 
-    /// Begins with this floor. `again` means in the same ballot, without a fence in between.
+    /// Resets the state for arming with this floor. `again` is set if the acceptor is armed again
+    /// in the same ballot without a fence in between.
     pub(crate) fn begin(&mut self, floor: u64, again: bool) {
         self.pause();
         self.told_floor = self.told_floor.max(floor);
@@ -76,21 +77,22 @@ impl Tap {
         }
     }
 
-    /// [offload-14] Sets the wanted floor. Returns whether it changed.
+    /// [offload-14] Sets the target of the floor. Returns whether it changed.
     pub(crate) fn raise_floor(&mut self, floor: Slot) -> bool {
         let before = self.wanted_floor;
         self.wanted_floor = before.max(floor.0);
         self.wanted_floor > before
     }
 
-    /// Handles the loss of frames for lack of space.
+    /// Handles the device's loss of frames for lack of space.
     pub(crate) fn on_lost(&mut self, now: Time, pace: &Pace) {
         if self.sweep.is_none() {
             self.sweep = Some(now.plus_us(pace.slot_us));
         }
     }
 
-    /// Handles a vote in the armed ballot, from the tap or read.
+    /// Reports a vote in the armed ballot, received from the tap or read from a cell, unless it was
+    /// reported already.
     pub(crate) fn on_vote(&mut self, heard: &ReceivedFrame<'_>, desk: &mut TurnContext<'_>) {
         let slot = heard.header.slot;
         let top = self.told_floor.max(self.floor);
@@ -105,7 +107,8 @@ impl Tap {
         desk.tell(Event::Voted(vote));
     }
 
-    /// Returns whether a frame answers the call for a higher floor.
+    /// Handles a response to the call that raises the floor. Returns `false` if the frame is not
+    /// one.
     pub(crate) fn hear(&mut self, said: &Header, settings: &Settings) -> bool {
         let Some(answer) = self.call.as_mut().and_then(|call| call.hear(said, settings)) else {
             return false;
@@ -113,14 +116,14 @@ impl Tap {
         self.call = None;
         let floor = match answer {
             Answer::Done(said) => said.slot,
-            // The device's floor is higher.
+            // The device's floor was already higher.
             Answer::Refused(_, said) => said.voted,
         };
         self.floor = self.floor.max(floor);
         true
     }
 
-    /// Does what is due while the acceptor is armed.
+    /// Carries out all work that is due while the acceptor is armed.
     pub(crate) fn keep_up(
         &mut self,
         desk: &mut TurnContext<'_>,
@@ -133,7 +136,8 @@ impl Tap {
             let all = self.floor..self.floor.saturating_add(cells);
             all.filter(|slot| !self.told.has(*slot)).for_each(|slot| reader.want(slot));
         }
-        // A hole of the tap, or of the acceptor: only its cell shows which.
+        // The acceptor has not voted in this slot, or its vote was lost on the way. Only the cell
+        // tells which.
         let first = self.told.first_unseen(self.told_to.max(self.floor));
         self.told_to = first;
         let hole = (first < self.highest).then_some(first);
@@ -144,8 +148,8 @@ impl Tap {
         Ok(())
     }
 
-    /// [offload-14] Raises the floor only when it is worth a call: by an eighth of the ring, or
-    /// when nothing above it was in flight for a while.
+    /// [offload-14] Raises the floor once the gain is an eighth of the ring, or once no votes above
+    /// it have been in flight for a while.
     fn raise(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);
@@ -166,7 +170,7 @@ impl Tap {
         Ok(())
     }
 
-    /// Returns the call for a higher floor that is not answered yet.
+    /// Returns the outstanding call that raises the floor.
     pub(crate) const fn call(&self) -> Option<&Call> {
         self.call.as_ref()
     }

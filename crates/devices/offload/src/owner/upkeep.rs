@@ -1,5 +1,5 @@
-//! Duties for a started coordinator: its slots are reported in order, undecided ones repeated,
-//! floor and limit raised.
+//! Duties for a started coordinator: reports its slots in order, has undecided ones proposed again,
+//! and raises floor and limit.
 
 use alloc::collections::BTreeMap;
 
@@ -20,17 +20,17 @@ use crate::owner::{
     waiting::Waiting,
 };
 
-/// Maximum number of slots repeated together.
+/// Maximum number of slots to propose again at a time.
 const TICKS_MAX: usize = 8;
-/// Maximum number of gaps read together.
+/// Maximum number of unknown slots to read at a time.
 const GAPS_MAX: usize = 64;
 
-/// The slots of one start.
+/// Slots assigned since the coordinator was started.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
-    /// All lower slots were reported.
+    /// Every slot below this one was reported.
     given_to: u64,
-    /// Known slots after a gap.
+    /// Known slots that cannot be reported yet, because an earlier one is unknown.
     ahead: BTreeMap<u64, (Descriptor, SlotValue)>,
     /// Next slot, as reported by the coordinator.
     next: u64,
@@ -38,12 +38,12 @@ pub(crate) struct Upkeep {
     decided_to: u64,
     floor: u64,
     limit: u64,
-    /// Wanted floor and limit.
+    /// Target floor and limit.
     wanted: (u64, u64),
     call: Option<Call>,
     gap: StallTimer,
     undecided: StallTimer,
-    /// Backoff for a floor or limit that may be raised while nothing is in flight.
+    /// Backoff for raising floor or limit while nothing is in flight.
     idle: StallTimer,
 }
 
@@ -65,7 +65,7 @@ impl Upkeep {
         }
     }
 
-    /// Begins a start; the state of earlier ones is dropped.
+    /// Resets the state for a start that assigns slots from `first` to `limit`.
     pub(crate) fn begin(&mut self, first: u64, limit: u64) {
         (self.given_to, self.next, self.decided_to) = (first, first, first);
         (self.floor, self.limit) = (first, limit);
@@ -76,12 +76,12 @@ impl Upkeep {
         (self.gap, self.undecided) = (StallTimer::default(), StallTimer::default());
     }
 
-    /// Forgets the limit, which belongs to a start.
+    /// Resets the target limit, which belongs to one start.
     pub(crate) const fn forget_limit(&mut self) {
         self.wanted.1 = 0;
     }
 
-    /// Returns the end of the slots reported by [`Event::Assigned`].
+    /// Returns one past the last slot reported by [`Event::Assigned`].
     pub(crate) const fn given_to(&self) -> u64 {
         self.given_to
     }
@@ -96,14 +96,14 @@ impl Upkeep {
         self.ahead.contains_key(&slot)
     }
 
-    /// [offload-14] Sets the wanted floor and limit. Returns whether they changed.
+    /// [offload-14] Raises the target floor and limit. Returns whether either changed.
     pub(crate) fn raise_floor(&mut self, floor: Slot, limit: Slot) -> bool {
         let before = self.wanted;
         self.wanted = (before.0.max(floor.0), before.1.max(limit.0));
         self.wanted != before
     }
 
-    /// Records the value of a slot, from any source. Two different values are a contradiction
+    /// Records the value of a slot, whatever the source. Fails if another value is known
     /// ([count-1]).
     pub(crate) fn know(
         &mut self,
@@ -119,7 +119,7 @@ impl Upkeep {
         if *before == named { Ok(()) } else { Err(Loss::Contradiction) }
     }
 
-    /// Reports the next slots in order.
+    /// Reports the slots that are next in order and known.
     pub(crate) fn tell(&mut self, desk: &mut TurnContext<'_>, waiting: &mut Waiting) {
         while let Some((named, held)) = self.ahead.remove(&self.given_to) {
             waiting.on_given(&named);
@@ -134,12 +134,13 @@ impl Upkeep {
         }
     }
 
-    /// Records the coordinator's next slot.
+    /// Records the next slot that the coordinator reported.
     pub(crate) fn on_next(&mut self, next: u64, cells: u64) {
         self.next = self.next.max(next.min(self.given_to.saturating_add(cells)));
     }
 
-    /// Returns whether a frame answers the call for a higher floor.
+    /// Handles a response to the call that raises floor and limit. Returns `false` if the frame is
+    /// not one.
     pub(crate) fn hear(
         &mut self,
         said: &Header,
@@ -157,8 +158,8 @@ impl Upkeep {
         true
     }
 
-    /// Does what is due while the coordinator is started. `is_open`: values wait because the ring
-    /// is full.
+    /// Carries out all work that is due while the coordinator is started. `is_open` is set if
+    /// values wait because the ring is full.
     pub(crate) fn advance(
         &mut self,
         desk: &mut TurnContext<'_>,
@@ -166,7 +167,7 @@ impl Upkeep {
         is_open: bool,
     ) -> Result<(), Loss> {
         let slot_us = desk.pace().slot_us;
-        // Slots that the replica counts as decided need no repetition.
+        // Slots that the replica knows as decided need not be proposed again.
         let decided = self.decided_to.max(self.wanted.0.min(self.given_to));
         self.decided_to = self.decided.first_unseen(decided);
         self.raise(desk, is_open)?;
@@ -177,7 +178,7 @@ impl Upkeep {
             let gaps = (self.given_to..end).filter(|slot| !self.ahead.contains_key(slot));
             gaps.take(GAPS_MAX).for_each(|slot| reader.want(slot));
         }
-        // [offload-19] The oldest, and some after it, since losses occur in bursts.
+        // [offload-19] The oldest undecided slot and some after it, because losses occur in bursts.
         let undecided = (self.decided_to < self.given_to).then_some(self.decided_to);
         if self.undecided.is_due(desk.now, undecided, slot_us) {
             let slots = (self.decided_to..self.given_to).filter(|slot| !self.decided.has(*slot));
@@ -190,14 +191,14 @@ impl Upkeep {
         Ok(())
     }
 
-    /// [offload-14] Raises floor and limit only when it is worth a call: by an eighth of the ring,
-    /// or as much as is left to assign, or when a value waits, or nothing was in flight for a
-    /// while. Values that clients submit by frames from elsewhere do not wait here.
+    /// [offload-14] Raises floor and limit once the gain is an eighth of the ring, or as much as is
+    /// left to assign, or once a value waits, or nothing has been in flight for a while. Values
+    /// that clients submit directly to the device do not wait here.
     fn raise(&mut self, desk: &mut TurnContext<'_>, is_open: bool) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);
         }
-        // Cells above were not reported yet, and must stay to be read.
+        // Cells from there on were not reported yet, and must remain readable.
         let floor = self.wanted.0.min(self.given_to).max(self.floor);
         let limit = self.wanted.1.max(self.limit);
         let gain = (floor - self.floor).max(limit - self.limit);
@@ -221,12 +222,12 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Cancels everything in progress, because a stop follows.
+    /// Cancels all work in progress before a stop.
     pub(crate) fn pause(&mut self) {
         self.call = None;
     }
 
-    /// Returns the call for a higher floor that is not answered yet.
+    /// Returns the outstanding call that raises floor and limit.
     pub(crate) const fn call(&self) -> Option<&Call> {
         self.call.as_ref()
     }
@@ -260,7 +261,7 @@ mod tests {
         all_hosts: NOWHERE,
     };
 
-    /// A device that never answers.
+    /// A device that never responds.
     struct Silent;
 
     impl Device for Silent {
@@ -287,9 +288,9 @@ mod tests {
         }
     }
 
-    /// [offload-14] Others keep the coordinator busy with frames, and no value waits here: its
-    /// limit is raised while half of the slots that it may assign are left, far below an eighth of
-    /// the ring.
+    /// [offload-14] Clients keep the coordinator busy while no value waits here. The limit is
+    /// raised once half of the slots that may be assigned are left, long before the gain is an
+    /// eighth of the ring.
     #[test]
     fn a_limit_is_raised_at_half_while_nobody_waits_here() {
         const FIRST: u64 = 100;

@@ -33,21 +33,21 @@ use quorate_core::{
 };
 use quorate_wire::checksum;
 
-/// Boot field that distinguishes the time from a fresh node id, which has 0 there.
+/// Origin boot of the time. A fresh node id has the same kind, with 0 there.
 const NOW: u32 = 1;
 
-/// The reason that a device does not carry a value; it goes over TCP ([offload-15]).
+/// Reason why devices do not carry a value. Such a value is sent over TCP ([offload-15]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCarried {
-    /// Content, reconfiguration and raises of the level.
+    /// Devices do not carry content, reconfigurations and raises of the feature level.
     Kind,
-    /// Longer than the value area.
+    /// The value is longer than the value area.
     TooLong,
-    /// The bytes are not those that the value names.
+    /// The bytes do not match the value.
     Bytes,
 }
 
-/// Returns the descriptor of a value with these bytes. `room` is the size of a frame's value area.
+/// Returns the descriptor of a value with these bytes. `room` is the size of the value area.
 pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor, NotCarried> {
     let plain = |kind| Descriptor { kind, ..Descriptor::NONE };
     let named = match *value {
@@ -80,7 +80,7 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
         }
         Value::ExpireSession { session } => Descriptor { counter: session, ..plain(6) },
         Value::AllocateNode { nonce } => Descriptor { counter: nonce, ..plain(8) },
-        // Programs of devices know eight kinds, and interpret none of them.
+        // Device programs accept only eight kinds, and do not interpret them.
         Value::Now { ms } => Descriptor { origin_boot: NOW, counter: ms, ..plain(8) },
         Value::Content { .. } | Value::Reconfigure { .. } | Value::Raise { .. } => {
             return Err(NotCarried::Kind);
@@ -89,8 +89,8 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
     if bytes.is_empty() { Ok(named) } else { Err(NotCarried::Bytes) }
 }
 
-/// Returns the value of a descriptor, and its bytes out of the value area; `None` if the descriptor
-/// is not valid, or does not match the bytes.
+/// Returns the value of a descriptor, and its bytes in the value area. `None` if the descriptor is
+/// invalid or does not match the bytes.
 pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])> {
     let bytes = room.get(..usize::from(named.length))?;
     let value = match named.kind {
@@ -117,13 +117,13 @@ pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])
         8 => Value::AllocateNode { nonce: named.counter },
         _ => return None,
     };
-    // The conversion back compares every field, and the checksum with the bytes.
+    // Encoding the value again compares every field, and the checksum with the bytes.
     let again = descriptor(&value, bytes, room.len());
     (again == Ok(*named)).then_some((value, bytes))
 }
 
-/// Returns the meaning of a slot with this descriptor and value area, and whether that is a valid
-/// value; a no-op if not ([offload-21]).
+/// Interprets a descriptor and its value area. Returns the value, its bytes, and whether the
+/// descriptor is valid; an invalid one is a no-op ([offload-21]).
 pub fn meaning<'a>(named: &Descriptor, room: &'a [u8]) -> (Value, &'a [u8], bool) {
     value(named, room).map_or((Value::NoOp, &[], false), |(value, bytes)| (value, bytes, true))
 }
@@ -148,7 +148,7 @@ mod tests {
         })
     }
 
-    /// Returns values of every kind that devices carry, with maximal and minimal fields.
+    /// Returns values of each kind that devices carry, with minimal and maximal fields.
     fn carried() -> Vec<(Value, Vec<u8>)> {
         let stream = StreamName { owner: NodeId(0x8000_0001), boot: u32::MAX, number: u32::MAX };
         let bare = [
@@ -183,8 +183,8 @@ mod tests {
         }
     }
 
-    /// [value-2] A changed bit makes another value or none: two descriptors of one value would be
-    /// counted separately.
+    /// [value-2] Changing a bit of a descriptor yields another value or none. Votes for two
+    /// descriptors of one value would be counted separately.
     #[test]
     fn a_changed_bit_is_another_value_or_none() {
         for (before, bytes) in carried() {
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(refused, Err(NotCarried::Bytes));
     }
 
-    /// [offload-21] Any combination of fields is a value, or a no-op without bytes.
+    /// [offload-21] Any combination of fields is a value or a no-op without bytes.
     #[test]
     fn what_is_no_value_is_a_no_op() {
         for (before, bytes) in carried() {

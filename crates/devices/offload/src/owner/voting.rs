@@ -1,4 +1,4 @@
-//! The acceptor's side: arms it, fences it, reports its votes.
+//! Drives the device's acceptor: arms it, fences it, and reports its votes.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -19,7 +19,7 @@ use crate::owner::{
     tap::Tap,
 };
 
-/// Record to arm the acceptor with.
+/// Parameters with which to arm the acceptor.
 #[derive(Clone, Copy, Debug)]
 struct Arm {
     ballot: PackedBallot,
@@ -27,17 +27,17 @@ struct Arm {
     floor: u64,
 }
 
-/// Phase of the acceptor.
+/// What the owner is doing with the acceptor.
 #[derive(Debug)]
 enum Phase {
-    /// Setting its boot.
+    /// The call that sets the boot is outstanding.
     Booting(Call),
-    /// Not armed, as far as this owner knows.
+    /// Not armed by this owner.
     Idle,
-    /// Arming requested; counts as armed.
+    /// Arming was requested. The acceptor may already vote.
     Arming(Call),
     Armed,
-    /// [offload-8] The steps of a fence, in order.
+    /// [offload-8] The first step of a fence. `Draining`, `Reading` and `Checking` follow.
     Disarming(Call),
     Draining {
         begun: bool,
@@ -46,27 +46,28 @@ enum Phase {
     Checking(Serial),
 }
 
-/// State of one acceptor.
+/// Arms and fences one acceptor, and reports its votes.
 #[derive(Debug)]
 pub(crate) struct AcceptorDriver {
     phase: Phase,
     armed: Option<Arm>,
-    /// Record to arm with once earlier requests are complete.
+    /// Parameters to arm with once earlier requests are complete.
     wanted: Option<Arm>,
-    /// A fence was requested and has not begun.
+    /// Set if a fence was requested and has not begun.
     fence_wanted: bool,
-    /// The requested fence, or the one in progress that has not drained yet, reads out votes.
+    /// Set if the requested fence, or one in progress that has not drained yet, has to read out the
+    /// votes.
     reads_out: bool,
-    /// The fence in progress does not read out votes.
+    /// Set if the fence in progress does not read out the votes.
     is_unread: bool,
-    /// There may be votes that no fence has reported.
+    /// Set if there may be votes that no fence has reported.
     must_read: bool,
     pub(crate) tap: Tap,
-    /// Contents read by a fence: the ballot of the vote, and the vote.
+    /// Votes read by a fence, by slot, each with its ballot.
     found: BTreeMap<u64, (PackedBallot, SlotValue)>,
     reader: Reader,
     ask: StateQueries,
-    /// Events that need no answer of the device.
+    /// Events that are reported without a response of the device.
     ends: Vec<Event>,
 }
 
@@ -79,7 +80,7 @@ impl AcceptorDriver {
             fence_wanted: false,
             reads_out: false,
             is_unread: false,
-            // An earlier owner may have armed it.
+            // An earlier owner may have armed the acceptor.
             must_read: true,
             tap: Tap::new(shape),
             found: BTreeMap::new(),
@@ -89,7 +90,7 @@ impl AcceptorDriver {
         }
     }
 
-    /// [offload-5] Requests arming.
+    /// [offload-5] Requests to arm the acceptor.
     pub(crate) fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
         let refuse = |reason| Event::ArmRefused { ballot, reason };
         let (Some(packed), 0..16) = (pack(ballot), position) else {
@@ -98,7 +99,7 @@ impl AcceptorDriver {
         };
         let arm = Arm { ballot: packed, position, floor: floor.0 };
         let other = |arm: &Arm| (arm.ballot, arm.position) != (packed, position);
-        // [offload-17] A record is replaced only after a fence.
+        // [offload-17] A different record requires a fence first.
         let fenced = self.fence_wanted || self.is_fencing();
         if !fenced && self.armed.as_ref().is_some_and(other) {
             self.ends.push(refuse(Reason::Armed));
@@ -118,7 +119,8 @@ impl AcceptorDriver {
         )
     }
 
-    /// [offload-8] Begins a fence. Earlier requests that were not sent are dropped.
+    /// [offload-8] Requests a fence that reads out the votes. Drops requests that were not sent
+    /// yet.
     pub(crate) fn fence(&mut self) {
         self.wanted = None;
         match self.phase {
@@ -128,19 +130,19 @@ impl AcceptorDriver {
         }
     }
 
-    /// Begins a fence without reading out votes.
+    /// Requests a fence that does not read out the votes.
     pub(crate) fn disarm(&mut self) {
         self.wanted = None;
         self.fence_wanted |= !self.is_fencing();
     }
 
-    /// Returns the only ballot whose votes are reported now.
+    /// Returns the ballot whose votes are reported now, the one in which the acceptor is armed.
     pub(crate) fn ballot(&self) -> Option<PackedBallot> {
         let votes = matches!(self.phase, Phase::Arming(_) | Phase::Armed);
         self.armed.filter(|_| votes).map(|armed| armed.ballot)
     }
 
-    /// Handles one frame of the device's acceptor, whose boot was checked.
+    /// Handles a frame of the device's acceptor. The caller checked its boot.
     pub(crate) fn hear(
         &mut self,
         heard: &ReceivedFrame<'_>,
@@ -193,7 +195,7 @@ impl AcceptorDriver {
             }
             (Phase::Arming(_), Answer::Refused(reason, said)) => {
                 let armed = self.armed.ok_or(Loss::Contradiction)?;
-                // A repeated request may be refused although it is armed.
+                // A repeated call may be refused although the acceptor is armed.
                 self.phase = if said.ballot == armed.ballot {
                     Phase::Armed
                 } else {
@@ -218,14 +220,14 @@ impl AcceptorDriver {
     fn on_stands(&mut self, stands: &Stands, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         let said = stands.header;
         match self.phase {
-            // [offload-8] The boot was checked once more, after everything was read.
+            // [offload-8] This response confirms the boot after all cells were read.
             Phase::Checking(serial) if stands.serial >= serial => {
                 if said.ballot != PackedBallot::NONE {
                     return Err(Loss::Contradiction);
                 }
                 self.tell_fenced(desk);
             }
-            // Another owner disarmed it.
+            // Another owner disarmed the acceptor.
             Phase::Armed if Some(said.ballot) != self.ballot() => return Err(Loss::Contradiction),
             _ => {}
         }
@@ -252,22 +254,22 @@ impl AcceptorDriver {
         }
     }
 
-    /// Handles the end of a drain: no step runs that saw the device armed, and no answer of such a
-    /// step is in flight.
+    /// Handles the end of a drain: all steps that saw the acceptor armed have ended, and none of
+    /// their responses is in flight.
     pub(crate) fn on_drained(&mut self, cells: u64) {
         if matches!(self.phase, Phase::Draining { begun: true }) {
             self.reader.clear();
             self.is_unread = !core::mem::take(&mut self.reads_out);
             if !self.is_unread {
                 let floor = self.tap.floor;
-                // [offload-8] Every cell: a vote after a hole counts, too.
+                // [offload-8] All cells are read, because a vote after a hole counts, too.
                 (floor..floor.saturating_add(cells)).for_each(|slot| self.reader.want(slot));
             }
             self.phase = Phase::Reading;
         }
     }
 
-    /// Does everything that is due.
+    /// Carries out all work that is due.
     pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         desk.events.append(&mut self.ends);
         self.begin(desk);
@@ -295,7 +297,7 @@ impl AcceptorDriver {
         self.ask.advance(desk)
     }
 
-    /// Returns whether a request waits longer than it should.
+    /// Returns whether the device is late with a response.
     pub(crate) fn is_late(&self, pace: &Pace) -> bool {
         let call = match &self.phase {
             Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => Some(call),
@@ -306,12 +308,12 @@ impl AcceptorDriver {
             || call.into_iter().chain(self.tap.call()).any(|call| call.is_late(pace))
     }
 
-    /// Returns whether the device accepted its boot.
+    /// Returns whether the device accepted the boot.
     pub(crate) const fn is_booted(&self) -> bool {
         !matches!(self.phase, Phase::Booting(_))
     }
 
-    /// Returns the times at which work is due.
+    /// Returns the times at which work becomes due.
     pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
         let (call, armed) = match &self.phase {
             Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => {
@@ -325,7 +327,7 @@ impl AcceptorDriver {
         questions.into_iter().flatten().chain(tap)
     }
 
-    /// Begins requests whose turn has come.
+    /// Begins the requested fence or arming, unless it has to wait.
     fn begin(&mut self, desk: &mut TurnContext<'_>) {
         if matches!(self.phase, Phase::Booting(_)) || self.is_fencing() {
             return;
@@ -334,7 +336,7 @@ impl AcceptorDriver {
             self.found.clear();
             self.reader.clear();
             self.tap.pause();
-            // Even without reading out, it is disarmed.
+            // A fence that does not read out votes must disarm the acceptor, too.
             if self.must_read {
                 let fence = desk.frames.plain(Program::Acceptor, Type::Fence);
                 self.phase = Phase::Disarming(Call::new(Program::Acceptor, fence));
@@ -350,8 +352,8 @@ impl AcceptorDriver {
             return;
         };
         self.ask.forget();
-        // [offload-6] The floor never decreases; if the device is armed again, it may have been
-        // raised since.
+        // [offload-6] The floor never decreases. If the acceptor is armed already, its floor may
+        // have been raised since.
         let again = self.armed.is_some();
         let floor = if again { arm.floor.max(self.tap.floor) } else { arm.floor };
         self.tap.begin(floor, again);

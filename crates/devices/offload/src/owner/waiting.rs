@@ -1,4 +1,4 @@
-//! Values that were submitted and not yet seen assigned.
+//! Values that were submitted and are not known to be assigned.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -12,12 +12,12 @@ use crate::owner::{
     value::{NotCarried, descriptor},
 };
 
-/// The reason that a value was not accepted.
+/// Reason why a value was not accepted for submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSubmitted {
-    /// The value takes another path.
+    /// Devices do not carry the value, so it must be sent another way.
     NotCarried(NotCarried),
-    /// As many values wait already as the device has cells: back-pressure ([offload-14]).
+    /// As many values as the device has cells are already waiting ([offload-14]).
     Full,
 }
 
@@ -27,19 +27,19 @@ struct Waiter {
     named: Descriptor,
     value: Value,
     bytes: Vec<u8>,
-    /// Time of the last transmission; `None` if it must be sent.
+    /// Time of the last transmission, or `None` if the value has to be sent.
     sent: Option<Time>,
-    /// If all slots below this one are known and the value still waits, it was lost.
+    /// The value was lost if it is in none of the slots below this one.
     not_below: Option<u64>,
 }
 
-/// Waiting values, oldest first.
+/// Submitted values, oldest first.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     list: VecDeque<Waiter>,
-    /// Maximum number of values sent before one of them is seen.
+    /// Maximum number of values in flight.
     window: usize,
-    /// Sending is suspended until this time, because the ring was full.
+    /// Time until which sending is suspended, because the ring was full.
     hold: Time,
 }
 
@@ -66,14 +66,14 @@ impl Waiting {
         });
     }
 
-    /// Removes a value that was assigned a slot.
+    /// Removes a value that was assigned to a slot.
     pub(crate) fn on_given(&mut self, named: &Descriptor) {
         if let Some(at) = self.list.iter().position(|waiter| waiter.named == *named) {
             self.list.remove(at);
         }
     }
 
-    /// Removes the values of all slots that a withdrawal reported.
+    /// Removes the values that a withdrawal found in slots.
     pub(crate) fn on_taken_back(&mut self, given: &[SlotValue], room: usize) {
         for held in given {
             if let Ok(named) = descriptor(&held.value, &held.bytes, room) {
@@ -82,15 +82,15 @@ impl Waiting {
         }
     }
 
-    /// [offload-14] Delays a value that was refused because the ring was full or the coordinator
-    /// not started.
+    /// [offload-14] Schedules a value to be sent again later. The coordinator refused it because
+    /// its ring was full or it was not started.
     pub(crate) fn on_refused(&mut self, named: &Descriptor, now: Time, pace: &Pace) {
         let sent = self.list.iter_mut().filter(|waiter| waiter.named == *named);
         sent.for_each(|waiter| waiter.sent = None);
         self.hold = now.plus_us(pace.slot_us);
     }
 
-    /// Resumes sending, because there is space again.
+    /// Resumes sending after space became available.
     pub(crate) const fn resume(&mut self) {
         self.hold = Time(0);
     }
@@ -100,7 +100,7 @@ impl Waiting {
         self.hold > now
     }
 
-    /// Marks all values to be sent again: none was sent to the new start.
+    /// Marks all values as unsent, because none was sent since the new start.
     pub(crate) fn forget_sent(&mut self) {
         for waiter in &mut self.list {
             (waiter.sent, waiter.not_below) = (None, None);
@@ -108,14 +108,14 @@ impl Waiting {
         self.resume();
     }
 
-    /// Removes all values and returns them to the caller.
+    /// Removes and returns all values.
     pub(crate) fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
         let list = self.list.drain(..);
         list.map(|waiter| (waiter.value, waiter.bytes)).collect()
     }
 
-    /// Records the coordinator's next slot, queried at this time: a value sent before then that is
-    /// in no lower slot was lost.
+    /// Records the next slot of the coordinator, which was queried at time `asked`. A value sent
+    /// before that was lost if it is in no lower slot.
     pub(crate) fn on_next(&mut self, asked: Time, next: u64) {
         for waiter in &mut self.list {
             if waiter.sent.is_some_and(|sent| sent < asked) {
@@ -124,7 +124,7 @@ impl Waiting {
         }
     }
 
-    /// Sends new values, and lost ones; all slots below `known` are known. Returns whether the next
+    /// Sends new values and lost ones. All slots below `known` are known. Returns whether the next
     /// slot must be queried.
     pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>, known: u64) -> bool {
         let mut ask = false;

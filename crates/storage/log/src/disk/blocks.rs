@@ -1,8 +1,8 @@
-//! Bulk data kept in place: received once, then read by disks and sockets without a copy.
+//! Bulk data that stays in place: received once, then read by disks and sockets without a copy.
 //!
-//! The bytes have the same alignment within a block as in their file, so a disk writes them as they
-//! are. [`Blocks`] are immutable; their memory returns to its pool when the last reference is
-//! dropped.
+//! The bytes have the same alignment within a block as in their file, so a disk can write them from
+//! where they are. [`Blocks`] are immutable. Their memory returns to its pool when the last
+//! reference is dropped.
 
 use std::{
     fmt,
@@ -22,9 +22,9 @@ pub struct BlockPool(Arc<Home>);
 
 #[derive(Debug)]
 struct Home {
-    /// Largest pooled size.
+    /// Size of the largest pooled buffers.
     bytes: usize,
-    /// Maximum number of unused bytes retained.
+    /// Maximum number of bytes retained in unused buffers.
     free_bytes_max: usize,
     free: Mutex<Free>,
 }
@@ -36,12 +36,12 @@ struct Free {
     of: [Vec<Buffer>; SIZES],
 }
 
-/// Smallest pooled size: allocating a smaller buffer is cheap.
+/// Smallest pooled size. Allocating smaller buffers is cheap.
 const SMALLEST: usize = 32 << 10;
 /// Number of size classes.
 const SIZES: usize = 8;
 
-/// Returns the size class for this many bytes: class n holds [`SMALLEST`] × 2ⁿ.
+/// Returns the size class for a buffer. Class n contains buffers of [`SMALLEST`] × 2ⁿ bytes.
 const fn size(bytes: usize) -> usize {
     bytes.div_ceil(SMALLEST).next_power_of_two().ilog2() as usize
 }
@@ -58,7 +58,7 @@ impl BlockPool {
         }))
     }
 
-    /// Allocates memory for `bytes` bytes, the first of which has this `position` in its file.
+    /// Allocates memory for `bytes` bytes. `position` is the position of the first one in its file.
     pub fn fill(&self, position: u64, bytes: usize) -> Filling {
         let from = within_block(position);
         Filling {
@@ -70,13 +70,13 @@ impl BlockPool {
         }
     }
 
-    /// Allocates memory that a disk reads this many bytes into. Pass it to [`Self::read`]
+    /// Allocates a buffer for reading `bytes` bytes from a disk. Pass it to [`Self::read`]
     /// afterwards.
     pub fn to_read(&self, bytes: usize) -> Buffer {
         self.buffer(0, bytes)
     }
 
-    /// Returns the `wanted` part of `bytes` bytes that a disk read into `buffer`.
+    /// Returns the `wanted` part of the `bytes` bytes that a disk read into `buffer`.
     pub fn read(&self, buffer: Buffer, bytes: usize, wanted: Range<usize>) -> Blocks {
         let (from, to) = (wanted.start, wanted.end);
         assert!(from <= to && to <= bytes, "no part of what was read");
@@ -96,7 +96,8 @@ impl BlockPool {
         filling.done()
     }
 
-    /// Returns the memory that filling `bytes` bytes takes, apart from alignment within a block.
+    /// Returns the size of the memory that is allocated to fill `bytes` bytes, disregarding
+    /// alignment within a block.
     pub fn memory_for(&self, bytes: usize) -> usize {
         if self.goes_round(bytes) { SMALLEST << size(bytes) } else { bytes }
     }
@@ -138,7 +139,7 @@ fn within_block(position: u64) -> usize {
     usize::try_from(rest).expect("less than a block")
 }
 
-/// A buffer being filled.
+/// Pooled memory that is being filled.
 pub struct Filling {
     buffer: Buffer,
     from: usize,
@@ -149,7 +150,6 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Returns the number of bytes received.
     pub fn len(&self) -> usize {
         self.to - self.from
     }
@@ -163,18 +163,18 @@ impl Filling {
         self.end - self.to
     }
 
-    /// Returns the free space. Report the bytes put there with [`Self::came`].
+    /// Returns the free space. Report the number of bytes put there with [`Self::came`].
     pub fn spare(&mut self) -> &mut [u8] {
         &mut self.buffer[self.to..self.end]
     }
 
-    /// Adds `count` bytes that were put into [`Self::spare`].
+    /// Records that `count` bytes were put into [`Self::spare`].
     pub fn came(&mut self, count: usize) {
         assert!(count <= self.free_bytes(), "more than there was room for");
         self.to += count;
     }
 
-    /// Appends as many of these bytes as fit; returns their number.
+    /// Appends as many of these bytes as fit. Returns the number of bytes appended.
     pub fn put(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.free_bytes());
         self.spare()[..count].copy_from_slice(&bytes[..count]);
@@ -182,12 +182,11 @@ impl Filling {
         count
     }
 
-    /// Returns the bytes received.
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.from..self.to]
     }
 
-    /// Takes the bytes if there is no free space left, leaving this empty.
+    /// Removes and returns the bytes if there is no free space left.
     pub fn take_full(&mut self) -> Option<Blocks> {
         let full = self.free_bytes() == 0;
         full.then(|| std::mem::replace(self, Self::nothing()).done())
@@ -197,7 +196,7 @@ impl Filling {
         Self { buffer: Buffer::new(0), from: 0, to: 0, end: 0, home: None }
     }
 
-    /// Finishes filling, and keeps only the first `bytes` bytes.
+    /// Finishes filling and discards everything after the first `bytes` bytes.
     pub fn done_at(mut self, bytes: usize) -> Blocks {
         self.to = self.to.min(self.from + bytes);
         self.done()
@@ -221,7 +220,7 @@ impl fmt::Debug for Filling {
 pub struct Blocks(Arc<Held>);
 
 struct Held {
-    /// `Some` until it returns to its pool.
+    /// Always `Some`, until the buffer is returned to its pool on drop.
     buffer: Option<Buffer>,
     from: usize,
     to: usize,
@@ -250,8 +249,8 @@ impl Blocks {
         Arc::strong_count(&self.0)
     }
 
-    /// Returns the CRC-32C of each [`CHECKED_BYTES`] from the first byte on; the last one covers
-    /// the remainder. Computed once.
+    /// Returns the CRC-32C of each [`CHECKED_BYTES`] bytes. The last one covers the remainder.
+    /// Computed only once.
     pub fn checks(&self) -> &[u32] {
         let compute = || self.chunks(CHECKED_BYTES).map(crc32c::crc32c).collect();
         self.0.checks.get_or_init(compute)
@@ -263,7 +262,8 @@ impl Blocks {
         parts.fold(0, |all, (bytes, check)| joined(all, *check, bytes.len()))
     }
 
-    /// Returns part of these bytes for a disk write, if it consists of whole, aligned blocks.
+    /// Returns part of these bytes as the source of a disk write, or `None` unless it consists of
+    /// whole, aligned blocks.
     pub fn part(&self, range: Range<usize>) -> Option<Output> {
         let at = self.0.from + range.start;
         let whole = at.is_multiple_of(BLOCK) && range.len().is_multiple_of(BLOCK);
@@ -304,7 +304,7 @@ enum Memory {
 }
 
 impl Output {
-    /// Returns the writer's own buffer, if it is one.
+    /// Returns the writer's own buffer, or `None` if the memory is shared.
     pub fn into_buffer(self) -> Option<Buffer> {
         match self.0 {
             Memory::Own(buffer) => Some(buffer),
@@ -312,7 +312,7 @@ impl Output {
         }
     }
 
-    /// Returns the driver's number of this memory, if it is registered.
+    /// Returns the index under which the driver registered this memory, if it did.
     #[cfg(target_os = "linux")]
     pub(crate) fn registered(&self) -> Option<u16> {
         match &self.0 {

@@ -1,4 +1,5 @@
-//! Memory that a disk can read from and write to directly: aligned, whole blocks; and a pool of it.
+//! Memory that a disk can access directly, consisting of aligned, whole blocks, and a pool of such
+//! memory.
 //!
 //! A buffer is a handle: it can be filled by a socket, written by a disk, and passed on, and its
 //! bytes stay in place.
@@ -10,37 +11,37 @@ use std::{
 
 use crate::disk::BLOCK;
 
-/// Whole blocks of memory, aligned to a block.
+/// Whole blocks of memory, aligned to a block boundary.
 pub struct Buffer {
     memory: Vec<u8>,
     start: usize,
-    /// Bytes in use.
+    /// Number of bytes in use.
     bytes: usize,
-    /// Bytes allocated.
+    /// Number of bytes allocated.
     capacity: usize,
-    /// The driver's number of this memory, if it belongs to the driver's pool.
+    /// Set if this memory belongs to the driver's pool.
     pooled: Option<Pooled>,
 }
 
-/// Registration of a pooled buffer with the kernel.
+/// Membership of a buffer in a driver's pool.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pooled {
-    /// The kernel's index of this buffer.
+    /// The kernel's index of the buffer, if it is registered.
     registered: Option<u16>,
 }
 
 impl Buffer {
-    /// Allocates at least `bytes` zero bytes, rounded up to whole blocks.
+    /// Allocates at least `bytes` zeroed bytes, rounded up to whole blocks.
     pub fn new(bytes: usize) -> Self {
         let bytes = bytes.next_multiple_of(BLOCK).max(BLOCK);
-        // The memory is never resized, so the aligned start stays where it is.
+        // The memory is never resized, so the aligned start does not move.
         let memory = vec![0; bytes + BLOCK - 1];
         let start = memory.as_ptr().align_offset(BLOCK);
         assert!(start < BLOCK, "byte pointers can be aligned");
         Self { memory, start, bytes, capacity: bytes, pooled: None }
     }
 
-    /// Returns the driver's number of this memory, if it is registered.
+    /// Returns the index under which the driver registered this memory, if it did.
     #[cfg(target_os = "linux")]
     pub(crate) fn registered(&self) -> Option<u16> {
         self.pooled?.registered
@@ -70,21 +71,22 @@ impl fmt::Debug for Buffer {
 /// Size of the buffer pool that a disk shares among all families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// Number of buffers retained. Further ones are allocated on demand, and freed on return.
+    /// Number of pooled buffers. Further buffers are allocated on demand and freed when they are
+    /// released.
     pub count: u16,
-    /// Size of each buffer, in whole blocks. Larger requests are allocated separately.
+    /// Size of each buffer, a multiple of the block size. Larger requests are allocated separately.
     pub bytes: usize,
 }
 
 impl Default for Buffers {
-    /// Returns enough buffers for a log of the usual depth: in flight, being filled, and one spare,
-    /// each as large as the largest ordinary batch.
+    /// Returns enough buffers for a log of the usual depth: those in flight, one being filled, and
+    /// one spare, each as large as the largest ordinary batch.
     fn default() -> Self {
         Self { count: 4, bytes: 1 << 20 }
     }
 }
 
-/// The buffers that are not in use.
+/// A driver's pool of unused buffers.
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -101,7 +103,7 @@ impl Pool {
         Self { bytes, free }
     }
 
-    /// Returns all buffers, before the first one is allocated, for a driver that numbers them.
+    /// Returns all buffers so that a driver can register them. Call it before the first allocation.
     pub(crate) fn all(&mut self) -> impl ExactSizeIterator<Item = &mut [u8]> {
         self.free.iter_mut().map(|buffer| &mut **buffer)
     }

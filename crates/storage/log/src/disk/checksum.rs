@@ -1,23 +1,22 @@
-//! Combines the CRC-32C checksums of consecutive pieces.
+//! Combines the CRC-32C checksums of consecutive byte strings.
 
 use std::sync::LazyLock;
 
 use super::BLOCK;
 
-/// Effect of appending a fixed number of bytes on each bit of a checksum: the operation is linear
-/// in the bits.
+/// Linear map, bit by bit, from a checksum to the checksum after a fixed number of further bytes.
 type Step = [u32; 32];
 
-/// Steps for 1, 2, 4, 8 and 16 blocks.
+/// Maps for 1, 2, 4, 8 and 16 blocks.
 static STEPS: LazyLock<[Step; 5]> = LazyLock::new(|| {
     let step =
         |blocks| std::array::from_fn(|bit| crc32c::crc32c_combine(1 << bit, 0, blocks * BLOCK));
     std::array::from_fn(|power| step(1 << power))
 });
 
-/// Returns the checksum of two consecutive pieces, the second of which has `next_bytes` bytes. Up
-/// to 31 whole blocks take a few dozen operations; other lengths take longer than a checksum of a
-/// block.
+/// Returns the checksum of two consecutive byte strings from their checksums. The second has
+/// `next_bytes` bytes. Up to 31 whole blocks take a few dozen operations; other lengths take longer
+/// than computing the checksum of a block.
 pub fn joined(piece: u32, next: u32, next_bytes: usize) -> u32 {
     let blocks = next_bytes / BLOCK;
     if !next_bytes.is_multiple_of(BLOCK) || blocks >> STEPS.len() != 0 {

@@ -1,35 +1,35 @@
-//! Choice of the driver for a folder, with the reason.
+//! Chooses the driver for a folder, and gives the reason.
 
 use std::{io, path::Path};
 
 use crate::disk::{Buffers, DiskError, FileDisk, folder::Folder, uring::Ring};
 
-/// The operator's choice of driver.
+/// Driver requested by the operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DriverChoice {
-    /// io_uring if available.
+    /// Use io_uring if it is available.
     #[default]
     Auto,
-    /// io_uring, or an error.
+    /// Use io_uring, or fail.
     Uring,
-    /// Blocking threads.
+    /// Use blocking threads.
     File,
 }
 
 impl DriverChoice {
-    /// Names used by operators.
+    /// Names of the choices in the configuration.
     pub const NAMES: [(&'static str, Self); 3] =
         [("auto", Self::Auto), ("uring", Self::Uring), ("portable", Self::File)];
 
-    /// Returns the choice with this name.
+    /// Parses the name of a choice.
     pub fn named(name: &str) -> Option<Self> {
         let found = Self::NAMES.iter().find(|(known, _)| *known == name);
         found.map(|(_, want)| *want)
     }
 }
 
-/// Opens the folders in a node's data folder, with the default buffers. The text describes the
-/// driver and why it was chosen.
+/// Opens the family folders in a node's data folder, with the default buffers. The returned text
+/// describes the driver and why it was chosen.
 ///
 /// # Errors
 /// A folder cannot be opened or is in use, or the requested driver is not available.
@@ -37,10 +37,10 @@ pub fn open(data: &Path, want: DriverChoice) -> Result<(FileDisk, String), DiskE
     open_with(data, want, Buffers::default())
 }
 
-/// Opens the folders as [`open`] does, with a buffer pool of this size.
+/// Like [`open`], with a buffer pool of the given size.
 ///
 /// # Errors
-/// As [`open`].
+/// See [`open`].
 pub fn open_with(
     data: &Path,
     want: DriverChoice,
@@ -67,7 +67,7 @@ pub fn open_with(
     Ok((disk, reason))
 }
 
-/// Returns the reason not to try io_uring, if there is one.
+/// Returns why io_uring must not be tried, or `None` if it may be.
 fn refusal(folder: &Folder, want: DriverChoice) -> Option<String> {
     let abilities = folder.abilities();
     if want == DriverChoice::File {

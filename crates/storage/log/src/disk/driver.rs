@@ -1,4 +1,4 @@
-//! A node's files: one driver over either engine.
+//! The driver for a node's files, on top of either engine.
 //!
 //! It owns what the engines share: the folders with their open files, memory, the threads that
 //! create files, and the event that signals completions. An engine receives operations with their
@@ -29,23 +29,23 @@ use crate::disk::{
     uring::{Parts, Ring},
 };
 
-/// Files on a real disk, accessed through the best engine available.
+/// Files on a real disk, accessed through the best available engine.
 #[derive(Debug)]
 pub struct FileDisk {
-    /// Declared first, so that it is dropped first: after that nothing uses a file or memory.
+    /// Declared first so that it is dropped first. After that, nothing accesses a file or memory.
     engine: Engine,
     pool: Pool,
     folder: Folder,
     makers: Makers,
     event: Arc<Event>,
     counters: DiskCounters,
-    /// Log writes that are not on stable storage yet: their tokens and start times.
+    /// Tokens and start times of log writes that are not on stable storage yet.
     underway: VecDeque<(u64, u64)>,
-    /// A modelled slower device, for measurements.
+    /// Model of a slower device, for measurements.
     modelled: Option<Box<Modelled>>,
 }
 
-/// The engine that moves the bytes.
+/// The engine that transfers the bytes.
 #[derive(Debug)]
 enum Engine {
     Ring(Box<Ring>),
@@ -53,7 +53,7 @@ enum Engine {
 }
 
 impl Engine {
-    /// Returns the error that keeps operations from being started.
+    /// Returns the error that prevents new operations, if any.
     fn broken(&self) -> Option<&DiskError> {
         match self {
             Self::Ring(ring) => ring.broken(),
@@ -140,12 +140,12 @@ impl FileDisk {
         })
     }
 
-    /// Returns the folder of a family's files.
+    /// Returns the path of a family's folder.
     pub fn path(&self, family: Family) -> &Path {
         self.folder.path(family)
     }
 
-    /// Makes flushes take this long, for measurements. Zero changes nothing.
+    /// Makes each flush take at least `flush`, for measurements. Zero has no effect.
     pub fn with_flush(mut self, flush: Duration) -> Result<Self, DiskError> {
         if !flush.is_zero() {
             let modelled = Modelled::new(self.event.as_fd(), flush).map_err(|error| {
@@ -156,7 +156,7 @@ impl FileDisk {
         Ok(self)
     }
 
-    /// Records the duration of a completed log write.
+    /// Records the duration of a log write when it completes.
     fn time(&mut self, completed: &Completed) {
         let Completed::Written { token, file, durability: Durability::Flushed, result, .. } =
             completed
@@ -278,7 +278,7 @@ impl Disk for FileDisk {
     }
 
     fn hurry_prepare(&mut self, family: Family) {
-        // No command waits for the other families.
+        // Commands do not wait for other families.
         self.counters.segment_waits += u64::from(family == Family::Log);
         self.makers.hurry(family);
     }

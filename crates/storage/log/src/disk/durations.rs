@@ -1,13 +1,12 @@
-//! A histogram of durations with a fixed number of classes, so that two states of it can be
-//! subtracted.
+//! A histogram of durations with fixed buckets, so that an earlier state can be subtracted from a
+//! later one.
 
-/// Upper bound of the first class, in microseconds. Each further class has twice the bound of the
-/// one before.
+/// Upper bound of the first bucket, in microseconds. Bounds double from bucket to bucket.
 const FIRST_US: u64 = 64;
-/// Number of classes with an upper bound; the last bound is 8.4 s.
+/// Number of buckets with an upper bound. The last bound is 8.4 s.
 const CLASSES: usize = 18;
 
-/// Histogram of durations.
+/// Histogram of durations, with buckets that double in width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
     classes: [u64; CLASSES],
@@ -28,8 +27,8 @@ impl Durations {
         }
     }
 
-    /// Returns the upper bound of each class in microseconds, with the number of durations up to
-    /// it.
+    /// Returns the upper bound of each bucket in microseconds, with the cumulative number of
+    /// durations.
     pub fn up_to(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut sum = 0;
         self.classes.iter().enumerate().map(move |(class, count)| {

@@ -5,26 +5,26 @@ use std::{fmt, io};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// A disk operation that was refused or failed. The message names the file, for humans; callers
-/// decide by `kind` and `lack`.
+/// A disk operation that was refused or failed. The message names the file and is for humans;
+/// callers use `kind` and `lack`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{detail}")]
 pub struct DiskError {
-    /// The operating system's kind of error.
+    /// Error kind reported by the operating system.
     pub kind: io::ErrorKind,
     /// The resource that ran out, if that is the only cause.
     pub lack: Option<Lack>,
-    /// The operation, the file and the failure.
+    /// Describes the operation, the file and the failure.
     detail: String,
 }
 
-/// A resource that a machine can run out of and regain. Nothing is broken, so a caller that can
+/// A resource that can run out and become available again. Nothing is broken, so a caller that can
 /// wait should wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// Disk space.
     Space,
-    /// File descriptors, of the process or of the machine: a file cannot be opened.
+    /// File descriptors, of the process or of the system, so that a file cannot be opened.
     Descriptors,
 }
 
@@ -39,7 +39,7 @@ impl Lack {
 }
 
 impl DiskError {
-    /// Creates the error of doing `action` to `file`.
+    /// Creates the error of an operation. `action` is its name, `file` its target.
     pub fn new(action: &str, file: impl fmt::Display, error: &io::Error) -> Self {
         Self {
             kind: error.kind(),
@@ -48,14 +48,14 @@ impl DiskError {
         }
     }
 
-    /// Creates the error of a transfer that ended early.
+    /// Creates the error of a transfer that stopped after `done` of `wanted` bytes.
     pub fn short(action: &str, file: impl fmt::Display, done: usize, wanted: usize) -> Self {
         let detail = format!("{action} {file}: only {done} of {wanted} bytes were transferred");
         Self { kind: io::ErrorKind::WriteZero, detail, lack: None }
     }
 }
 
-/// Returns whether the disk is full.
+/// Returns whether this kind of error means that the disk is full.
 pub const fn is_full(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

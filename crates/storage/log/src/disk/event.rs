@@ -7,7 +7,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// An event that is readable from the moment it is signalled until it is drained.
+/// An event that is readable from a signal until it is drained.
 #[derive(Debug)]
 pub(crate) struct Event(OwnedFd);
 
@@ -16,7 +16,8 @@ impl Event {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Signals the event. Fails only if the counter is full, and then it is readable anyway.
+    /// Signals the event. Fails only if the counter is full, in which case the event is readable
+    /// already.
     pub(super) fn signal(&self) {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }

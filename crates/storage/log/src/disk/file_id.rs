@@ -1,13 +1,13 @@
-//! Names of files: family, number, and the folder of a family.
+//! Names of files, consisting of a family and a number, and the families' folders.
 
 use std::fmt;
 
-/// Kind of file.
+/// Kind of file. Each family has a folder and a numbering of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// Segments of the log.
+    /// Log segments.
     Log,
-    /// Parts of snapshots.
+    /// Snapshot parts.
     Snapshot,
     /// Chunks of byte streams, and the catalogues that list their contents.
     Stream,
@@ -16,16 +16,16 @@ pub enum Family {
 /// Names used by a family.
 struct Layout {
     family: Family,
-    /// Folder of the family's files within the data folder.
+    /// Name of the folder in the data folder that contains the family's files.
     folder: &'static str,
     suffix: &'static str,
-    /// Small file that records the newest file created in the family.
+    /// Name of the small file that records the newest file created in the family.
     made: &'static str,
-    /// Word for one file of the family, for humans.
+    /// What messages call a file of the family.
     one: &'static str,
 }
 
-/// In the order of [`Family`].
+/// Names of all families, in the order of [`Family`].
 const LAYOUTS: &[Layout] = &[
     Layout {
         family: Family::Log,
@@ -50,7 +50,7 @@ const LAYOUTS: &[Layout] = &[
     },
 ];
 
-/// Upper bound of file numbers; sums of lower numbers do not overflow.
+/// Upper bound of file numbers. Sums of lower numbers do not overflow.
 const NUMBER_MAX: u64 = 1 << 62;
 
 impl Family {
@@ -64,17 +64,18 @@ impl Family {
         layout
     }
 
-    /// Returns the folder of the family's files within a node's data folder.
+    /// Returns the name of the folder in the data folder that contains the family's files.
     pub fn folder(self) -> &'static str {
         self.layout().folder
     }
 
-    /// Returns the name of the small file next to that folder that records the newest file created.
+    /// Returns the name of the small file in the data folder that records the newest file created.
     pub fn made_file(self) -> &'static str {
         self.layout().made
     }
 
-    /// Returns the file of this family with this name; `None` if the name is not one of ours.
+    /// Returns the file of this family that `name` denotes, or `None` if this program does not
+    /// create such names.
     #[cfg(target_os = "linux")]
     pub(crate) fn file_named(self, name: &str) -> Option<FileId> {
         let digits = name.strip_suffix(self.layout().suffix)?;
@@ -84,11 +85,11 @@ impl Family {
     }
 }
 
-/// Identity of a file of a node.
+/// Identity of a node's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     pub family: Family,
-    /// Number of the file within its family. Numbers never decrease.
+    /// Number of the file within its family. Each new file has a higher number than all before it.
     pub number: u64,
 }
 
@@ -102,7 +103,7 @@ impl FileId {
         Position { file: self, offset }
     }
 
-    /// Returns the file's name in the folder of its family. Names sort in the order of the numbers.
+    /// Returns the name of the file in its family's folder. Names sort in the order of the numbers.
     pub fn name(self) -> String {
         format!("{:016x}{}", self.number, self.family.layout().suffix)
     }
@@ -112,7 +113,7 @@ impl FileId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     pub file: FileId,
-    /// Bytes from the start of the file.
+    /// Offset from the start of the file, in bytes.
     pub offset: u64,
 }
 
@@ -120,7 +121,7 @@ pub struct Position {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileInfo {
     pub file: FileId,
-    /// Size of the file.
+    /// Size of the file, in bytes.
     pub bytes: u64,
 }
 

@@ -1,29 +1,29 @@
 //! Cache of open files: for each family the file being written and the next one, and a few that
-//! were read recently. This bounds the descriptors that a node uses.
+//! were read recently. The cache limits the number of descriptors that a node uses.
 
 use std::{fs::File, sync::Arc};
 
 use crate::disk::{DiskError, FileId, Lack};
 
-/// Maximum number of files kept open for reading. Reads go through a file from start to end, so a
-/// few suffice.
+/// Maximum number of files kept open for reading. Files are read from start to end, so a few
+/// suffice.
 pub(crate) const READ_OPEN_MAX: usize = 16;
 
 type Open = (FileId, Arc<File>);
 
-/// Open files. An operation in flight has its own reference to its file.
+/// Cache of open files. Each operation in flight also holds a reference to its file.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    /// The files being written and those after them, in order. Never evicted.
+    /// The files being written and the next ones, in order. Never evicted.
     written: Vec<Open>,
-    /// Files read by the driver.
+    /// Files read through the driver.
     read: Recent,
     /// Files read without the driver, through the page cache.
     lent: Recent,
 }
 
-/// Least recently used files, oldest first. The oldest is evicted when there are too many, or when
-/// the process has run out of descriptors.
+/// Least recently used files, oldest first. The oldest is evicted if there are too many or if the
+/// process runs out of descriptors.
 #[derive(Debug, Default)]
 struct Recent(Vec<Open>);
 
@@ -40,7 +40,7 @@ impl Recent {
         self.0.push((file, open));
     }
 
-    /// Closes the least recently used file; returns false if there is none.
+    /// Closes the least recently used file. Returns false if no file is open.
     fn give_up(&mut self) -> bool {
         if self.0.is_empty() {
             return false;
@@ -51,7 +51,8 @@ impl Recent {
 }
 
 impl Files {
-    /// Returns a file opened for writing. Earlier files of its family are only read from now on.
+    /// Returns a file that was opened ahead for writing. Earlier files of its family are only read
+    /// from now on.
     pub(crate) fn for_write(&mut self, file: FileId) -> Option<Arc<File>> {
         let at = self.written.iter().position(|(open, _)| *open == file)?;
         let open = Arc::clone(&self.written[at].1);
@@ -82,7 +83,7 @@ impl Files {
         Ok(())
     }
 
-    /// Returns a file opened for reading.
+    /// Returns a file, opening it for reading if necessary.
     pub(crate) fn for_read(
         &mut self,
         file: FileId,
@@ -99,7 +100,7 @@ impl Files {
         Ok(open)
     }
 
-    /// Returns a file to be read without the driver.
+    /// Returns a file for reads without the driver, opening it if necessary.
     pub(crate) fn lend(
         &mut self,
         file: FileId,
@@ -114,14 +115,13 @@ impl Files {
         Ok(open)
     }
 
-    /// Closes a file, if it is open.
     pub(crate) fn close(&mut self, file: FileId) {
         self.written.retain(|(open, _)| *open != file);
         self.read.take(file);
         self.lent.take(file);
     }
 
-    /// Opens a file. Closes cached files if descriptors run out.
+    /// Opens a file. If descriptors run out, closes cached files and retries.
     fn open(
         &mut self,
         mut open: impl FnMut() -> Result<File, DiskError>,
@@ -199,7 +199,7 @@ mod tests {
             files.for_read(log(number), null).unwrap();
         }
         files.open_ahead(log(9), null).unwrap();
-        // First three descriptors are missing; then there are none, whatever is closed.
+        // First, three descriptors are missing. Later, none are available whatever is closed.
         let missing = Cell::new(3);
         let scarce = || match missing.get() {
             0 => null(),

@@ -1,5 +1,4 @@
-//! Files in folders, one folder per family: names, opening, creating, removing. Blocking calls
-//! only.
+//! Family folders and their files: naming, opening, creating, removing. All calls block.
 
 use std::{
     collections::BTreeMap,
@@ -30,24 +29,24 @@ use crate::disk::{
 };
 
 const TEMPORARY: &str = ".new";
-/// Attempts to lock a folder: after a kill, the kernel may take a moment to finish the old
-/// process's operations.
+/// Number of attempts to lock a folder. After a kill, the kernel may take a moment to finish the
+/// old process's operations.
 const LOCK_TRIES: u32 = 150;
-/// Attempts of a read-only user, which should get an error quickly while the folder is in use.
+/// Number of attempts by a read-only user, which should fail quickly if the folder is in use.
 const LOOK_TRIES: u32 = 5;
 const LOCK_TRY: Duration = Duration::from_millis(20);
 
-/// Features supported by the file systems of all families.
+/// Features that the file systems of all families support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// O_DIRECT is supported.
+    /// Whether O_DIRECT is supported.
     pub direct: bool,
-    /// RWF_DSYNC is supported. Otherwise each write is followed by an fdatasync.
+    /// Whether RWF_DSYNC is supported. If not, each write is followed by an fdatasync.
     pub dsync: bool,
 }
 
 impl Abilities {
-    /// Probes the file system of this folder with a block written to a temporary file.
+    /// Determines the features of this folder's file system by writing a block to a temporary file.
     ///
     /// # Errors
     /// The folder is not writable.
@@ -69,8 +68,8 @@ impl fmt::Display for Abilities {
     }
 }
 
-/// The folder of one family, locked as long as any clone exists. Operations in flight at a kill
-/// must end before another process may read, so every thread that writes has a clone.
+/// The folder of one family, locked as long as any clone exists. Every thread that writes has a
+/// clone, because operations in flight at a kill must end before another process may read.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     path: PathBuf,
@@ -78,7 +77,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Opens the folder of a family below `data`, and creates it if missing.
+    /// Opens the folder of a family in `data`, creating it if necessary.
     fn open(data: &Path, family: Family) -> Result<Self, DiskError> {
         let path = data.join(family.folder());
         if !path.is_dir() {
@@ -96,9 +95,9 @@ impl Home {
         &self.handle
     }
 
-    /// [disk-10] Zeros, sync, rename, sync of the folder; then the number is recorded in `data`.
-    /// After an error there may be a file of zeros, to be created again, but never a number without
-    /// a file.
+    /// [disk-10] Creates a file: writes zeros, syncs, renames, syncs the folder, and then records
+    /// the number in `data`. After an error there may be a file of zeros that has to be created
+    /// again, but never a number without a file.
     pub(crate) fn prepare(
         &self,
         data: &mut DataFolder,
@@ -115,13 +114,14 @@ impl Home {
             made::write(data, file)
         });
         if made.is_err() {
-            // Best effort: leftovers are removed at the next start.
+            // A file that cannot be removed now is removed at the next start.
             let _ = fs::remove_file(&temporary);
         }
         made
     }
 
-    /// [disk-10] Rename, sync of the folder; then the number is recorded in `data`.
+    /// [disk-10] Recycles a file: renames it, syncs the folder, and then records the number in
+    /// `data`.
     pub(crate) fn reuse(
         &self,
         data: &mut DataFolder,
@@ -155,14 +155,14 @@ impl Home {
 #[derive(Debug)]
 pub(crate) struct Folder {
     data: DataFolder,
-    /// In the order of the families.
+    /// Folders in the order of the families.
     homes: Vec<Home>,
     abilities: Abilities,
     files: Files,
 }
 
 impl Folder {
-    /// Opens the folders below `data`, and creates them if missing.
+    /// Opens the folders in `data`, creating them if necessary.
     pub(crate) fn open(data: &Path) -> Result<Self, DiskError> {
         let homes: Result<Vec<_>, _> =
             Family::all().map(|family| Home::open(data, family)).collect();
@@ -192,7 +192,7 @@ impl Folder {
         &self.homes[family as usize]
     }
 
-    /// Returns the folder of a family.
+    /// Returns the path of a family's folder.
     pub(crate) fn path(&self, family: Family) -> &Path {
         &self.home(family).path
     }
@@ -208,13 +208,13 @@ impl Folder {
         move || open_file(&path, OFlags::RDWR, direct)
     }
 
-    /// As [`crate::disk::Disk::open_ahead`].
+    /// See [`crate::disk::Disk::open_ahead`].
     pub(crate) fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
         let open = self.opener(file);
         self.files.open_ahead(file, open)
     }
 
-    /// Returns a file opened for writing. May fail unless the file was opened ahead.
+    /// Returns a file that is open for writing. Cannot fail if the file was opened ahead.
     pub(crate) fn file_for_write(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
         if let Some(open) = self.files.for_write(file) {
             return Ok(open);
@@ -224,20 +224,20 @@ impl Folder {
         Ok(open.expect("it was opened in the line before"))
     }
 
-    /// Returns a file opened for reading.
+    /// Returns a file, opening it for reading if necessary.
     pub(crate) fn file_for_read(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
         let open = self.opener(file);
         self.files.for_read(file, open)
     }
 
-    /// As [`crate::disk::Disk::descriptor`]: opened separately, without O_DIRECT.
+    /// See [`crate::disk::Disk::descriptor`]. The file is opened separately, without O_DIRECT.
     pub(crate) fn lend(&mut self, file: FileId) -> Result<BorrowedFd<'_>, DiskError> {
         let path = self.home(file.family).path.join(file.name());
         let open = || open_file(&path, OFlags::RDONLY, false);
         Ok(self.files.lend(file, open)?.as_fd())
     }
 
-    /// Closes a file that is retired. Operations in flight keep it open until they complete.
+    /// Closes a file that is being removed. Operations in flight keep it open until they complete.
     pub(crate) fn close(&mut self, file: FileId) {
         self.files.close(file);
     }
@@ -248,13 +248,13 @@ impl Folder {
         open.sync_data().map_err(|error| failed("sync", &path, &error))
     }
 
-    /// As [`crate::disk::Disk::sync_names`].
+    /// See [`crate::disk::Disk::sync_names`].
     pub(crate) fn sync_names(&self) -> Result<(), DiskError> {
         self.homes.iter().try_for_each(Home::sync)?;
         self.data.sync()
     }
 
-    /// Returns the bytes that an unprivileged process may still use.
+    /// Returns the number of bytes that an unprivileged process may still allocate.
     pub(crate) fn free_bytes(&self, family: Family) -> Option<u64> {
         let stat = fstatvfs(self.home(family).handle()).ok()?;
         Some(stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -294,12 +294,13 @@ pub struct ReadOnlyFolder {
 }
 
 impl ReadOnlyFolder {
-    /// Opens the folders below `data`. Fails while a node runs on them.
+    /// Opens the folders in `data` for reading. Fails if a running node uses them.
     pub fn open(data: &Path) -> Result<Self, DiskError> {
         let mut locks = Vec::new();
         for family in Family::all() {
             let path = data.join(family.folder());
-            // Older folders lack some families, and a read-only user creates none.
+            // Folders of earlier versions lack some families, and a read-only user must not create
+            // them.
             if family == Family::Log || path.exists() {
                 let how = FlockOperation::NonBlockingLockShared;
                 locks.push(lock(&path, how, LOOK_TRIES)?);
@@ -398,8 +399,8 @@ fn remove_temporaries(path: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// Removes the older of two names of one file. A file system that renames in two steps may be
-/// interrupted between them; writing to the new name must not be undone through the old one.
+/// Removes the older of two names for one file. A file system that renames in two steps may be
+/// interrupted between them, and writes to the new name must not be undone through the old one.
 fn remove_second_names(path: &Path, family: Family) -> Result<(), DiskError> {
     let mut newest = BTreeMap::new();
     for info in list(path, family)?.into_iter().rev() {
@@ -425,7 +426,7 @@ fn open_file(path: &Path, access: OFlags, direct: bool) -> Result<File, DiskErro
     Ok(open.map_err(|error| failed("open", path, &error.into()))?.into())
 }
 
-/// Tries both features on a temporary file. A file system that supports neither is still usable.
+/// Probes both features with a temporary file. A file system that supports neither is still usable.
 fn probe(path: &Path) -> Result<Abilities, DiskError> {
     let file = path.join(format!("probe{TEMPORARY}"));
     let create = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
@@ -445,7 +446,8 @@ fn probe(path: &Path) -> Result<Abilities, DiskError> {
     Ok(Abilities { direct, dsync })
 }
 
-/// Writes whole blocks, and makes exactly them durable, unless durability comes later ([disk-6]).
+/// Writes whole blocks and, unless they become durable later, makes exactly these blocks durable
+/// ([disk-6]).
 pub(crate) fn write(
     file: BorrowedFd<'_>,
     at: Position,
@@ -468,7 +470,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Makes completed writes of a file durable.
+/// Makes all completed writes to a file durable.
 pub(crate) fn flush(file: BorrowedFd<'_>, at: Position) -> Result<(), DiskError> {
     let synced = retry_on_intr(|| rustix::fs::fdatasync(file));
     synced.map_err(|error| DiskError::new("sync", at, &error.into()))
@@ -497,8 +499,8 @@ fn fill(
 ) -> Result<(), DiskError> {
     let create = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
     let open = open_file(file, create, abilities.direct)?;
-    // A full disk is detected at once. A file system that cannot allocate ahead finds out while
-    // writing.
+    // Allocating detects a full disk at once. If the file system does not support it, a full disk
+    // is detected while writing.
     let reserved = match fallocate(&open, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => true,
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => false,

@@ -1,8 +1,9 @@
 //! The newest file number of each family, recorded apart from the files.
 //!
-//! An emptied log looks like a new one, and one without its newest segment like one that ends
-//! cleanly. So `<data>/segments` records the number of the newest segment, durably before the
-//! segment is written ([volatile-1]); this also detects a log on another disk that is not mounted.
+//! An emptied log looks like a new one, and a log without its newest segment looks like one that
+//! ends cleanly. Therefore `<data>/segments` records the number of the newest segment, durably
+//! before the segment is written ([volatile-1]). The record also reveals that a log is on another
+//! disk that is not mounted.
 
 use crate::disk::{DiskError, Family, FileId, SmallFiles, sealed};
 
@@ -10,8 +11,8 @@ fn first_line(family: Family) -> String {
     format!("quorate {} 1", family.made_file())
 }
 
-/// Returns the newest file of a family; `None` if there is no valid record: a folder of an earlier
-/// version, or one whose record is damaged.
+/// Returns the newest file of a family, or `None` if there is no valid record: the folder is from
+/// an earlier version, or the record is damaged.
 pub(crate) fn read(files: &impl SmallFiles, family: Family) -> Result<Option<FileId>, DiskError> {
     let bytes = files.read(family.made_file())?;
     Ok(bytes.and_then(|bytes| decode(family, str::from_utf8(&bytes).ok()?)))
@@ -30,7 +31,7 @@ fn decode(family: Family, text: &str) -> Option<FileId> {
 /// Records the newest file, durably.
 ///
 /// # Errors
-/// As [`SmallFiles::replace`].
+/// See [`SmallFiles::replace`].
 pub fn write(files: &mut impl SmallFiles, made: FileId) -> Result<(), DiskError> {
     let lines = format!("{}\nmade {}\n", first_line(made.family), made.number);
     let name = made.family.made_file();

@@ -1,4 +1,5 @@
-//! Passes results of threads to the log, which waits for a descriptor and not for a queue.
+//! Passes results from threads to the log, which waits for a descriptor and cannot wait for a
+//! queue.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use super::{
     sync::mpsc::{Receiver, Sender, channel},
 };
 
-/// The threads' end of the queue.
+/// Sending end of the queue, used by the threads.
 #[derive(Debug)]
 pub(super) struct Mailbox<T> {
     done: Sender<T>,
@@ -20,7 +21,7 @@ impl<T> Clone for Mailbox<T> {
     }
 }
 
-/// The log's end of the queue. The event is readable while there may be a result.
+/// Receiving end of the queue. The event is readable while there may be a result.
 #[derive(Debug)]
 pub(super) struct Inbox<T> {
     done: Receiver<T>,
@@ -36,9 +37,9 @@ impl<T> Mailbox<T> {
         (mailbox, inbox)
     }
 
-    /// Sends a result, then signals: a receiver that sees the signal finds the result.
+    /// Sends a result and then signals, so that a receiver that sees the signal finds the result.
     pub(super) fn put(&self, finished: T) {
-        // The receiver is gone while the disk is being dropped.
+        // Sending fails only while the disk is being dropped and the receiver no longer exists.
         if self.done.send(finished).is_ok() {
             self.event.signal();
         }
@@ -46,18 +47,18 @@ impl<T> Mailbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// Returns the next result. After `None`, the event is readable only if a result has arrived
-    /// since.
+    /// Returns the next result. After `None`, the event becomes readable only when another result
+    /// arrives.
     pub(super) fn take(&self) -> Option<T> {
         if let Some(finished) = self.try_receive() {
             return Some(finished);
         }
-        // Drained before the last check: any later result signals again.
+        // Draining before the last check makes sure that any later result signals again.
         self.event.drain();
         self.try_receive()
     }
 
-    /// Returns the next result, for a caller that has already drained the event.
+    /// Returns the next result, if any. For a caller that has already drained the event.
     pub(super) fn try_receive(&self) -> Option<T> {
         self.done.try_recv().ok()
     }

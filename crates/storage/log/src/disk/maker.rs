@@ -1,4 +1,4 @@
-//! Threads that create, rename and remove files and replace small ones, all of which take long.
+//! Threads for slow operations: creating, renaming and removing files, and replacing small ones.
 
 use std::{
     io,
@@ -24,11 +24,11 @@ enum Job {
     Recall { token: u64, name: &'static str },
 }
 
-/// One thread per family, so that no family waits for another's files, and one for small files, as
-/// creating a file pauses for as long as the log writes.
+/// One thread per family, so that no family waits for another's files, and one for small files,
+/// because the creation of a log segment pauses as long as the log writes.
 #[derive(Debug)]
 pub(crate) struct Makers {
-    /// In the order of the families.
+    /// Threads in the order of the families.
     makers: Vec<Maker>,
     keeper: Maker,
 }
@@ -51,39 +51,39 @@ impl Makers {
         &self.makers[family as usize]
     }
 
-    /// As [`crate::disk::Disk::pace_prepare`].
+    /// See [`crate::disk::Disk::pace_prepare`].
     pub(crate) fn want(&self, family: Family, bytes: u64) {
         self.of(family).pace.want(bytes);
     }
 
-    /// As [`crate::disk::Disk::hurry_prepare`].
+    /// See [`crate::disk::Disk::hurry_prepare`].
     pub(crate) fn hurry(&self, family: Family) {
         self.of(family).pace.hurry();
     }
 
-    /// As [`crate::disk::Disk::start_prepare`].
+    /// See [`crate::disk::Disk::start_prepare`].
     pub(crate) fn prepare(&self, file: FileId, bytes: u64, zeros: Zeros) {
         let maker = self.of(file.family);
         maker.pace.relax();
         maker.ask(Job::Prepare { file, bytes, zeros });
     }
 
-    /// As [`crate::disk::Disk::start_retire`].
+    /// See [`crate::disk::Disk::start_retire`].
     pub(crate) fn retire(&self, file: FileId) {
         self.of(file.family).ask(Job::Retire { file });
     }
 
-    /// As [`crate::disk::Disk::start_reuse`].
+    /// See [`crate::disk::Disk::start_reuse`].
     pub(crate) fn reuse(&self, from: FileId, to: FileId) {
         self.of(to.family).ask(Job::Reuse { from, to });
     }
 
-    /// As [`crate::disk::Disk::start_replace_small_file`].
+    /// See [`crate::disk::Disk::start_replace_small_file`].
     pub(crate) fn keep(&self, token: u64, name: &'static str, bytes: Vec<u8>) {
         self.keeper.ask(Job::Keep { token, name, bytes });
     }
 
-    /// As [`crate::disk::Disk::start_read_small_file`].
+    /// See [`crate::disk::Disk::start_read_small_file`].
     pub(crate) fn recall(&self, token: u64, name: &'static str) {
         self.keeper.ask(Job::Recall { token, name });
     }

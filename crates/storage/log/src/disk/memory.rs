@@ -1,10 +1,10 @@
 //! A disk in memory, for tests and simulation: deterministic, with faults on command.
 //!
-//! It keeps the promises of [model-3] and no others. A durable write survives a crash. A write in
-//! flight is kept, lost or torn by sectors, depending on the crash's seed, and so is a write that
-//! waits for a later flush; if kept, the next crash may still lose it, unless it was synced in
-//! between. The same holds for a small file that is replaced, and for a renamed file: until the
-//! folder is synced, the old one may reappear.
+//! It guarantees what [model-3] requires and nothing more. A durable write survives a crash. A
+//! write in flight is kept, lost or torn by sectors, depending on the crash's seed, and so is a
+//! write that waits for a later flush. If such a write is kept, the next crash may still lose it
+//! unless it was synced in between. The same holds for a small file that is replaced, and for a
+//! renamed file: until the folder is synced, the old one may reappear.
 
 mod every_fate;
 mod shared;
@@ -30,13 +30,14 @@ use shared::{Operation, Shared, Task, dead};
 /// A fault injected into the next operation of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The write fails; some of its sectors arrived.
+    /// The write fails after some of its sectors were stored.
     WriteFails,
-    /// A flush fails: a separate one, or that of a durable write whose data arrived whole.
+    /// A flush fails. Affects separate flushes and those of durable writes, whose data is stored in
+    /// full.
     FlushFails,
-    /// Only the first bytes were written.
+    /// Only the first bytes of the write are stored.
     ShortWrite { bytes: usize },
-    /// The write reports success, but went to another place (a firmware bug).
+    /// The write reports success but is stored at the wrong place, as after a firmware bug.
     Misdirected {
         /// Distance from the intended place, in blocks.
         blocks: u64,
@@ -45,18 +46,18 @@ pub enum Fault {
     ReadFails,
     /// Creating a file fails with an input/output error.
     PrepareFails,
-    /// Removing a file fails, and the file stays.
+    /// Removing a file fails and leaves the file.
     RetireFails,
     /// Renaming a file fails.
     ReuseFails {
-        /// Fails after the rename: the new name is visible, and the next crash keeps it or restores
-        /// the old one.
+        /// Whether it fails only after the rename. The new name is then visible, and the next crash
+        /// keeps it or restores the old one.
         renamed: bool,
     },
     /// Replacing a small file fails.
     ReplaceFails {
-        /// Fails after the rename: the new contents are visible, and the next crash keeps them or
-        /// restores the old ones.
+        /// Whether it fails only after the rename. The new contents are then visible, and the next
+        /// crash keeps them or restores the old ones.
         renamed: bool,
     },
 }
@@ -71,40 +72,38 @@ pub enum PendingKind {
     Retire,
     /// Recycles a file under a new name.
     Reuse,
-    /// Replaces a small file.
     Keep,
-    /// Reads a small file back.
     Recall,
 }
 
-/// An operation in flight, for the test that decides when it completes.
+/// An operation in flight. The test decides when it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Argument for [`MemoryDisk::complete`].
+    /// Identifies the operation to [`MemoryDisk::complete`].
     pub id: u64,
     pub kind: PendingKind,
-    /// Position in the file; meaningless for a small file.
+    /// Position in the file. Meaningless for a small file.
     pub at: Position,
     pub bytes: u64,
 }
 
-/// Effect of a crash on the writes in flight.
+/// Fates of the writes that were in flight at a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
-    /// Writes that arrived whole.
+    /// Number of writes that were stored in full.
     pub kept: u32,
-    /// Writes that arrived in part.
+    /// Number of writes that were stored in part.
     pub torn: u32,
-    /// Writes that never arrived.
+    /// Number of writes that were not stored.
     pub lost: u32,
 }
 
-/// Source of choices that decides what a crash keeps.
+/// Decides what a crash keeps.
 pub trait Fates {
-    /// Chooses one of `of` alternatives.
+    /// Chooses one of `of` alternatives, counted from 0.
     fn choose(&mut self, of: usize) -> usize;
 
-    /// Returns whether this sector of a torn write of `of` sectors is on the disk.
+    /// Returns whether this sector of a torn write of `of` sectors is stored.
     fn arrives(&mut self, sector: usize, of: usize) -> bool;
 }
 
@@ -118,7 +117,7 @@ impl Fates for Dice {
     }
 }
 
-/// A handle to a disk in memory. Clones share the disk; handles from before a crash are dead.
+/// A handle to a disk in memory. Clones share the disk. After a crash, existing handles are dead.
 #[derive(Clone, Debug)]
 pub struct MemoryDisk {
     shared: Arc<Mutex<Shared>>,
@@ -141,19 +140,19 @@ impl MemoryDisk {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of changes to stored data: one per write and per new segment, two per
-    /// change of a small file, which is renamed and then made durable.
+    /// Returns the number of changes to stored data so far: one for each write and each new
+    /// segment, two for each change of a small file, which is renamed and then made durable.
     pub fn steps(&self) -> u64 {
         self.lock().steps
     }
 
-    /// Stops the process after `steps` more changes of stored data: from then on all its calls
+    /// Kills the process after `steps` more changes to stored data. From then on all its calls
     /// fail, and operations in flight never complete. [`Self::crash`] then settles what is stored.
     pub fn die_after(&self, steps: u64) {
         self.lock().steps_left = Some(steps);
     }
 
-    /// Returns whether the process is alive: neither stopped by [`Self::die_after`] nor ended by a
+    /// Returns whether the process is alive: neither killed by [`Self::die_after`] nor ended by a
     /// crash.
     pub fn is_alive(&self) -> bool {
         self.lives(&self.lock())
@@ -163,7 +162,7 @@ impl MemoryDisk {
         shared.life == self.life && shared.steps_left != Some(0)
     }
 
-    /// Locks the shared state for a process that is alive.
+    /// Locks the shared state, or fails if the process is dead.
     fn lock_alive(
         &self,
         action: &str,
@@ -176,12 +175,12 @@ impl MemoryDisk {
         Err(dead(action, file))
     }
 
-    /// Returns a live handle, for the process that starts after a crash.
+    /// Returns a live handle for the process that starts after a crash.
     pub fn attach(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), life: self.lock().life }
     }
 
-    /// Returns the size last requested by [`Disk::pace_prepare`].
+    /// Returns the number of bytes last requested by [`Disk::pace_prepare`].
     pub fn wanted(&self) -> u64 {
         self.lock().wanted
     }
@@ -203,12 +202,12 @@ impl MemoryDisk {
         shared.pending.iter().map(pending).collect()
     }
 
-    /// Completes this operation; returns false if there is no such operation.
+    /// Completes an operation. Returns false if it does not exist.
     pub fn complete(&self, id: u64) -> bool {
         self.lock().complete(id)
     }
 
-    /// Completes everything in flight, in order.
+    /// Completes all operations in flight, in order.
     pub fn complete_all(&self) {
         let mut shared = self.lock();
         while let Some(id) = shared.pending.keys().next().copied() {
@@ -218,7 +217,7 @@ impl MemoryDisk {
         }
     }
 
-    /// Closes the disk for its process: operations in flight end unreported.
+    /// Closes the disk. Operations in flight end without a completion.
     pub fn close(&self) {
         self.complete_all();
         self.lock().done.clear();
@@ -229,38 +228,38 @@ impl MemoryDisk {
         self.lock().faults.push_back(fault);
     }
 
-    /// Drops the faults that have not occurred yet.
+    /// Removes all queued faults.
     pub fn clear_faults(&self) {
         self.lock().faults.clear();
     }
 
-    /// Simulates a read-only remount: writes, new files and removals fail.
+    /// Simulates a read-only mount: writes, file creation and removals fail.
     pub fn set_read_only(&self, read_only: bool) {
         self.lock().read_only = read_only;
     }
 
-    /// Simulates a lack of descriptors: files that are being written and were opened in time still
-    /// work; no other file can be opened or created.
+    /// Simulates a lack of descriptors. Files that were opened in time can still be written; no
+    /// other file can be opened or created.
     pub fn set_out_of_descriptors(&self, out: bool) {
         self.lock().out_of_descriptors = out;
     }
 
-    /// Limits the total size of all files; creating a file beyond that fails with "disk full".
+    /// Limits the total size of all files. Creating a file beyond the limit fails with "disk full".
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
     }
 
-    /// Simulates a power failure or the death of the process. Durable data is kept. Each write in
-    /// flight is kept, torn by sectors or lost, as `seed` decides; so is each that completed but
-    /// awaits a flush, and each that an earlier crash kept and that has not been synced since. A
-    /// file being removed may or may not exist, a renamed one has its old or its new name, and a
-    /// small file has its old or its new contents. Existing handles are dead.
+    /// Simulates a power failure or the death of the process. Durable data is kept. `seed` decides
+    /// whether each write in flight is kept, torn by sectors or lost. The same applies to each
+    /// completed write that awaits a flush, and to each write that an earlier crash kept and that
+    /// has not been synced since. A file being removed may or may not exist, a renamed file has its
+    /// old or its new name, and a small file has its old or its new contents. Existing handles
+    /// become dead.
     pub fn crash(&self, seed: u64) -> CrashReport {
         self.crash_as(&mut Dice::new(seed))
     }
 
-    /// Crashes as [`Self::crash`] does, with choices made by `fates`, for tests that try every
-    /// outcome.
+    /// Like [`Self::crash`], but `fates` makes the choices. For tests that try every outcome.
     pub fn crash_as(&self, fates: &mut dyn Fates) -> CrashReport {
         self.lock().crash(fates)
     }
@@ -275,7 +274,7 @@ impl MemoryDisk {
         self.lock().names_unsynced = unsynced;
     }
 
-    /// Flips one bit of stored data; returns false if its block was never written.
+    /// Flips one bit of stored data. Returns false if its block was never written.
     pub fn rot(&self, at: impl Into<Position>, bit: u64) -> bool {
         self.lock().stored.flip(at.into(), bit)
     }
@@ -308,8 +307,7 @@ impl MemoryDisk {
         }
     }
 
-    /// Stores these bytes as if they had always been there, like the remains of a misdirected
-    /// write.
+    /// Stores bytes as if they had always been there, such as the remains of a misdirected write.
     pub fn put(&self, at: impl Into<Position>, bytes: &[u8]) {
         self.lock().stored.write(at.into(), bytes);
     }
@@ -324,12 +322,12 @@ impl MemoryDisk {
         self.lock().small_files.put(name, bytes);
     }
 
-    /// Removes the record of the newest file, as in a folder of a version that did not write it.
+    /// Removes the record of the newest file, which earlier versions did not write.
     pub fn forget_made(&self, family: Family) {
         self.lock().small_files.remove(family.made_file());
     }
 
-    /// Deletes a file from outside; returns false if it does not exist.
+    /// Deletes a file behind the program's back. Returns false if it does not exist.
     pub fn remove(&self, file: impl Into<FileId>) -> bool {
         self.lock().stored.remove(file.into())
     }

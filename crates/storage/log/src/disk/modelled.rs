@@ -1,4 +1,4 @@
-//! A device with a configured flush time, in front of the real one: for measurements only.
+//! A model of a device with a given flush time, in front of the real disk. For measurements only.
 //!
 //! A disk that acknowledges a flush from the host's cache does not represent a disk that really
 //! flushes. Here the real write happens first; its completion is then delayed until a modelled
@@ -23,23 +23,23 @@ use crate::disk::{Completed, Durability};
 
 const NANOS: u64 = 1_000_000_000;
 
-/// Model of flush times: one flush is in service; writes that arrive meanwhile share the next one,
-/// as in the kernel.
+/// Model of flush times. One flush is in progress at a time; writes that arrive during it share the
+/// next one, as in the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlushModel {
     flush_ns: u64,
-    /// Start of the last planned flush.
+    /// Start of the latest planned flush, in nanoseconds.
     begins: Option<u64>,
 }
 
 impl FlushModel {
-    /// Creates a device whose flush takes this long.
+    /// Creates a model whose flushes take `flush`.
     pub fn new(flush: Duration) -> Self {
         Self { flush_ns: u64::try_from(flush.as_nanos()).unwrap_or(u64::MAX), begins: None }
     }
 
-    /// Records a write that arrived at the device, and returns when it is on stable storage. `now`
-    /// never decreases.
+    /// Records that a write arrived at the device at time `now`, and returns when it is on stable
+    /// storage. `now` must never decrease.
     pub fn ends(&mut self, now: u64) -> u64 {
         let begins = match self.begins {
             // That flush has not begun yet, so it covers this write, too.
@@ -52,29 +52,29 @@ impl FlushModel {
     }
 }
 
-/// Returns the nanoseconds of the monotonic clock. The model is a device with a clock of its own;
-/// the log still has none.
+/// Returns the monotonic clock in nanoseconds. Only the modelled device uses a clock; the log has
+/// none.
 pub fn device_time() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// Completed writes of the real disk, delayed by the model.
+/// Completed writes of the real disk whose completions the model delays.
 #[derive(Debug)]
 pub(crate) struct Modelled {
     model: FlushModel,
     /// Delayed completions with their end times, earliest first.
     held: VecDeque<(u64, Completed)>,
     timer: OwnedFd,
-    /// Time for which the timer is set.
+    /// Expiry time of the timer, if it is set.
     armed: Option<u64>,
     /// Readable when the timer has expired or the real disk has completions.
     either: OwnedFd,
 }
 
 impl Modelled {
-    /// Creates a model in front of a disk whose completions are signalled by `news`.
+    /// Creates a model in front of a disk that signals completions through `news`.
     pub(crate) fn new(news: BorrowedFd<'_>, flush: Duration) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -91,12 +91,11 @@ impl Modelled {
         })
     }
 
-    /// Returns the duration of a flush.
     pub(crate) fn flush(&self) -> Duration {
         Duration::from_nanos(self.model.flush_ns)
     }
 
-    /// Returns the next completion on the modelled device; `real` supplies completions of the real
+    /// Returns the next completion of the modelled device. `real` returns completions of the real
     /// one.
     pub(crate) fn poll(
         &mut self,
@@ -132,7 +131,7 @@ impl Modelled {
         if wanted == self.armed {
             return;
         }
-        // Zero disables the timer, so a time is at least one nanosecond.
+        // Zero would disable the timer, so the time is at least one nanosecond.
         let at = wanted.map_or(0, |ends| ends.max(1));
         let time = |nanos: u64| Timespec {
             tv_sec: i64::try_from(nanos / NANOS).unwrap_or(i64::MAX),

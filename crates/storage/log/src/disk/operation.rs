@@ -7,7 +7,7 @@ use crate::disk::{
     folder::Folder,
 };
 
-/// Kind of an operation, with its memory.
+/// Type of an operation, with the memory that it uses.
 #[derive(Debug)]
 pub(crate) enum Task {
     Write { output: Output, bytes: usize, durability: Durability },
@@ -45,7 +45,7 @@ impl Operation {
         Self { token, at, task }
     }
 
-    /// Returns a copy without the memory, for an operation whose memory is leaked.
+    /// Returns a copy that refers to no memory, for an operation whose memory is leaked.
     pub(crate) fn without_memory(&self) -> Self {
         let buffer = Buffer::new(0);
         let task = match self.task {
@@ -59,7 +59,7 @@ impl Operation {
         Self { token, at, task }
     }
 
-    /// Opens the file of the operation.
+    /// Opens the file that the operation accesses.
     pub(crate) fn open(&self, folder: &mut Folder) -> Result<Arc<File>, DiskError> {
         match self.task {
             Task::Write { .. } => folder.file_for_write(self.at.file),
@@ -81,7 +81,7 @@ impl Operation {
         }
     }
 
-    /// Returns the name of the action, for messages.
+    /// Returns the name of the operation for error messages.
     pub(crate) fn action(&self) -> &'static str {
         match self.task {
             Task::Write { .. } => "write",
@@ -90,7 +90,7 @@ impl Operation {
         }
     }
 
-    /// Returns the number of bytes transferred.
+    /// Returns the number of bytes to transfer.
     pub(crate) fn bytes(&self) -> usize {
         match self.task {
             Task::Write { bytes, .. } | Task::Read { bytes, .. } => bytes,

@@ -1,8 +1,8 @@
 //! Small files in a node's data folder that are replaced as a whole, never edited: the port, and
 //! its implementation on a real folder.
 //!
-//! A change is written to a temporary file, synced, renamed over the old one, and the folder is
-//! synced: a crash leaves the old contents or the new ones, and possibly the temporary file.
+//! A change is written to a temporary file, synced, and renamed over the old one, and the folder is
+//! synced. A crash leaves the old contents or the new ones, and possibly the temporary file.
 
 use std::{
     fs::{self, File},
@@ -12,33 +12,33 @@ use std::{
 
 use crate::disk::DiskError;
 
-/// Maximum size that is read, far above that of any valid file.
+/// Maximum number of bytes read, far above the size of any valid file.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 /// Suffix of a temporary file.
 const TEMPORARY: &str = ".new";
 
-/// Small files by name. All calls block until they are done.
+/// Access to small files by name. All calls block until they are done.
 pub trait SmallFiles {
-    /// Returns the contents of a file; `None` if there is no such file. Reads at most 1 MiB.
+    /// Returns the contents of a file, or `None` if it does not exist. Reads at most 1 MiB.
     ///
     /// # Errors
     /// The file may exist, but cannot be read.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
 
-    /// Replaces the contents of a file, durably when this returns.
+    /// Replaces the contents of a file, durably.
     ///
     /// # Errors
-    /// The file has its old or its new contents, and the next crash may change which. Only a later
-    /// successful call settles it.
+    /// The file has its old or its new contents, and the next crash may switch between
+    /// them. Only a later successful call settles the contents.
     fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError>;
 }
 
-/// Returns the name of the temporary file that becomes `name`. A crash may leave it.
+/// Returns the name of the temporary file for replacing `name`. A crash may leave this file.
 pub fn temporary(name: &str) -> String {
     format!("{name}{TEMPORARY}")
 }
 
-/// Small files in an existing real folder.
+/// Small files in an existing folder on a real disk.
 #[derive(Clone, Debug)]
 pub struct DataFolder {
     path: PathBuf,
@@ -54,8 +54,8 @@ impl DataFolder {
         &self.path
     }
 
-    /// As [`SmallFiles::read`], from the device: advises the system to drop its cached pages, which
-    /// it may not do.
+    /// Like [`SmallFiles::read`], but advises the system to drop its cached pages first. The system
+    /// may ignore the advice.
     #[cfg(target_os = "linux")]
     pub(crate) fn recall(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
         if let Ok(file) = File::open(self.path.join(name)) {

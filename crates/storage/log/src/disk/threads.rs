@@ -1,4 +1,4 @@
-//! The portable engine: a few blocking threads, so that the node need not block.
+//! The portable engine: a few threads that make blocking calls, so that the node need not block.
 
 use std::{
     collections::VecDeque,
@@ -20,7 +20,7 @@ use crate::disk::{
     operation::{Operation, Task},
 };
 
-/// Number of threads, as high as the number of writes that a log has in flight.
+/// Number of threads, equal to the maximum number of log writes in flight.
 const THREADS: usize = 4;
 
 type Job = (Operation, Arc<File>);
@@ -61,13 +61,13 @@ pub(crate) struct Threads {
     jobs: Option<Sender<Job>>,
     workers: Vec<JoinHandle<()>>,
     done: Inbox<Completed>,
-    /// Operations that failed before they were passed to a thread.
+    /// Completions of operations that failed before a thread received them.
     refused: VecDeque<Completed>,
     event: Arc<Event>,
 }
 
 impl Threads {
-    /// Starts the threads. Completions arrive through the mailbox, whose other end is `done`.
+    /// Starts the threads. They send completions through the mailbox that belongs to `done`.
     pub(crate) fn start(
         folder: &Folder,
         mailbox: &Mailbox<Completed>,

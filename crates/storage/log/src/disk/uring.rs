@@ -1,14 +1,15 @@
 //! The io_uring engine: writes and reads without threads, completions in shared memory.
 //!
 //! **Why it is sound.** The kernel reads and writes the memory of operations in flight. Each such
-//! memory is a [`Buffer`] that was moved into this module with its operation and stays in `slots`
-//! until the operation's completion was seen; no other code can name it. A `Buffer` never moves its
-//! bytes: moving the struct moves a pointer to them. If the ring stops responding, the contents of
-//! `slots` are leaked, never freed. The file of an operation is kept open with its buffer. The rest
-//! of the crate may rely on this: the kernel no longer touches a buffer that is returned.
+//! memory is a [`Buffer`] that was moved into this module with its operation. It remains in `slots`
+//! until the operation's completion was seen, and no other code can access it. A `Buffer` never
+//! moves its bytes: moving the struct moves a pointer to them. If the ring stops responding, the
+//! contents of `slots` are leaked, never freed. The file of an operation is kept open along with
+//! its buffer. The rest of the crate may rely on this: the kernel no longer touches a buffer that
+//! is returned.
 //!
-//! The ring is created disabled and enabled by the first operation: the thread that starts it is
-//! the only one that may use it (single issuer), and a log is often opened before its reactor runs.
+//! The ring is created disabled, and the first operation enables it, because only the thread that
+//! enables it may use it (single issuer), and a log is often opened before its reactor runs.
 
 mod entry;
 mod setup;
@@ -29,14 +30,14 @@ use crate::disk::{
 pub(crate) use setup::Parts;
 pub use setup::available;
 
-/// An operation in flight, with everything that the kernel uses of it.
+/// An operation in flight, with all memory and files that the kernel uses for it.
 #[derive(Debug)]
 struct InFlight {
     operation: Operation,
     file: Arc<File>,
 }
 
-/// Converts the kernel's result of an operation.
+/// Converts the kernel's result for an operation.
 fn judge(operation: &Operation, result: i32) -> Result<(), DiskError> {
     let (action, at, bytes) = (operation.action(), operation.at, operation.bytes());
     match usize::try_from(result) {
@@ -46,17 +47,17 @@ fn judge(operation: &Operation, result: i32) -> Result<(), DiskError> {
     }
 }
 
-/// Engine that runs operations on a ring.
+/// Engine that runs operations on an io_uring ring.
 pub(crate) struct Ring {
     ring: IoUring,
     enabled: bool,
-    /// Indexed by the user data of the operation.
+    /// Operations in flight. The user data of a ring entry is an index into this list.
     slots: Vec<Option<InFlight>>,
     in_flight: usize,
     /// Operations waiting for a free slot, in order.
     waiting: VecDeque<InFlight>,
     ready: VecDeque<Completed>,
-    /// The error after which the ring no longer responds.
+    /// Error after which the ring no longer responds.
     broken: Option<DiskError>,
     made: Inbox<Completed>,
     event: Arc<Event>,
@@ -66,13 +67,13 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Creates a ring for these folders, if the kernel has one that works, and a buffer pool,
-    /// registered with the kernel if it accepts it.
+    /// Creates a ring for these folders, and a buffer pool. The buffers are registered with the
+    /// kernel if it allows that. Fails if the kernel has no ring that works.
     pub(crate) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool)> {
         setup::open(folder, buffers)
     }
 
-    /// Uses the ring for the files below `place`. Completions of file creation arrive through
+    /// Creates the engine for the files in `place`. Completions of file creation arrive through
     /// `made`.
     pub(crate) fn new(parts: Parts, made: Inbox<Completed>, place: PathBuf) -> Self {
         let Parts { ring, event, shape } = parts;
@@ -91,12 +92,12 @@ impl Ring {
         }
     }
 
-    /// Describes the ring that the kernel granted.
+    /// Describes the ring that the kernel granted, for humans.
     pub(crate) fn shape(&self) -> &str {
         &self.shape
     }
 
-    /// Returns the error that keeps operations from being started.
+    /// Returns the error that prevents new operations, if any.
     pub(crate) fn broken(&self) -> Option<&DiskError> {
         self.broken.as_ref()
     }
@@ -109,7 +110,7 @@ impl Ring {
         }
     }
 
-    /// Moves waiting operations into free slots; returns whether any was moved.
+    /// Moves waiting operations into free slots. Returns whether any was moved.
     fn fill(&mut self) -> bool {
         let before = self.in_flight;
         while self.in_flight < self.slots.len()
@@ -119,7 +120,8 @@ impl Ring {
             let index = free.expect("one slot for each operation in flight");
             let entry = entry::of(self.slots[index].insert(next)).user_data(index as u64);
             // SAFETY: the memory and the file that `entry` names belong to the operation in the
-            // slot, and stay there until its completion was seen, or are leaked (see the module).
+            // slot. They remain there until its completion was seen, or are leaked (see the
+            // module).
             let pushed = unsafe { self.ring.submission().push(&entry) };
             pushed.expect("the queue has more entries than there are slots");
             self.in_flight += 1;
@@ -132,7 +134,7 @@ impl Ring {
         self.event.signal();
     }
 
-    /// Notifies the kernel of new entries, and lets it post completions.
+    /// Notifies the kernel of new entries and lets it post completions.
     fn submit(&mut self) {
         let submitted = match self.enabled {
             true => Ok(()),
@@ -141,7 +143,7 @@ impl Ring {
         self.enabled = true;
         match submitted.and_then(|()| self.ring.submit()) {
             Ok(_) => {}
-            // Nothing was lost: the entries wait for the next call.
+            // Nothing is lost, because the entries remain queued for the next call.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -156,7 +158,7 @@ impl Ring {
         }
     }
 
-    /// Fails all operations in flight. The kernel may still touch their memory, so it is leaked.
+    /// Fails all operations in flight. The kernel may still access their memory, so it is leaked.
     fn give_up(&mut self, error: &io::Error) {
         let error = folder::failed("use the ring of", &self.place, error);
         for slot in &mut self.slots {
@@ -167,7 +169,7 @@ impl Ring {
             }
         }
         self.in_flight = 0;
-        // The kernel never saw these: their memory is free.
+        // The kernel never saw these operations, so their memory can be freed.
         for InFlight { operation, .. } in self.waiting.drain(..) {
             self.ready.push_back(operation.end(Err(error.clone())));
         }
@@ -175,7 +177,7 @@ impl Ring {
         self.event.signal();
     }
 
-    /// Takes completions out of the shared queue.
+    /// Processes all completions in the shared queue.
     fn harvest(&mut self) {
         while let Some(entry) = self.ring.completion().next() {
             let slot = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
@@ -196,7 +198,7 @@ impl Ring {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
         }
-        // Drained before the check: any later completion signals again.
+        // Draining before the check makes sure that any later completion signals again.
         self.event.drain();
         if self.in_flight > 0 {
             let waits = {
@@ -221,7 +223,7 @@ impl Drop for Ring {
                 Err(error) => self.give_up(&error),
             }
         }
-        // Releases the folders' locks now; otherwise the kernel does so a little later.
+        // Releases the folders' locks now rather than when the kernel gets to it.
         let _ = self.ring.submitter().unregister_files();
     }
 }

@@ -1,5 +1,5 @@
-//! The catalogue: contents of a store and their locations, as bytes. The table of its fields is in
-//! `docs/spec/stream-store.md`.
+//! The catalogue: encodes and decodes the list of a store's contents and their locations. The table
+//! of its fields is in `docs/spec/stream-store.md`.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ use super::{
 
 const MAGIC: [u8; 8] = *b"qrtecatl";
 const VERSION: u16 = 1;
-/// Maximum size of a catalogue, written or read: it would describe more than a million GiB.
+/// Maximum size of a catalogue in bytes, enough to describe more than a million GiB.
 pub(super) const BYTES_MAX: u64 = 64 << 30;
-/// Upper bound of the attempts at a part of a stream. A part is never lost that often.
+/// Upper bound of attempt numbers, far above the number of times that a part of a stream can be
+/// lost.
 pub(super) const ATTEMPTS_MAX: u32 = 1 << 31;
 
-/// Streams by their names.
+/// State of the inner streams, by name.
 pub(super) type Streams = BTreeMap<StreamName, Stream>;
 
-/// Encodes a catalogue.
 pub(super) fn encode(at: Slot, layout: Layout, streams: &Streams) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     put16(&mut out, VERSION);
@@ -78,7 +78,7 @@ fn put64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// A decoded catalogue.
+/// A catalogue whose head was decoded.
 #[derive(Debug)]
 pub(super) struct Catalogue<'a> {
     pub(super) at: Slot,
@@ -86,7 +86,7 @@ pub(super) struct Catalogue<'a> {
     fields: Fields<'a>,
 }
 
-/// Decodes the head.
+/// Decodes the head of a catalogue.
 pub(super) fn open(bytes: &[u8]) -> Result<Catalogue<'_>, &'static str> {
     let mut fields = Fields(bytes);
     if fields.take(8) != Some(&MAGIC) {
@@ -108,8 +108,8 @@ pub(super) fn open(bytes: &[u8]) -> Result<Catalogue<'_>, &'static str> {
 }
 
 impl Catalogue<'_> {
-    /// Decodes the streams. Takes their chunks from `space`; bytes in a file that does not exist
-    /// are not held. Passes whole blocks that have no place yet to `cut`.
+    /// Decodes the streams, and claims their chunks from `space`. Skips bytes in files that do not
+    /// exist. Passes whole blocks that have no chunk yet to `cut`.
     pub(super) fn streams(
         mut self,
         space: &mut Space,
@@ -195,7 +195,7 @@ impl Catalogue<'_> {
     }
 }
 
-/// Reads fields from the front of a byte slice; every length is checked before use.
+/// Decoder that reads fields from the front of a byte slice and checks every length.
 #[derive(Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 

@@ -1,10 +1,11 @@
-//! A checkpoint: completed writes are flushed, then a catalogue is written and flushed, then the
-//! small file names it.
+//! A checkpoint: flushes completed writes, then writes and flushes a catalogue, then makes the
+//! small file point to it.
 //!
-//! The catalogue is compiled at once when a checkpoint begins, so puts may continue meanwhile. It
-//! names places that are written or being written, and contains all other bytes itself: a disk
-//! without space for another chunk can still take a checkpoint, and so frees the chunks of dropped
-//! bytes. Two files alternate: the one being written is not the one being named.
+//! The catalogue is compiled when the checkpoint begins, so puts may continue during the
+//! checkpoint. It lists blocks that are written or being written, and contains all other bytes
+//! itself. Therefore a disk without space for another chunk can still take a checkpoint, which
+//! frees the chunks of dropped bytes. Two files alternate, so that the valid catalogue is never
+//! overwritten.
 
 use std::collections::BTreeSet;
 
@@ -19,12 +20,12 @@ use super::{
     space::{Made, Purpose},
 };
 
-/// Maximum number of operations of a checkpoint: one write or flush at a time.
+/// Maximum number of disk operations that a checkpoint has in flight.
 pub(super) const OPERATIONS_MAX: usize = 1;
-/// Size of the pieces in which a catalogue is written.
+/// Size of each write of a catalogue, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A file that contains a catalogue, or used to.
+/// A file that contains the current or the previous catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CatalogueFile {
     pub(super) number: u64,
@@ -44,15 +45,15 @@ pub(super) struct Checkpoint {
     /// The encoded catalogue.
     bytes: Vec<u8>,
     checksum: u32,
-    /// Number of the first write that the catalogue does not name.
+    /// Number of the first write that the catalogue does not cover.
     barrier: u64,
-    /// Chunks that the catalogue no longer names.
+    /// Chunks that this catalogue is the first not to list.
     leaving: Vec<Address>,
     stage: Stage,
-    /// An operation of the checkpoint is in flight.
+    /// Set while a disk operation of the checkpoint is in flight.
     busy: bool,
-    /// The checkpoint has waited for space, so the catalogue may be compiled again with fewer
-    /// contents.
+    /// Set if the checkpoint has waited for space. The catalogue may then be compiled again, with
+    /// less in it.
     stale: bool,
     patience: Backoff,
     short: Option<String>,
@@ -60,17 +61,17 @@ pub(super) struct Checkpoint {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Stage {
-    /// Waits for the writes that the catalogue names.
+    /// Wait for the writes that the catalogue covers.
     Writes,
-    /// Flushes these files.
+    /// Flush these files.
     Flushes(BTreeSet<u64>),
-    /// Creates a file for the catalogue, if none is large enough.
+    /// Create a file for the catalogue, unless one is large enough.
     File,
-    /// Writes the catalogue from this byte on.
+    /// Write the catalogue from this byte on.
     Catalogue(usize),
-    /// Flushes the catalogue.
+    /// Flush the catalogue.
     Flush,
-    /// Replaces the small file.
+    /// Replace the small file.
     Name,
 }
 
@@ -79,7 +80,7 @@ impl Checkpoint {
         self.short.as_deref()
     }
 
-    /// Records that a resource is missing; the step is retried later.
+    /// Records a lack of space or descriptors. The step is retried later.
     fn wait(&mut self, why: &DiskError) {
         self.patience.failed();
         self.short = Some(why.to_string());
@@ -90,7 +91,7 @@ impl Checkpoint {
         self.busy = false;
     }
 
-    /// Records that the missing resource is available.
+    /// Records that space or descriptors are available again.
     fn lacks_nothing(&mut self) {
         self.patience.succeeded();
         self.short = None;
@@ -98,9 +99,9 @@ impl Checkpoint {
 }
 
 impl Store {
-    /// Begins a checkpoint. The caller has put everything decided below `at`; bytes put from now on
-    /// belong to the next one. Returns `false` if a checkpoint is in progress, the store has
-    /// failed, or `at` is lower than that of the last checkpoint.
+    /// Begins a checkpoint. The caller must have put all bytes decided below `at`; bytes put from
+    /// now on belong to the next checkpoint. Returns `false` if a checkpoint is in progress, the
+    /// store has failed, or `at` is lower than that of the last checkpoint.
     pub fn start_checkpoint<D: Disk>(&mut self, at: Slot, disk: &mut D) -> bool {
         if self.checkpoint.is_some() || self.failure.is_some() || at < self.checkpointed_to {
             return false;
@@ -125,12 +126,11 @@ impl Store {
         true
     }
 
-    /// Returns whether a checkpoint is in progress.
     pub fn is_checkpointing(&self) -> bool {
         self.checkpoint.is_some()
     }
 
-    /// Compiles the catalogue of the current contents.
+    /// Encodes the current contents as the catalogue of a checkpoint.
     fn compile(&mut self, checkpoint: &mut Checkpoint) {
         checkpoint.bytes = catalogue::encode(checkpoint.at, self.layout, &self.streams);
         checkpoint.checksum = crc32c::crc32c(&checkpoint.bytes);
@@ -139,7 +139,7 @@ impl Store {
         checkpoint.stage = Stage::Writes;
     }
 
-    /// Returns whether the catalogue is being written to this file.
+    /// Returns whether `file` is the one that the catalogue is being written to.
     pub(super) fn is_catalogue(&self, file: FileId) -> bool {
         self.spare.is_some_and(|spare| spare.id() == file)
     }
@@ -155,7 +155,7 @@ impl Store {
         }
     }
 
-    /// Takes as many steps as are possible now. An error is final.
+    /// Executes steps until one has to wait. An error is permanent.
     fn steps<D: Disk>(
         &mut self,
         checkpoint: &mut Checkpoint,
@@ -231,14 +231,15 @@ impl Store {
         Ok(())
     }
 
-    /// Creates a file for the catalogue, with space for growth and for everything that may be
-    /// buffered in memory, so that a catalogue that contains it fits even if the disk is full by
+    /// Creates a file for the catalogue. The file has space for growth and for all bytes that may
+    /// be buffered in memory, so that a catalogue containing them fits even if the disk is full by
     /// then.
     fn make_file<D: Disk>(&mut self, checkpoint: &mut Checkpoint, disk: &mut D) {
         let needed = checkpoint.bytes.len() as u64;
         let dirty = self.limits.dirty_bytes_max as u64;
         let mut bytes = (2 * needed + dirty).next_multiple_of(BLOCK as u64);
-        // Files of chunks are recognised by their size.
+        // Chunk files are recognised by their size, so a catalogue file must not have the same
+        // size.
         if bytes == self.layout.file_bytes() {
             bytes += BLOCK as u64;
         }
@@ -267,7 +268,7 @@ impl Store {
         }
     }
 
-    /// Handles the completed write of a piece of the catalogue.
+    /// Handles the completion of a write of part of the catalogue.
     pub(super) fn catalogue_written(&mut self, result: Result<(), DiskError>) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
@@ -281,7 +282,7 @@ impl Store {
         }
     }
 
-    /// Handles the completed flush of a file.
+    /// Handles the completion of a flush.
     pub(super) fn flushed(&mut self, file: FileId, result: Result<(), DiskError>) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
@@ -296,7 +297,7 @@ impl Store {
                     Stage::Writes | Stage::File | Stage::Catalogue(_) | Stage::Name => {}
                 }
             }
-            // The file was not opened, so no flush was attempted.
+            // The file could not be opened, so no flush was attempted.
             Err(error) if error.lack == Some(Lack::Descriptors) => checkpoint.wait(&error),
             Err(error) => self.fail(&error),
         }
@@ -318,7 +319,8 @@ impl Store {
                 std::mem::swap(&mut self.current, &mut self.spare);
                 self.space.shrink(disk);
             }
-            // Whether the file is old or new, the same contents are written again.
+            // It is unknown whether the file was replaced. Writing the same contents again is safe
+            // in either case.
             Err(error) if error.lack.is_some() => checkpoint.wait(&error),
             Err(error) => self.fail(&error),
         }

@@ -1,10 +1,10 @@
-//! A chunk: its written blocks, and their checksums.
+//! A chunk of a stream: which of its blocks are written, and their checksums.
 
 use quorate_log::disk::{BLOCK, joined};
 
 use super::layout::Address;
 
-/// A run of written blocks within a unit, covered by one checksum.
+/// Consecutive written blocks within a unit, covered by one checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     /// First block, counted from the start of the chunk.
@@ -13,9 +13,11 @@ pub(super) struct Span {
     pub(super) to: u16,
     /// CRC-32C of the blocks.
     pub(super) checksum: u32,
-    /// The write of the blocks is in flight; its failure affects no other span.
+    /// Set while the write of the blocks is in flight. If the write fails, other spans are
+    /// unaffected.
     pub(super) pending: bool,
-    /// The blocks are on stable storage, or survived a start. Valid once `pending` is false.
+    /// Set if the blocks are on stable storage or were recovered at start. Valid once `pending` is
+    /// false.
     pub(super) durable: bool,
 }
 
@@ -29,10 +31,10 @@ impl Span {
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) address: Address,
-    /// Some of the chunk was lost: no further block is written here, as each is written only once
-    /// ([disk-7]).
+    /// Set if part of the chunk was lost. No more blocks are written to it, because each block is
+    /// written only once ([disk-7]).
     pub(super) closed: bool,
-    /// In order, without overlaps.
+    /// Spans in order, without overlaps.
     spans: Vec<Span>,
 }
 
@@ -45,7 +47,7 @@ impl Chunk {
         &self.spans
     }
 
-    /// Adds a span; returns `false` if one of its blocks was already written.
+    /// Adds a span. Returns `false` if any of its blocks is already written.
     #[must_use]
     pub(super) fn add(&mut self, span: Span) -> bool {
         let at = self.spans.partition_point(|known| known.from < span.from);
@@ -58,14 +60,14 @@ impl Chunk {
         free
     }
 
-    /// Returns whether one of these blocks was already written.
+    /// Returns whether any block of `span` is already written.
     pub(super) fn overlaps(&self, span: Span) -> bool {
         let overlaps = |known: &Span| known.from < span.to && span.from < known.to;
         self.spans.iter().any(overlaps)
     }
 
-    /// Adds a span that is known to exist, replacing what was known about its blocks, unless a
-    /// recorded span already covers it.
+    /// Adds a span that exists on disk and removes overlapping ones, unless an existing span
+    /// already covers it.
     pub(super) fn replace(&mut self, span: Span) {
         if !self.still_has(span) {
             self.spans.retain(|known| known.to <= span.from || span.to <= known.from);
@@ -73,8 +75,8 @@ impl Chunk {
         }
     }
 
-    /// Marks the span that starts at this block as written, and joins it with its neighbours in the
-    /// same unit.
+    /// Marks the span that starts at block `from` as written, and joins it with its neighbours in
+    /// the same unit.
     pub(super) fn settle(&mut self, from: u16, unit_blocks: u16) {
         let Some(mut at) = self.spans.iter().position(|span| span.from == from) else {
             return;
@@ -86,7 +88,7 @@ impl Chunk {
         self.join(at, unit_blocks);
     }
 
-    /// Joins a span with the next one, if they are adjacent and compatible.
+    /// Joins the span at index `at` with the next one, if they are adjacent and compatible.
     fn join(&mut self, at: usize, unit_blocks: u16) -> bool {
         let Some(&[left, right]) = self.spans.get(at..at + 2) else {
             return false;
@@ -105,14 +107,13 @@ impl Chunk {
         may
     }
 
-    /// Removes the span that starts at this block.
+    /// Removes and returns the span that starts at block `from`.
     pub(super) fn remove(&mut self, from: u16) -> Option<Span> {
         let at = self.spans.iter().position(|span| span.from == from)?;
         Some(self.spans.remove(at))
     }
 
-    /// Returns the span that contains this block, and those that follow it without a gap, up to the
-    /// first one not written.
+    /// Returns the span that contains `block`, and the spans that follow it without a gap.
     pub(super) fn written_from(&self, block: u16) -> &[Span] {
         let at = self.spans.partition_point(|span| span.to <= block);
         let spans = &self.spans[at..];
@@ -128,7 +129,7 @@ impl Chunk {
         &spans[..count.count()]
     }
 
-    /// Returns whether a recorded span covers these blocks.
+    /// Returns whether one span covers all blocks of `span`.
     pub(super) fn still_has(&self, span: Span) -> bool {
         let has = |known: &Span| known.from <= span.from && span.to <= known.to;
         self.spans.iter().any(has)

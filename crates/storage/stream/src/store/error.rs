@@ -1,4 +1,4 @@
-//! Errors of opening a store and of reading its bytes.
+//! Errors of opening a store and reading from it.
 
 use std::ops::Range;
 
@@ -8,57 +8,55 @@ use thiserror::Error;
 
 use super::pointer::FILE;
 
-/// The reason that a store cannot be opened.
+/// Reason why a store cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
     /// A disk operation was refused or failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The small file that names the catalogue was changed from outside, or has rotted.
+    /// The small file that points to the catalogue was modified or corrupted.
     #[error("the file {FILE} is damaged: {0}")]
     Pointer(&'static str),
-    /// The file of the catalogue does not exist or is too short; another folder may be mounted
-    /// here.
+    /// The catalogue's file is missing or too short. Another folder may be mounted here.
     #[error("stream file {file} with the catalogue is missing")]
     Missing {
-        /// Number of the file.
+        /// Number of the missing file.
         file: u64,
     },
-    /// The catalogue differs from what was written.
+    /// The catalogue's contents differ from what was written.
     #[error("the catalogue in stream file {file} is damaged: {reason}")]
     Catalogue {
-        /// Number of the catalogue's file.
         file: u64,
-        /// Description of the error, for humans.
+        /// Description of the damage, for humans.
         reason: &'static str,
     },
-    /// The sizes of the layout are invalid.
+    /// The sizes in the layout are invalid.
     #[error("the layout of the store is not of whole blocks, units and chunks, or too large")]
     Layout,
 }
 
-/// The reason that a read returned no bytes.
+/// Reason why a read returned no bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
-    /// The bytes on disk differ from those that were put; another node may have them. See
+    /// The bytes on disk differ from those that were put. Another node may have them. See
     /// [`super::Store::lose`].
     #[error("bytes {range:?} of stream {stream:?} are damaged: {reason}")]
     Rotten {
         stream: StreamName,
-        /// The range that is damaged together with the first byte requested.
+        /// All bytes that share a checksum with the first requested byte.
         range: Range<u64>,
-        /// Description of the error, for humans.
         reason: String,
     },
-    /// The byte is not held.
+    /// The store does not have the byte.
     #[error("it is not held")]
     Missing,
-    /// The disk cannot read for now, but nothing is broken: retry later.
+    /// The disk cannot read at the moment, but nothing is broken. Retry later.
     #[error("it cannot be read now: {0}")]
     NotNow(DiskError),
 }
 
-/// The maximum number of reads has been started and not taken with [`super::Store::next_read`].
+/// Error for a read beyond the maximum number of reads. Take results with
+/// [`super::Store::next_read`] first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("too many reads")]
 pub struct ReadsBusy;

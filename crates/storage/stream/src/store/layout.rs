@@ -1,19 +1,19 @@
-//! Layout of the bytes of streams: files, chunks and units; and how much may be buffered in memory.
+//! Sizes of files, chunks and units, and limits of memory and disk use.
 
 use quorate_log::disk::{BLOCK, Family, FileId, Position};
 
-/// Upper bound of positions: each takes a slot, and there are fewer slots. Sums do not overflow.
+/// Upper bound of positions, chosen so that sums do not overflow. A stream cannot get longer,
+/// because each byte takes a slot and there are fewer slots.
 pub(super) const POSITION_MAX: u64 = 1 << 62;
 
-/// Sizes of files and their parts. A store keeps the layout that it was created with.
+/// Sizes of files and their parts. A store keeps the layout with which it was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Maximum number of bytes that share a checksum, and that are buffered before a write: whole
-    /// blocks.
+    /// Size of a unit: the maximum number of bytes that share a checksum and that are buffered
+    /// before a write. A multiple of the block size.
     pub unit_bytes: u32,
-    /// Bytes of one stream that are stored together: whole units.
+    /// Size of a chunk: bytes of one stream that are stored together. A multiple of the unit size.
     pub chunk_bytes: u32,
-    /// Number of chunks in a file.
     pub file_chunks: u32,
 }
 
@@ -21,10 +21,11 @@ impl Layout {
     /// Chunks of 1 MiB in files of 64 MiB, with a checksum for each 64 KiB.
     pub const USUAL: Self = Self { unit_bytes: 64 << 10, chunk_bytes: 1 << 20, file_chunks: 64 };
     const CHUNK_BYTES_MAX: u32 = 16 << 20;
-    /// Bounds the memory for free chunks, each of which is recorded by its address.
+    /// Maximum number of chunks per file. Bounds the memory for free chunks, each of which is
+    /// recorded by its address.
     const FILE_CHUNKS_MAX: u32 = 1 << 12;
 
-    /// Returns this layout, if it is valid.
+    /// Returns this layout, or `None` if it is invalid.
     pub(super) fn checked(self) -> Option<Self> {
         let whole = (self.unit_bytes as usize).is_multiple_of(BLOCK)
             && self.unit_bytes > 0
@@ -35,37 +36,32 @@ impl Layout {
         (whole && bounded).then_some(self)
     }
 
-    /// Returns the size of a file of chunks.
     pub(super) fn file_bytes(self) -> u64 {
         u64::from(self.chunk_bytes) * u64::from(self.file_chunks)
     }
 
-    /// Returns the size of a unit, in bytes.
     pub(super) fn unit(self) -> u64 {
         u64::from(self.unit_bytes)
     }
 
-    /// Returns the size of a chunk, in bytes.
     pub(super) fn chunk(self) -> u64 {
         u64::from(self.chunk_bytes)
     }
 
-    /// Returns the number of blocks in a unit.
     pub(super) fn unit_blocks(self) -> u16 {
         blocks(u64::from(self.unit_bytes))
     }
 
-    /// Returns the number of blocks in a chunk.
     pub(super) fn chunk_blocks(self) -> u16 {
         blocks(u64::from(self.chunk_bytes))
     }
 
-    /// Returns the block, within its chunk, that contains a position.
+    /// Returns the block that contains a stream position, counted from the start of its chunk.
     pub(super) fn block_of(self, position: u64) -> u16 {
         blocks(position % self.chunk())
     }
 
-    /// Returns the place of a block of a chunk.
+    /// Returns the file position of a block.
     pub(super) fn place(self, address: Address, block: u16) -> Position {
         let offset = u64::from(address.index) * self.chunk() + u64::from(block) * BLOCK as u64;
         address.file_id().at(offset)
@@ -81,12 +77,11 @@ fn blocks(bytes: u64) -> u16 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Address {
     pub(super) file: u64,
-    /// The chunk's index in its file.
     pub(super) index: u32,
 }
 
 impl Address {
-    /// Returns the file of this address.
+    /// Returns the file that contains the chunk.
     pub(super) fn file_id(self) -> FileId {
         FileId::new(Family::Stream, self.file)
     }
@@ -95,17 +90,18 @@ impl Address {
 /// Resource limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Maximum number of bytes in whole blocks that wait in memory for the disk. From there on
+    /// Maximum number of bytes in whole blocks that wait in memory for the disk. Above it
     /// [`super::Store::has_room`] returns false.
     pub dirty_bytes_max: usize,
-    /// Portion of those bytes that may be held back until their unit is full.
+    /// Maximum number of those bytes that are held back until their unit is full.
     pub gathered_bytes_max: usize,
-    /// Bytes of the disk left to other users when a file of chunks is created.
+    /// Free disk space that remains after creating a chunk file, in bytes, for other users of the
+    /// disk.
     pub left_bytes: u64,
 }
 
 impl StoreLimits {
-    /// 32 MiB in memory, half of which may be held back; 256 MiB of the disk are left to the log.
+    /// 32 MiB in memory, half of which may be held back. 256 MiB of the disk are left to the log.
     pub const USUAL: Self =
         Self { dirty_bytes_max: 32 << 20, gathered_bytes_max: 16 << 20, left_bytes: 256 << 20 };
 }

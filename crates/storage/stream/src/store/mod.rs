@@ -49,12 +49,11 @@ use space::Space;
 use spares::Spares;
 use writing::Writes;
 
-/// Maximum number of writes, reads and flushes together that a store requests from a disk at a
-/// time.
+/// Maximum number of writes, reads and flushes that a store has in flight, together.
 pub const OPERATIONS_MAX: usize =
     writing::WRITES_MAX + checkpoint::OPERATIONS_MAX + reading::ACTIVE_MAX;
 
-/// Store of the bytes of streams.
+/// Store for the bytes of a node's streams.
 #[derive(Debug)]
 pub struct Store {
     limits: StoreLimits,
@@ -64,25 +63,25 @@ pub struct Store {
     spares: Spares,
     writes: Writes,
     reads: Reads,
-    /// The checkpoint in progress.
     checkpoint: Option<Checkpoint>,
-    /// File of the catalogue in force.
+    /// File of the valid catalogue.
     current: Option<CatalogueFile>,
-    /// File of the previous catalogue, which the next one overwrites.
+    /// File of the previous catalogue. The next catalogue overwrites it.
     spare: Option<CatalogueFile>,
     checkpointed_to: Slot,
-    /// Chunks that are no longer needed, but that a durable or future catalogue may still name. The
-    /// next one no longer names them ([trim-4]).
+    /// Chunks that are no longer needed but may be listed in a durable catalogue or the one being
+    /// written. The next catalogue omits them ([trim-4]).
     released: Vec<Address>,
-    /// Permanent failure: later writes may be lost ([disk-9]).
+    /// Permanent failure, after which writes may be lost ([disk-9]).
     failure: Option<String>,
 }
 
 impl Store {
-    /// The small file that names the catalogue. A [`Completed::Kept`] of it concerns the store.
+    /// Name of the small file that points to the catalogue. Its replacement completes as
+    /// [`Completed::SmallFileReplaced`].
     pub const FILE: &'static str = pointer::FILE;
 
-    /// Returns whether this completion must be passed to [`Self::on_completed`].
+    /// Returns whether a completion must be passed to [`Self::on_completed`].
     pub fn concerns(completed: &Completed) -> bool {
         match completed {
             Completed::Written { file, .. }
@@ -95,9 +94,9 @@ impl Store {
         }
     }
 
-    /// Stores bytes of a stream from `position` on. Bytes that are already held, or were dropped,
-    /// are skipped, so the same bytes may be put again. Gaps may be left, and filled later. Does
-    /// nothing after a failure.
+    /// Stores bytes of a stream from `position` on. Skips bytes that the store already has or has
+    /// dropped, so it is safe to put the same bytes again. Gaps are allowed, and can be filled
+    /// later. Does nothing after a failure.
     pub fn put<D: Disk>(&mut self, stream: StreamName, position: u64, bytes: &[u8], disk: &mut D) {
         if self.failure.is_some() || bytes.is_empty() {
             return;
@@ -124,21 +123,21 @@ impl Store {
         }
     }
 
-    /// Returns whether more bytes may be put. If not, too much waits for the disk, or the store has
-    /// failed: the caller must apply nothing until there is space.
+    /// Returns whether more bytes may be put. If not, too many bytes wait for the disk, or the
+    /// store has failed, and the caller must not apply any more slots.
     pub fn has_room(&self) -> bool {
         self.failure.is_none() && self.writes.dirty_bytes() < self.limits.dirty_bytes_max
     }
 
-    /// Returns the end of the bytes held without a gap from `position` on; `position` itself if
-    /// that byte is not held.
+    /// Returns the end of the stored bytes that follow `position` without a gap, or `position`
+    /// itself if the store does not have that byte.
     pub fn held_to(&self, stream: StreamName, position: u64) -> u64 {
         let known = self.streams.get(&stream);
         known.map_or(position, |known| known.held().end_of(position))
     }
 
-    /// Returns the first byte held at or after this place, possibly of a later stream; without a
-    /// place, the first byte of all.
+    /// Returns the first stored byte at or after `from`, possibly of a later stream, or the first
+    /// of all bytes if `from` is `None`.
     pub fn next_held(&self, from: Option<(StreamName, u64)>) -> Option<(StreamName, u64)> {
         let lowest = StreamName { owner: NodeId(0), boot: 0, number: 0 };
         let first = from.map_or(lowest, |(stream, _)| stream);
@@ -161,17 +160,17 @@ impl Store {
         }
     }
 
-    /// Drops the bytes of a range that were found to be damaged, and all that share a checksum with
-    /// them. They are to be put again, and get another place. Bytes that are still in memory are
-    /// intact, and stay.
+    /// Drops damaged bytes, along with all bytes that share a checksum with them. The caller should
+    /// put them again; they will be stored elsewhere. Bytes that are still in memory are intact and
+    /// are kept.
     pub fn lose(&mut self, stream: StreamName, range: Range<u64>) {
         if let Some(known) = self.streams.get_mut(&stream) {
             self.released.extend(known.lose(range, self.layout));
         }
     }
 
-    /// Moves the start of the stream to `position`: lower bytes are dropped and no longer accepted.
-    /// Memory is free at once, disk space with the next checkpoint.
+    /// Drops all bytes of the stream below `position` and accepts no more of them. Memory is freed
+    /// at once, disk space at the next checkpoint.
     pub fn drop_below(&mut self, stream: StreamName, position: u64) {
         let position = position.min(layout::POSITION_MAX);
         let known = self.streams.entry(stream).or_default();
@@ -182,8 +181,8 @@ impl Store {
         self.released.extend(chunks);
     }
 
-    /// Ends the stream at `position`: bytes placed after it are dropped. Memory is free at once,
-    /// disk space with the next checkpoint.
+    /// Ends the stream at `position`, dropping bytes that were placed at or after it. Memory is
+    /// freed at once, disk space at the next checkpoint.
     pub fn drop_above(&mut self, stream: StreamName, position: u64) {
         if let Some(known) = self.streams.get_mut(&stream) {
             let before = known.gathered();
@@ -194,7 +193,7 @@ impl Store {
         }
     }
 
-    /// Removes the stream with its bytes and its start. Memory is free at once, disk space with the
+    /// Removes the stream with its bytes and its start. Memory is freed at once, disk space at the
     /// next checkpoint.
     pub fn forget(&mut self, stream: StreamName) {
         if let Some(known) = self.streams.remove(&stream) {
@@ -205,53 +204,56 @@ impl Store {
         }
     }
 
-    /// Returns the streams that have bytes or a known start, each with its start.
+    /// Returns all streams that have bytes or a known start, each with its start.
     pub fn streams(&self) -> impl Iterator<Item = (StreamName, u64)> {
         let streams = self.streams.iter();
         streams.map(|(name, known)| (*name, known.kept_from()))
     }
 
-    /// Returns whether a checkpoint is worthwhile for disk space alone: the chunks that wait for
-    /// one fill a file and are a considerable part of all, or any chunk waits on a full disk.
+    /// Returns whether a checkpoint is worthwhile just to free disk space: the chunks that wait for
+    /// one fill a file and are a considerable share of all chunks, or any chunk waits and the disk
+    /// is full.
     pub fn is_due(&self) -> bool {
         let waiting = self.released.len() as u64;
         let worth = waiting >= self.checkpoint_chunks() || self.is_full();
         self.checkpoint.is_none() && waiting > 0 && worth
     }
 
-    /// Returns whether this many bytes are worth a checkpoint before all have arrived ([here-2]).
+    /// Returns whether having `bytes` bytes durable justifies a checkpoint before the rest has
+    /// arrived ([here-2]).
     pub fn is_worth_saving(&self, bytes: u64) -> bool {
         bytes / self.layout.chunk() >= self.checkpoint_chunks()
     }
 
-    /// Returns the number of chunks that justifies a catalogue, which names all chunks in use.
+    /// Returns the number of chunks that justifies the cost of a catalogue, which lists all chunks
+    /// in use.
     fn checkpoint_chunks(&self) -> u64 {
         u64::from(self.layout.file_chunks).max(self.space.used_chunks() / 16)
     }
 
-    /// Returns the slot below which everything that was put survives a crash.
+    /// Returns the slot below which all bytes that were put survive a crash.
     pub fn checkpointed_to(&self) -> Slot {
         self.checkpointed_to
     }
 
-    /// Returns the error after which the store no longer writes: a failed write or flush. Stored
-    /// bytes can be read.
+    /// Returns the error of a write or flush after which the store no longer writes. Reads still
+    /// work.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Returns the resource that the store lacks and waits for: disk space, or descriptors.
+    /// Describes the lack of disk space or descriptors that the store waits for, if any.
     pub fn short(&self) -> Option<&str> {
         let checkpoint = self.checkpoint.as_ref().and_then(Checkpoint::short);
         self.space.short().or(checkpoint).or_else(|| self.writes.short())
     }
 
-    /// Returns whether newly put bytes have to wait in memory for disk space.
+    /// Returns whether newly put bytes must wait in memory for disk space.
     pub fn is_full(&self) -> bool {
         self.space.is_full()
     }
 
-    /// Returns the size of the chunks in use. Dropped bytes count until the next checkpoint.
+    /// Returns the total size of the chunks in use. Dropped bytes count until the next checkpoint.
     pub fn used_bytes(&self) -> u64 {
         self.space.used_chunks() * self.layout.chunk()
     }
@@ -262,12 +264,12 @@ impl Store {
         self.space.file_bytes() + catalogues.map(|file| file.bytes).sum::<u64>()
     }
 
-    /// Returns the number of bytes of whole blocks that are in memory and not on the disk.
+    /// Returns the number of bytes in whole blocks that are in memory and not yet on disk.
     pub fn dirty_bytes(&self) -> usize {
         self.writes.dirty_bytes()
     }
 
-    /// Returns the layout of files, as requested when the store was created.
+    /// Returns the layout with which the store was created.
     pub fn layout(&self) -> Layout {
         self.layout
     }
@@ -286,14 +288,14 @@ impl Store {
             Completed::Flushed { file, result, .. } => self.flushed(file, result),
             Completed::Prepared { file, result } => self.prepared(file, result, disk),
             Completed::SmallFileReplaced { result, .. } => self.kept(result, disk),
-            // A file that could not be removed is found at the next start.
+            // A file that could not be removed is removed at the next start.
             Completed::Retired { .. } | Completed::SmallFileRead { .. } => {}
         }
         self.advance(disk);
     }
 
-    /// Continues all work in progress. Called once per turn, also without a completion: work that
-    /// lacked space or descriptors is retried.
+    /// Continues all work in progress. Call it once per turn, even without completions, because it
+    /// also retries work that lacked space or descriptors.
     pub fn advance<D: Disk>(&mut self, disk: &mut D) {
         if self.failure.is_none() {
             self.write(disk);
@@ -324,7 +326,7 @@ impl Store {
         }
     }
 
-    /// Stops all writes ([disk-9]).
+    /// Stops all writes permanently ([disk-9]).
     fn fail(&mut self, error: &DiskError) {
         if self.failure.is_none() {
             self.failure = Some(error.to_string());

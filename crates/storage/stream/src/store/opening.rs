@@ -1,4 +1,4 @@
-//! Opens a store: reads the valid catalogue, and lists the files.
+//! Opens a store: reads the valid catalogue and lists the files.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use super::{
     pointer::{FILE, Pointer},
 };
 
-/// Size of the pieces in which a catalogue is read.
+/// Size of each read of a catalogue, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
 impl Store {
-    /// Opens the store on the disk: the state of the last checkpoint, or an empty store. `layout`
-    /// is for a new store.
+    /// Opens the store on a disk in the state of its last checkpoint, or an empty store. `layout`
+    /// is used only for a new store.
     ///
     /// # Errors
-    /// The disk fails, or its contents differ from what was written. [`Store::begin_anew`] starts
-    /// without them.
+    /// The disk fails, or its contents differ from what was written. [`Store::begin_anew`]
+    /// starts without them.
     pub fn open<D: Disk>(
         disk: &mut D,
         limits: StoreLimits,
         layout: Layout,
     ) -> Result<Self, StoreError> {
-        // The name of the catalogue's file might not survive the next crash, and is built on from
-        // now on.
+        // The small file's contents might not survive the next crash, but everything from now on
+        // relies on them.
         disk.sync_names()?;
         let pointer = match disk.kept(FILE)? {
             Some(bytes) => Some(Pointer::decode(&bytes).map_err(StoreError::Pointer)?),
@@ -37,8 +37,8 @@ impl Store {
         Self::begin(disk, limits, layout, pointer)
     }
 
-    /// Opens an empty store, whatever is on the disk: for a store whose catalogue is damaged. All
-    /// bytes must be fetched from elsewhere.
+    /// Opens an empty store and discards what is on the disk, for a store whose catalogue is
+    /// damaged. The caller must fetch all bytes from elsewhere.
     ///
     /// # Errors
     /// The disk fails, or the layout is invalid.
@@ -101,7 +101,7 @@ impl Store {
                 .map_err(damaged)?,
             None => Streams::new(),
         };
-        // The other catalogue is overwritten next; any other file was left by a crash.
+        // The largest other file becomes the next catalogue's. The rest was left by a crash.
         let spare = files.iter().max_by_key(|(_, bytes)| **bytes);
         let spare = spare.map(|(&number, &bytes)| CatalogueFile { number, bytes });
         for number in files.into_keys() {
@@ -138,7 +138,7 @@ impl Store {
     }
 }
 
-/// Reads the catalogue. Its length is bounded by its file.
+/// Reads the catalogue. The file's size bounds its length.
 fn read<D: Disk>(
     disk: &mut D,
     pointer: Pointer,

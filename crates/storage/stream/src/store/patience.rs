@@ -11,7 +11,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Returns whether this call may try; counts it as skipped if not.
+    /// Returns whether this call may retry. If not, counts it as skipped.
     pub(super) const fn may_try(&mut self) -> bool {
         if self.skips == 0 {
             return true;

@@ -1,15 +1,15 @@
 //! Units that are on stable storage before a record names them ([disk-5]), and how they are found
-//! again.
+//! again after a restart.
 //!
-//! A *placed* unit is written durably at once, before it is decided, together with those units
-//! after it that are available. The caller is notified when it is on stable storage
-//! ([`Store::next_placed`]), and names the place in a record of its log ([`Store::places`]); the
-//! record contains none of the bytes. At start the caller passes the contents of such records to
-//! the store ([`Store::claim`]) before any other write: until the next checkpoint only they name
-//! those chunks.
+//! A *placed* unit is written durably at once, before it is decided, together with the available
+//! units after it. The caller learns from [`Store::next_placed`] when it is on stable storage, and
+//! stores its place in a record of the log ([`Store::places`]). The record contains none of the
+//! bytes. At start the caller passes the contents of such records to the store ([`Store::claim`])
+//! before any other write, because until the next checkpoint only the records refer to those
+//! chunks.
 //!
-//! Places in a record become invalid when their chunks are freed, and freed chunks are reused only
-//! after a durable catalogue ([trim-4]): so a catalogue overrides a record, and a later record
+//! Places in a record become invalid when their chunks are freed. Freed chunks are reused only
+//! after a durable catalogue ([trim-4]), so a catalogue overrides a record, and a later record
 //! overrides an earlier one. Should the bytes differ nevertheless, their checksums reveal it on a
 //! read.
 
@@ -29,10 +29,10 @@ use super::{
 /// Location and checksum of blocks of a stream that are on stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The part of the stream that the chunk holds, and the number of the attempt at it.
+    /// Index of the chunk within the stream, and the number of the attempt to store it.
     key: (u64, u32),
     address: Address,
-    /// Blocks of the chunk.
+    /// First of the blocks, counted from the start of the chunk.
     from: u16,
     to: u16,
     /// CRC-32C of the blocks.
@@ -58,7 +58,8 @@ impl Place {
         out
     }
 
-    /// Decodes places; `None` if the bytes are malformed. [`Store::claim`] verifies them.
+    /// Decodes places, or returns `None` if the bytes are malformed. [`Store::claim`] verifies the
+    /// places.
     pub fn decode_all(bytes: &[u8]) -> Option<Vec<Self>> {
         let mut fields = Fields(bytes);
         let mut places = Vec::new();
@@ -84,7 +85,7 @@ impl Place {
         }
     }
 
-    /// Returns whether a store of this layout could have such a place.
+    /// Returns whether the place is valid in a store with this layout.
     fn is_possible(&self, layout: Layout) -> bool {
         let unit = layout.unit_blocks();
         let there = self.key.0 < POSITION_MAX / layout.chunk() && self.key.1 < ATTEMPTS_MAX;
@@ -100,19 +101,19 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Bulk<'a> {
     bytes: &'a [u8],
-    /// The blocks that contain the bytes, and the offset in them. Written from there, if they are
-    /// aligned as a disk needs it.
+    /// Shared memory that contains the bytes, and their offset in it. The disk writes from there if
+    /// the bytes are suitably aligned.
     whole: Option<(&'a Blocks, usize)>,
 }
 
 impl<'a> Bulk<'a> {
-    /// Creates units whose bytes are copied before they are written.
+    /// Creates a bulk whose bytes are copied before they are written.
     pub fn copied(bytes: &'a [u8]) -> Self {
         let whole = None;
         Self { bytes, whole }
     }
 
-    /// Creates units that are written in place, if they are suitably aligned.
+    /// Creates a bulk that is written without copying, if it is suitably aligned.
     pub fn of(blocks: &'a Blocks, range: Range<usize>) -> Self {
         Self { whole: Some((blocks, range.start)), bytes: &blocks[range] }
     }
@@ -122,7 +123,7 @@ impl<'a> Bulk<'a> {
         blocks.part(at..at + self.bytes.len())
     }
 
-    /// Returns the CRC-32C of each unit, if already computed.
+    /// Returns the CRC-32C of each unit if they have been computed.
     fn checks(&self, unit_bytes: usize) -> Option<&'a [u32]> {
         let (blocks, at) = self.whole?;
         let known = unit_bytes == CHECKED_BYTES && at.is_multiple_of(CHECKED_BYTES);
@@ -130,13 +131,13 @@ impl<'a> Bulk<'a> {
     }
 }
 
-/// Owner of a chunk, and whether the catalogue names it as the owner.
+/// Stream and key that own a chunk, and whether a catalogue says so.
 type Owner = (StreamName, (u64, u32), bool);
 
 impl Store {
-    /// Writes whole units of one chunk of a stream at once. Returns `false` and does nothing if
-    /// they are not whole units, some bytes are already held, or no chunk is available; the caller
-    /// may then use [`Self::put`].
+    /// Writes whole units of one chunk of a stream at once. Returns `false` and does nothing if the
+    /// bytes are not whole units, if some of them are already stored, or if no chunk is available.
+    /// The caller may then use [`Self::put`].
     pub fn place<D: Disk>(
         &mut self,
         stream: StreamName,
@@ -158,7 +159,7 @@ impl Store {
             known.kept_from() <= position
                 && known.held().first_missing(range.clone()) == Some(range.clone())
         });
-        // Bytes that already wait for a chunk get one first.
+        // Bytes that already wait for a chunk are served first.
         if !is_new || self.writes.waits_for_place() {
             return false;
         }
@@ -189,19 +190,20 @@ impl Store {
         true
     }
 
-    /// Returns the next bytes that were placed and have reached stable storage.
+    /// Returns the next placed bytes that have reached stable storage. Each range is returned once.
     pub fn next_placed(&mut self) -> Option<(StreamName, Range<u64>)> {
         self.writes.placed_now()
     }
 
-    /// Returns the places of these bytes, if all of them are certainly on stable storage.
+    /// Returns the places of these bytes, or `None` unless all of them are known to be on stable
+    /// storage.
     pub fn places(&self, stream: StreamName, range: Range<u64>) -> Option<Vec<Place>> {
         let known = self.streams.get(&stream)?;
         known.durable_places(range, self.layout)
     }
 
-    /// Restores placed bytes from the places in records, in the order of the records, as far as
-    /// they are still valid. Call it before any put, placement or checkpoint.
+    /// Restores placed bytes from the places in records, where they are still valid. Call it in the
+    /// order of the records, before any put, placement or checkpoint.
     pub fn claim<D: Disk>(
         &mut self,
         said: impl IntoIterator<Item = (StreamName, Vec<Place>)>,
@@ -237,8 +239,8 @@ impl Store {
         self.streams.iter().flat_map(of).collect()
     }
 
-    /// Assigns the chunk of a place to this stream; returns `false` if the claim is not, or no
-    /// longer, valid.
+    /// Assigns the chunk of a place to a stream. Returns `false` if the place is invalid or
+    /// outdated.
     fn claim_chunk(
         &mut self,
         stream: StreamName,
@@ -253,7 +255,7 @@ impl Store {
             Some((.., true)) => return false,
             _ => {}
         }
-        // The same part at another place: that one is older, unless the catalogue has it.
+        // The same part of the stream in another chunk is older, unless the catalogue lists it.
         let other = self.streams.get(&stream).and_then(|known| known.address_of(place.key));
         if let Some(other) = other {
             if owners.get(&other).is_none_or(|(.., catalogued)| *catalogued) {
@@ -284,17 +286,19 @@ impl Store {
     }
 }
 
-/// Bytes in memory that a claim made unnecessary.
+/// Bytes that were removed from memory because a claim found them on disk.
 #[derive(Debug, Default)]
 pub(super) struct Freed {
-    /// Size of the whole blocks that waited for a place.
+    /// Size of the removed whole blocks that were waiting for a chunk.
     pub(super) cut_bytes: usize,
-    /// Bytes that shared a run or a cut with the claimed ones, and are no longer held.
+    /// Bytes that were removed only because they shared a run or a cut with the claimed ones. They
+    /// must be put again.
     pub(super) others: Vec<(u64, Vec<u8>)>,
 }
 
 impl Stream {
-    /// Returns the places of these bytes, if all are certainly on stable storage.
+    /// Returns the places of these bytes, or `None` unless all of them are known to be on stable
+    /// storage.
     fn durable_places(&self, range: Range<u64>, layout: Layout) -> Option<Vec<Place>> {
         if self.held().first_missing(range.clone()).is_some() {
             return None;
@@ -323,7 +327,7 @@ impl Stream {
         Some(found)
     }
 
-    /// Adds a span named by a record to its chunk. Drops its bytes from memory.
+    /// Adds a span named by a record to its chunk, and removes its bytes from memory.
     fn claim(&mut self, key: (u64, u32), span: Span, layout: Layout) -> Freed {
         let range = self.positions(key.0, &span, layout);
         let elsewhere = |(other, chunk): (&(u64, u32), &super::chunk::Chunk)| {

@@ -1,4 +1,4 @@
-//! The small file that names the valid catalogue: [`FILE`], lines of text with a checksum.
+//! The small file that points to the valid catalogue: [`FILE`], lines of text with a checksum.
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::sealed;
@@ -7,14 +7,14 @@ use quorate_log::disk::sealed;
 pub(super) const FILE: &str = "catalogue";
 const FIRST_LINE: &str = "quorate catalogue 1";
 
-/// Location and checksum of the catalogue.
+/// Location and checksum of the valid catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pointer {
-    /// The catalogue covers everything put for slots below this one.
+    /// The catalogue covers all bytes put for slots below this one.
     pub(super) at: Slot,
     /// Number of the catalogue's file.
     pub(super) file: u64,
-    /// Length of the catalogue.
+    /// Length of the catalogue, in bytes.
     pub(super) bytes: u64,
     /// CRC-32C of the catalogue.
     pub(super) checksum: u32,
@@ -28,7 +28,7 @@ impl Pointer {
         sealed::seal(&lines).into_bytes()
     }
 
-    /// Decodes a pointer; the error describes what is wrong, for humans.
+    /// Decodes a pointer. The error describes the fault for humans.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let text = str::from_utf8(bytes).map_err(|_| "it is not text")?;
         let mut lines = sealed::open(text)?.lines();

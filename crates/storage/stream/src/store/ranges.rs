@@ -5,7 +5,7 @@ use std::{
     ops::{Bound, Range},
 };
 
-/// Positions of one stream.
+/// A set of positions in one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
     /// Maps the start of each range to its end.
@@ -13,7 +13,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Adds a range; parts of it may already be in the set.
+    /// Adds a range. Some of its positions may already be in the set.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -35,7 +35,7 @@ impl Ranges {
         self.ranges.insert(from, to);
     }
 
-    /// Removes a range; parts of it may be missing from the set.
+    /// Removes a range. Some of its positions may not be in the set.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -53,12 +53,12 @@ impl Ranges {
         }
     }
 
-    /// Returns whether a position is in the set.
     pub fn contains(&self, position: u64) -> bool {
         self.end_of(position) > position
     }
 
-    /// Returns the end of the range that contains `position`; `position` itself if there is none.
+    /// Returns the end of the range that contains `position`, or `position` itself if it is not in
+    /// the set.
     pub fn end_of(&self, position: u64) -> u64 {
         let before = self.ranges.range(..=position).next_back();
         before.map_or(position, |(_, end)| (*end).max(position))
@@ -72,8 +72,7 @@ impl Ranges {
         (from < to).then_some(from..to)
     }
 
-    /// Returns the start of the first range that reaches past `position`: `position` itself if it
-    /// is in one.
+    /// Returns the lowest position in the set that is at least `position`.
     pub fn next(&self, position: u64) -> Option<u64> {
         if self.contains(position) {
             return Some(position);
@@ -96,7 +95,6 @@ impl Ranges {
         missing
     }
 
-    /// Returns the ranges, in order.
     #[cfg(test)]
     fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         self.ranges.iter().map(|(from, to)| *from..*to)

@@ -1,7 +1,7 @@
-//! Reads: from memory, or from the disk with their checksums verified.
+//! Reads bytes from memory, or from the disk with verification of their checksums.
 //!
-//! A read returns bytes that are stored together, so it may return fewer than requested; the next
-//! read continues after them. A read of bytes whose write is in flight waits for that write.
+//! A read returns only bytes that are stored together, so it may return fewer than requested; the
+//! caller continues after them. A read of bytes whose write is in flight waits for that write.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,17 +18,17 @@ use super::{
     stream::{Source, Stream},
 };
 
-/// Maximum number of reads that are started and not taken.
+/// Maximum number of reads that are started but whose results were not taken.
 pub const READS_MAX: usize = 64;
-/// Maximum number of reads of the disk in flight.
+/// Maximum number of disk reads in flight.
 pub(super) const ACTIVE_MAX: usize = 4;
-/// Maximum number of buffers retained for reads.
+/// Maximum number of unused read buffers that are retained.
 const FREE_MAX: usize = 2 * ACTIVE_MAX;
 
-/// Outcome of a read.
+/// A completed read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDone {
-    /// As passed to [`Store::start_read`].
+    /// Token passed to [`Store::start_read`].
     pub token: u64,
     pub stream: StreamName,
     /// Position of the first byte.
@@ -40,10 +40,9 @@ pub struct ReadDone {
 /// Reads that are queued, in flight, or completed.
 #[derive(Debug)]
 pub(super) struct Reads {
-    /// Buffers for reads.
     pool: BlockPool,
     waiting: VecDeque<Read>,
-    /// Reads in flight, by number.
+    /// Disk reads in flight, by number.
     active: BTreeMap<u64, Active>,
     done: VecDeque<ReadDone>,
     next_number: u64,
@@ -62,12 +61,12 @@ struct Active {
     read: Read,
     part: u64,
     address: Address,
-    /// The consecutive spans being read.
+    /// The spans being read, which are consecutive.
     spans: Vec<Span>,
 }
 
 impl Reads {
-    /// Creates an empty list, for a store with chunks of this size.
+    /// Creates an empty list for a store with this chunk size.
     pub(super) fn new(chunk_bytes: u32) -> Self {
         Self {
             pool: BlockPool::new(chunk_bytes as usize, FREE_MAX),
@@ -92,7 +91,7 @@ impl Store {
     /// Starts a read from `position` on, of at most `bytes_max` bytes and at most one chunk.
     ///
     /// # Errors
-    /// There are [`READS_MAX`] already.
+    /// [`READS_MAX`] reads have been started already.
     pub fn start_read<D: Disk>(
         &mut self,
         token: u64,
@@ -115,23 +114,22 @@ impl Store {
         Ok(())
     }
 
-    /// Returns whether a completed read has not been taken yet.
+    /// Returns whether there is a completed read for [`Self::next_read`].
     pub fn has_read(&self) -> bool {
         !self.reads.done.is_empty()
     }
 
-    /// Returns the next completed read. Reads need not complete in the order in which they were
-    /// started.
+    /// Removes and returns the next completed read. Reads may complete in any order.
     pub fn next_read(&mut self) -> Option<ReadDone> {
         self.reads.done.pop_front()
     }
 
-    /// Completes reads from memory, and starts reads of the disk.
+    /// Completes reads from memory, and starts disk reads.
     pub(super) fn read<D: Disk>(&mut self, disk: &mut D) {
         for _ in 0..self.reads.waiting.len() {
             let mut read = self.reads.waiting.pop_front().expect("counted");
             let stream = self.streams.get(&read.stream);
-            // At the end of a stream, a block may contain more bytes than are held.
+            // The last block of a stream may contain more bytes than the store has.
             let held =
                 stream.map_or(0, |stream| stream.held().end_of(read.position) - read.position);
             let held = usize::try_from(held).unwrap_or(usize::MAX);
@@ -168,7 +166,7 @@ impl Store {
         }
     }
 
-    /// Handles the completed read of the disk.
+    /// Handles the completion of a disk read.
     pub(super) fn read_ended(
         &mut self,
         number: u64,
@@ -201,7 +199,7 @@ impl Store {
             Err(error) => error.to_string(),
         };
         if !stream.still_has(active.part, active.address, first) {
-            // The bytes have been stored elsewhere meanwhile.
+            // The bytes were moved while the read was in flight, so it is repeated.
             self.reads.waiting.push_back(read);
             return;
         }
@@ -211,7 +209,7 @@ impl Store {
         self.reads.end(read, Err(rotten));
     }
 
-    /// Returns the location of the requested bytes, up to the first wrong checksum.
+    /// Returns the part of the buffer with the requested bytes, up to the first wrong checksum.
     fn verified(&self, active: &Active, buffer: &Buffer) -> Option<Range<usize>> {
         let mut sound = 0;
         for span in &active.spans {
@@ -230,7 +228,7 @@ impl Store {
         (skipped < end).then_some(skipped..end)
     }
 
-    /// Returns the range that shares a checksum with the first byte.
+    /// Returns all positions that share a checksum with the first requested byte.
     fn shared_by(&self, stream: &Stream, active: &Active) -> Range<u64> {
         let first = active.spans.first().expect("one at least");
         stream.positions(active.part, first, self.layout)

@@ -1,10 +1,10 @@
-//! Files of chunks: which chunks are free, and when the next file is created.
+//! Chunk files: tracks free chunks and creates files ahead of need.
 //!
 //! A file is created off the write path, one ahead of its use, and reads as zeros ([disk-10]). Its
 //! blocks are reserved, not written: at the speed of the disk, writing zeros would double the cost
-//! of each byte. Chunks are reused in place, once no durable catalogue names them ([trim-4]). Idle
-//! files stay as long as they are likely to be reused: deleting one and creating another costs more
-//! than a write, especially on a file system that discards freed blocks.
+//! of each byte. Chunks are reused in place once no durable catalogue lists them ([trim-4]). Idle
+//! files are kept as long as they are likely to be reused, because deleting one and creating
+//! another costs more than a write, especially on a file system that discards freed blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +15,13 @@ use super::{
     patience::Backoff,
 };
 
-/// Maximum number of files created ahead, for a writer that is faster than a disk creates them.
+/// Maximum number of files to create ahead, for a writer that is faster than the disk creates
+/// files.
 const AHEAD_MAX: u32 = 4;
-/// Number of turns without an allocated chunk after which an idle file is deleted.
+/// Number of turns without an allocation after which an idle file is deleted.
 const QUIET_TURNS: u32 = 1 << 12;
 
-/// Purpose of a new file.
+/// What a new file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Chunks,
@@ -35,55 +36,55 @@ struct Making {
     purpose: Purpose,
 }
 
-/// Number and size of a created file, or the error.
+/// Number and size of a created file.
 pub(super) type Made = Result<(u64, u64), DiskError>;
 
-/// Peak number of chunks in use.
+/// Peaks of the number of chunks in use.
 #[derive(Debug, Default)]
 struct Peak {
     /// Peak since the last catalogue.
     since: u64,
-    /// The recent peak.
+    /// Recent peak, which falls slowly.
     usual: u64,
 }
 
 impl Peak {
-    /// Records the number of chunks in use now.
+    /// Records the current number of chunks in use.
     fn saw(&mut self, used: u64) {
         self.since = self.since.max(used);
     }
 
-    /// Ends a period with this many chunks in use. The usual peak falls by an eighth at most.
+    /// Ends a period with `used` chunks in use. The recent peak falls by at most an eighth.
     fn next(&mut self, used: u64) {
         let since = std::mem::replace(&mut self.since, used);
         self.usual = since.max(self.usual - self.usual.div_ceil(8));
     }
 }
 
-/// Files of chunks, and the free chunks in them.
+/// All chunk files and their free chunks.
 #[derive(Debug)]
 pub(super) struct Space {
     layout: Layout,
-    /// Number of chunks in use, by the number of the file.
+    /// Number of chunks in use for each file, by file number.
     files: BTreeMap<u64, u32>,
     free: BTreeSet<Address>,
-    /// Number of chunks in use, over all files.
+    /// Total number of chunks in use.
     used: u64,
-    /// Address of the last chunk allocated. The next one is allocated after it, so that few files
-    /// are written at a time.
+    /// Address of the last allocated chunk. The next allocation continues from there, so that few
+    /// files are written at a time.
     last: Address,
-    /// Lowest file number never used.
+    /// Lowest file number that was never used.
     next_number: u64,
     making: Option<Making>,
     hurried: bool,
-    /// Target number of files with free chunks: raised each time that a write waited for one.
+    /// Target number of files with free chunks. Raised whenever a write had to wait for a chunk.
     ahead: u32,
     peak: Peak,
-    /// Turns since a chunk was allocated or an idle file deleted.
+    /// Number of turns since a chunk was allocated or an idle file was deleted.
     quiet: u32,
-    /// Backoff after a file of chunks could not be created.
+    /// Backoff after a failure to create a chunk file.
     patience: Backoff,
-    /// The reason that no file can be created.
+    /// Description of the last failure to create a chunk file, for humans.
     short: Option<String>,
 }
 
@@ -106,14 +107,15 @@ impl Space {
         }
     }
 
-    /// Adds a file of chunks, none of them in use.
+    /// Adds a chunk file with all chunks free.
     pub(super) fn add_file(&mut self, number: u64) {
         let chunk = |index| Address { file: number, index };
         self.files.insert(number, 0);
         self.free.extend((0..self.layout.file_chunks).map(chunk));
     }
 
-    /// Claims a chunk that a catalogue names; returns `false` if it is not free or does not exist.
+    /// Marks a chunk as used because a catalogue lists it. Returns `false` if it is not free or
+    /// does not exist.
     #[must_use]
     pub(super) fn claim(&mut self, address: Address) -> bool {
         let free = self.free.remove(&address);
@@ -124,7 +126,6 @@ impl Space {
         free
     }
 
-    /// Returns whether there is such a file.
     pub(super) fn has_file(&self, number: u64) -> bool {
         self.files.contains_key(&number)
     }
@@ -140,7 +141,8 @@ impl Space {
         Some(address)
     }
 
-    /// Frees a chunk that no durable catalogue names any more, and that is not being written.
+    /// Frees a chunk. No durable catalogue may list it, and it must not be written to at the
+    /// moment.
     pub(super) fn give(&mut self, address: Address) {
         let used = self.files.get_mut(&address.file);
         let used = used.expect("a file with a chunk in use stays");
@@ -149,13 +151,13 @@ impl Space {
         self.free.insert(address);
     }
 
-    /// Shrinks the store after a catalogue became durable, and the chunks that it no longer names
-    /// were freed. Deletes idle files beyond those that are likely to be needed again.
+    /// Deletes idle files that are unlikely to be needed again. Called after a catalogue became
+    /// durable and the chunks that it no longer lists were freed.
     pub(super) fn shrink<D: Disk>(&mut self, disk: &mut D) {
         self.peak.next(self.used);
         let usual = self.peak.usual.div_ceil(self.layout.file_chunks.into());
         let busy = self.files.len() - self.idle().count();
-        // When the disk is full, others may need the space.
+        // On a full disk, other users may need the space.
         let roomy = self.short.is_none();
         let idle = if roomy { usual.saturating_sub(busy as u64) } else { 0 };
         self.keep_idle(idle + u64::from(self.ahead), disk);
@@ -172,13 +174,13 @@ impl Space {
         }
     }
 
-    /// Returns the numbers of files without chunks in use.
+    /// Returns the numbers of the files without chunks in use.
     fn idle(&self) -> impl Iterator<Item = u64> {
         let idle = self.files.iter().filter(|(_, used)| **used == 0);
         idle.map(|(number, _)| *number)
     }
 
-    /// Deletes idle files except for this many.
+    /// Deletes idle files until `files` of them are left.
     fn keep_idle<D: Disk>(&mut self, files: u64, disk: &mut D) {
         let kept = usize::try_from(files).unwrap_or(usize::MAX);
         for number in self.idle().skip(kept).collect::<Vec<u64>>() {
@@ -193,32 +195,31 @@ impl Space {
         self.used
     }
 
-    /// Returns the total size of the files.
+    /// Returns the total size of the chunk files.
     pub(super) fn file_bytes(&self) -> u64 {
         self.files.len() as u64 * self.layout.file_bytes()
     }
 
-    /// Returns why a file of chunks cannot be created now.
+    /// Describes why no chunk file can be created at the moment.
     pub(super) fn short(&self) -> Option<&str> {
         self.short.as_deref()
     }
 
-    /// Returns whether no chunk is free, and none can be created now.
+    /// Returns whether no chunk is free and no file can be created at the moment.
     pub(super) fn is_full(&self) -> bool {
         self.short.is_some() && self.free.is_empty()
     }
 
-    /// Returns whether a file is being created.
     pub(super) fn is_making(&self) -> bool {
         self.making.is_some()
     }
 
-    /// Creates the next file of chunks in time. `waiting` is set while a write waits for a chunk,
+    /// Creates the next chunk file ahead of need. `waiting` is set while a write waits for a chunk
     /// or for the disk.
     pub(super) fn keep_ahead<D: Disk>(&mut self, waiting: bool, left_bytes: u64, disk: &mut D) {
         self.rest(disk);
         let free = self.free.len() as u64;
-        // Another file makes no disk faster.
+        // If a chunk is free, the writes wait for the disk, and another file would not help.
         let waiting = waiting && free == 0;
         if let Some(making) = self.making {
             if waiting && !self.hurried {
@@ -226,15 +227,15 @@ impl Space {
                 self.ahead = (self.ahead + 1).min(AHEAD_MAX);
                 disk.hurry_prepare(Family::Stream);
             } else if making.purpose == Purpose::Chunks {
-                // Stays a quarter ahead of the portion of the previous file already allocated.
+                // The new file stays a quarter ahead of the allocated part of the previous file.
                 let all = making.bytes * u64::from(self.ahead);
                 let taken = all.saturating_sub(free * self.layout.chunk());
                 disk.pace_prepare(Family::Stream, taken + taken / 4);
             }
             return;
         }
-        // After a failure to create a file, writes may be held back for lack of space, and request
-        // no chunk.
+        // After a failure to create a file, writes may be held back for lack of space and therefore
+        // request no chunk.
         let used = !self.files.is_empty() || self.short.is_some();
         let scarce = used && free < u64::from(self.layout.file_chunks * self.ahead);
         if !waiting && !scarce || !self.patience.may_try() {
@@ -254,7 +255,7 @@ impl Space {
         self.make(bytes, Purpose::Chunks, disk);
     }
 
-    /// Creates a file; none may be in progress.
+    /// Starts creating a file. No other file may be in creation.
     pub(super) fn make<D: Disk>(&mut self, bytes: u64, purpose: Purpose, disk: &mut D) {
         assert!(self.making.is_none(), "one at a time");
         let number = self.next_number;
@@ -267,8 +268,7 @@ impl Space {
         self.making = Some(Making { number, bytes, purpose });
     }
 
-    /// Handles a created file, or the failure to create it. Returns its purpose, and its number and
-    /// size.
+    /// Handles the creation of a file, or its failure. Returns the file's purpose, number and size.
     pub(super) fn made(
         &mut self,
         file: FileId,

@@ -1,13 +1,13 @@
-//! Reusable memory for whole units, between gathering and the disk.
+//! Pool of memory for whole units, used between gathering and the disk.
 
 use quorate_log::disk::{BLOCK, Buffer};
 
 use super::stream::Cut;
 
-/// Maximum number of unit buffers retained.
+/// Maximum number of unused unit buffers that are retained.
 const SPARES_MAX: usize = 32;
 
-/// Pool of buffers of one unit. A smaller cut gets memory of its own, so that many small ones take
+/// Pool of unit-sized buffers. A smaller cut gets its own memory, so that many small cuts need
 /// little.
 #[derive(Debug)]
 pub(super) struct Spares {
@@ -21,12 +21,12 @@ impl Spares {
         Self { unit_bytes: unit_bytes as usize, spare: Vec::new(), next_id: 0 }
     }
 
-    /// Creates a cut of these whole blocks.
+    /// Copies whole blocks into a cut.
     pub(super) fn cut(&mut self, bytes: &[u8]) -> Cut {
         self.cut_behind(0, bytes)
     }
 
-    /// Creates a cut of these bytes, preceded by zeros, in whole blocks.
+    /// Creates a cut of `zeros` zero bytes followed by `bytes`, in whole blocks.
     pub(super) fn cut_behind(&mut self, zeros: usize, bytes: &[u8]) -> Cut {
         let length = zeros + bytes.len();
         debug_assert!(length.is_multiple_of(BLOCK) && length <= self.unit_bytes);
@@ -37,7 +37,7 @@ impl Spares {
         Cut { id: self.next_id, buffer, bytes: length }
     }
 
-    /// Copies whole blocks to a buffer of their own.
+    /// Copies whole blocks to a buffer.
     pub(super) fn copy(&mut self, bytes: &[u8]) -> Buffer {
         let mut buffer = self.take(bytes.len());
         buffer[..bytes.len()].copy_from_slice(bytes);

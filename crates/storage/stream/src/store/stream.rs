@@ -1,4 +1,4 @@
-//! State of one stream: bytes gathered in memory, whole blocks in flight, chunks on the disk.
+//! State of one stream: bytes gathered in memory, whole blocks in flight, and chunks on disk.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -16,49 +16,49 @@ const WHOLE: u64 = BLOCK as u64;
 
 /// One stream.
 ///
-/// Invariant: a byte that is held is in exactly one place: gathered in a run, in a cut that waits
-/// for a place, or in a span of a chunk, possibly with its write still in flight.
+/// Invariant: each stored byte is in exactly one place: gathered in a run, in a cut that waits for
+/// a chunk, or in a span of a chunk, whose write may still be in flight.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// First position that is retained.
+    /// First retained position.
     kept_from: u64,
     held: Ranges,
-    /// Bytes that were not written, by their position. A run is within one unit; two runs in a unit
-    /// never touch.
+    /// Bytes that are not written yet, by position. A run is within one unit, and two runs in a
+    /// unit never touch.
     runs: BTreeMap<u64, Vec<u8>>,
-    /// Size of the whole blocks within runs.
+    /// Size of the whole blocks within runs, in bytes.
     gathered: usize,
-    /// Whole blocks that have no place yet, by their position.
+    /// Whole blocks that have no chunk yet, by position.
     cuts: BTreeMap<u64, Cut>,
-    /// Chunks by part of the stream, counted in chunks, and by attempt: where a chunk was lost in
-    /// part, another one stores the bytes that are put again.
+    /// Chunks by index within the stream and by attempt. If part of a chunk was lost, another
+    /// attempt stores the bytes that are put again.
     chunks: BTreeMap<(u64, u32), Chunk>,
 }
 
-/// Whole blocks of a stream, within a unit.
+/// Whole blocks of a stream within one unit, waiting for a chunk.
 #[derive(Debug)]
 pub(super) struct Cut {
     /// Distinguishes this cut from others at the same position.
     pub(super) id: u64,
-    /// The blocks are the first `bytes` bytes of the buffer.
+    /// Memory that starts with the `bytes` bytes of the blocks.
     pub(super) buffer: Buffer,
     pub(super) bytes: usize,
 }
 
-/// Location of a byte.
+/// Where a byte is stored.
 pub(super) enum Source<'a> {
-    /// Not held.
+    /// The store does not have the byte.
     Missing,
-    /// In memory, with the bytes that follow it there.
+    /// In memory. The slice starts with the byte.
     Memory(&'a [u8]),
     /// In a write that is in flight.
     Pending,
-    /// In the chunk at this address, in consecutive spans.
+    /// On disk, in the chunk at this address. The first of the consecutive spans contains the byte.
     Disk(Address, &'a [Span]),
 }
 
 impl Stream {
-    /// Creates a stream as a catalogue describes it, before its chunks and bytes are added.
+    /// Creates a stream listed in a catalogue. Its chunks and bytes are added afterwards.
     pub(super) fn restored(kept_from: u64) -> Self {
         Self { kept_from, ..Self::default() }
     }
@@ -71,7 +71,7 @@ impl Stream {
         &self.held
     }
 
-    /// Returns the size of the whole blocks gathered.
+    /// Returns the size of the gathered whole blocks, in bytes.
     pub(super) fn gathered(&self) -> usize {
         self.gathered
     }
@@ -80,8 +80,8 @@ impl Stream {
         self.chunks.iter()
     }
 
-    /// Returns the bytes that are only in memory, in parts: a catalogue has to contain them.
-    /// Excludes zeros that only complete a block.
+    /// Returns the bytes that are only in memory, which a catalogue has to contain. Excludes zeros
+    /// that merely complete a block.
     pub(super) fn loose(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let cuts = self.cuts.iter().map(|(position, cut)| {
             let dropped = self.dropped_of(*position);
@@ -91,15 +91,14 @@ impl Stream {
         runs.chain(cuts)
     }
 
-    /// Returns how many bytes from this position on, which is below the end of a held range, are
-    /// not retained.
+    /// Returns how many bytes from `position` on are below the first retained position.
     fn dropped_of(&self, position: u64) -> usize {
         let dropped = self.kept_from.saturating_sub(position);
         usize::try_from(dropped).expect("of a block")
     }
 
-    /// Adds bytes; those already held or no longer retained are skipped. Complete units are passed
-    /// to `cut`.
+    /// Adds bytes, skipping those that are already stored or no longer retained. Passes complete
+    /// units to `cut`.
     pub(super) fn put(
         &mut self,
         position: u64,
@@ -132,7 +131,7 @@ impl Stream {
         }
     }
 
-    /// Appends bytes to the run that they continue.
+    /// Appends bytes to a run, or starts one.
     fn gather(
         &mut self,
         position: u64,
@@ -174,7 +173,7 @@ impl Stream {
         }
     }
 
-    /// Cuts the whole blocks out of a run. The rest, less than a block at each end, stays.
+    /// Cuts the whole blocks out of a run. Less than a block remains at each end.
     fn cut_run(&mut self, start: u64, spares: &mut Spares, cut: &mut impl FnMut(u64, Cut)) {
         let length = self.runs[&start].len();
         let (from, bytes) = whole(self.kept_from, start, length);
@@ -184,7 +183,7 @@ impl Stream {
         let run = self.runs.remove(&start).expect("just looked at");
         self.gathered -= bytes;
         let to = from + bytes as u64;
-        // The part of the first block that is not retained is zeros.
+        // The part of the first block that is no longer retained is replaced by zeros.
         let zeros = usize::try_from(start.saturating_sub(from)).expect("less than a block");
         let skipped = usize::try_from(from.saturating_sub(start)).expect("less than a block");
         let (head, rest) = run.split_at(skipped);
@@ -198,12 +197,12 @@ impl Stream {
         }
     }
 
-    /// Marks these bytes as held. The caller ensures that they are in exactly one place.
+    /// Marks bytes as stored. The caller ensures that they are in exactly one place.
     pub(super) fn hold(&mut self, range: Range<u64>) {
         self.held.insert(range);
     }
 
-    /// Removes bytes from memory. Bytes that shared a run or a cut with them are no longer held.
+    /// Removes bytes from memory. Bytes that shared a run or a cut with them are no longer stored.
     pub(super) fn take_from_memory(&mut self, range: Range<u64>) -> Freed {
         let mut freed = Freed::default();
         let within =
@@ -236,22 +235,20 @@ impl Stream {
         freed
     }
 
-    /// Returns the address of the chunk with this key.
     pub(super) fn address_of(&self, key: (u64, u32)) -> Option<Address> {
         self.chunks.get(&key).map(|chunk| chunk.address)
     }
 
-    /// Returns the chunk with this key.
     pub(super) fn chunk_of(&mut self, key: (u64, u32)) -> Option<&mut Chunk> {
         self.chunks.get_mut(&key)
     }
 
-    /// Adds a chunk with this key at this address; the key must be unused.
+    /// Adds a chunk under an unused key.
     pub(super) fn claim_chunk(&mut self, key: (u64, u32), address: Address) {
         self.chunks.insert(key, Chunk::new(address, false));
     }
 
-    /// Removes a chunk that belongs to another stream, with all bytes in it.
+    /// Removes a chunk that turned out to belong to another stream, with all its bytes.
     pub(super) fn disown(&mut self, key: (u64, u32), layout: Layout) {
         if let Some(chunk) = self.chunks.remove(&key) {
             for span in chunk.spans() {
@@ -261,30 +258,30 @@ impl Stream {
         }
     }
 
-    /// Adds a cut that waits for its place.
+    /// Adds a cut that waits for a chunk.
     pub(super) fn wait(&mut self, position: u64, cut: Cut) {
         let other = self.cuts.insert(position, cut);
         assert!(other.is_none(), "a block is cut once, at {position}");
     }
 
-    /// Removes and returns the cut that waits at a position, if it is this one.
+    /// Removes and returns the cut at a position if it has this id.
     pub(super) fn take_cut(&mut self, position: u64, id: u64) -> Option<Cut> {
         self.cuts.get(&position).filter(|cut| cut.id == id)?;
         self.cuts.remove(&position)
     }
 
-    /// Returns whether this cut waits.
+    /// Returns whether the cut with this id waits at a position.
     pub(super) fn has_cut(&self, position: u64, id: u64) -> bool {
         self.cuts.get(&position).is_some_and(|cut| cut.id == id)
     }
 
-    /// Returns the chunk to which blocks of this part are written now, if there is one.
+    /// Returns the chunk that currently accepts blocks of this part of the stream.
     pub(super) fn open_chunk(&mut self, part: u64) -> Option<&mut Chunk> {
         let (_, chunk) = self.of_part_mut(part).next_back()?;
         (!chunk.closed).then_some(chunk)
     }
 
-    /// Adds a chunk for this part, after its existing ones.
+    /// Adds a chunk for a part of the stream, after its existing chunks.
     pub(super) fn add_chunk(&mut self, part: u64, address: Address) -> &mut Chunk {
         let last = self.of_part(part).last();
         let attempt = last.map_or(0, |((_, attempt), _)| attempt + 1);
@@ -292,8 +289,8 @@ impl Stream {
         self.chunks.entry((part, attempt)).or_insert(chunk)
     }
 
-    /// Restores a chunk from a catalogue; returns `false` if its key is in use, or some of its
-    /// bytes are already held.
+    /// Adds a chunk listed in a catalogue. Returns `false` if its key is in use or some of its
+    /// bytes are already stored.
     #[must_use]
     pub(super) fn restore_chunk(&mut self, key: (u64, u32), chunk: Chunk, layout: Layout) -> bool {
         let mut all_new = !self.chunks.contains_key(&key);
@@ -318,25 +315,24 @@ impl Stream {
         self.chunks.range_mut((part, 0)..=(part, u32::MAX))
     }
 
-    /// Returns whether the chunk at this address has a span, or one that contains it.
+    /// Returns whether one span of the chunk at this address covers all blocks of `span`.
     pub(super) fn still_has(&self, part: u64, address: Address, span: Span) -> bool {
         self.of_part(part).any(|(_, chunk)| chunk.address == address && chunk.still_has(span))
     }
 
-    /// Returns the chunk at this address.
     pub(super) fn chunk_at(&mut self, part: u64, address: Address) -> Option<&mut Chunk> {
         let mut chunks = self.of_part_mut(part).map(|(_, chunk)| chunk);
         chunks.find(|chunk| chunk.address == address)
     }
 
-    /// Returns the retained positions of a span.
+    /// Returns the positions of a span that are still retained.
     pub(super) fn positions(&self, part: u64, span: &Span, layout: Layout) -> Range<u64> {
         let at = |block: u16| part * layout.chunk() + u64::from(block) * WHOLE;
         let to = at(span.to);
         at(span.from).max(self.kept_from).min(to)..to
     }
 
-    /// Returns the location of the byte at a position.
+    /// Returns where the byte at a position is stored.
     pub(super) fn source(&self, position: u64, layout: Layout) -> Source<'_> {
         if !self.held.contains(position) {
             return Source::Missing;
@@ -363,8 +359,8 @@ impl Stream {
         Source::Pending
     }
 
-    /// Returns a cut whose write failed to memory, where it can be read. Part of it may be durable
-    /// as the tail of a catalogue. Returns `false` if it is no longer needed.
+    /// Returns the blocks of a failed write to memory, where they can be read. Part of them may be
+    /// durable as the tail of a catalogue. Returns `false` if they are no longer needed.
     pub(super) fn take_back(
         &mut self,
         part: u64,
@@ -381,8 +377,8 @@ impl Stream {
         needed
     }
 
-    /// Drops bytes of a range that are on the disk, with all that share a checksum with them.
-    /// Returns the chunks that are empty now.
+    /// Drops bytes on disk, along with all bytes that share a checksum with them. Returns the
+    /// chunks that became empty.
     pub(super) fn lose(&mut self, range: Range<u64>, layout: Layout) -> Vec<Address> {
         let mut lost = Vec::new();
         let first = (range.start / layout.chunk(), 0);
@@ -409,8 +405,8 @@ impl Stream {
         empty
     }
 
-    /// Drops everything below `position`. Returns the chunks, and the size of the cuts, that are no
-    /// longer needed.
+    /// Drops everything below `position`. Returns the chunks that are no longer needed, and the
+    /// total size of the cuts that are not.
     pub(super) fn drop_below(&mut self, position: u64, layout: Layout) -> (Vec<Address>, usize) {
         if position <= self.kept_from {
             return (Vec::new(), 0);
@@ -437,8 +433,8 @@ impl Stream {
         (chunks.map(|(_, chunk)| chunk.address).collect(), bytes)
     }
 
-    /// Drops everything from `position` on: the stream ends there. Returns the chunks, and the size
-    /// of the cuts, that are no longer needed.
+    /// Drops everything from `position` on, because the stream ends there. Returns the chunks that
+    /// are no longer needed, and the total size of the cuts that are not.
     pub(super) fn drop_above(&mut self, position: u64, layout: Layout) -> (Vec<Address>, usize) {
         self.held.remove(position..u64::MAX);
         self.runs.split_off(&position);
@@ -456,7 +452,7 @@ impl Stream {
         (addresses.collect(), bytes)
     }
 
-    /// Removes the stream. Returns its chunks, and the size of its cuts.
+    /// Removes the stream. Returns its chunks and the total size of its cuts.
     pub(super) fn end(self) -> (Vec<Address>, usize) {
         let chunks = self.chunks.into_values().map(|chunk| chunk.address);
         let bytes = self.cuts.values().map(|cut| cut.bytes).sum();
@@ -464,7 +460,7 @@ impl Stream {
     }
 }
 
-/// Returns the start and the size of the whole blocks of a run. The block in which the retained
+/// Returns the start and the size of the whole blocks in a run. The block in which the retained
 /// part begins counts as whole.
 fn whole(kept_from: u64, start: u64, length: usize) -> (u64, usize) {
     let end = start + length as u64;

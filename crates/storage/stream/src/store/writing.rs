@@ -1,5 +1,4 @@
-//! Whole blocks on their way to the disk: they wait for a chunk, get a place in it, and are
-//! written.
+//! Writes whole blocks to the disk: each waits for a chunk, gets a place in it, and is written.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -17,34 +16,34 @@ use super::{
     stream::{Cut, Stream},
 };
 
-/// Maximum number of writes of stream bytes in flight, and the maximum among them without a waiting
-/// reader or caller.
+/// Maximum number of stream writes in flight.
 pub(super) const WRITES_MAX: usize = 16;
+/// Maximum number of writes in flight that neither a reader nor a caller waits for.
 const LATER_MAX: usize = 4;
 
 /// Writes that wait or are in flight.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
-    /// Cuts without a place, in the order in which they get one. Some are no longer needed.
+    /// Cuts without a chunk, in the order in which they get one. Some may no longer be needed.
     waiting: VecDeque<(StreamName, u64, u64)>,
     waiting_bytes: usize,
     /// Streams with gathered whole blocks.
     gathering: BTreeSet<StreamName>,
     gathered_bytes: usize,
-    /// Writes that have a place and have not begun. They are written even if no longer needed, as a
-    /// catalogue in progress may name them.
+    /// Writes that have a place and have not begun. They are carried out even if no longer needed,
+    /// because a catalogue in progress may list them.
     placed: VecDeque<(Write, Output)>,
-    /// Writes of units that a reader or caller waits for; they have a place and have not begun.
+    /// Writes that have a place and have not begun, and that a reader or caller waits for.
     hurried: VecDeque<(Write, Output)>,
-    /// Writes that have a place or are in flight, by number.
+    /// All writes that have a place and have not completed, by number.
     outstanding: BTreeMap<u64, Write>,
     outstanding_bytes: usize,
     in_flight: usize,
     /// Number of writes in flight that neither a reader nor a caller waits for.
     later: usize,
-    /// Number of the next write. Numbers are assigned in the order of places.
+    /// Number of the next write. Writes are numbered in the order in which they get places.
     next_number: u64,
-    /// Placed bytes that are on stable storage, to be reported to the caller.
+    /// Placed bytes that are on stable storage and were not reported to the caller yet.
     done: VecDeque<(StreamName, Range<u64>)>,
     /// Files with completed writes that have not been flushed since.
     unflushed: BTreeSet<u64>,
@@ -52,7 +51,7 @@ pub(super) struct Writes {
     short: Option<String>,
 }
 
-/// A write of whole blocks: a part of a unit, or whole units.
+/// A write of part of a unit, or of whole units.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     number: u64,
@@ -65,7 +64,7 @@ struct Write {
 }
 
 impl Write {
-    /// Returns the blocks that it writes, for each unit.
+    /// Returns the blocks that the write covers in each unit.
     fn units(self, layout: Layout) -> impl Iterator<Item = Range<u16>> {
         let blocks = u16::try_from(self.bytes / BLOCK).expect("of a chunk");
         let (unit, to) = (layout.unit_blocks(), self.from + blocks);
@@ -80,18 +79,18 @@ impl Write {
 }
 
 impl Writes {
-    /// Queues a cut that waits for its place.
+    /// Queues a cut that waits for a chunk.
     pub(super) fn queue(&mut self, stream: StreamName, position: u64, cut: &Cut) {
         self.waiting.push_back((stream, position, cut.id));
         self.waiting_bytes += cut.bytes;
     }
 
-    /// Returns whether any bytes wait for their place, or to be written.
+    /// Returns whether any bytes wait for a chunk or to be written.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty() || !self.placed.is_empty() || !self.hurried.is_empty()
     }
 
-    /// Returns whether any bytes wait for their place.
+    /// Returns whether any bytes wait for a chunk.
     pub(super) fn waits_for_place(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -101,12 +100,13 @@ impl Writes {
         self.done.pop_front()
     }
 
-    /// Subtracts waiting bytes that are no longer needed.
+    /// Subtracts waiting bytes that are no longer needed from the total.
     pub(super) fn cancelled(&mut self, bytes: usize) {
         self.waiting_bytes -= bytes;
     }
 
-    /// Updates the size of a stream's gathered whole blocks from `before` to `after`.
+    /// Updates the total after the gathered whole blocks of a stream changed from `before` to
+    /// `after` bytes.
     pub(super) fn gathered(&mut self, stream: StreamName, before: usize, after: usize) {
         self.gathered_bytes = self.gathered_bytes - before + after;
         if after > 0 && before == 0 {
@@ -120,29 +120,29 @@ impl Writes {
         self.gathered_bytes
     }
 
-    /// Returns the size of all whole blocks in memory.
+    /// Returns the total size of the whole blocks in memory, in bytes.
     pub(super) fn dirty_bytes(&self) -> usize {
         self.gathered_bytes + self.waiting_bytes + self.outstanding_bytes
     }
 
-    /// Returns the number of the next write that gets a place.
+    /// Returns the number that the next write will get.
     pub(super) fn next_number(&self) -> u64 {
         self.next_number
     }
 
-    /// Returns whether all writes with lower numbers have completed.
+    /// Returns whether all writes with numbers below `number` have completed.
     pub(super) fn are_done_below(&self, number: u64) -> bool {
         let first = self.outstanding.first_key_value();
         first.is_none_or(|(first, _)| *first >= number)
     }
 
-    /// Returns, and clears, the files that completed writes require to be flushed.
+    /// Removes and returns the files with completed writes that must be flushed.
     pub(super) fn take_unflushed(&mut self) -> BTreeSet<u64> {
         std::mem::take(&mut self.unflushed)
     }
 
-    /// Returns the queue of the next write to begin: an urgent one, or one of a limited number of
-    /// others.
+    /// Returns the queue to take the next write from: that of urgent writes, or that of the others
+    /// unless too many of these are in flight.
     fn next(&mut self) -> Option<&mut VecDeque<(Write, Output)>> {
         if self.in_flight >= WRITES_MAX {
             return None;
@@ -154,7 +154,7 @@ impl Writes {
         }
     }
 
-    /// Returns why no write begins although some are waiting.
+    /// Describes the lack of resources that keeps waiting writes from beginning.
     pub(super) fn short(&self) -> Option<&str> {
         self.short.as_deref()
     }
@@ -178,7 +178,7 @@ impl Store {
         }
     }
 
-    /// Assigns places while there are free chunks, and begins writes.
+    /// Assigns places as long as chunks are free, and begins writes.
     pub(super) fn write<D: Disk>(&mut self, disk: &mut D) {
         self.place_all();
         if self.writes.next().is_none() {
@@ -203,8 +203,8 @@ impl Store {
         }
     }
 
-    /// Handles a file that could not be opened. If a resource is missing, the write is retried
-    /// later.
+    /// Handles a file that could not be opened. If the cause is a lack of resources, the write is
+    /// retried later.
     fn not_opened(&mut self, error: &DiskError) {
         if error.lack.is_none() {
             return self.fail(error);
@@ -213,7 +213,7 @@ impl Store {
         self.writes.short = Some(error.to_string());
     }
 
-    /// Assigns places while there are free chunks.
+    /// Assigns places as long as chunks are free.
     pub(super) fn place_all(&mut self) {
         while let Some((name, position, id)) = self.writes.waiting.front().copied() {
             let waits = |stream: &&mut Stream| stream.has_cut(position, id);
@@ -228,8 +228,8 @@ impl Store {
         }
     }
 
-    /// Returns the chunk for this part of a known stream, counted in chunks; `None` if none is free
-    /// now.
+    /// Returns the chunk for a part of a known stream, allocating one if needed. `None` if no chunk
+    /// is free.
     pub(super) fn chunk_for(&mut self, stream: StreamName, part: u64) -> Option<Address> {
         let stream = self.streams.get_mut(&stream).expect("it is known");
         if let Some(chunk) = stream.open_chunk(part) {
@@ -248,8 +248,8 @@ impl Store {
         self.queue_write(name, position, cut, |_| check, address, Durability::Later);
     }
 
-    /// Queues the write of whole blocks at this place: a part of a unit, or whole units. `check`
-    /// returns the CRC-32C of each unit, by its number among these.
+    /// Queues a write of part of a unit, or of whole units. `check` returns the CRC-32C of a unit,
+    /// given its index within the write.
     pub(super) fn queue_write(
         &mut self,
         name: StreamName,
@@ -342,7 +342,7 @@ impl Store {
         }
     }
 
-    /// Cancels all writes that have not begun, after a failure. Their bytes stay in memory only.
+    /// Cancels all writes that have not begun, after a failure. Their bytes remain in memory only.
     pub(super) fn give_up_writes(&mut self) {
         let hurried = std::mem::take(&mut self.writes.hurried);
         for (write, output) in hurried.into_iter().chain(std::mem::take(&mut self.writes.placed)) {

@@ -1,5 +1,4 @@
-//! The table as rows: persistent services store them next to their data, and snapshots contain
-//! them.
+//! The table as rows, which persistent services store next to their data and snapshots contain.
 //!
 //! There are two rows for each stream: its pieces, which change when a writer opens or closes it,
 //! and its end, which changes with every byte. There is one row for each owner: the last inner
@@ -17,7 +16,7 @@ use crate::{
     name::Name,
 };
 
-/// A key, with its value or `None` if the row was removed.
+/// A key with its value, or with `None` if the row was removed.
 pub type Row = (Vec<u8>, Option<Vec<u8>>);
 
 /// Kind of a stream's row.
@@ -44,7 +43,7 @@ impl Part {
 
 const OWNER: u8 = b'O';
 
-/// Key of the id that was assigned last: an owner's key without the owner's number.
+/// Key of the last assigned id: an owner's key without the number of an owner.
 const LAST_ID: &[u8] = &[OWNER];
 
 fn owner_key(owner: NodeId) -> Vec<u8> {
@@ -63,10 +62,10 @@ fn owner_of(key: &[u8], value: &[u8]) -> Option<(NodeId, (u32, u32))> {
     value.end((owner, last))
 }
 
-/// Format written by this version.
 const FORMAT: u8 = 1;
 
-/// Error for rows that no version of ours wrote, or that do not belong together.
+/// Error for rows that are malformed or inconsistent, so no version of this program can have
+/// written them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable(pub &'static str);
 
@@ -79,12 +78,12 @@ impl fmt::Display for Unreadable {
 impl std::error::Error for Unreadable {}
 
 impl Table {
-    /// Returns whether a row with this key belongs to the table.
+    /// Returns whether `key` belongs to a row of the table.
     pub fn is_row(key: &[u8]) -> bool {
         matches!(key.first(), Some(&(b'S' | b'E' | OWNER)))
     }
 
-    /// Returns whether this is the key of the row that a stream has as long as it exists.
+    /// Returns whether `key` belongs to the row that a stream has as long as it exists.
     pub fn is_stream(key: &[u8]) -> bool {
         key.first() == Some(&Part::Pieces.prefix())
     }
@@ -134,7 +133,7 @@ impl Table {
     /// Restores a table from its rows.
     ///
     /// # Errors
-    /// They are not rows of a table.
+    /// The rows are malformed or inconsistent.
     pub fn restore(rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<Self, Unreadable> {
         let mut table = Self::default();
         let mut ends = BTreeMap::new();

@@ -1,5 +1,4 @@
-//! Requests for missing datagrams, and their destinations: first an acceptor, then the owner
-//! ([pkt-7]).
+//! Requests for missing datagrams. They go first to an acceptor, then to the owner ([pkt-7]).
 
 use std::collections::BTreeMap;
 
@@ -51,9 +50,9 @@ impl Endpoint {
         }
     }
 
-    /// [pkt-7] Returns the node to ask: this node's preferred acceptor, then the owner, then the
-    /// next acceptor, and so on. Node ids are consecutive, so requests spread evenly over the
-    /// acceptors.
+    /// [pkt-7] Returns the node to send a request to: this node's preferred acceptor, then the
+    /// owner, then the next acceptor, and so on. Because node ids are consecutive, requests spread
+    /// evenly over the acceptors.
     fn source(&self, owner: NodeId, to_one: bool, tries: u32) -> NodeId {
         let usable = |node: &&NodeId| {
             **node != owner && **node != self.me.node && self.gate.peer(**node).is_some()
@@ -69,7 +68,7 @@ impl Endpoint {
 }
 
 impl super::Listened {
-    /// Returns new losses to report to the channel's owner, at a limited rate.
+    /// Returns new losses to report to the channel's owner, if a report is due.
     fn report(
         &mut self,
         now: Time,

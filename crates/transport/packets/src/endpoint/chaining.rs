@@ -1,5 +1,4 @@
-//! A group without an address: datagrams for the group are forwarded along a chain of nodes
-//! ([chain-1]).
+//! Groups without an address, whose datagrams are forwarded along a chain of nodes ([chain-1]).
 //!
 //! The sender sets up the chain, numbers it, and announces it to each of its nodes separately. A
 //! node forwards whole datagrams, bit for bit, before it decodes them: each number once, and only
@@ -16,14 +15,14 @@ use crate::{
     header::Header,
 };
 
-/// Maximum number of datagrams waiting to be forwarded; further ones are dropped.
+/// Maximum number of datagrams waiting to be forwarded. Further ones are dropped.
 const RELAYED_MAX: usize = 8192;
 
 /// This node's own chain, and the datagrams that it forwards for others.
 #[derive(Default)]
 pub(super) struct Chaining {
     own: Chain,
-    /// Members of the last chain, if there is none now.
+    /// Nodes of the previous chain, if there is no chain now.
     ended: Vec<NodeId>,
     relayed: Vec<Outgoing>,
 }
@@ -32,13 +31,13 @@ pub(super) struct Chaining {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     number: u32,
-    /// Next node in the chain.
+    /// Next node in the chain, or `None` at its end.
     successor: Option<NodeId>,
 }
 
 impl Endpoint {
-    /// Sets up a chain of these nodes for this node's group datagrams, using the first
-    /// [`CHAIN_MAX`] of them; an empty list ends the chain.
+    /// Sets up a chain of the first [`CHAIN_MAX`] of these nodes for this node's group datagrams.
+    /// An empty list ends the chain.
     pub fn lay_chain(&mut self, nodes: &[NodeId]) {
         let nodes: Vec<NodeId> = nodes.iter().copied().take(CHAIN_MAX).collect();
         let limits = &self.limits;
@@ -57,8 +56,8 @@ impl Endpoint {
         }
     }
 
-    /// Announces the chain to its nodes again, because announcements may be lost. Nodes of an ended
-    /// chain are notified of its end.
+    /// Announces the chain to its nodes again, because announcements may be lost. The nodes of an
+    /// ended chain are notified that it ended.
     pub fn tell_chain(&mut self) {
         let chain = &self.chaining.own;
         let nodes = match chain.nodes.is_empty() {
@@ -77,12 +76,12 @@ impl Endpoint {
         self.chaining.own.nodes.first().copied()
     }
 
-    /// Takes the datagrams to forward, in the order of their arrival.
+    /// Removes and returns the datagrams to forward, in the order of their arrival.
     pub fn take_relayed(&mut self) -> Vec<Outgoing> {
         mem::take(&mut self.chaining.relayed)
     }
 
-    /// Handles a chain set up by another node.
+    /// Handles the announcement of another node's chain.
     pub(super) fn on_chain(&mut self, from: NodeId, chain: &Chain) {
         let me = self.me.node;
         let Some(heard) = self.heard.get_mut(&from) else {
@@ -96,7 +95,7 @@ impl Endpoint {
         let successor = behind.nth(1).filter(|node| *node != from);
         heard.place = Some(Place { number: chain.number, successor });
         // Forwarding by several nodes takes longer than direct delivery, so a late datagram is not
-        // missing yet.
+        // yet missing.
         let grace_us = match chain.nodes.is_empty() {
             true => self.limits.reorder_grace_us,
             false => self.limits.chain_grace_us,
@@ -106,7 +105,7 @@ impl Endpoint {
         }
     }
 
-    /// Forwards a datagram for the group that arrived for the first time.
+    /// Forwards a datagram to the group that arrived for the first time.
     pub(super) fn relay(&mut self, header: &Header, datagram: &[u8]) {
         let heard = self
             .heard

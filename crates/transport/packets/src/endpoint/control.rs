@@ -1,4 +1,4 @@
-//! Outgoing datagrams of the control channel: numbered, sealed, and never repaired.
+//! Outgoing datagrams of the control channel: numbered, sealed, and never sent again.
 
 use std::mem;
 
@@ -53,7 +53,7 @@ impl Control {
         mem::take(&mut self.outgoing)
     }
 
-    /// Queues a datagram for a member, or for the group.
+    /// Queues a datagram for a member, or for the group if `to` is `None`.
     pub(super) fn say(&mut self, to: Option<Member>, body: &Body<'_>) {
         self.part(to, body, (0, 1));
     }
@@ -65,7 +65,7 @@ impl Control {
         }
     }
 
-    /// Queues a channel's datagram again, for the group ([pkt-7]).
+    /// Queues a datagram of one of this node's channels to be sent to the group again ([pkt-7]).
     pub(super) fn again(&mut self, datagram: &[u8]) {
         let bytes = datagram.to_vec();
         self.push(To::Group, bytes);
@@ -97,7 +97,7 @@ impl Control {
         }
     }
 
-    /// Returns the header common to datagrams of one of this node's channels.
+    /// Returns the fields that all datagrams of a channel have in common.
     pub(super) fn template(&self, channel: u8, to: Option<Member>) -> Header {
         Header {
             kind: Kind::Fragment,

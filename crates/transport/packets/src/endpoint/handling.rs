@@ -14,23 +14,23 @@ use crate::{
     trust::{Refusal, gate::Introduced},
 };
 
-/// Maximum number of packets sent in response to one NAK; the receiver can ask again for more.
+/// Maximum number of packets sent in response to one NAK. The receiver can request more.
 const ANSWERED_MAX: usize = 4096;
 
-/// Number of round trips for which a packet's loss is counted.
+/// Age up to which the loss of a packet counts, in round trips.
 const YOUNG_RTTS: u64 = 4;
 
-/// Arrival path of a datagram.
+/// How a datagram arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrival {
-    /// Directly: other nodes may have received it, too.
+    /// Directly. Other nodes may have received it, too.
     Original,
     /// As a repair, in an envelope.
     Repaired,
 }
 
 impl Endpoint {
-    /// Handles a datagram. Returns the reason if it is refused, and counts it.
+    /// Handles a datagram. If it is refused, counts and returns the reason.
     pub fn handle(&mut self, datagram: &[u8], now: Time) -> Result<(), Refusal> {
         let admitted = self.gate.admit(datagram)?;
         let (header, from) = (admitted.header, admitted.header.sender);
@@ -103,7 +103,7 @@ impl Endpoint {
                     probes.answered(answer.nonce);
                     Some(at)
                 });
-                // A probe to the group has as many answers as receivers.
+                // A probe to the group gets an answer from each receiver.
                 let at = own.or_else(|| self.group_probes.sent_at(answer.nonce));
                 if let Some(at) = at {
                     self.events.push(Event::Answered {
@@ -117,8 +117,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Probes a peer for liveness; the nonce is drawn from the system. A node that no handshake
-    /// introduced is introduced by its answer ([pkt-2]).
+    /// Probes whether a peer is reachable. The caller draws the nonce from the system. If no
+    /// handshake introduced the node, its answer does ([pkt-2]).
     pub fn probe(&mut self, node: NodeId, nonce: u64, now: Time) {
         let Some(member) = self.gate.peer(node).or_else(|| self.gate.member(node)) else {
             return;
@@ -128,7 +128,7 @@ impl Endpoint {
         self.control.say(Some(member), &Body::Probe(nonce));
     }
 
-    /// Probes all nodes that receive this node's group traffic; introduces none.
+    /// Probes which nodes receive this node's group datagrams. Answers do not introduce them.
     pub fn probe_group(&mut self, nonce: u64, now: Time) {
         self.group_probes.sent(nonce, now);
         self.control.say(None, &Body::Probe(nonce));
@@ -143,7 +143,7 @@ impl Endpoint {
         }
     }
 
-    /// Runs `work` on a channel of another node's present boot, if this node listens to it.
+    /// Runs `work` on a channel of another node's current boot, if this node listens to it.
     pub(super) fn on_channel(
         &mut self,
         of: ChannelName,
@@ -172,8 +172,8 @@ impl Endpoint {
         if self.keeps && !header.to_one {
             self.kept.keep(of, header.number, datagram);
         }
-        // [pkt-7] A datagram sent to the group has reached the nodes that wait for it; a repair has
-        // reached this node alone.
+        // [pkt-7] A datagram sent to the group has also reached the nodes that wait for it, but a
+        // repair has reached only this node.
         for node in self.kept.take_waiting(of, header.number) {
             if let (Arrival::Repaired, Some(to)) = (way, self.gate.peer(node))
                 && self.repairs[1].take(datagram.len(), now)
@@ -188,7 +188,7 @@ impl Endpoint {
         });
     }
 
-    /// [pkt-5] Accepts a repeated original from any node, if it is missing.
+    /// [pkt-5] Accepts an original in a repair from any node, if it is missing.
     fn on_repair(&mut self, original: &[u8], now: Time) -> Result<(), Refusal> {
         let heard = &self.heard;
         let wanted = |header: &Header| {
@@ -220,8 +220,8 @@ impl Endpoint {
         }
     }
 
-    /// Repairs this node's own packets. Returns the numbers that are no longer available; all of
-    /// them if they are of an older boot ([pkt-1]).
+    /// Repairs this node's own packets. Returns the numbers that are no longer available, which are
+    /// all of them if they are of an older boot ([pkt-1]).
     fn repair_own(&mut self, from: NodeId, numbers: &Numbers, now: Time) -> Spans {
         let mut gone = Spans::default();
         let channel = self.channels.get_mut(&numbers.of.channel);
@@ -296,7 +296,8 @@ impl Endpoint {
                 gone.add(number..number + 1);
             }
         }
-        // [pkt-7] This node requests each missing packet once itself, and passes on what arrives.
+        // [pkt-7] This node requests each missing packet only once itself, and forwards what
+        // arrives.
         for number in missing {
             self.kept.wait(of, number, from);
             self.on_channel(of, |inbound, quota, happened| {

@@ -1,10 +1,10 @@
-//! One node's end of a plane of packets. Inputs are datagrams and the time; outputs are datagrams,
-//! messages and losses.
+//! One node's end of a plane of packets. Its inputs are datagrams and the time; its outputs are
+//! datagrams, messages and losses.
 //!
 //! The caller owns sockets, clock and addresses. It passes every arriving datagram to
-//! [`Endpoint::handle`], calls [`Endpoint::poll`] when [`Endpoint::next_due`] is reached, and takes
-//! the results: [`Endpoint::take_events`], [`Endpoint::take_control`] and, channel by channel,
-//! [`Endpoint::take_data`].
+//! [`Endpoint::handle`], calls [`Endpoint::poll`] when [`Endpoint::next_due`] is reached, and then
+//! takes the results: [`Endpoint::take_events`], [`Endpoint::take_control`] and, channel by
+//! channel, [`Endpoint::take_data`].
 
 mod asking;
 mod chaining;
@@ -39,40 +39,41 @@ use crate::{
 use control::Control;
 use sending::Channel;
 
-/// Assumed round trip until the caller sets one.
+/// Round-trip time assumed until the caller sets one, in microseconds.
 const RTT_US_FIRST: u64 = 200;
 
 /// Identity and limits of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Identity of this node.
+    /// Id and incarnation of this node.
     pub me: Member,
-    /// Durable boot number of this node ([pkt-1]).
+    /// Number of this node's boot, which is stored durably ([pkt-1]).
     pub boot: u32,
     /// Group whose datagrams are accepted.
     pub group: Group,
-    /// Empty: datagrams carry a checksum, for loopback and trusted segments.
+    /// Keys for sealing datagrams. If there are none, datagrams carry a checksum, for loopback and
+    /// trusted segments.
     pub keys: Keys,
-    /// Bounds and timeouts.
+    /// Limits and timeouts.
     pub limits: Limits,
-    /// Order in which messages are delivered to the caller.
+    /// Order in which messages are delivered.
     pub delivery: Delivery,
-    /// Retains received datagrams for other nodes, as acceptors do.
+    /// Whether to retain received datagrams for other nodes, as acceptors do.
     pub keeps: bool,
-    /// Seed of the random numbers that spread requests in time.
+    /// Seed of the random numbers that spread requests over time.
     pub seed: u64,
 }
 
-/// Destination of a datagram.
+/// Where the caller has to send a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum To {
     /// The group's address.
     Group,
-    /// The address from the handshake with this node ([pkt-5]).
+    /// The address of a node, as known from its handshake ([pkt-5]).
     Node(NodeId),
 }
 
-/// A sealed datagram.
+/// A sealed datagram to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     pub to: To,
@@ -83,9 +84,9 @@ pub struct Outgoing {
 /// Event for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A message was received, once.
+    /// A message was received. Each message is delivered once.
     Message {
-        /// Channel of the message.
+        /// Channel on which the message was sent.
         of: ChannelName,
         /// Sequence numbers of the message.
         numbers: Range<u64>,
@@ -93,33 +94,35 @@ pub enum Event {
     },
     /// The messages with these numbers will not arrive.
     GivenUp {
-        /// Channel of the messages.
+        /// Channel on which the messages were sent.
         of: ChannelName,
         numbers: Range<u64>,
     },
-    /// End of the sender's channel, and a decision ([told-2]) about values of exactly that ballot.
+    /// A tail arrived: the end of the sender's channel, and a decision about values of exactly that
+    /// ballot ([told-2]).
     TailReceived {
         /// Owner of the channel.
         from: NodeId,
         tail: Tail,
     },
-    /// A node answered a challenge; its datagrams are accepted from now on.
+    /// A node answered a challenge. Its datagrams are accepted from now on.
     Introduced(Introduction),
     /// A node answered a probe.
     Answered {
         node: NodeId,
-        /// Round trip of the probe.
+        /// Round trip of the probe, in microseconds.
         rtt_us: u64,
-        /// The probe went to the group: the node receives this node's group traffic.
+        /// Set if the probe went to the group, so the node receives this node's group datagrams.
         by_group: bool,
     },
-    /// A receiver of this node's channel lost datagrams.
+    /// A receiver of this node's channel reported lost datagrams.
     Reported {
-        /// The receiver.
+        /// The receiver that lost them.
         node: NodeId,
         report: Report,
     },
-    /// [rate-3] Sending to the group has stopped: the leader of this higher ballot sent to it.
+    /// [rate-3] Sending to the group has stopped, because the leader of this higher ballot sent to
+    /// it.
     Stopped(Ballot),
 }
 
@@ -133,23 +136,24 @@ pub struct Endpoint {
     keeps: bool,
     gate: Gate,
     control: Control,
-    /// Channels of this node.
+    /// Open channels of this node, by number.
     channels: BTreeMap<u8, Channel>,
-    /// Next numbers of closed channels.
+    /// Next sequence numbers of closed channels, by channel number.
     closed: BTreeMap<u8, u64>,
     /// State of received channels, by node.
     heard: BTreeMap<NodeId, PeerState>,
     kept: RetainedDatagrams,
-    /// Nodes asked for repairs before the owner.
+    /// Nodes from which repairs are requested before the owner.
     acceptors: Vec<NodeId>,
     rtt_us: u64,
-    /// [pkt-7] Separate rates for repairs of this node's datagrams, and of others'.
+    /// [pkt-7] Rates of repairs: first those of this node's datagrams, then those of other nodes'
+    /// datagrams.
     repairs: [Bucket; 2],
     /// Rate of answers to probes, and to NAKs for packets that are no longer available.
     answers: Bucket,
-    /// Probes waiting for an answer, by node.
+    /// Outstanding probes, by node.
     probes: BTreeMap<NodeId, Probes>,
-    /// Probes sent to the group.
+    /// Outstanding probes to the group.
     group_probes: Probes,
     dice: Dice,
     events: Vec<Event>,
@@ -157,26 +161,26 @@ pub struct Endpoint {
     chaining: chaining::Chaining,
 }
 
-/// Counts of losses and repairs.
+/// Counters of losses and repairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Ranges requested by this node, repeated requests included.
+    /// Number of ranges that this node requested, repeated requests included.
     pub asked: u64,
-    /// Datagrams repeated to one node.
+    /// Number of datagrams sent again to one node.
     pub repaired: u64,
-    /// This node's datagrams repeated to the group.
+    /// Number of this node's datagrams sent again to the group.
     pub repeated: u64,
-    /// Datagrams of others forwarded along their chains.
+    /// Number of datagrams forwarded along the chains of other nodes.
     pub relayed: u64,
 }
 
-/// The newest outstanding probes: nonces and send times.
+/// Nonces and send times of the newest outstanding probes.
 #[derive(Default)]
 struct Probes(VecDeque<(u64, Time)>);
 
 impl Probes {
-    /// Maximum number of outstanding probes, several of which may be in flight on a slow path;
-    /// later answers are ignored.
+    /// Maximum number of outstanding probes. Several may be in flight on a slow path. Answers to
+    /// older ones are ignored.
     const UNDER_WAY_MAX: usize = 8;
 
     fn sent(&mut self, nonce: u64, now: Time) {
@@ -186,13 +190,13 @@ impl Probes {
         self.0.push_back((nonce, now));
     }
 
-    /// Returns when the probe with this nonce was sent.
+    /// Returns when the probe with this nonce was sent, or `None` if it is not outstanding.
     fn sent_at(&self, nonce: u64) -> Option<Time> {
         let probe = self.0.iter().find(|(sent, _)| *sent == nonce);
         probe.map(|(_, at)| *at)
     }
 
-    /// Removes this probe and all older ones.
+    /// Removes the probe with this nonce and all older ones.
     fn answered(&mut self, nonce: u64) {
         if let Some(at) = self.0.iter().position(|(sent, _)| *sent == nonce) {
             self.0.drain(..=at);
@@ -200,20 +204,20 @@ impl Probes {
     }
 }
 
-/// Received channels of one node.
+/// State of the channels received from one node.
 struct PeerState {
     boot: u32,
     quota: Quota,
     channels: BTreeMap<u8, Listened>,
-    /// Repairs of which a part is missing.
+    /// Originals of repairs that are still incomplete.
     joins: Joins,
-    /// Arrival time of the node's last original datagram ([gap-4]).
+    /// Arrival time of the node's latest original datagram ([gap-4]).
     alive: Option<Time>,
-    /// This node's place in the other node's chain.
+    /// This node's place in the other node's chain, if it is in one.
     place: Option<chaining::Place>,
 }
 
-/// One channel that this node listens to.
+/// A channel that this node listens to.
 struct Listened {
     inbound: Inbound,
     to_one: bool,
@@ -222,7 +226,7 @@ struct Listened {
 }
 
 impl Endpoint {
-    /// Creates an endpoint at this time.
+    /// Creates an endpoint at time `now`.
     pub fn new(settings: Settings, now: Time) -> Self {
         let Settings { me, boot, group, keys, limits, delivery, keeps, seed } = settings;
         let repairs = limits.repair_percent.map(|percent| {
@@ -255,7 +259,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the introduction for one peer: the channels that it may listen to.
+    /// Returns the introduction for one peer, with the channels that it may listen to.
     pub fn introduction(&self, to: NodeId) -> Introduction {
         let control = Opening { channel: CONTROL, to_one: false, from: self.control.next() };
         let mut channels = vec![control];
@@ -279,7 +283,7 @@ impl Endpoint {
         match outcome {
             Introduced::Older | Introduced::Full => return outcome,
             Introduced::Known => {}
-            // State of an older boot is void, its partial messages included ([pkt-1]).
+            // All state of an older boot is void, including partial messages ([pkt-1]).
             Introduced::New => {
                 self.kept.forget(node);
                 let heard = PeerState {
@@ -309,7 +313,7 @@ impl Endpoint {
         outcome
     }
 
-    /// Stops accepting datagrams of this node.
+    /// Stops accepting datagrams from a node.
     pub fn part(&mut self, node: NodeId) {
         self.gate.part(node);
         self.heard.remove(&node);
@@ -317,12 +321,12 @@ impl Endpoint {
         self.probes.remove(&node);
     }
 
-    /// Sets the nodes that may ask for an introduction: the members of the group, and its learners.
+    /// Sets the nodes that may request an introduction: the members of the group, and its learners.
     pub fn allow(&mut self, members: &[Member]) {
         self.gate.allow(members);
     }
 
-    /// Sets whether received datagrams are retained for others; drops the retained ones if not.
+    /// Sets whether received datagrams are retained for other nodes. If not, drops those that are.
     pub fn set_keeps(&mut self, keeps: bool) {
         if self.keeps && !keeps {
             self.kept = RetainedDatagrams::new(&self.limits);
@@ -330,12 +334,12 @@ impl Endpoint {
         self.keeps = keeps;
     }
 
-    /// Sets the nodes that retain datagrams, and are asked for them before their owner.
+    /// Sets the nodes that retain datagrams. Requests go to them before the owner.
     pub fn set_acceptors(&mut self, acceptors: &[NodeId]) {
         self.acceptors = acceptors.to_vec();
     }
 
-    /// Sets the round-trip time to other nodes, as measured by the caller.
+    /// Sets the round-trip time to other nodes, which the caller measures, in microseconds.
     pub fn set_rtt(&mut self, rtt_us: u64) {
         self.rtt_us = rtt_us;
         for heard in self.heard.values_mut() {
@@ -359,53 +363,55 @@ impl Endpoint {
         done
     }
 
-    /// Returns the counts of refused datagrams, by reason.
+    /// Returns the number of refused datagrams for each reason.
     pub const fn refusals(&self) -> &Refusals {
         self.gate.refusals()
     }
 
-    /// Returns the counts of losses and repairs.
+    /// Returns the counters of losses and repairs.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// [gap-2] Returns the number below which all of a channel's numbers are delivered or given up.
+    /// [gap-2] Returns the number below which all of a channel's messages are delivered or given
+    /// up.
     pub fn done_to(&self, of: ChannelName) -> Option<u64> {
         let heard = self.heard.get(&of.owner).filter(|heard| heard.boot == of.boot)?;
         Some(heard.channels.get(&of.channel)?.inbound.done_to())
     }
 
-    /// [gap-2] Handles a heartbeat, received on any path, that names the number of a channel's next
-    /// datagram: lower numbers that have not arrived are missing.
+    /// [gap-2] Handles a heartbeat, received on any path, which contains the number of a channel's
+    /// next datagram. Lower numbers that have not arrived are missing.
     pub fn hear_next(&mut self, of: ChannelName, next: u64, now: Time) {
         self.on_channel(of, |inbound, quota, happened| {
             inbound.on_tail(next, now, quota, happened);
         });
     }
 
-    /// Returns when the last original datagram of this node arrived. Repairs and answers for others
-    /// do not prove that it is alive.
+    /// Returns when a node's latest original datagram arrived. Repairs, and answers on behalf of
+    /// others, do not prove that it is alive.
     pub fn alive(&self, node: NodeId) -> Option<Time> {
         self.heard.get(&node)?.alive
     }
 
-    /// Returns the memory used by a sender's incomplete or waiting messages.
+    /// Returns the memory quota used by a sender's incomplete or waiting messages.
     pub fn quota(&self, node: NodeId) -> Option<&Quota> {
         self.heard.get(&node).map(|heard| &heard.quota)
     }
 
-    /// Takes the events since the last call; due after each [`Self::handle`] and [`Self::poll`].
+    /// Removes and returns the events since the last call. Call it after each [`Self::handle`] and
+    /// [`Self::poll`].
     pub fn take_events(&mut self) -> Vec<Event> {
         mem::take(&mut self.events)
     }
 
-    /// Takes the datagrams that request, answer and repair. Datagrams not taken in time are
-    /// dropped, as a network would.
+    /// Removes and returns datagrams of the control channel: requests, answers and repairs. If they
+    /// are not taken in time, some are dropped, as by a network.
     pub fn take_control(&mut self) -> Vec<Outgoing> {
         self.control.take()
     }
 
-    /// Returns when [`Self::poll`] is due next. Paced data is covered by [`Self::data_due`].
+    /// Returns when [`Self::poll`] is due next. For paced data, see [`Self::data_due`].
     pub fn next_due(&self) -> Option<Time> {
         // A tail waits until everything has been sent.
         let idle = self.channels.values().filter(|channel| !channel.outbound.has_unsent());
@@ -424,7 +430,7 @@ impl Endpoint {
         self.poll_tails(now);
     }
 
-    /// Reports events of a channel to the caller, and to nodes that wait for its packets.
+    /// Reports the events of a channel to the caller, and answers nodes that wait for its packets.
     fn publish(&mut self, of: ChannelName, happened: Vec<ChannelEvent>) {
         for one in happened {
             self.events.push(match one {

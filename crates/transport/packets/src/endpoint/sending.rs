@@ -1,4 +1,4 @@
-//! This node's own channels: messages in, paced datagrams out, followed by tails.
+//! This node's own channels: accepts messages, and sends paced datagrams followed by tails.
 
 use quorate_core::{
     ballot::Ballot,
@@ -18,10 +18,11 @@ use crate::{
     trust::{Group, Keys, Place, Seal},
 };
 
-/// Period, in microseconds of its rate, for which a paced channel batches datagrams.
+/// Time for which a paced channel accumulates datagrams before sending, in microseconds at its
+/// rate.
 const TOGETHER_US: u64 = 200;
 
-/// A channel of this node.
+/// An outgoing channel of this node.
 pub(super) struct Channel {
     place: Place,
     pub(super) outbound: Outbound,
@@ -31,9 +32,9 @@ pub(super) struct Channel {
     pub(super) losses: Losses,
     pub(super) pacer: Pacer,
     pub(super) tail: TailTimer,
-    /// The ballot and decision that tails announce.
+    /// Ballot and decided slot that tails announce.
     told: (Ballot, Slot),
-    /// [rate-3] A higher ballot, a frame of whose leader arrived on the group.
+    /// [rate-3] Set to the higher ballot after a frame from its leader arrived on the group.
     stopped: Option<Ballot>,
 }
 
@@ -45,21 +46,21 @@ impl Channel {
     }
 }
 
-/// Returns the number of bytes that justifies sending on a paced channel: all that wait, a batch
-/// period's worth, or a datagram. A wake-up for each datagram would cost more than sending it.
+/// Returns how many bytes a paced channel waits for before it sends: all that are queued, what the
+/// rate allows in a batching period, or a datagram. A wake-up for each datagram would cost more
+/// than sending it.
 fn enough(pacer: &Pacer, outbound: &Outbound) -> usize {
     let moment = pacer.bytes_in(TOGETHER_US);
     outbound.unsent_bytes_within(moment).max(outbound.datagram_bytes())
 }
 
-/// A channel cannot be opened: its number is [`CONTROL`] or in use, or there are
-/// [`OWN_CHANNELS_MAX`].
+/// Error for a channel that cannot be opened: its number is [`CONTROL`] or in use, or
+/// [`OWN_CHANNELS_MAX`] are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelUnavailable;
 
 impl Endpoint {
-    /// Opens a channel, to the group or to one member. Its listeners learn about it from a
-    /// handshake.
+    /// Opens a channel to the group or to one member. Handshakes announce it to its listeners.
     pub fn open(
         &mut self,
         channel: u8,
@@ -99,22 +100,22 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Closes a channel: unsent datagrams are dropped, and none are repeated. If it is opened
-    /// again, for any receiver, its numbers continue ([pkt-1]).
+    /// Closes a channel. Unsent datagrams are dropped, and there are no more repairs. If the number
+    /// is opened again, for any receiver, sequence numbers continue ([pkt-1]).
     pub fn close(&mut self, channel: u8) {
         if let Some(ended) = self.channels.remove(&channel) {
             self.closed.insert(channel, ended.outbound.sent_to());
         }
     }
 
-    /// Sets the receivers whose losses count for the rate of a channel ([rate-2]).
+    /// Sets the receivers whose losses affect the rate of a channel ([rate-2]).
     pub fn set_receivers(&mut self, channel: u8, receivers: &[NodeId]) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.losses.listen_to(receivers);
         }
     }
 
-    /// Queues a message. It is sent by [`Self::take_data`].
+    /// Queues a message. [`Self::take_data`] returns its datagrams.
     ///
     /// # Panics
     /// If the channel is not open.
@@ -122,7 +123,7 @@ impl Endpoint {
         self.send_pieces(channel, &[message])
     }
 
-    /// Queues a message that is passed in pieces.
+    /// Queues a message that is passed in several slices.
     ///
     /// # Panics
     /// If the channel is not open.
@@ -140,18 +141,18 @@ impl Endpoint {
         self.channels.get(&channel).map_or(0, |channel| channel.outbound.room())
     }
 
-    /// Returns the number of a channel's next datagram, as named by heartbeats ([gap-2]).
+    /// Returns the number of a channel's next datagram, which heartbeats contain ([gap-2]).
     pub fn next_number(&self, channel: u8) -> Option<u64> {
         self.channels.get(&channel).map(|channel| channel.outbound.next())
     }
 
-    /// Returns the number after the last datagram sent on a channel: no higher one can be missing
-    /// yet.
+    /// Returns one past the number of the last datagram sent on a channel. No higher number can be
+    /// missing yet.
     pub fn sent_to(&self, channel: u8) -> Option<u64> {
         self.channels.get(&channel).map(|channel| channel.outbound.sent_to())
     }
 
-    /// [pkt-8] Releases all messages of a channel below this number, which are decided and
+    /// [pkt-8] Releases all messages of a channel below `number`, because they are decided and
     /// announced.
     pub fn release_to(&mut self, channel: u8, number: u64) {
         if let Some(channel) = self.channels.get_mut(&channel) {
@@ -159,7 +160,7 @@ impl Endpoint {
         }
     }
 
-    /// Announces a decision, with the ballot of its values ([told-2]).
+    /// Sets the decision that a channel's tails announce, with the ballot of its values ([told-2]).
     pub fn tell(&mut self, channel: u8, ballot: Ballot, decided_to: Slot, now: Time) {
         let Some(channel) = self.channels.get_mut(&channel) else {
             return;
@@ -174,8 +175,9 @@ impl Endpoint {
         }
     }
 
-    /// [rate-3] Handles a frame of this ballot's leader, received on the group. A node that
-    /// multicasts proposals of a lower ballot stops at once, and drops what it has not sent.
+    /// [rate-3] Handles a frame from the leader of this ballot, received on the group. If this node
+    /// sends proposals of a lower ballot to the group, it stops at once and drops what it has not
+    /// sent.
     pub fn hear_leader(&mut self, ballot: Ballot) {
         for channel in self.channels.values_mut() {
             let lower = channel.told.0 < ballot && channel.told.0 > Ballot::ZERO;
@@ -188,8 +190,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the next datagrams of a channel that may be sent now, for one system call. They
-    /// count as sent.
+    /// Returns the next datagrams of a channel for one system call, if the rate allows sending now.
+    /// They count as sent.
     pub fn take_data(&mut self, channel: u8, now: Time) -> Option<(To, Run<'_>)> {
         let channel = self.channels.get_mut(&channel)?;
         let Channel { outbound, losses, pacer, tail, .. } = channel;
@@ -209,8 +211,8 @@ impl Endpoint {
         Some((to, run))
     }
 
-    /// Returns datagrams of the last [`Self::take_data`] to the channel, from this number on,
-    /// because the socket was full. The channel sends them again.
+    /// Takes back datagrams of the last [`Self::take_data`], from `number` on, because the socket
+    /// was full. The channel sends them again.
     pub fn take_back(&mut self, channel: u8, number: u64, bytes: usize) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.outbound.take_back(number);
@@ -219,7 +221,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns when [`Self::take_data`] has datagrams, if any wait.
+    /// Returns when [`Self::take_data`] will have datagrams, or `None` if none are queued.
     pub fn data_due(&self, channel: u8) -> Option<Time> {
         let channel = self.channels.get(&channel)?;
         let waits = channel.outbound.has_unsent();
@@ -233,7 +235,7 @@ impl Endpoint {
         }
     }
 
-    /// Sets the speed of the link under the group's channels.
+    /// Sets the speed of the link that the channels to the group use.
     pub(super) fn set_group_link(&mut self, bytes_s: u64) {
         for channel in self.channels.values_mut() {
             if channel.outbound.to().is_none() {
@@ -242,7 +244,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the recent mean loss of a channel's receivers, in millionths.
+    /// Returns the mean recent loss of a channel's receivers, in millionths.
     pub fn loss_ppm(&self, channel: u8) -> Option<u64> {
         self.channels.get(&channel).map(|channel| channel.pacer.loss_ppm())
     }
@@ -252,7 +254,7 @@ impl Endpoint {
         self.channels.get(&channel).map(|channel| channel.pacer.rate_bytes_s())
     }
 
-    /// [told-2] Announces the ends of channels that have nothing more to send.
+    /// [told-2] Sends tails on channels that have nothing more to send, if they are due.
     pub(super) fn poll_tails(&mut self, now: Time) {
         for (&number, channel) in &mut self.channels {
             if channel.outbound.has_unsent() || !channel.tail.poll(now) {

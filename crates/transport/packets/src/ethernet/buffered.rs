@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Actual size of a socket's receive ring.
+/// Size of a socket's receive ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffered {
     /// Actual size, in bytes.
@@ -14,8 +14,8 @@ pub struct Buffered {
 }
 
 impl Buffered {
-    /// Returns whether it is less than half of the request: a ring has whole blocks, so the size is
-    /// rarely exact.
+    /// Returns whether the size is less than half of the request. It is rarely exact, because a
+    /// ring consists of whole blocks.
     pub const fn is_short(self) -> bool {
         self.bytes < self.wanted / 2
     }

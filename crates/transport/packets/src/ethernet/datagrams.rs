@@ -1,4 +1,4 @@
-//! A packet socket: sends a run of datagrams in one system call, and receives without one.
+//! A packet socket that sends a run of datagrams in one system call, and receives without one.
 
 use std::io;
 
@@ -23,12 +23,13 @@ use crate::ethernet::{
 
 /// Maximum number of frames per [`Ethernet::receive`], so that other work is not starved.
 const BATCH: usize = 256;
-/// Number of empty receives between two checks whether AF_XDP is still attached.
+/// Number of empty receives between two checks that AF_XDP is still attached.
 const QUIET: u32 = 1024;
 
-/// A socket on one interface. It never blocks.
+/// A non-blocking packet socket on one interface.
 pub struct Ethernet {
-    // Dropped before the socket, though the order does not matter: a mapping keeps its memory.
+    // Dropped before the socket, although the order does not matter, because a mapping keeps its
+    // memory.
     ring: Ring,
     socket: OwnedFd,
     interface: Interface,
@@ -36,15 +37,16 @@ pub struct Ethernet {
     buffered: Buffered,
     refusals: Refusals,
     lost: u64,
-    /// The path that bypasses the network stack, if there is one.
+    /// AF_XDP, which bypasses the network stack, if it is in use.
     xdp: Option<Xdp>,
-    /// Consecutive receives without a frame.
+    /// Number of consecutive receives without a frame.
     quiet: u32,
 }
 
 impl Ethernet {
-    /// Opens a socket that receives frames for this interface and, if one is named, for a group.
-    /// Several sockets of a machine may share an interface and EtherType: each receives everything.
+    /// Opens a socket that receives frames for this interface and, if `group` is set, for that
+    /// group. Several sockets of a machine may share an interface and EtherType; each receives all
+    /// frames.
     pub fn bind(
         interface: &str,
         ether_type: u16,
@@ -60,8 +62,8 @@ impl Ethernet {
         let socket = open()?;
         let interface = Interface::named(interface, socket.as_fd())?;
         let (ring, buffered) = ring(socket.as_fd(), interface.mtu, receive_bytes)?;
-        // The socket has no EtherType until now, so that frames from before there was a ring are
-        // not received.
+        // The socket gets its EtherType only now, so that it does not receive frames from before it
+        // had a ring.
         let place = Place::new(interface.index, ether_type);
         net::bind(&socket, &place).map_err(|error| interface.failed(error, socket.as_fd()))?;
         if let Some(group) = group {
@@ -82,9 +84,10 @@ impl Ethernet {
         })
     }
 
-    /// Receives frames by AF_XDP from now on, with space for about `receive_bytes` in each queue of
-    /// the interface; frames of other queues arrive as before. Only one socket of an interface can
-    /// do so. The program at the interface is removed with this socket, however its process ends.
+    /// Makes the socket receive frames through AF_XDP, with space for about `receive_bytes` in each
+    /// queue of the interface. Frames of other queues arrive as before. Only one socket per
+    /// interface can do so. The program at the interface is removed along with this socket, however
+    /// its process ends.
     pub fn use_xdp(&mut self, receive_bytes: usize, ways: Ways) -> Result<Mode, XdpError> {
         let xdp = Xdp::open(&self.interface, self.hears.ether_type, receive_bytes, ways)?;
         let mode = xdp.mode();
@@ -92,28 +95,29 @@ impl Ethernet {
         Ok(mode)
     }
 
-    /// Returns how frames arrive now.
+    /// Returns how frames currently arrive.
     pub fn mode(&self) -> Mode {
         self.xdp.as_ref().map(Xdp::mode).unwrap_or_default()
     }
 
-    /// Returns the further sockets that become ready when a frame waits; [`Ethernet::receive`]
+    /// Returns additional sockets that become ready when a frame is waiting. [`Ethernet::receive`]
     /// reads all of them.
     pub fn more_sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.xdp.iter().flat_map(Xdp::sockets)
     }
 
-    /// Falls back to the packet socket if the program was detached, or the interface removed.
+    /// Falls back to the packet socket if the AF_XDP program was detached or the interface was
+    /// removed.
     fn look_at_xdp(&mut self) {
         self.xdp.take_if(|xdp| !xdp.is_attached() || xdp.is_broken());
     }
 
-    /// Returns the address that the interface had when this was bound.
+    /// Returns the address that the interface had when the socket was bound.
     pub const fn local(&self) -> Mac {
         self.interface.mac
     }
 
-    /// Returns the MTU that the interface had when this was bound.
+    /// Returns the MTU that the interface had when the socket was bound.
     pub const fn mtu(&self) -> usize {
         self.interface.mtu
     }
@@ -124,12 +128,12 @@ impl Ethernet {
         longest.min(usize::from(u16::MAX))
     }
 
-    /// Returns the size of the kernel's buffer.
+    /// Returns the size of the kernel's receive buffer.
     pub const fn buffered(&self) -> Buffered {
         self.buffered
     }
 
-    /// Returns the counts of refused frames of this EtherType, by reason.
+    /// Returns the number of refused frames of this EtherType for each reason.
     pub const fn refusals(&self) -> &Refusals {
         &self.refusals
     }
@@ -146,8 +150,8 @@ impl Ethernet {
         Ok(self.lost + by_xdp)
     }
 
-    /// Sends datagrams that are stored back to back, all of one length except the last, which may
-    /// be shorter; each in a frame of its own, to a single interface or a group. They are not
+    /// Sends datagrams that are stored back to back, each in a frame of its own, to an interface or
+    /// a group. All have the same length, except the last, which may be shorter. The frames are not
     /// looped back.
     pub fn send(&mut self, to: Mac, bytes: &[u8], segment_bytes: usize) -> Result<Sent, Failed> {
         let segment_bytes = segment_bytes.clamp(1, bytes.len().max(1));
@@ -160,7 +164,7 @@ impl Ethernet {
             let (from, ether_type) = (self.interface.mac, self.hears.ether_type);
             Some(frame::header(to, from, ether_type, length))
         };
-        // [pkt-4] Nothing is fragmented: a datagram that does not fit is refused.
+        // [pkt-4] Datagrams are not fragmented. One that does not fit is refused.
         let Some((header, last_header)) = header(segment_bytes).zip(header(last_bytes)) else {
             return Ok(Sent::TooLong);
         };
@@ -172,7 +176,8 @@ impl Ethernet {
         }
     }
 
-    /// Sends past the interface's queue, which AF_XDP bypasses: traffic shaping does not apply.
+    /// Sends through AF_XDP, which bypasses the interface's queue, so that traffic shaping does not
+    /// apply.
     fn send_by_xdp(&mut self, run: &Run<'_>) -> Result<Sent, Failed> {
         let datagrams = run.datagrams();
         let frames = (0..datagrams).map(|at| run.frame(at));
@@ -194,7 +199,8 @@ impl Ethernet {
                 Err(Errno::INTR) => {}
                 Err(Errno::MSGSIZE) => return Ok(Sent::TooLong),
                 Err(Errno::AGAIN) => return Ok(Sent::Blocked(sent)),
-                // [rate-2] The interface's queue is full: the rest of the run would not fit either.
+                // [rate-2] The interface's queue is full, so the rest of the run would not fit
+                // either.
                 Err(Errno::NOBUFS) => return Ok(Sent::Dropped(run.datagrams() - sent)),
                 Err(error) => return Err(self.interface.failed(error, self.socket.as_fd())),
             }
@@ -202,11 +208,12 @@ impl Ethernet {
         Ok(Sent::All)
     }
 
-    /// Receives arrived frames, up to a bound; passes each datagram, with the address that it
-    /// claims to be from, to `take`. Returns the number of frames, refused ones included; 0 if none
-    /// are waiting.
+    /// Receives a limited number of frames, and passes each datagram with its claimed source
+    /// address to `take`. Returns the number of frames including refused ones, 0 if none are
+    /// waiting.
     ///
-    /// An interface that is down or gone is reported once, after the frames that arrived before.
+    /// If the interface is down or was removed, this is reported once, after the frames that
+    /// arrived before.
     pub fn receive(&mut self, mut take: impl FnMut(Mac, &[u8])) -> Result<usize, Failed> {
         let mut frames = self.receive_xdp(&mut take);
         let by_xdp = frames;
@@ -220,10 +227,10 @@ impl Ethernet {
                 Err(refusal) => self.refusals.count(refusal),
             }
         }
-        // Frames on the packet socket did not pass the program, or passed it through a queue
-        // without a socket. A process that sleeps until woken rarely finds no frames twice in
-        // succession; one that never sleeps does so all the time, and need not query the kernel
-        // each time.
+        // Frames on the packet socket either did not pass through the program, or arrived in a
+        // queue without a socket. A process that sleeps until it is woken rarely finds no frames
+        // twice in succession. One that never sleeps does so all the time, and must not query the
+        // kernel each time.
         self.quiet = match frames {
             0 => self.quiet.wrapping_add(1),
             _ => 0,
@@ -255,7 +262,8 @@ impl Ethernet {
         })
     }
 
-    /// Reports the state of the interface; until this is called, the socket is always ready.
+    /// Reports the state of the interface. A pending error keeps the socket ready until this is
+    /// called.
     fn check(&self) -> Result<(), Failed> {
         let failed = |error| self.interface.failed(error, self.socket.as_fd());
         sockopt::socket_error(&self.socket).and_then(|error| error).map_err(failed)
@@ -273,7 +281,7 @@ fn open() -> Result<OwnedFd, Failed> {
     net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(refused)
 }
 
-/// Returns the reason that a packet socket cannot be opened.
+/// Converts an error of opening a packet socket.
 pub(crate) fn refused(error: Errno) -> Failed {
     let source = io::Error::from(error);
     match error {
@@ -282,7 +290,7 @@ pub(crate) fn refused(error: Errno) -> Failed {
     }
 }
 
-/// Creates a ring of this size, or the largest one that memory allows.
+/// Creates a ring of this size, or the largest one for which there is memory.
 fn ring(
     socket: BorrowedFd<'_>,
     mtu: usize,

@@ -1,38 +1,38 @@
-//! Reasons that a socket cannot be opened or used, each with advice.
+//! Errors of opening or using a raw socket, each with advice.
 
 use std::io;
 
 use crate::ethernet::Mac;
 
-/// An error of a raw socket.
+/// Error of a raw socket.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// The process lacks the capability for such a socket.
+    /// The process lacks the capability for raw sockets.
     #[error(
         "raw Ethernet needs the right CAP_NET_RAW ({source}): `setcap cap_net_raw+ep` on the program, or \
          AmbientCapabilities=CAP_NET_RAW in its unit"
     )]
     Rights { source: io::Error },
-    /// No such interface.
+    /// The interface does not exist.
     #[error("there is no interface {name}: {source}; `ip link` lists them")]
     Interface {
-        /// Name as passed in.
+        /// The name that was looked up.
         name: String,
         source: io::Error,
     },
-    /// The interface has frames of another kind.
+    /// The interface does not carry Ethernet frames.
     #[error(
         "{name} is no Ethernet interface: its hardware type is {hardware}, not 1; choose another"
     )]
     NotEthernet {
         name: String,
-        /// Hardware type, as the system numbers them (`ARPHRD_…`).
+        /// Hardware type, as numbered by the system (`ARPHRD_…`).
         hardware: u16,
     },
-    /// The number is not an EtherType.
+    /// The number is not a valid EtherType.
     #[error("{0:#06x} is no EtherType: they begin at 0x0600; 0x88b5 and 0x88b6 are for local use")]
     NoEtherType(u16),
-    /// The address is not a group.
+    /// The address is not that of a group.
     #[error(
         "{0} is no group address: the lowest bit of its first byte is 1, and it is not all ones"
     )]
@@ -45,28 +45,28 @@ pub enum Failed {
         interface: String,
         source: io::Error,
     },
-    /// The kernel lacks packet sockets, or a part of them.
+    /// The kernel lacks packet sockets or one of their options.
     #[error("the system lacks {option} for raw Ethernet: {source}; the kernel needs CONFIG_PACKET")]
     Option {
-        /// Name of the missing part.
+        /// Name of the missing feature.
         option: &'static str,
         source: io::Error,
     },
     /// There is not enough memory for the smallest receive ring.
     #[error("there is no receive ring of {bytes} bytes: {source}; free memory")]
     Ring {
-        /// Size of the smallest ring.
+        /// Size of the smallest ring, in bytes.
         bytes: usize,
         source: io::Error,
     },
-    /// The interface is down. Frames sent meanwhile are lost; the socket works again when the
+    /// The interface is down. Frames sent in this state are lost. The socket works again once the
     /// interface is up.
     #[error("{interface} is down: `ip link set {interface} up`, and the socket goes on")]
     Down {
         /// Name of the interface.
         interface: String,
     },
-    /// The interface was removed, or moved to another namespace. The socket can no longer be used.
+    /// The interface was removed or moved to another namespace. The socket can no longer be used.
     #[error("{interface} is gone: when it is there again, a new socket is needed")]
     Gone {
         /// Name of the interface.
@@ -82,7 +82,7 @@ pub enum Failed {
 }
 
 impl Failed {
-    /// Returns whether the socket recovers by itself when the interface is up again.
+    /// Returns whether the socket works again by itself once the interface is up.
     pub const fn passes(&self) -> bool {
         matches!(self, Self::Down { .. })
     }

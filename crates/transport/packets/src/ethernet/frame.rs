@@ -1,16 +1,16 @@
-//! The bytes of a frame: Ethernet header, length of the datagram, datagram.
+//! Encoding of a frame: Ethernet header, length of the datagram, datagram.
 //!
 //! The length is needed because Ethernet pads a frame to 60 bytes without recording by how much.
 
 use crate::ethernet::{Mac, refusal::Refusal};
 
-/// The EtherType *local experimental 1* of IEEE 802.
+/// Default EtherType: *local experimental 1* of IEEE 802.
 pub const ETHER_TYPE: u16 = 0x88b5;
-/// Lowest EtherType; lower values are lengths of an older kind of frame.
+/// Lowest EtherType. In an older type of frame, lower values are lengths.
 pub const ETHER_TYPE_MIN: u16 = 0x0600;
-/// Length of destination, source and EtherType, which do not count towards an MTU.
+/// Length of destination, source and EtherType, which do not count towards the MTU.
 pub const ETHERNET_BYTES: usize = 14;
-/// Length of the length field, which counts towards the MTU.
+/// Size of the length field, which counts towards the MTU.
 pub const LENGTH_BYTES: usize = 2;
 /// Number of bytes before the datagram.
 pub const HEADER_BYTES: usize = ETHERNET_BYTES + LENGTH_BYTES;
@@ -19,13 +19,13 @@ pub const HEADER_BYTES: usize = ETHERNET_BYTES + LENGTH_BYTES;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     pub to: Mac,
-    /// Claimed source.
+    /// Source address, which may be forged.
     pub from: Mac,
-    /// At least one byte.
+    /// The datagram, at least one byte.
     pub datagram: &'a [u8],
 }
 
-/// Returns the bytes before a datagram of this length, which must fit.
+/// Returns the bytes that precede a datagram of this length in its frame.
 pub const fn header(
     to: Mac,
     from: Mac,
@@ -45,7 +45,7 @@ pub fn read(bytes: &[u8], ether_type: u16) -> Result<Frame<'_>, Refusal> {
         return Err(Refusal::EtherType);
     }
     let length = usize::from(u16::from_le_bytes([o, p]));
-    // No node sends an empty datagram, and a frame of zeros is foreign.
+    // No node sends an empty datagram, so a frame of zeros is not one of ours.
     let datagram = rest.get(..length).filter(|datagram| !datagram.is_empty());
     Ok(Frame {
         to: Mac([a, b, c, d, e, f]),

@@ -15,16 +15,16 @@ use crate::ethernet::{
 
 /// `ARPHRD_ETHER` of linux/if_arp.h.
 const ETHERNET: u16 = 1;
-/// `ARPHRD_LOOPBACK`: has Ethernet's header, too.
+/// `ARPHRD_LOOPBACK`. Such an interface also uses Ethernet headers.
 const LOOPBACK: u16 = 772;
 
-/// Properties of the interface that a socket needs.
+/// Properties of an interface that a socket needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) name: String,
     pub(crate) index: u32,
     pub(crate) mac: Mac,
-    /// Maximum length of a frame, without Ethernet's header.
+    /// Maximum length of a frame without its Ethernet header, in bytes.
     pub(crate) mtu: usize,
 }
 
@@ -43,11 +43,11 @@ impl Interface {
         Ok(Self { name: name.to_owned(), index, mac, mtu })
     }
 
-    /// Converts an error of the interface's socket.
+    /// Converts an error of a socket on this interface.
     pub(crate) fn failed(&self, error: Errno, socket: BorrowedFd<'_>) -> Failed {
         let interface = self.name.clone();
         match error {
-            // An interface that is removed is first reported as down.
+            // An interface that is being removed is first reported as down.
             Errno::NETDOWN if index_to_name(socket, self.index).is_ok() => {
                 Failed::Down { interface }
             }

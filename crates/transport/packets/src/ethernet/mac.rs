@@ -1,17 +1,17 @@
-//! A hardware address: of one interface, or of a group.
+//! Hardware addresses of interfaces and groups.
 
 use std::{fmt, str::FromStr};
 
-/// Hardware address: six bytes, in the order of a frame.
+/// A hardware address: six bytes, in the order of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Address of every interface of a segment.
+    /// Address of all interfaces on a network segment.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Returns whether it is the address of a group that can be joined: a group address that is not
-    /// all ones.
+    /// Returns whether this is the address of a group that can be joined, which excludes the
+    /// broadcast address.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 == 1 && self != Self::BROADCAST
     }

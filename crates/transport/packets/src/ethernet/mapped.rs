@@ -19,16 +19,17 @@ use rustix::{
 
 use crate::ethernet::{shape::Shape, system};
 
-/// Owner of a slot, in its first word: this process if this bit is set, otherwise the kernel.
+/// Status bit of a slot: set if the slot belongs to this process, otherwise it belongs to the
+/// kernel.
 const OURS: u32 = libc::TP_STATUS_USER;
 const KERNELS: u32 = libc::TP_STATUS_KERNEL;
 
-/// The ring of one socket. Slots are filled, read and released in a circle.
+/// Receive ring of a socket. Slots are filled, read and released in order, over and over.
 pub(crate) struct Ring {
-    /// `shape.bytes()` bytes, mapped until this is dropped.
+    /// Start of the `shape.bytes()` bytes of the mapping, which is removed on drop.
     memory: NonNull<u8>,
     shape: Shape,
-    /// Index of the slot that is read next.
+    /// Index of the next slot to read.
     next: usize,
 }
 
@@ -38,14 +39,14 @@ pub(crate) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Creates a ring for a socket, and maps it. The socket must not have one yet, and has none if
-    /// this fails.
+    /// Creates the receive ring of a socket and maps it. The socket must not have a ring yet, and
+    /// has none if this fails.
     pub(crate) fn map(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
         system::set_layout(socket)?;
         system::set_receive_ring(socket, shape)?;
         Self::map_whole(socket, shape).inspect_err(|_| {
             let none = Shape { blocks: 0, ..shape };
-            // If the socket keeps its ring, the attempt with a smaller one reports that.
+            // If the socket keeps its ring, the next attempt with a smaller one reports the error.
             let _ = system::set_receive_ring(socket, none);
         })
     }
@@ -62,8 +63,7 @@ impl Ring {
         Ok(Self { memory, shape, next: 0 })
     }
 
-    /// Returns the next frame that arrived; `None` if none is waiting. Dropping it releases its
-    /// slot.
+    /// Returns the next frame, or `None` if none is waiting. Dropping the frame releases its slot.
     pub(crate) fn next(&mut self) -> Option<Slot<'_>> {
         // Pairs with the kernel's barrier before it sets the bit: what it wrote into the slot is
         // visible.
@@ -75,7 +75,7 @@ impl Ring {
         Some(Slot { ring: self })
     }
 
-    /// Returns the start of the next slot: all of its bytes are within the mapping.
+    /// Returns the start of the next slot, all bytes of which are within the mapping.
     fn begin(&self) -> NonNull<u8> {
         let offset = self.shape.offset(self.next);
         assert!(offset + self.shape.slot_bytes <= self.shape.bytes());
@@ -104,14 +104,14 @@ impl Drop for Ring {
     }
 }
 
-/// A frame that arrived. Its slot is returned to the kernel when this is dropped.
+/// A received frame. Dropping it returns its slot to the kernel.
 pub(crate) struct Slot<'a> {
     ring: &'a mut Ring,
 }
 
 impl Slot<'_> {
-    /// Returns the kernel's header of the frame, and the frame; [`crate::ethernet::slot`] parses
-    /// it.
+    /// Returns the kernel's description of the frame, followed by the frame.
+    /// [`crate::ethernet::slot`] parses them.
     pub(crate) fn bytes(&self) -> &[u8] {
         let (first, length) = (self.ring.begin(), self.ring.shape.slot_bytes);
         // SAFETY: `length` bytes from there are within the mapping (`begin`) and were initialised
@@ -124,7 +124,7 @@ impl Slot<'_> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        // The kernel sees this only after everything that was read before it.
+        // The kernel sees this only after everything in the slot has been read.
         self.ring.status().store(KERNELS, Ordering::Release);
         self.ring.next = (self.ring.next + 1) % self.ring.shape.slots();
     }

@@ -25,17 +25,18 @@ use crate::ethernet::{
 
 pub use crate::ethernet::system::Bits;
 
-/// Number of bytes received of a frame whose tag was removed: its addresses ([`Raw::hear_tagged`]).
+/// Number of bytes that are received of a frame whose tag was removed: its addresses
+/// ([`Raw::hear_tagged`]).
 pub const TAGGED_BYTES: usize = 12;
 /// `ETH_P_ALL` of linux/if_ether.h.
 const ALL_TYPES: u16 = 3;
 
-/// Frames that a socket receives.
+/// Which frames a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveFilter {
-    /// None: it only sends.
+    /// No frames. The socket only sends.
     Nothing,
-    /// Frames of this EtherType sent by others, whatever their destination.
+    /// Frames of this EtherType that others send, whatever their destination.
     EtherType(u16),
 }
 
@@ -47,8 +48,8 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Opens a socket on an interface. If a group is named, the interface belongs to it as long as
-    /// the socket is open.
+    /// Opens a socket on an interface. If `group` is set, the interface also receives that group as
+    /// long as the socket is open.
     pub fn open(interface: &str, hears: ReceiveFilter, group: Option<Mac>) -> Result<Self, Failed> {
         let socket =
             net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
@@ -68,7 +69,7 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Joins one more group with the interface.
+    /// Makes the interface receive one more group.
     pub fn join(&self, group: Mac) -> Result<(), Failed> {
         if !group.is_group() {
             return Err(Failed::NoGroup(group));
@@ -82,17 +83,17 @@ impl Raw {
     }
 
     /// Restricts the socket to frames of the interface itself that match these bits, so that other
-    /// frames wake no thread. Excludes VLAN frames, whose tags the kernel removes before a socket
-    /// sees them, whether or not they have interfaces of their own.
+    /// frames wake no thread. VLAN frames are excluded: the kernel removes their tags before a
+    /// socket sees them, whether or not they have interfaces of their own.
     pub fn hear_only(&self, only: Bits) -> Result<(), Failed> {
         let option = "SO_ATTACH_FILTER";
         system::hear_only(self.socket.as_fd(), self.interface.index, only)
             .map_err(|source| Failed::Option { option, source })
     }
 
-    /// Receives all frames of this EtherType from now on, as a socket of all types does: before the
-    /// kernel handles those from which it removes a VLAN or priority tag. Of tagged frames only
-    /// [`TAGGED_BYTES`] are received, so that they can be counted.
+    /// Makes the socket receive all frames of this EtherType, as a socket for all types does:
+    /// before the kernel handles those from which it removes a VLAN or priority tag. Only
+    /// [`TAGGED_BYTES`] of a tagged frame are received, so that it can be counted.
     pub fn hear_tagged(&self, ether_type: u16) -> Result<(), Failed> {
         let option = "SO_ATTACH_FILTER";
         let bytes = u32::try_from(TAGGED_BYTES).unwrap_or(u32::MAX);
@@ -103,29 +104,29 @@ impl Raw {
             .map_err(|error| self.interface.failed(error, self.socket.as_fd()))
     }
 
-    /// Returns whether the interface strips VLAN tags before frames reach a socket; not every
-    /// interface reports it.
+    /// Returns whether the interface removes VLAN tags before frames reach a socket, or `None` if
+    /// the interface does not report it.
     pub fn takes_tags(&self) -> Option<bool> {
         let name = Name::new(&self.interface.name)?;
         system::takes_tags(self.socket.as_fd(), name).ok()
     }
 
-    /// Returns the interface's number.
+    /// Returns the index of the interface.
     pub const fn index(&self) -> u32 {
         self.interface.index
     }
 
-    /// Returns the current name of the interface; `None` if it is gone.
+    /// Returns the current name of the interface, or `None` if it was removed.
     pub fn name(&self) -> Option<String> {
         index_to_name(&self.socket, self.interface.index).ok()
     }
 
-    /// Returns the address that the interface had when this was opened.
+    /// Returns the address that the interface had when the socket was opened.
     pub const fn local(&self) -> Mac {
         self.interface.mac
     }
 
-    /// Sends a frame without waiting; returns whether there was space for it.
+    /// Sends a frame without waiting. Returns whether there was space for it.
     pub fn send(&self, frame: &[u8]) -> Result<bool, Failed> {
         match net::send(&self.socket, frame, SendFlags::DONTWAIT) {
             Ok(_) => Ok(true),
@@ -134,20 +135,20 @@ impl Raw {
         }
     }
 
-    /// Sets how long [`Raw::receive`] waits for a frame; `None` is without limit.
+    /// Sets how long [`Raw::receive`] waits for a frame. `None` means without limit.
     pub fn set_patience(&self, patience: Option<Duration>) -> Result<(), Failed> {
         let option = "SO_RCVTIMEO";
         let set = sockopt::set_socket_timeout(&self.socket, Timeout::Recv, patience);
         set.map_err(|error| Failed::Option { option, source: io::Error::from(error) })
     }
 
-    /// Receives the oldest frame into the buffer; `None` if none arrived in time, or if the frame
-    /// is too long.
+    /// Receives the oldest frame into the buffer. Returns `None` if no frame arrived in time, or if
+    /// it does not fit.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, Failed> {
         self.receive_by(buffer, RecvFlags::TRUNC)
     }
 
-    /// Receives as [`Self::receive`] does, without waiting.
+    /// Like [`Self::receive`], but does not wait.
     pub fn try_receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, Failed> {
         self.receive_by(buffer, RecvFlags::TRUNC | RecvFlags::DONTWAIT)
     }
@@ -164,22 +165,23 @@ impl Raw {
         }
     }
 
-    /// Returns the maximum length of a frame, without Ethernet's header, when this was opened.
+    /// Returns the maximum length of a frame without its Ethernet header, as of when the socket was
+    /// opened.
     pub const fn mtu(&self) -> usize {
         self.interface.mtu
     }
 
-    /// Returns the name of the driver of the interface; not every driver reports it.
+    /// Returns the name of the interface's driver, or `None` if the driver does not report it.
     pub fn driver(&self) -> Option<String> {
         let name = Name::new(&self.interface.name)?;
         system::driver(self.socket.as_fd(), name).ok()
     }
 
-    /// Returns whether the interface that this was opened on is up; `None` if it is gone.
+    /// Returns whether the interface is up, or `None` if it was removed.
     pub fn is_up(&self) -> Option<bool> {
         let name = index_to_name(&self.socket, self.interface.index).ok()?;
         let name = Name::new(&name)?;
-        // The interface may have been removed just now.
+        // The interface may have been removed in the meantime.
         system::is_up(self.socket.as_fd(), name).ok()
     }
 }

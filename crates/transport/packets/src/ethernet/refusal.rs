@@ -1,23 +1,23 @@
-//! Reasons for refusing frames, each with a count.
+//! Reasons for refusing frames, each with a counter.
 
 use crate::counted::{Counted, Reason};
 
-/// The reason that a frame is refused.
+/// Reason why a frame is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Refusal {
-    /// The kernel's header of the frame is invalid; never happens on a healthy system.
+    /// The kernel's description of the frame is invalid. This never happens on a healthy system.
     Slot,
-    /// Longer than a slot: a sender's MTU is larger than this interface's was at
+    /// The frame is longer than a slot: the sender's MTU is larger than this interface's was at
     /// [`bind`](crate::ethernet::Ethernet::bind).
     Cut,
-    /// From another VLAN.
+    /// The frame belongs to another VLAN.
     Vlan,
-    /// For another node, for all, or for a group that was not joined.
+    /// The frame is for another node, for all nodes, or for a group that was not joined.
     Elsewhere,
-    /// Wrong EtherType.
+    /// The EtherType differs.
     EtherType,
-    /// Too short for its header.
+    /// The frame is too short for its header.
     Short,
     /// The length field is zero, or larger than the frame.
     Length,
@@ -34,7 +34,7 @@ impl Refusal {
         Self::Length,
     ];
 
-    /// Returns the name used in metrics.
+    /// Returns the label of this reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Slot => "slot",
@@ -60,7 +60,7 @@ impl Reason for Refusal {
     }
 }
 
-/// Counts of refused frames, by reason.
+/// Number of refused frames for each reason.
 pub type Refusals = Counted<Refusal>;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! A run of datagrams as frames, many in a system call.
+//! Sends a run of datagrams as frames, many in one system call.
 //!
 //! A send ring (PACKET_TX_RING) was measured and costs the same per frame: most of the cost is the
-//! kernel's path of a frame, and the copy is not saved where a frame stays on the machine.
+//! kernel's path of a frame, and the copy is not saved for a frame that does not leave the machine.
 
 use std::io::IoSlice;
 
@@ -16,10 +16,11 @@ use crate::ethernet::frame::HEADER_BYTES;
 /// Maximum number of frames per call.
 const BATCH: usize = 64;
 
-/// Datagrams of one length, except the last, which may be shorter, and their headers.
+/// Datagrams of equal length, except for the last one, which may be shorter, with the headers of
+/// their frames.
 pub(crate) struct Run<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Length of each datagram but the last; at least one byte.
+    /// Length of each datagram except the last, at least one byte.
     pub(crate) segment_bytes: usize,
     /// Header of all datagrams except the last.
     pub(crate) header: [u8; HEADER_BYTES],
@@ -31,8 +32,8 @@ impl Run<'_> {
         self.bytes.len().div_ceil(self.segment_bytes)
     }
 
-    /// Passes frames from number `from` on to the kernel, up to one call's maximum; there must be
-    /// one. Returns how many it accepted.
+    /// Passes frames from index `from` on to the kernel, as many as one call can send. There must
+    /// be at least one. Returns how many the kernel accepted.
     pub(crate) fn send(&self, socket: BorrowedFd<'_>, from: usize) -> Result<usize, Errno> {
         let flags = SendFlags::DONTWAIT;
         let count = (self.datagrams() - from).min(BATCH);
@@ -50,7 +51,8 @@ impl Run<'_> {
         sendmmsg(socket, &mut messages[..count], flags)
     }
 
-    /// Returns a frame in two parts; empty past the end of the run, and then not sent.
+    /// Returns the two parts of a frame. They are empty past the end of the run and are then not
+    /// sent.
     fn parts(&self, at: usize) -> [IoSlice<'_>; 2] {
         self.frame(at).map(IoSlice::new)
     }

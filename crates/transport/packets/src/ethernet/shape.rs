@@ -1,19 +1,21 @@
-//! The shape of a receive ring: slots of one length in blocks of whole pages.
+//! The shape of a receive ring: slots of equal length, in blocks of whole pages.
 
 use crate::ethernet::{frame::ETHERNET_BYTES, slot::SLOT_HEADER_BYTES};
 
-/// Minimum size of a block: one allocation of the kernel, mapped contiguously.
+/// Minimum size of a block in bytes. A block is one contiguous allocation of the kernel.
 const BLOCK_BYTES_MIN: usize = 64 << 10;
-/// Blocks are whole pages, whatever the page size of this machine.
+/// Maximum page size of any machine, in bytes. Blocks are multiples of it, so they are always whole
+/// pages.
 const PAGE_BYTES_MAX: usize = 64 << 10;
 /// Slots begin at multiples of this (`TPACKET_ALIGNMENT`).
 const ALIGNMENT: usize = 16;
-/// Maximum size requested: before it refuses, the kernel would kill other processes for memory.
+/// Maximum size to request, in bytes. The kernel would kill other processes for memory before it
+/// refuses a larger ring.
 const RING_BYTES_MAX: usize = 256 << 20;
-/// Maximum MTU of an interface: a slot for it has at most two blocks.
+/// Maximum MTU of an interface. A slot for it takes at most two blocks.
 const MTU_MAX: usize = 65_536;
 
-/// Layout of a ring. Slots never cross the end of a block.
+/// Shape of a ring. Slots never cross the end of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) slot_bytes: usize,
@@ -22,7 +24,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the shape for frames of this MTU; at least one block.
+    /// Returns the shape of a ring for frames of this MTU, with at least one block.
     pub(crate) fn of(mtu: usize, ring_bytes: usize) -> Self {
         let frame_bytes = ETHERNET_BYTES + mtu.min(MTU_MAX);
         let slot_bytes = (SLOT_HEADER_BYTES + frame_bytes).next_multiple_of(ALIGNMENT);
@@ -31,7 +33,7 @@ impl Shape {
         Self { slot_bytes, block_bytes, blocks: blocks.max(1) }
     }
 
-    /// Returns the shape with half of the blocks; `None` if there is only one.
+    /// Returns the shape with half as many blocks, or `None` if there is only one.
     pub(crate) const fn halved(self) -> Option<Self> {
         match self.blocks / 2 {
             0 => None,
@@ -51,7 +53,7 @@ impl Shape {
         self.block_bytes / self.slot_bytes
     }
 
-    /// Returns the start of a slot; it ends within the ring.
+    /// Returns the offset of a slot, which ends within the ring.
     pub(crate) fn offset(self, slot: usize) -> usize {
         assert!(slot < self.slots(), "slot {slot} of {}", self.slots());
         let per_block = self.slots_per_block();

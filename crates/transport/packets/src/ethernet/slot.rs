@@ -1,8 +1,8 @@
-//! A slot of the receive ring: the kernel's description of a frame, and the frame.
+//! A slot of the receive ring: the kernel's description of a frame, followed by the frame.
 //!
 //! The layout is that of TPACKET_V2 in the kernel's `linux/if_packet.h`, in the machine's byte
-//! order. Its contents are not trusted: an offset or a length outside of the slot refuses the
-//! frame.
+//! order. The contents are not trusted: if an offset or a length points outside of the slot, the
+//! frame is refused.
 
 use crate::ethernet::{
     Mac,
@@ -10,8 +10,8 @@ use crate::ethernet::{
     refusal::Refusal,
 };
 
-/// Maximum number of bytes before a frame: the kernel's header, the address, and space for
-/// alignment and for the Ethernet header.
+/// Maximum number of bytes before a frame in its slot: the kernel's header, the address, and space
+/// for alignment and for the Ethernet header.
 pub const SLOT_HEADER_BYTES: usize = 96;
 
 // Offsets of `struct tpacket2_hdr`.
@@ -23,25 +23,25 @@ const VLAN_TAG: usize = 24;
 /// Offset of `sll_pkttype` in the `struct sockaddr_ll` that follows.
 const AUDIENCE: usize = 32 + 10;
 
-/// Status bit: the frame had a VLAN tag, which is in the header now (`TP_STATUS_VLAN_VALID`).
+/// Status bit: the frame had a VLAN tag, which the header now contains (`TP_STATUS_VLAN_VALID`).
 const HAS_VLAN: u32 = 1 << 4;
-/// Bits of a tag that name the VLAN; if they are zero, the tag is only a priority.
+/// Bits of a tag that contain the VLAN id. If they are zero, the tag is only a priority.
 const VLAN_ID: u16 = 0x0fff;
-/// `PACKET_HOST`: for this interface.
+/// `PACKET_HOST`: the frame is addressed to this interface.
 const FOR_ME: u8 = 0;
-/// `PACKET_MULTICAST`.
+/// `PACKET_MULTICAST`: the frame is addressed to a group.
 const FOR_A_GROUP: u8 = 2;
 
-/// Filter for accepted frames.
+/// Which frames to accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameFilter {
-    /// EtherType of accepted frames.
+    /// EtherType of the frames to accept.
     pub ether_type: u16,
-    /// Multicast group to accept, besides frames addressed to this interface.
+    /// Multicast group to accept, in addition to frames addressed to this interface.
     pub group: Option<Mac>,
 }
 
-/// Parses the frame of a slot, if it is one of ours.
+/// Parses the frame in a slot. Fails with the reason if it is not to be accepted.
 pub fn read<'a>(slot: &'a [u8], hears: &FrameFilter) -> Result<Frame<'a>, Refusal> {
     let word = |at| u32_at(slot, at).ok_or(Refusal::Slot);
     let half = |at| u16_at(slot, at).ok_or(Refusal::Slot);
@@ -49,8 +49,8 @@ pub fn read<'a>(slot: &'a [u8], hears: &FrameFilter) -> Result<Frame<'a>, Refusa
     if word(WIRE_BYTES)? != held {
         return Err(Refusal::Cut);
     }
-    // The device, or the kernel, has removed a tag from the frame. Without a VLAN it is a priority,
-    // and the frame is ours.
+    // The device or the kernel has removed a tag from the frame. If the tag was only a priority,
+    // the frame is accepted.
     if word(STATUS)? & HAS_VLAN != 0 && half(VLAN_TAG)? & VLAN_ID != 0 {
         return Err(Refusal::Vlan);
     }
@@ -60,7 +60,7 @@ pub fn read<'a>(slot: &'a [u8], hears: &FrameFilter) -> Result<Frame<'a>, Refusa
     let frame = frame::read(bytes.ok_or(Refusal::Slot)?, hears.ether_type)?;
     match *slot.get(AUDIENCE).ok_or(Refusal::Slot)? {
         FOR_ME => Ok(frame),
-        // An interface may receive more groups than this socket joined.
+        // The interface may receive groups that this socket has not joined.
         FOR_A_GROUP if hears.group == Some(frame.to) => Ok(frame),
         _ => Err(Refusal::Elsewhere),
     }

@@ -1,5 +1,5 @@
-//! System calls that no safe library has: options of packet sockets, their address, properties of
-//! interfaces.
+//! System calls that no safe library provides: options and addresses of packet sockets, and
+//! properties of interfaces.
 //!
 //! The rest of the crate may rely on this: each function here is safe for all arguments.
 #![allow(
@@ -50,7 +50,7 @@ const _: () = assert!(MULTICAST as c_int == libc::PACKET_MR_MULTICAST);
 pub(crate) struct Name([u8; NAME_BYTES]);
 
 impl Name {
-    /// Returns `None` for names that the kernel would truncate or read as a pattern.
+    /// Creates a name. Returns `None` if the kernel would truncate it or interpret it as a pattern.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b'%';
         let fits = !name.is_empty() && name.len() < NAME_BYTES && name.bytes().all(plain);
@@ -60,7 +60,7 @@ impl Name {
     }
 }
 
-/// `struct ifreq` of linux/if.h: a name, and the property queried.
+/// `struct ifreq` of linux/if.h: a name, and the requested property.
 #[repr(C)]
 #[derive(Debug)]
 struct Request {
@@ -81,19 +81,19 @@ fn ask<const WHAT: Opcode>(socket: BorrowedFd<'_>, name: Name) -> io::Result<[u8
     Ok(request.said)
 }
 
-/// Returns the maximum length of a frame, without Ethernet's header.
+/// Returns the maximum length of a frame without its Ethernet header, in bytes.
 pub(crate) fn mtu(socket: BorrowedFd<'_>, name: Name) -> io::Result<usize> {
     let [a, b, c, d, ..] = ask::<GET_MTU>(socket, name)?;
     usize::try_from(c_int::from_ne_bytes([a, b, c, d])).map_err(io::Error::other)
 }
 
-/// Returns whether the interface is switched on; it may still lack a cable.
+/// Returns whether the interface is switched on. It may still lack a cable.
 pub(crate) fn is_up(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
     let [low, ..] = ask::<GET_FLAGS>(socket, name)?;
     Ok(c_int::from(low) & libc::IFF_UP != 0)
 }
 
-/// Returns the hardware type, and the address.
+/// Returns the hardware type and the address of the interface.
 pub(crate) fn hardware(socket: BorrowedFd<'_>, name: Name) -> io::Result<(u16, Mac)> {
     let [a, b, mac @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
         ask::<GET_HARDWARE>(socket, name)?;
@@ -126,7 +126,7 @@ struct Question<T> {
 const _: () = assert!(size_of::<Driver>() == 196);
 const _: () = assert!(size_of::<Question<Driver>>() == size_of::<libc::ifreq>());
 
-/// Returns the name of the driver of an interface; not every driver reports it.
+/// Returns the name of the interface's driver. Fails if the driver does not report it.
 pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
     let mut driver = Driver { command: GET_DRIVER, name: [0; 32], rest: [0; 160] };
     let mut question = Question { name: name.0, about: &raw mut driver, rest: [0; 16] };
@@ -138,7 +138,7 @@ pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
 }
 
-/// Returns whether an interface strips VLAN tags from the frames that it receives.
+/// Returns whether an interface removes VLAN tags from the frames that it receives.
 pub(crate) fn takes_tags(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
     let mut offloads = Offloads { command: GET_OFFLOADS, flags: 0 };
     let mut question = Question { name: name.0, about: &raw mut offloads, rest: [0; 16] };
@@ -149,19 +149,19 @@ pub(crate) fn takes_tags(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool>
     Ok(offloads.flags & TAKES_TAGS != 0)
 }
 
-/// A condition on a byte of a frame: its masked bits have one of two values.
+/// A condition on one byte of a frame: its masked bits must have one of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
-    /// Offset of the byte, from the destination address on.
+    /// Offset of the byte, counted from the destination address.
     pub at: u32,
     /// Bits to compare.
     pub mask: u8,
-    /// Accepted values.
+    /// The two accepted values.
     pub either: [u8; 2],
 }
 
-/// Ancillary words of a frame, `SKF_AD_OFF` and offsets from there: its EtherType, audience,
-/// interface, and whether a tag was removed.
+/// Returns the filter offset of ancillary data about a frame (`SKF_AD_OFF`): its EtherType,
+/// audience, interface, or whether a tag was removed.
 const fn ancillary(at: u32) -> u32 {
     (-0x1000_i32).cast_unsigned() + at
 }
@@ -183,9 +183,9 @@ fn give(bytes: u32) -> sock_filter {
     step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes)
 }
 
-/// Restricts the socket to frames that arrived at this interface for it or a group, and that match
-/// these bits. Excludes frames that the kernel assigned to another interface or to none: VLAN
-/// frames, whose tags it removed.
+/// Restricts the socket to frames that match these bits and that arrived at this interface, for it
+/// or for a group. Excludes VLAN frames, whose tags the kernel removed and which it assigned to
+/// another interface or to none.
 pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::Result<()> {
     let Bits { at, mask, either: [one, other] } = only;
     filter(
@@ -205,8 +205,8 @@ pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::R
     )
 }
 
-/// Restricts the socket to frames of this EtherType that arrived for it or a group; truncates those
-/// whose VLAN or priority tag was removed to `bytes`.
+/// Restricts the socket to frames of this EtherType that arrived for it or for a group. Truncates
+/// those whose VLAN or priority tag was removed to `bytes` bytes.
 pub(crate) fn cut_tagged(socket: BorrowedFd<'_>, ether_type: u16, bytes: u32) -> io::Result<()> {
     filter(
         socket,
@@ -241,7 +241,7 @@ fn filter(socket: BorrowedFd<'_>, steps: &mut [sock_filter]) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Address that a packet socket is bound to: an interface and an EtherType.
+/// Address to which a packet socket is bound: an interface and an EtherType.
 pub(crate) struct Place(sockaddr_ll);
 
 impl Place {
@@ -269,13 +269,13 @@ unsafe impl SocketAddrArg for Place {
     }
 }
 
-/// Selects the second layout of slots. The socket must not have a ring yet.
+/// Selects version 2 of the slot layout. The socket must not have a ring yet.
 pub(crate) fn set_layout(socket: BorrowedFd<'_>) -> io::Result<()> {
     let version: c_int = libc::tpacket_versions::TPACKET_V2 as c_int;
     set(socket, libc::PACKET_VERSION, &version)
 }
 
-/// Creates a receive ring of this shape; a shape without blocks removes it.
+/// Creates a receive ring of this shape. A shape without blocks removes it.
 pub(crate) fn set_receive_ring(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<()> {
     let number = |of: usize| u32::try_from(of).map_err(io::Error::other);
     let request = tpacket_req {
@@ -287,7 +287,7 @@ pub(crate) fn set_receive_ring(socket: BorrowedFd<'_>, shape: Shape) -> io::Resu
     set(socket, libc::PACKET_RX_RING, &request)
 }
 
-/// Makes the interface receive this group as long as the socket is open.
+/// Makes the interface receive a group as long as the socket is open.
 pub(crate) fn join(socket: BorrowedFd<'_>, index: u32, group: Mac) -> io::Result<()> {
     let [a, b, c, d, e, f] = group.0;
     let request = packet_mreq {
@@ -299,7 +299,7 @@ pub(crate) fn join(socket: BorrowedFd<'_>, index: u32, group: Mac) -> io::Result
     set(socket, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// Keeps the socket from receiving frames sent by this machine.
+/// Keeps the socket from receiving frames that this machine sends.
 pub(crate) fn ignore_outgoing(socket: BorrowedFd<'_>) -> io::Result<()> {
     let yes: c_int = 1;
     set(socket, IGNORE_OUTGOING, &yes)
@@ -311,7 +311,7 @@ const fn length_of<T>() -> socklen_t {
     size_of::<T>() as socklen_t
 }
 
-/// Sets an option of packet sockets; the caller must pass a value of the option's type.
+/// Sets an option of packet sockets. The caller must pass a value of the option's type.
 fn set<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<()> {
     let length = length_of::<T>();
     let value = ptr::from_ref(value).cast();
@@ -323,7 +323,7 @@ fn set<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Returns the number of frames that found no space in the ring since the last call.
+/// Returns the number of frames lost since the last call because the ring was full.
 pub(crate) fn take_lost(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut statistics = tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut length = length_of::<tpacket_stats>();

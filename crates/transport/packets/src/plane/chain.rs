@@ -1,5 +1,5 @@
-//! Order of the nodes along which group datagrams are forwarded: reachable nodes, with those that
-//! failed to forward last ([chain-1]).
+//! Order of the nodes that forward group datagrams: all reachable nodes, with those that failed to
+//! forward last ([chain-1]).
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use quorate_core::{node_id::NodeId, time::Time};
 
 use crate::plane::link::PROBE_US;
 
-/// Time after a new chain during which no node is blamed: enough probes to detect that a path is
-/// down.
+/// Time after a new chain during which no node is blamed, in microseconds. It suffices for probes
+/// to detect that a path is down.
 const SETTLES_US: u64 = 4 * PROBE_US;
-/// Time that a node that did not forward stays at the end of the chain: the minimum the first time,
-/// then doubling.
+/// Time for which a node that did not forward is moved to the end of the chain, in microseconds. It
+/// doubles each time.
 const LAST_US_MIN: u64 = 10_000_000;
 const LAST_US_MAX: u64 = 600_000_000;
 
@@ -23,16 +23,16 @@ pub(crate) struct Chain {
     late: BTreeMap<NodeId, Late>,
 }
 
-/// A node that did not forward, or that its predecessor did not forward to.
+/// A node that did not forward, or to which its predecessor did not forward.
 #[derive(Clone, Copy, Debug)]
 struct Late {
     until: Time,
-    /// Last duration at the end.
+    /// Latest penalty, in microseconds.
     for_us: u64,
 }
 
 impl Chain {
-    /// Sets up the chain again if these reachable nodes need a different order; returns the new
+    /// Sets up the chain again if these reachable nodes need a different order. Returns the new
     /// order.
     pub(crate) fn lay(
         &mut self,
@@ -42,8 +42,8 @@ impl Chain {
         now: Time,
     ) -> Option<&[NodeId]> {
         let mut nodes: Vec<NodeId> = reached.collect();
-        // Voters first, since a decision waits for them. Otherwise ascending from this node and
-        // wrapping around, so that each sender has a different first node.
+        // Voters come first, because a decision waits for them. Otherwise node ids ascend from this
+        // node's and wrap around, so that each sender has a different first node.
         let late_until = |node: &NodeId| {
             let until = self.late.get(node).map(|late| late.until);
             until.filter(|until| *until > now)
@@ -57,9 +57,9 @@ impl Chain {
         Some(&self.nodes)
     }
 
-    /// Moves nodes to the end where the chain broke: the first one that does not receive group
-    /// datagrams (`hears`), and its predecessor, which should have forwarded them. Returns whether
-    /// that changed anything.
+    /// Finds where the chain broke: the first node that does not receive group datagrams (`hears`).
+    /// Moves it and its predecessor, which should have forwarded to it, to the end. Returns whether
+    /// the order changed.
     pub(crate) fn blame(&mut self, hears: impl Fn(NodeId) -> bool, now: Time) -> bool {
         if now.since_us(self.laid_at) < SETTLES_US {
             return false;
@@ -67,7 +67,7 @@ impl Chain {
         let Some(first) = self.nodes.iter().position(|node| !hears(*node)) else {
             return false;
         };
-        // At the end it does no harm.
+        // A node at the end does no harm.
         if first + 1 == self.nodes.len() {
             return false;
         }
@@ -83,7 +83,7 @@ impl Chain {
         true
     }
 
-    /// Forgets a node, which has no penalty when it returns.
+    /// Forgets a node, so that it has no penalty when it returns.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.late.remove(&node);
     }

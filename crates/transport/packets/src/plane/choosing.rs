@@ -1,7 +1,7 @@
 //! Chooses the path of frames for several nodes from recent traffic, reachability, and cost
 //! ([plane-3]).
 //!
-//! If most nodes do not receive the group's address, it is replaced by a chain, and tried again
+//! If most nodes do not receive the group's address, a chain replaces it. The group is tried again
 //! later, when the chain is idle.
 
 use crate::limits::Limits;
@@ -13,15 +13,16 @@ use crate::plane::{
     predict::{Carrier, Demand, latency_ns},
 };
 
-/// Weight of a sample relative to all earlier ones.
+/// Weight of the latest sample in a moving average.
 const NEWEST: f64 = 0.3;
-/// Fraction of the remembered loss that remains after each evaluation.
+/// Factor by which the remembered loss decays at each evaluation.
 const LOSS_KEPT: f64 = 0.99;
-/// Time for which most nodes must miss the group before it is abandoned.
+/// Time for which most nodes must miss the group before it is abandoned, in microseconds.
 const DEAF_US: u64 = 1_000_000;
-/// Delay before the group is tried again: minimum and maximum, doubling each time.
+/// Minimum and maximum delay before the group is tried again, in microseconds. The delay doubles
+/// each time.
 const AGAIN_US: (u64, u64) = (2_000_000, 60_000_000);
-/// Round trip assumed before one was measured.
+/// Round trip assumed before one has been measured, in microseconds.
 const USUAL_RTT_US: u64 = 300;
 
 /// Converts a time to the tuner's clock.
@@ -32,15 +33,15 @@ const fn moment(now: Time) -> Moment {
 /// State of the choice between paths.
 pub(crate) struct Choosing {
     choice: Choice<Carrier>,
-    /// The machine is configured with a group address.
+    /// Set if a group address is configured.
     has_group: bool,
-    /// Frames since the last evaluation.
+    /// Number of frames since the last evaluation.
     frames: u64,
     bytes: u64,
     receivers: usize,
     looked_at: Time,
     demand: Demand,
-    /// Cost of each path as of the last evaluation, in nanoseconds.
+    /// Predicted cost of each path at the last evaluation, in nanoseconds.
     costs: Vec<(Carrier, u64)>,
     deaf_since: Option<Time>,
     again_at: Time,
@@ -48,7 +49,7 @@ pub(crate) struct Choosing {
 }
 
 impl Choosing {
-    /// Creates the state for a link with these limits, with a group if `reach` is one.
+    /// Creates the state for a link with these limits. `reach` tells whether there is a group.
     pub(crate) fn new((limits, reach): (&Limits, Reach), now: Time) -> Self {
         Self {
             choice: Choice::new(Carrier::Connections, moment(now)),
@@ -78,7 +79,7 @@ impl Choosing {
         self.choice.chosen()
     }
 
-    /// Records a frame sent to this many nodes.
+    /// Records a frame of `bytes` bytes to `receivers` nodes.
     pub(crate) fn sent(&mut self, receivers: usize, bytes: usize) {
         if receivers >= 2 {
             self.frames += 1;
@@ -87,7 +88,7 @@ impl Choosing {
         }
     }
 
-    /// Updates the demand with what was sent since the last evaluation.
+    /// Updates the demand with the traffic since the last evaluation.
     fn look(&mut self, hearing: usize, rtt_us: Option<u64>, loss: f64, now: Time) {
         let seconds = now.since_us(self.looked_at).max(1) as f64 / 1e6;
         self.looked_at = now;
@@ -105,7 +106,7 @@ impl Choosing {
         (self.frames, self.bytes, self.receivers) = (0, 0, 0);
     }
 
-    /// Describes why frames leave as they do, for humans.
+    /// Describes for humans why the current path was chosen.
     pub(crate) fn why(&self) -> String {
         let chosen = self.chosen();
         let costs = self.costs.iter().map(|(carrier, ns)| {
@@ -127,8 +128,8 @@ impl Choosing {
 }
 
 impl Packets {
-    /// Describes why frames for several nodes leave as they do, if the path is chosen dynamically
-    /// ([plane-3]).
+    /// Describes for humans why the current path of frames for several nodes was chosen, or returns
+    /// `None` if the path is fixed ([plane-3]).
     pub fn why(&self) -> Option<String> {
         self.choosing.as_ref().map(Choosing::why)
     }
@@ -167,7 +168,7 @@ impl Packets {
         }
     }
 
-    /// Switches to this path now, whatever is predicted, for tests of all paths.
+    /// Changes to this path now, whatever is predicted. For tests that cover all paths.
     pub fn force(&mut self, carrier: Carrier, now: Time) {
         let reach = match carrier {
             Carrier::Group => Reach::Group,
@@ -183,7 +184,7 @@ impl Packets {
         }
     }
 
-    /// Returns the nodes that the group reaches, for tests and humans.
+    /// Returns the nodes that the group reaches. For tests and humans.
     pub fn hearing(&self) -> impl Iterator<Item = NodeId> {
         let hearing = self.links.values().filter(|link| link.group.is_up());
         hearing.map(|link| link.member.node)
@@ -191,7 +192,8 @@ impl Packets {
 }
 
 impl Choosing {
-    /// Returns the path for frames to all, if it should change.
+    /// Returns how frames for all nodes should be sent from now on, or `None` if nothing should
+    /// change.
     fn next_reach(
         &mut self,
         reach: Reach,

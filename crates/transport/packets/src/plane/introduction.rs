@@ -1,11 +1,11 @@
-//! A plane's introduction over a connection, as a frame ([pkt-2]).
+//! Converts a plane's introduction to a frame, which is sent over a connection, and back ([pkt-2]).
 
 use crate::{body::Opening, trust::Introduction};
 use quorate_core::node_id::Member;
 use quorate_wire::{DatagramChannel, Datagrams, frame::DATAGRAM_CHANNELS_MAX};
 
-/// Returns the frame for one peer. `key` is the number of the newest key; channels beyond a frame's
-/// capacity are left out.
+/// Returns the frame with an introduction. `key` is the number of the newest key. Channels beyond a
+/// frame's capacity are left out.
 pub fn encode<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Datagrams<'a> {
     let channel = |opening: &Opening| DatagramChannel {
         channel: opening.channel,
@@ -16,8 +16,8 @@ pub fn encode<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Dat
     Datagrams { boot: introduction.boot, address, key, channels: channels.map(channel).collect() }
 }
 
-/// Returns a peer's introduction, if it is from the process that the connection's hello named: one
-/// from another process is a mistake or a lie.
+/// Returns a peer's introduction, or `None` if it is from another process than the one that the
+/// connection's hello named, which would be a mistake or a lie.
 pub fn decode(from: Member, boot: u32, datagrams: &Datagrams<'_>) -> Option<Introduction> {
     let opening = |channel: &DatagramChannel| Opening {
         channel: channel.channel,

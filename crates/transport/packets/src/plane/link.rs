@@ -1,8 +1,8 @@
-//! One peer, and whether packets reach it: answered probes, in both directions ([plane-1]).
+//! A peer, and whether packets reach it, which is tested by probes that are answered ([plane-1]).
 
 use quorate_core::{node_id::Member, time::Time};
 
-/// Interval of probes to a peer.
+/// Interval between probes to a peer, in microseconds.
 pub const PROBE_US: u64 = 100_000;
 /// Number of consecutive unanswered probes after which a path is down.
 const UNANSWERED_MAX: u64 = 3;
@@ -10,28 +10,28 @@ const UNANSWERED_MAX: u64 = 3;
 /// State of one path to a peer: its own address, or the group's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathState {
-    /// Time of the last answer, and its round trip; `None` if the path is down.
+    /// Time and round trip of the latest answer, or `None` if the path is down.
     answered: Option<(Time, u64)>,
 }
 
 impl PathState {
-    /// Returns whether packets use this path.
+    /// Returns whether packets may use this path.
     pub const fn is_up(&self) -> bool {
         self.answered.is_some()
     }
 
-    /// Returns the last round trip, if the path is up.
+    /// Returns the latest round trip in microseconds, or `None` if the path is down.
     pub fn rtt_us(&self) -> Option<u64> {
         self.answered.map(|(_, rtt_us)| rtt_us)
     }
 
-    /// Records an answered probe; returns whether the path was down.
+    /// Records an answer to a probe. Returns whether the path was down before.
     pub(crate) fn answer(&mut self, now: Time, rtt_us: u64) -> bool {
         self.answered.replace((now, rtt_us)).is_none()
     }
 
-    /// Marks the path as down if no probe was answered for three intervals and a round trip;
-    /// returns whether it was up.
+    /// Marks the path as down if no probe was answered for three intervals and a round trip.
+    /// Returns whether the path went down.
     pub(crate) fn is_lost(&mut self, now: Time) -> bool {
         let silent = |(at, rtt_us): (Time, u64)| {
             now.since_us(at) > UNANSWERED_MAX * PROBE_US + rtt_us + PROBE_US / 2
@@ -44,13 +44,13 @@ impl PathState {
     }
 }
 
-/// A peer that a connection introduced, or is about to introduce.
+/// A peer that has been introduced over a connection, or is about to be.
 #[derive(Clone, Debug)]
 pub struct Link {
     pub member: Member,
-    /// This node's channel to the peer.
+    /// Number of this node's channel to the peer.
     pub(crate) channel: u8,
-    /// The peer's introduction has arrived.
+    /// Set once the peer's introduction has arrived.
     pub(crate) introduced: bool,
     /// Path to the peer's own address.
     pub one: PathState,
@@ -59,7 +59,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Returns whether the peer has announced that, and how, it accepts datagrams.
+    /// Returns whether the peer has announced that it accepts datagrams.
     pub const fn is_introduced(&self) -> bool {
         self.introduced
     }

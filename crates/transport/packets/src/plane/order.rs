@@ -1,36 +1,36 @@
-//! Delivers a message to one node after everything that was sent to the group before it.
+//! Delivers a message to one node after everything that its sender sent to the group before it.
 //!
-//! The message names the number of the sender's next datagram to the group: everything below
-//! precedes it. It waits until all of that is delivered or given up ([gap-2]); otherwise a
-//! heartbeat that overtook a proposal would be taken for proof of its loss. It also names how many
-//! of those datagrams were not sent yet: only sent ones can be missing. Each channel keeps its own
-//! order anyway. Messages to the group cannot name a number of each receiver's own channel, and may
-//! overtake messages sent to one of them.
+//! The message contains the number of the sender's next datagram to the group; everything below
+//! precedes it. It waits until all of that is delivered or given up ([gap-2]). Otherwise a
+//! heartbeat that overtook a proposal would be taken as proof that the proposal was lost. The
+//! message also states how many of those datagrams were unsent, because only sent ones can be
+//! missing. Each channel has its own order anyway. Messages to the group cannot contain a number
+//! for each receiver's own channel, so they may overtake messages sent to one node.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_core::node_id::NodeId;
 
-/// Length of the prefix of a message to one node.
+/// Length of the prefix that a message to one node has, in bytes.
 pub(crate) const BEHIND_BYTES: usize = 12;
-/// Maximum number of waiting messages of one sender; beyond that, the oldest is released.
+/// Maximum number of waiting messages from one sender. Beyond it, the oldest is released.
 const WAITING_MAX: usize = 4096;
-/// Maximum size of the waiting messages of one sender.
+/// Maximum total size of the waiting messages from one sender, in bytes.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// Datagrams to the group that precede a message to one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Predecessors {
-    /// Numbers below this one precede the frame.
+    /// Number below which datagrams precede the frame.
     pub(crate) next: u64,
-    /// Numbers below this one had been sent.
+    /// Number below which datagrams had been sent.
     pub(crate) sent_to: u64,
 }
 
 impl Predecessors {
     /// Encodes the prefix of the frame.
     pub(crate) fn bytes(self) -> [u8; BEHIND_BYTES] {
-        // A channel's window never has more.
+        // A channel's window never contains more datagrams than that.
         let unsent = u32::try_from(self.next.saturating_sub(self.sent_to)).unwrap_or(u32::MAX);
         let mut bytes = [0; BEHIND_BYTES];
         bytes[..8].copy_from_slice(&self.next.to_le_bytes());
@@ -39,7 +39,7 @@ impl Predecessors {
     }
 }
 
-/// Splits a message to one node into the numbers that precede it, and its frame.
+/// Splits a message to one node into its prefix and its frame.
 pub(crate) fn split(message: &[u8]) -> Option<(Predecessors, &[u8])> {
     let (next, rest) = message.split_first_chunk()?;
     let (unsent, frame) = rest.split_first_chunk()?;
@@ -59,10 +59,10 @@ struct Waiting {
 }
 
 impl Order {
-    /// Adds a message that follows the group's datagrams below this number. If the number is lower
-    /// than that of an earlier message, the numbers between were withdrawn, or the group no longer
-    /// reaches this node: the earlier messages must not wait for them ([rate-3]). Otherwise all
-    /// messages of the sender would wait until it sends to the group again.
+    /// Adds a message that follows the group's datagrams below `behind`. If an earlier message has
+    /// a higher number, the numbers in between were withdrawn, or the group no longer reaches this
+    /// node, so earlier messages must not wait for them ([rate-3]). Otherwise all messages of the
+    /// sender would wait until it sends to the group again.
     pub(crate) fn add(&mut self, from: NodeId, behind: u64, message: Vec<u8>) {
         let waiting = self.0.entry(from).or_default();
         let earlier = waiting.messages.iter_mut().rev();
@@ -73,14 +73,14 @@ impl Order {
         waiting.messages.push_back((behind, message));
     }
 
-    /// Takes the messages that are due: all of the group's datagrams below this number were
-    /// delivered or given up.
+    /// Removes and returns the messages that are due, given that all of the group's datagrams below
+    /// `done_to` were delivered or given up.
     pub(crate) fn release(&mut self, from: NodeId, done_to: u64) -> Vec<Vec<u8>> {
         let waiting = self.0.get_mut(&from);
         waiting.map_or_else(Vec::new, |waiting| waiting.release(done_to))
     }
 
-    /// Drops the messages of this sender.
+    /// Drops the waiting messages of a sender.
     pub(crate) fn forget(&mut self, from: NodeId) {
         self.0.remove(&from);
     }

@@ -1,4 +1,4 @@
-//! The plane: introduces, probes and reaches nodes; turns frames into datagrams and back.
+//! The plane of packets: introduces and probes nodes, and converts frames to datagrams and back.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -30,21 +30,22 @@ use crate::plane::{
     undecided::Undecided,
 };
 
-/// Maximum number of datagrams forwarded in one system call.
+/// Maximum number of datagrams to forward in one system call.
 const RELAYED_AT_ONCE: usize = 40;
-/// Maximum number of datagrams waiting to be forwarded; older ones are dropped.
+/// Maximum number of datagrams waiting to be forwarded. Beyond it, the oldest are dropped.
 const RELAYED_MAX: usize = 2048;
-/// The channel to the group, if there is one; channels to single nodes have higher numbers.
+/// Number of the channel to the group, if there is one. Channels to single nodes have higher
+/// numbers.
 pub(crate) const GROUP: u8 = 1;
 
-/// Path of frames to all.
+/// How frames for all nodes are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// To each node separately.
     Each,
     /// To an address that reaches the group.
     Group,
-    /// From node to node ([chain-1]).
+    /// From node to node along a chain ([chain-1]).
     Chain,
 }
 
@@ -52,46 +53,47 @@ pub enum Reach {
 pub struct Settings {
     /// Settings of the endpoint under the plane.
     pub endpoint: endpoint::Settings,
-    /// Path of frames to all.
+    /// How frames for all nodes are sent at first.
     pub reach: Reach,
-    /// Lets the path change with the traffic; frames use connections while these are as good
-    /// ([plane-3]).
+    /// Whether the path may change with the traffic. If so, frames use connections as long as these
+    /// are as good ([plane-3]).
     pub chooses: bool,
-    /// Source of probe nonces; strangers must not be able to guess them ([pkt-2]).
+    /// Source of nonces for probes. Strangers must not be able to guess them ([pkt-2]).
     pub nonces: Box<dyn FnMut() -> u64 + Send>,
 }
 
 /// Event for the driver of the plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A frame was received, header and body.
+    /// A frame was received.
     Frame {
-        /// The sender according to the tag; the frame must name the same node.
+        /// Sender according to the tag. The frame must name the same node.
         from: Member,
-        /// The whole frame.
+        /// The whole frame, header and body.
         bytes: Vec<u8>,
     },
     /// Packets reach a node and return from it.
     Up {
         node: NodeId,
-        /// The path through the group is up, not only that to the node's own address.
+        /// Set if the path through the group is up, not only that to the node's own address.
         by_group: bool,
-        /// Round trip of a probe.
+        /// Round trip of a probe, in microseconds.
         rtt_us: u64,
     },
     /// Packets no longer reach the node.
     Down {
         node: NodeId,
-        /// Only the path through the group is down; that to the node's own address may be up.
+        /// Set if only the path through the group is down. The path to the node's own address may
+        /// be up.
         by_group: bool,
     },
 }
 
-/// Datagrams for one system call.
+/// Datagrams to send in one system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing<'a> {
     pub to: To,
-    /// The datagrams, back to back, all of one length except the last.
+    /// The datagrams, back to back. All have the same length except the last, which may be shorter.
     pub bytes: &'a [u8],
     /// Length of each datagram except the last.
     pub segment_bytes: usize,
@@ -100,56 +102,56 @@ pub struct Outgoing<'a> {
 /// Outcome of sending an [`Outgoing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// All datagrams left.
+    /// All datagrams were sent.
     All,
-    /// There was no space for some. Treat them as lost, and slow down ([rate-2]).
+    /// Some datagrams were dropped for lack of space. Treat them as lost, and slow down ([rate-2]).
     Dropped,
-    /// The socket is full after this many datagrams: the rest did not leave, and sending stops for
-    /// now.
+    /// The socket is full after this many datagrams. The rest was not sent, and sending pauses.
     Blocked(usize),
 }
 
-/// Counts of events.
+/// Event counters of a plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames sent once to all nodes that receive the group.
+    /// Number of frames sent once to all nodes that receive the group.
     pub frames_to_group: u64,
-    /// Frames sent to one node.
+    /// Number of frames sent to one node.
     pub frames_to_one: u64,
-    /// Frames refused because a channel had no space.
+    /// Number of frames refused because a channel had no space.
     pub frames_refused: u64,
-    /// Frames received completely.
+    /// Number of frames received completely.
     pub frames_received: u64,
-    /// Numbers of datagrams that were given up.
+    /// Number of datagrams that were given up.
     pub given_up: u64,
-    /// Datagrams of others forwarded along their chains.
+    /// Number of datagrams forwarded along the chains of other nodes.
     pub relayed: u64,
-    /// Changes of the path of frames for several nodes ([plane-3]).
+    /// Number of changes to the path of frames for several nodes ([plane-3]).
     pub changes: u64,
 }
 
-/// One node's plane of packets.
+/// The plane of packets of one node.
 pub struct Packets {
     me: Member,
     pub(crate) endpoint: Endpoint,
     nonces: Box<dyn FnMut() -> u64 + Send>,
     pub(crate) links: BTreeMap<NodeId, Link>,
     pub(crate) reach: Reach,
-    /// The choice of path for frames to several nodes, if it is not fixed.
+    /// Chooses the path of frames for several nodes. `None` if the path is fixed.
     pub(crate) choosing: Option<Choosing>,
     chain: Chain,
-    /// Datagrams to forward that have not left.
+    /// Datagrams of other nodes that wait to be forwarded.
     relayed: VecDeque<endpoint::Outgoing>,
-    /// The chain may have to be set up again.
+    /// Set if the chain may have to be set up again.
     chain_changed: bool,
-    /// Undecided messages of the group's channel, and of those to single nodes.
+    /// Undecided messages of the group's channel and of the channels to single nodes, by channel.
     undecided: BTreeMap<u8, Undecided>,
     told: (Ballot, Slot),
-    /// Header of the last frame to the group, until datagrams leave. A frame for more nodes than a
-    /// set holds is sent in several calls, and the group already has it after the first.
+    /// Header of the last frame sent to the group, until datagrams are sent. If a frame is for more
+    /// nodes than a set holds, it is sent in several calls, and the group has it after the first
+    /// one.
     said_to_group: Vec<u8>,
     order: Order,
-    /// Voters, once known.
+    /// Ids of the voters, once known.
     voters: Option<Vec<NodeId>>,
     probe_at: Time,
     events: VecDeque<Event>,
@@ -192,8 +194,8 @@ impl Packets {
 
     // Peers.
 
-    /// Registers a peer whose connection is up. Returns the introduction to send over it ([pkt-2]);
-    /// `None` if no channel is left.
+    /// Registers a peer after it connected. Returns the introduction to send over the connection
+    /// ([pkt-2]), or `None` if all channel numbers are in use.
     pub fn meet(&mut self, peer: Member, now: Time) -> Option<Introduction> {
         if peer.node == self.me.node {
             return None;
@@ -209,7 +211,7 @@ impl Packets {
         Some(self.endpoint.introduction(peer.node))
     }
 
-    /// Accepts a peer's introduction from a connection. Returns whether it was accepted.
+    /// Handles a peer's introduction, received over a connection. Returns whether it was accepted.
     pub fn introduce(&mut self, introduction: &Introduction, now: Time) -> bool {
         let Some(link) = self.links.get_mut(&introduction.member.node) else {
             return false;
@@ -231,7 +233,7 @@ impl Packets {
         taken
     }
 
-    /// Removes a peer whose connection is gone: no more packets are sent to it or accepted from it.
+    /// Removes a peer whose connection ended. No more packets are sent to it or accepted from it.
     pub fn part(&mut self, node: NodeId) {
         let Some(link) = self.links.remove(&node) else {
             return;
@@ -250,7 +252,7 @@ impl Packets {
         self.listen_to_receivers();
     }
 
-    /// Returns the peers, and whether packets reach them.
+    /// Returns the links to all peers.
     pub fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.values()
     }
@@ -262,7 +264,7 @@ impl Packets {
 
     // Frames.
 
-    /// Returns whether a frame of this length could be sent to a peer now.
+    /// Returns whether a frame of `bytes` bytes could be sent to a peer now.
     pub fn has_room(&self, node: NodeId, bytes: usize) -> bool {
         if self.carrier() == Carrier::Connections {
             return false;
@@ -275,11 +277,11 @@ impl Packets {
         })
     }
 
-    /// Sends one whole frame to those of these nodes that packets reach. Returns the nodes it was
-    /// accepted for; the caller reaches the others by connection.
+    /// Sends a frame to those nodes in `to` that packets reach. Returns the nodes for which it was
+    /// accepted; the caller must send it to the others over connections.
     ///
-    /// Nodes that receive the group get the frame there, if at least two do. Other listeners of the
-    /// group learn nothing new: no plane promises secrecy.
+    /// If at least two nodes receive the group, the frame is sent to them through the group. Other
+    /// listeners of the group learn nothing new, because no plane promises secrecy.
     pub fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
         if let Some(choosing) = &mut self.choosing {
             choosing.sent(to.len(), header.len() + body.len());
@@ -292,7 +294,7 @@ impl Packets {
         let by_group = to.filtered(|node| once && self.hears_group(node));
         let proposed_to = proposed_to(header);
         let mut reached = NodeSet::default();
-        // The header contains the checksum of the body.
+        // The header contains the checksum of the body, so equal headers mean equal frames.
         if !by_group.is_empty() && !header.is_empty() && self.said_to_group == header {
             reached = by_group;
         } else if by_group.len() >= 2 && self.push(GROUP, &[header, body], proposed_to) {
@@ -322,8 +324,8 @@ impl Packets {
         reached
     }
 
-    /// Records that the leader of this ballot has decided and announced all slots below this one,
-    /// as far as this node knows.
+    /// Records that, as far as this node knows, the leader of this ballot has decided and announced
+    /// all slots below `decided_to`.
     pub fn decided(&mut self, ballot: Ballot, decided_to: Slot, now: Time) {
         if (ballot, decided_to) == self.told {
             return;
@@ -342,8 +344,8 @@ impl Packets {
         }
     }
 
-    /// [learn-1] [pkt-7] Sets the voters. They retain the datagrams that they receive for others,
-    /// and are asked for them; learners need not.
+    /// [learn-1] [pkt-7] Sets the voters. They retain datagrams for other nodes, and requests go to
+    /// them first. Learners need not retain any.
     pub fn voters(&mut self, voters: Vec<NodeId>) {
         self.endpoint.set_keeps(voters.contains(&self.me.node));
         self.voters = Some(voters);
@@ -353,9 +355,9 @@ impl Packets {
 
     // Datagrams.
 
-    /// Handles a datagram.
+    /// Handles an incoming datagram.
     pub fn on_datagram(&mut self, datagram: &[u8], now: Time) {
-        // The endpoint counts the reason of a refusal.
+        // The endpoint counts refusals by reason.
         let _ = self.endpoint.handle(datagram, now);
         self.settle(now);
         self.lay_chain(now);
@@ -367,7 +369,7 @@ impl Packets {
         if self.probe_at <= now {
             self.probe_at = now.plus_us(PROBE_US);
             self.probe_all(now);
-            // The penalty of nodes that did not forward may have expired.
+            // A node that did not forward may have served its penalty.
             self.chain_changed = true;
             self.choose(now);
         }
@@ -383,10 +385,10 @@ impl Packets {
         data.chain(self.endpoint.next_due()).chain(probe).min()
     }
 
-    /// Passes the datagrams that may leave now to `give`.
+    /// Passes the datagrams that may be sent now to `give`.
     pub fn take(&mut self, now: Time, mut give: impl FnMut(Outgoing<'_>) -> SendOutcome) {
         self.said_to_group.clear();
-        // [chain-1] Forward before sending anything of its own: the successors wait for it.
+        // [chain-1] Forward before sending own datagrams, because the successors wait.
         if self.relay(&mut give).is_break() {
             return;
         }
@@ -401,7 +403,8 @@ impl Packets {
                 return;
             }
         }
-        // The group's channel comes last: it fills the socket, and heartbeats would wait behind it.
+        // The group's channel comes last. It may fill the socket, and heartbeats would have to
+        // wait.
         for &channel in self.undecided.keys().rev() {
             while let Some((to, run)) = self.endpoint.take_data(channel, now) {
                 let (first, all) = (run.numbers.start, run.bytes.len());
@@ -424,12 +427,12 @@ impl Packets {
         }
     }
 
-    /// Returns the path of frames to all, if they are sent as datagrams.
+    /// Returns how frames for all nodes are sent if they are sent as datagrams.
     pub const fn reach(&self) -> Reach {
         self.reach
     }
 
-    /// Returns how frames for several nodes leave now.
+    /// Returns how frames for several nodes are currently carried.
     pub fn carrier(&self) -> Carrier {
         match (&self.choosing, self.reach) {
             (Some(choosing), _) => choosing.chosen(),
@@ -439,7 +442,7 @@ impl Packets {
         }
     }
 
-    /// Switches the path of frames to all, and probes again which nodes it reaches.
+    /// Changes how frames for all nodes are sent, and probes which nodes the new path reaches.
     pub(crate) fn reach_by(&mut self, reach: Reach, now: Time) {
         self.reach = reach;
         for link in self.links.values_mut() {
@@ -462,22 +465,22 @@ impl Packets {
         self.events.pop_front()
     }
 
-    /// Returns the counts of events.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Returns the counts of missing datagrams.
+    /// Returns the counters of losses and repairs.
     pub const fn repairs(&self) -> &endpoint::Counters {
         self.endpoint.counters()
     }
 
-    /// Returns the rate of the group's channel, in bytes per second, if there is one ([rate-2]).
+    /// Returns the rate of the group's channel in bytes per second, or `None` if there is no such
+    /// channel ([rate-2]).
     pub fn group_bytes_s(&self) -> Option<u64> {
         self.endpoint.rate_bytes_s(GROUP)
     }
 
-    /// Returns the counts of refused datagrams, by reason.
+    /// Returns the number of refused datagrams for each reason.
     pub const fn refusals(&self) -> &Refusals {
         self.endpoint.refusals()
     }
@@ -493,7 +496,8 @@ impl Packets {
 
     // Internals.
 
-    /// [chain-1] Forwards datagrams of others, in runs of one length. Those that do not fit wait.
+    /// [chain-1] Forwards datagrams of other nodes, grouped by length. Those for which there is no
+    /// space wait.
     fn relay(&mut self, give: &mut impl FnMut(Outgoing<'_>) -> SendOutcome) -> ControlFlow<()> {
         self.relayed.extend(self.endpoint.take_relayed());
         // Datagrams that have waited longer would arrive too late to be of use.
@@ -520,7 +524,7 @@ impl Packets {
         ControlFlow::Continue(())
     }
 
-    /// Returns the destination of frames to all, if there is one.
+    /// Returns the destination of frames for all nodes, if there is one.
     fn to_all(&self) -> Option<To> {
         match self.reach {
             Reach::Each => None,
@@ -599,7 +603,7 @@ impl Packets {
         }
     }
 
-    /// [chain-1] Sets up the chain from the nodes reachable now, if it may have changed.
+    /// [chain-1] Sets up the chain from the currently reachable nodes, if it may have changed.
     fn lay_chain(&mut self, now: Time) {
         if !std::mem::take(&mut self.chain_changed) || self.reach != Reach::Chain {
             return;
@@ -615,7 +619,7 @@ impl Packets {
         }
     }
 
-    /// Handles the endpoint's events until there are none.
+    /// Handles the endpoint's events until there are no more.
     fn settle(&mut self, now: Time) {
         // A message may name a number that produces further events.
         let mut spoke = BTreeSet::new();
@@ -628,9 +632,10 @@ impl Packets {
                 self.on_event(event, &mut spoke, now);
             }
         }
-        // Only now has everything been delivered that precedes the waiting messages.
+        // Waiting messages are released only now that everything that precedes them has been
+        // delivered.
         for group in spoke {
-            // A node that does not listen to the group waits for nothing.
+            // If this node does not listen to the group, messages need not wait.
             let done_to = self.endpoint.done_to(group).unwrap_or(u64::MAX);
             for frame in self.order.release(group.owner, done_to) {
                 self.give(group.owner, frame);
@@ -638,8 +643,8 @@ impl Packets {
         }
     }
 
-    /// Handles an event. `spoke` collects the group channels of nodes whose waiting messages may be
-    /// due.
+    /// Handles an event. `spoke` collects the group channels of nodes whose waiting messages may
+    /// have become due.
     fn on_event(&mut self, event: endpoint::Event, spoke: &mut BTreeSet<ChannelName>, now: Time) {
         match event {
             endpoint::Event::Message { of, bytes, .. } => {
@@ -658,8 +663,8 @@ impl Packets {
             endpoint::Event::Answered { node, rtt_us, by_group } => {
                 self.on_answer(node, rtt_us, by_group, now);
             }
-            // [rate-3] Unsent datagrams are dropped; the replica learns about the ballot by its own
-            // means. The endpoint has already handled tails and reports.
+            // [rate-3] Unsent datagrams are dropped. The replica learns of the ballot in another
+            // way, and the endpoint has already handled tails and reports.
             endpoint::Event::Stopped(_)
             | endpoint::Event::TailReceived { .. }
             | endpoint::Event::Introduced(_)
@@ -667,7 +672,7 @@ impl Packets {
         }
     }
 
-    /// Handles a message to this node alone; `group` is its sender's channel to the group.
+    /// Handles a message to this node alone. `group` is the sender's channel to the group.
     fn on_message(&mut self, group: ChannelName, message: &[u8], now: Time) {
         let Some((behind, frame)) = split(message) else {
             return;
@@ -722,7 +727,7 @@ impl Packets {
     }
 }
 
-/// Returns the destination of a datagram, given that of frames to all.
+/// Replaces the group by the destination of frames for all nodes.
 fn resolve(to: To, all: Option<To>) -> Option<To> {
     match to {
         To::Group => all,
@@ -730,5 +735,6 @@ fn resolve(to: To, all: Option<To>) -> Option<To> {
     }
 }
 
-/// Maximum size of a frame sent by packets, less than a message because the plane adds a prefix.
+/// Maximum size of a frame sent by packets, in bytes. Less than that of a message, because the
+/// plane adds a prefix.
 pub const FRAME_BYTES_MAX: usize = crate::limits::MESSAGE_BYTES_MAX - BEHIND_BYTES;

@@ -1,22 +1,22 @@
-//! Predicts the cost of a path: the time of a proposal from its sender to its last receiver, by a
-//! model of a link and of a processor that both have a queue.
+//! Predicts the cost of a path: the time that a proposal takes from its sender to its last
+//! receiver. The model consists of a link and a processor, each with a queue.
 //!
 //! The constants were measured on the reference machine (`docs/performance.md`). They are only used
-//! to choose between paths, and promise nothing.
+//! to choose between paths.
 
-/// Upper bound of a prediction.
+/// Upper bound of a prediction, in nanoseconds.
 const LONGEST_NS: f64 = 3.6e12;
 
-/// Carrier of frames for several nodes.
+/// How frames for several nodes are carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Carrier {
-    /// Each node's connection.
+    /// Over the connection to each node.
     Connections,
-    /// Datagrams to each node separately.
+    /// As datagrams to each node separately.
     Each,
-    /// One datagram, to the group's address.
+    /// As one datagram to the group's address.
     Group,
-    /// One datagram, forwarded from node to node ([chain-1]).
+    /// As one datagram that is forwarded from node to node ([chain-1]).
     Chain,
 }
 
@@ -32,16 +32,16 @@ impl Carrier {
     }
 }
 
-/// Recent traffic to several nodes, and the link under it.
+/// Recent traffic to several nodes, and properties of the link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
-    /// Frames for several nodes per second.
+    /// Number of frames for several nodes, per second.
     pub frames_s: f64,
     /// Mean length of those frames, in bytes.
     pub frame_bytes: f64,
-    /// Number of nodes that a frame is for.
+    /// Mean number of nodes that a frame is for.
     pub receivers: u32,
-    /// Number of those nodes that receive a datagram sent to all.
+    /// Number of those nodes that receive group datagrams.
     pub hearing: u32,
     /// Speed of this node's link, in bytes per second.
     pub link_bytes_s: f64,
@@ -49,39 +49,41 @@ pub struct Demand {
     pub payload_bytes: f64,
     /// Longest round trip to a receiver, in microseconds.
     pub rtt_us: f64,
-    /// Share of datagrams lost at a receiver, from 0 to 1.
+    /// Share of datagrams that a receiver loses, from 0 to 1.
     pub loss: f64,
 }
 
 /// Maximum utilization assumed for a queue.
 const BUSY_MAX: f64 = 0.98;
-/// Overhead of a packet: Ethernet, its gap, IP and UDP or TCP.
+/// Overhead of a packet in bytes: Ethernet, the gap between frames, IP, and UDP or TCP.
 const AROUND_BYTES: f64 = 66.0;
-/// Header of a datagram.
+/// Size of a datagram's header, in bytes.
 const HEADER_BYTES: f64 = 44.0;
-/// Payload of a TCP packet on Ethernet.
+/// Payload of a TCP packet on Ethernet, in bytes.
 const SEGMENT_BYTES: f64 = 1448.0;
-/// Cost of a system call in microseconds, and of each byte in it.
+/// Cost of a system call, in microseconds. The cost of each byte follows.
 const CALL_US: f64 = 5.0;
 const BYTE_US: f64 = 0.0005;
-/// Cost of a datagram in a run, at its sender.
+/// Cost of each datagram in a system call at the sender, in microseconds.
 const DATAGRAM_US: f64 = 1.1;
-/// Share of its rate that a chain uses; the rest is for votes and repairs of the forwarding nodes.
+/// Share of the rate that a chain may use. The rest is left to votes and repairs of the forwarding
+/// nodes.
 const CHAIN_SHARE: f64 = 0.93;
-/// Delay of a lost TCP packet, in addition to a round trip.
+/// Delay caused by a lost TCP packet, in microseconds, in addition to a round trip.
 const TCP_REPAIR_US: f64 = 3_000.0;
-/// Delay of a lost datagram: the grace period before it is requested.
+/// Delay caused by a lost datagram, in microseconds: the grace period before it is requested.
 const REPAIR_US: f64 = 400.0;
-/// Mathis, Semke, Mahdavi and Ott, The macroscopic behavior of the TCP congestion avoidance
-/// algorithm, 1997: its rate at a loss p is 1.22 segments per round trip and root of p.
+/// Constant from Mathis, Semke, Mahdavi and Ott, The macroscopic behavior of the TCP congestion
+/// avoidance algorithm, 1997: at loss p, TCP's rate is 1.22 segments per round trip, divided by the
+/// square root of p.
 const MATHIS: f64 = 1.22;
 
-/// Returns the nanoseconds until the last receiver has a frame.
+/// Returns the predicted time until the last receiver has a frame, in nanoseconds.
 pub fn latency_ns(carrier: Carrier, demand: &Demand) -> u64 {
     let Demand { frames_s, frame_bytes, rtt_us, loss, .. } = *demand;
     let receivers = f64::from(demand.receivers.max(1));
     let once = matches!(carrier, Carrier::Group | Carrier::Chain);
-    // Nodes that do not receive the group get copies of their own.
+    // Nodes that do not receive group datagrams get copies of their own.
     let copies = match once {
         true if demand.hearing >= 2 => {
             1.0 + receivers - f64::from(demand.hearing.min(demand.receivers))

@@ -1,5 +1,5 @@
-//! Messages of a channel that may be requested again: undecided proposals, and everything after
-//! them ([pkt-8]).
+//! Messages of a channel that other nodes may still request: undecided proposals, and everything
+//! after them ([pkt-8]).
 
 use std::collections::VecDeque;
 
@@ -15,12 +15,12 @@ struct Proposal {
     to: Slot,
 }
 
-/// Maximum number of proposals recorded separately; beyond that, the newest entry covers all later
+/// Maximum number of proposals recorded separately. Beyond it, the newest entry covers all later
 /// ones.
 const PROPOSALS_MAX: usize = 4096;
 
 impl Undecided {
-    /// Records that a proposal of slots below `to` was sent with this number.
+    /// Records that the message with number `first` proposed slots below `to`.
     pub(crate) fn sent(&mut self, first: u64, to: Slot) {
         let full = self.0.len() >= PROPOSALS_MAX;
         match self.0.back_mut().filter(|_| full) {
@@ -30,7 +30,7 @@ impl Undecided {
     }
 
     /// Removes proposals whose slots are decided and announced. Returns the number below which
-    /// messages may be dropped; `next` is the number of the next message.
+    /// messages may be dropped. `next` is the number of the next message.
     pub(crate) fn decided(&mut self, decided_to: Slot, next: u64) -> u64 {
         while self.0.front().is_some_and(|front| front.to <= decided_to) {
             self.0.pop_front();
@@ -38,7 +38,7 @@ impl Undecided {
         self.0.front().map_or(next, |front| front.first)
     }
 
-    /// Drops everything, because the proposer no longer leads.
+    /// Removes all proposals, because the proposer no longer leads.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

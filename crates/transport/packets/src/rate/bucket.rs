@@ -2,12 +2,12 @@
 
 use quorate_core::time::Time;
 
-/// Tokens for bytes that may be sent.
+/// A token bucket for bytes that may be sent.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     rate_bytes_s: u64,
     burst_bytes: u64,
-    /// In millionths of a byte, so that no microsecond is lost.
+    /// Number of available bytes, in millionths, so that no microsecond is lost.
     level: u64,
     at: Time,
 }
@@ -39,7 +39,7 @@ impl Bucket {
         usize::try_from(self.level / MILLION).unwrap_or(usize::MAX)
     }
 
-    /// Takes this many bytes; returns false, and takes none, if there are fewer.
+    /// Removes `bytes` bytes. Returns false and removes nothing if there are fewer.
     pub fn take(&mut self, bytes: usize, now: Time) -> bool {
         let enough = self.level(now) >= bytes;
         if enough {
@@ -48,14 +48,14 @@ impl Bucket {
         enough
     }
 
-    /// Returns bytes that were not sent.
+    /// Puts back bytes that were not sent.
     pub fn give_back(&mut self, bytes: usize) {
         let full = self.burst_bytes.saturating_mul(MILLION);
         let back = (bytes as u64).saturating_mul(MILLION);
         self.level = self.level.saturating_add(back).min(full);
     }
 
-    /// Returns when this many bytes are available, or the bucket is full.
+    /// Returns when `bytes` bytes are available, or the bucket is full.
     pub fn due(&self, bytes: usize) -> Time {
         let wanted = (bytes as u64).min(self.burst_bytes).saturating_mul(MILLION);
         let missing = wanted.saturating_sub(self.level);

@@ -1,4 +1,4 @@
-//! Packets lost at several receivers: the sign of an overloaded link ([rate-2]).
+//! Losses that several receivers have in common, which indicate an overloaded link ([rate-2]).
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,26 +7,26 @@ use std::{
 
 use quorate_core::{node_id::NodeId, time::Time};
 
-/// Maximum number of receivers that are distinguished.
+/// Maximum number of receivers to distinguish.
 const RECEIVERS_MAX: u32 = u128::BITS;
-/// Maximum number of lost packets remembered.
+/// Maximum number of lost packets to remember.
 const LOST_MAX: usize = 8192;
-/// Maximum number of times at which the next number was recorded.
+/// Maximum number of times at which the next number is recorded.
 const MOMENTS_MAX: usize = 1024;
-/// Loss is counted in millionths.
+/// Denominator of losses, which are given in millionths.
 pub(crate) const MILLION: u64 = 1_000_000;
 
-/// Losses on one channel, as reported by receivers.
+/// Losses on one channel, as reported by its receivers.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
     receivers: BTreeMap<NodeId, Receiver>,
-    /// Receivers that lost a packet: a bit per receiver.
+    /// For each lost packet, the set of receivers that lost it, one bit each.
     lost: BTreeMap<u64, u128>,
-    /// Times with the next number then: packets with lower numbers were sent before.
+    /// Times, each with the channel's next number at that time. Lower numbers had been sent before.
     moments: VecDeque<(Time, u64)>,
-    /// Young packets in this period that enough receivers lost.
+    /// Number of recently sent packets that enough receivers lost in this period.
     common: u64,
-    /// The next number now; `period_from` is the next number when the period began.
+    /// Current next number. `period_from` is the next number at the start of the period.
     next: u64,
     period_from: u64,
 }
@@ -34,25 +34,27 @@ pub struct Losses {
 #[derive(Clone, Copy, Debug)]
 struct Receiver {
     bit: u32,
-    /// Count in the receiver's last report, if there was one.
+    /// Loss count in the receiver's last report, if there was one.
     lost: Option<u64>,
-    /// Losses in this period.
+    /// Number of losses in this period.
     lost_now: u64,
 }
 
-/// Observations of a period.
+/// Losses observed in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Period {
-    /// Packets whose loss was common to enough receivers.
+    /// Number of packets whose loss was common to enough receivers.
     pub common: u64,
-    /// Packets sent, counted once for each receiver.
+    /// Number of packets sent, counted once for each receiver.
     pub judged: u64,
-    /// Those reported as lost in the first transmission. A silent receiver lost nothing.
+    /// Number of packets reported as lost in the first transmission. A receiver that sends no report
+    /// counts as having no losses.
     pub lost: u64,
 }
 
 impl Losses {
-    /// Sets the receivers whose losses count. Receivers already in the set keep their counts.
+    /// Sets the receivers whose losses count. Receivers that are already in the set keep their
+    /// counts.
     pub fn listen_to(&mut self, receivers: &[NodeId]) {
         self.receivers.retain(|node, _| receivers.contains(node));
         for &node in receivers.iter().take(RECEIVERS_MAX as usize) {
@@ -70,7 +72,7 @@ impl Losses {
         }
     }
 
-    /// Records the next number at this time.
+    /// Records the channel's next number at time `now`.
     pub fn sent(&mut self, next: u64, now: Time) {
         self.next = next;
         if self.moments.back().is_some_and(|(_, last)| *last == next) {
@@ -82,20 +84,20 @@ impl Losses {
         self.moments.push_back((now, next));
     }
 
-    /// Withdraws numbers from this one on, which were not sent after all.
+    /// Takes back the numbers from `next` on, which were not sent.
     pub fn take_back(&mut self, next: u64) {
         self.next = next.max(self.period_from).min(self.next);
         self.moments.retain(|(_, noted)| *noted <= next);
     }
 
-    /// Returns the first number that was sent within this time.
+    /// Returns the first number that was sent within the last `young_us` microseconds.
     fn young_from(&self, now: Time, young_us: u64) -> u64 {
         let old = |(at, _): &&(Time, u64)| now.since_us(*at) > young_us;
         self.moments.iter().take_while(old).last().map_or(0, |(_, next)| *next)
     }
 
-    /// Returns the number of receivers that make a loss common: max(2, n/4, 3·n·p̂ + 1), and 1 if
-    /// there is one receiver.
+    /// Returns how many receivers must lose a packet for the loss to be common: max(2, n/4, 3·n·p̂
+    /// + 1), or 1 if there is one receiver.
     fn threshold(&self) -> u64 {
         let n = self.receivers.len() as u64;
         if n <= 1 {
@@ -103,8 +105,7 @@ impl Losses {
         }
         let so_far = self.sums();
         let expected = 3 * n * so_far.lost.min(so_far.judged) / so_far.judged.max(1) + 1;
-        // A loss at all receivers is common, however much is lost: where the link drops a third,
-        // 3·n·p̂ is n.
+        // A loss at all receivers is always common. If the link drops a third, 3·n·p̂ equals n.
         2.max(n.div_ceil(4)).max(expected).min(n)
     }
 
@@ -116,8 +117,9 @@ impl Losses {
         }
     }
 
-    /// Handles a receiver's report. Packets sent longer than `young_us` ago do not reflect the
-    /// current link. A count that decreases, as after a restart, starts a new count.
+    /// Handles a receiver's report. Packets sent longer than `young_us` ago are ignored, because
+    /// they do not reflect the current link. If the loss count decreases, as after a restart,
+    /// counting starts anew.
     pub fn report(
         &mut self,
         from: NodeId,
@@ -160,7 +162,7 @@ impl Losses {
         }
     }
 
-    /// Ends a period, and returns its observations.
+    /// Ends a period and returns the losses observed in it.
     pub fn take(&mut self) -> Period {
         let period = self.sums();
         self.common = 0;

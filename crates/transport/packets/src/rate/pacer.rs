@@ -1,5 +1,5 @@
-//! The rate of a channel: increased in steps, lowered on common loss, and restored if that changed
-//! nothing ([rate-2]).
+//! The rate of a channel. It is increased in steps, lowered on common loss, and restored if that
+//! had no effect ([rate-2]).
 
 use quorate_core::time::Time;
 
@@ -8,36 +8,37 @@ use crate::rate::{
     trial::{Next, Recent, Trial},
 };
 
-/// Period of the rate control.
+/// Interval between adjustments of the rate, in microseconds.
 const PERIOD_US: u64 = 10_000;
-/// Each period without common loss adds 2 %.
+/// Factor for the rate after a period without common loss, in percent.
 const UP_PERCENT: u64 = 102;
-/// Common loss takes 15 %.
+/// Factor for the rate after common loss, in percent.
 const DOWN_PERCENT: u64 = 85;
-/// Divisor of the link's speed that yields the minimum rate.
+/// The minimum rate is the link's speed divided by this.
 const FLOOR_DIVISOR: u64 = 100;
-/// Maximum rate: 97 % of the link.
+/// Maximum rate, in percent of the link's speed.
 const CAP_PERCENT: u64 = 97;
-/// Burst, in microseconds of the rate.
+/// Size of a burst, as time at the current rate in microseconds.
 const BURST_US: u64 = 500;
-/// Minimum burst, so that a system call gets more than one datagram.
+/// Minimum size of a burst in bytes, so that a system call sends more than one datagram.
 const BURST_BYTES_MIN: u64 = 64 << 10;
-/// Maximum loss accepted as independent of the rate; a higher loss causes repeated trials.
+/// Maximum loss that counts as independent of the rate, in millionths. A higher loss causes
+/// repeated trials.
 const BASELINE_PPM_MAX: u64 = 400_000;
 /// Divisor of the difference by which a baseline above the current loss falls in each period.
 const BASELINE_FADE: u64 = 64;
 
-/// Rate control of a channel.
+/// Rate control for a channel.
 #[derive(Clone, Debug)]
 pub struct Pacer {
     link_bytes_s: u64,
     rate_bytes_s: u64,
     bucket: Bucket,
     period_end: Time,
-    /// The node's own queue dropped datagrams in this period.
+    /// Set if the node's own queue dropped datagrams in this period.
     dropped: bool,
-    /// Loss that lowering the rate did not change, so it does not indicate a full link. In
-    /// millionths per receiver.
+    /// Loss that did not change when the rate was lowered, so that it does not indicate an
+    /// overloaded link. In millionths per receiver.
     baseline_ppm: u64,
     recent: Recent,
     trial: Option<Trial>,
@@ -59,12 +60,12 @@ impl Pacer {
         }
     }
 
-    /// Sets the link's speed, because the link changed or is shared.
+    /// Sets the link's speed, after it changed or because the link is shared.
     pub const fn set_link(&mut self, bytes_s: u64) {
         self.link_bytes_s = bytes_s;
     }
 
-    /// Returns the recent loss of a receiver, in millionths.
+    /// Returns the mean recent loss of a receiver, in millionths.
     pub fn loss_ppm(&self) -> u64 {
         self.recent.ppm()
     }
@@ -74,7 +75,7 @@ impl Pacer {
         self.rate_bytes_s
     }
 
-    /// Returns the number of bytes that may be sent in this time, at most a burst.
+    /// Returns the number of bytes that may be sent within `us` microseconds, at most a burst.
     pub fn bytes_in(&self, us: u64) -> usize {
         let bytes = self.rate_bytes_s.saturating_mul(us) / 1_000_000;
         let at_once = burst(self.rate_bytes_s);
@@ -86,34 +87,34 @@ impl Pacer {
         self.bucket.level(now)
     }
 
-    /// Records that these bytes were sent.
+    /// Records that bytes were sent.
     pub fn sent(&mut self, bytes: usize, now: Time) {
         // A single datagram may be longer than the remaining budget.
         let left = self.bucket.level(now);
         self.bucket.take(bytes.min(left), now);
     }
 
-    /// Returns bytes that were not sent after all.
+    /// Takes back bytes that were recorded but not sent.
     pub fn take_back(&mut self, bytes: usize) {
         self.bucket.give_back(bytes);
     }
 
-    /// Returns when this many bytes may be sent.
+    /// Returns when `bytes` bytes may be sent.
     pub fn due(&self, bytes: usize) -> Time {
         self.bucket.due(bytes)
     }
 
-    /// Records that the kernel or the device had no space for a datagram of this node.
+    /// Records that the kernel or the device had no space for a datagram.
     pub const fn own_drop(&mut self) {
         self.dropped = true;
     }
 
-    /// Returns when the rate is adjusted next.
+    /// Returns when the rate is next adjusted.
     pub const fn period_end(&self) -> Time {
         self.period_end
     }
 
-    /// Adjusts the rate if a period is over; `observed` returns the losses of the period.
+    /// Adjusts the rate if a period is over. `observed` returns the losses in the period.
     pub fn poll(&mut self, now: Time, observed: impl FnOnce() -> Period) {
         if now < self.period_end {
             return;
@@ -135,7 +136,7 @@ impl Pacer {
             self.trial = None;
             return lower;
         }
-        // Loss that does not depend on the rate decreases when its cause is gone.
+        // Loss that does not depend on the rate decreases when its cause disappears.
         let loss = self.recent.ppm();
         let below = self.baseline_ppm.saturating_sub(loss);
         self.baseline_ppm -= below.div_ceil(BASELINE_FADE);
@@ -154,7 +155,7 @@ impl Pacer {
                 self.recent = Recent::default();
                 self.rate_bytes_s
             }
-            // [rate-2] Loss did not fall by a third: the rate is not its cause.
+            // [rate-2] The loss did not fall by a third, so the rate is not its cause.
             Next::InVain(after) => {
                 self.trial = None;
                 self.baseline_ppm = self.baseline_ppm.max(after).min(BASELINE_PPM_MAX);

@@ -1,24 +1,25 @@
-//! Tests whether a lower rate reduces losses: is the link overloaded, or does it just lose packets
-//! ([rate-2])?
+//! Tests whether a lower rate reduces losses, which tells an overloaded link from one that just
+//! loses packets ([rate-2]).
 
 use crate::rate::losses::{MILLION, Period};
 
-/// Periods until a lower rate shows in the reports.
+/// Number of periods until the effect of a lower rate shows in the reports.
 const WAITS_MIN: u32 = 2;
-/// Maximum number of periods of a trial; if it has seen too little by then, the rate is restored.
+/// Maximum number of periods in a trial. If too few losses were observed by then, the rate is
+/// restored.
 const WAITS_MAX: u32 = 100;
 /// Maximum number of steps down in one trial.
 const STEPS_MAX: u32 = 12;
-/// Minimum number of expected losses before a trial is decided.
+/// Minimum number of expected losses before the outcome of a trial is decided.
 const EXPECTED_MIN: u64 = 6;
-/// Minimum number of expected losses before a slight decrease counts as no change.
+/// Minimum number of expected losses before a slight decrease counts as no effect.
 const EXPECTED_ENOUGH: u64 = 36;
-/// Units per loss, for sums that decay.
+/// Units per loss, to give decaying sums a fractional part.
 const SCALE: u64 = 256;
-/// Divisor of the part by which a sum decays in a period.
+/// Divisor that determines how much of a sum decays in each period.
 const FADE: u64 = 16;
 
-/// Recent losses; older periods decay.
+/// Recent losses, in which older periods decay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Recent {
     lost: u64,
@@ -42,8 +43,8 @@ impl Recent {
         u64::try_from(ppm).unwrap_or(MILLION).min(MILLION)
     }
 
-    /// Returns whether the loss exceeds `baseline_ppm` by more than chance: three standard
-    /// deviations, and a quarter.
+    /// Returns whether the loss exceeds `baseline_ppm` by more than chance explains: three standard
+    /// deviations, and a quarter of the baseline.
     pub(crate) fn is_above(self, baseline_ppm: u64) -> bool {
         let expected = u128::from(self.judged) * u128::from(baseline_ppm) / u128::from(MILLION);
         let lost = u128::from(self.lost);
@@ -52,36 +53,37 @@ impl Recent {
     }
 }
 
-/// A test of a lower rate whose effect is not known yet.
+/// A trial of a lower rate whose effect is not known yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
-    /// The rate before the trial.
+    /// Rate before the trial, in bytes per second.
     pub(crate) restore_bytes_s: u64,
     before_ppm: u64,
-    /// Remaining steps down.
+    /// Number of remaining steps down.
     steps: u32,
-    /// Periods since the last step.
+    /// Number of periods since the last step.
     waited: u32,
-    /// Losses since the effect can show.
+    /// Number of losses since the effect can show.
     lost: u64,
     judged: u64,
 }
 
-/// Action for this period.
+/// What to do in this period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Lower,
     Wait,
-    /// Losses fell by a third: the link was overloaded.
+    /// The losses fell by a third, so the link was overloaded.
     Helped,
-    /// No effect: this much is lost at any rate.
+    /// The trial had no effect. Contains the loss that occurs at any rate, in millionths.
     InVain(u64),
 }
 
 impl Trial {
-    /// Creates a trial with enough steps of `down_percent` that a link which causes this loss would
-    /// lose only half of it: one step, unless the loss is large. Fewer steps would reduce it by a
-    /// third at best, and a severely overloaded link would be taken for a lossy one.
+    /// Creates a trial. It makes enough steps of `down_percent` that a link which causes this loss
+    /// would lose only half as much: one step, unless the loss is large. With fewer steps, a
+    /// severely overloaded link would show less than a third of improvement and be mistaken for a
+    /// lossy one.
     pub(crate) fn new(restore_bytes_s: u64, before_ppm: u64, down_percent: u64) -> Self {
         let before = before_ppm.min(MILLION);
         let (passed, wanted) = (MILLION - before, MILLION - before / 2);
@@ -101,7 +103,7 @@ impl Trial {
         }
     }
 
-    /// Ends a period, and returns the next action.
+    /// Ends a period and returns what to do next.
     pub(crate) fn next(&mut self, period: Period) -> Next {
         if self.steps > 0 {
             self.steps -= 1;
@@ -116,7 +118,7 @@ impl Trial {
         let expected = self.judged.saturating_mul(self.before_ppm) / MILLION;
         let fewer = expected.saturating_sub(self.lost);
         let after = self.lost.saturating_mul(MILLION) / self.judged.max(1);
-        // Two standard deviations: small counts decrease by chance.
+        // Two standard deviations, because small counts decrease by chance.
         let surely = fewer.saturating_mul(fewer) >= 4 * expected;
         if expected >= EXPECTED_MIN && 3 * fewer >= expected && surely {
             return Next::Helped;

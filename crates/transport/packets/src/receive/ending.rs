@@ -1,12 +1,13 @@
-//! Finishes numbers of a channel: delivered, or given up with the message that they are part of.
+//! Finishes numbers of a channel, which are either delivered or given up along with the message
+//! that they are part of.
 
 use std::ops::Range;
 
 use crate::receive::{ChannelEvent, Delivery, Inbound, Quota, waiting::Waiting};
 
 impl Inbound {
-    /// [pkt-4] Reserves quota for a message that begins at `first`. Gives up messages from the
-    /// newest on, and never a message of another sender. Returns false if that does not suffice.
+    /// [pkt-4] Charges the quota for a message that begins at `first`. If necessary, gives up
+    /// messages of the same sender, newest first. Returns false if that does not suffice.
     pub(super) fn make_room(
         &mut self,
         first: u64,
@@ -28,7 +29,7 @@ impl Inbound {
         }
     }
 
-    /// Handles a completed message.
+    /// Delivers a complete message, or keeps it until earlier ones are finished.
     pub(super) fn complete(
         &mut self,
         message: Range<u64>,
@@ -48,7 +49,7 @@ impl Inbound {
         self.advance(quota, happened);
     }
 
-    /// Advances the floor, and delivers messages that it reaches.
+    /// Advances the floor, and delivers the messages that it reaches.
     fn advance(&mut self, quota: &mut Quota, happened: &mut Vec<ChannelEvent>) {
         loop {
             if let Some(end) = self.finished.take_first(self.floor) {
@@ -62,7 +63,7 @@ impl Inbound {
         }
     }
 
-    /// Gives up these ranges. One of them may include others, which are parts of the same message.
+    /// Gives up these ranges. One of them may include others that are parts of the same message.
     pub(super) fn give_up_all(
         &mut self,
         ranges: Vec<Range<u64>>,
@@ -76,7 +77,7 @@ impl Inbound {
         }
     }
 
-    /// Gives up these numbers, and all of a message that they are part of.
+    /// Gives up numbers, along with the entire message that they are part of.
     pub(super) fn give_up(
         &mut self,
         range: Range<u64>,

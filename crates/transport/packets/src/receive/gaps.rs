@@ -1,5 +1,5 @@
-//! Missing numbers, and when to request them: a grace period, one request per range, doubling
-//! intervals, then none ([pkt-7]).
+//! Missing numbers, and when to request them: after a grace period, one request per range at
+//! doubling intervals, until the range is given up ([pkt-7]).
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -8,15 +8,15 @@ use quorate_core::time::Time;
 /// Waiting times for missing numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Wait before the first request.
+    /// Wait before the first request, in microseconds.
     pub grace_us: u64,
-    /// Wait after the first request; doubles after each further request.
+    /// Wait after the first request, in microseconds. Doubles after each further request.
     pub first_us: u64,
     /// Number of requests before a range is given up.
     pub tries_max: u32,
 }
 
-/// Missing numbers.
+/// Missing numbers, as ranges that share their times.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps(BTreeMap<u64, Gap>);
 
@@ -28,17 +28,17 @@ struct Gap {
     tries: u32,
 }
 
-/// Action for a range that is due.
+/// What to do about a range that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Request the range; with the number of earlier requests.
+    /// Request the range. Contains the number of earlier requests.
     Ask(Range<u64>, u32),
-    /// Give the range up after all requests were in vain.
+    /// Give the range up, because all requests have failed.
     GiveUp(Range<u64>),
 }
 
 impl Gaps {
-    /// Adds missing numbers, none of which were missing before.
+    /// Adds missing numbers. None of them may be in the set already.
     pub fn open(&mut self, range: Range<u64>, now: Time, patience: &Patience) {
         if !range.is_empty() {
             let gap = Gap { end: range.end, due: now.plus_us(patience.grace_us), tries: 0 };
@@ -73,7 +73,7 @@ impl Gaps {
         before.is_some_and(|(_, gap)| number < gap.end)
     }
 
-    /// Returns the missing numbers in this range.
+    /// Returns the parts of a range that are missing.
     pub fn within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let before = self.0.range(..range.start).next_back();
         let inside = self.0.range(range.start..range.end.max(range.start));
@@ -82,9 +82,9 @@ impl Gaps {
         cut.filter(|cut| !cut.is_empty()).collect()
     }
 
-    /// Makes ranges due at once if `too_few` is true for their number of requests: a node replied
-    /// that it does not have them, or another node needs them too. At least one request counts as
-    /// made.
+    /// Makes the ranges due at once for which `too_few` returns true, given their number of
+    /// requests. Used if a node replied that it does not have them, or if another node needs them,
+    /// too. At least one request counts as made.
     pub fn hurry(&mut self, range: &Range<u64>, too_few: impl Fn(u32) -> bool, now: Time) {
         for part in self.within(range) {
             let gap = self.0.range(..=part.start).next_back();
@@ -99,7 +99,7 @@ impl Gaps {
     }
 
     /// Returns the ranges that are due, and schedules their next requests. Ranges that are given up
-    /// are no longer missing.
+    /// are removed.
     pub fn due(&mut self, now: Time, patience: &Patience) -> Vec<Due> {
         let mut due = Vec::new();
         for (&start, gap) in &mut self.0 {
@@ -128,7 +128,6 @@ impl Gaps {
         self.0.values().map(|gap| gap.due).min()
     }
 
-    /// Returns the first range.
     pub fn first(&self) -> Option<Range<u64>> {
         let first = self.0.first_key_value();
         first.map(|(&start, gap)| start..gap.end)
@@ -142,7 +141,6 @@ impl Gaps {
         self.0.is_empty()
     }
 
-    /// Returns the ranges, in order.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.0.iter().map(|(&start, gap)| start..gap.end)
     }

@@ -1,4 +1,4 @@
-//! Receives one channel of one sender: every message once, or given up by its numbers.
+//! Receives one channel of one sender. Each message is delivered once, or its numbers are given up.
 
 use std::{collections::BTreeMap, mem, ops::Range};
 
@@ -21,33 +21,33 @@ use crate::{
 /// Order in which messages are delivered to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// Each message after all with lower numbers, except those given up.
+    /// Deliver each message after all messages with lower numbers, except those given up.
     InOrder,
-    /// Each message as soon as it is complete.
+    /// Deliver each message as soon as it is complete.
     AsCompleted,
 }
 
-/// Event of a channel.
+/// What happened on an incoming channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChannelEvent {
-    /// A message, delivered once.
+    /// A message was received. Each message is delivered once.
     Message {
-        /// Sequence numbers of the message.
+        /// Sequence numbers of the message's datagrams.
         numbers: Range<u64>,
-        /// The bytes that were sent.
         bytes: Vec<u8>,
     },
-    /// Messages with these numbers will not arrive; catch-up fetches them ([told-2]).
+    /// Messages with these numbers will not arrive, so catch-up has to fetch their contents
+    /// ([told-2]).
     GivenUp(Range<u64>),
 }
 
-/// State of a channel.
+/// An incoming channel of one sender.
 ///
 /// Invariant: each number from `floor` to `top` is finished, missing, in a complete message that
 /// waits for its turn, or part of an incomplete message.
 pub struct Inbound {
     pub(super) delivery: Delivery,
-    /// All lower numbers are delivered or given up.
+    /// Number below which all messages are delivered or given up.
     pub(super) floor: u64,
     /// One past the highest number known to be sent.
     pub(super) top: u64,
@@ -60,16 +60,18 @@ pub struct Inbound {
     jitter_us: u64,
     dice: Dice,
     gaps_max: usize,
-    /// Count of numbers ever requested, and those that have not been reported yet.
+    /// Number of sequence numbers ever requested. `missed` contains those that have not been
+    /// reported yet.
     lost: u64,
     missed: Vec<Range<u64>>,
-    /// Count of parts that contradict others: their sender, or a segment without keys, is faulty.
+    /// Number of parts that contradicted others, which means that their sender, or a segment
+    /// without keys, is faulty.
     misfits: u64,
 }
 
 impl Inbound {
-    /// Creates a channel that begins with the number named by the handshake. The dice spread
-    /// requests in time.
+    /// Creates a channel that begins with number `from`, as named by the handshake. `dice` spreads
+    /// requests over time.
     pub fn new(from: u64, delivery: Delivery, limits: &Limits, dice: Dice) -> Self {
         let mut inbound = Self {
             delivery,
@@ -103,52 +105,54 @@ impl Inbound {
         self.patience.first_us = share.max(rtt_us.saturating_mul(5) / 4).max(1);
     }
 
-    /// Sets the grace period for overtaken packets, during which they are not requested.
+    /// Sets the grace period in which a missing packet is not requested, because it may only have
+    /// been overtaken.
     pub const fn set_grace(&mut self, grace_us: u64) {
         self.patience.grace_us = grace_us;
     }
 
-    /// [gap-2] Returns the number below which all are delivered or given up.
+    /// [gap-2] Returns the number below which all messages are delivered or given up.
     pub const fn done_to(&self) -> u64 {
         self.floor
     }
 
-    /// Returns one past the highest number known to be sent.
+    /// Returns one past the highest number known to have been sent.
     pub const fn top(&self) -> u64 {
         self.top
     }
 
-    /// Returns whether a datagram with this number is new.
+    /// Returns whether the datagram with this number has not been received yet.
     pub fn wants(&self, number: u64) -> bool {
         number >= self.top || self.gaps.has(number)
     }
 
-    /// Returns the numbers in this range that are known to be missing.
+    /// Returns the parts of a range that are known to be missing.
     pub fn missing(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         self.gaps.within(range)
     }
 
-    /// Returns the count of numbers that had to be requested since the channel was opened.
+    /// Returns how many numbers have had to be requested since the channel was opened.
     pub const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Returns the count of parts that contradicted others.
+    /// Returns how many parts have contradicted others.
     pub const fn misfits(&self) -> u64 {
         self.misfits
     }
 
-    /// Returns whether there are losses to report.
+    /// Returns whether there are losses that have not been reported.
     pub const fn has_missed(&self) -> bool {
         !self.missed.is_empty()
     }
 
-    /// Takes unreported losses; the first [`RANGES_MAX`] ranges.
+    /// Removes and returns unreported losses, at most [`RANGES_MAX`] ranges.
     pub fn take_missed(&mut self) -> Vec<Range<u64>> {
         mem::take(&mut self.missed)
     }
 
-    /// Handles the sender's announcement that everything below `next` was sent ([told-2]).
+    /// Handles a tail, in which the sender announces that everything below `next` was sent
+    /// ([told-2]).
     pub fn on_tail(
         &mut self,
         next: u64,
@@ -195,8 +199,8 @@ impl Inbound {
         self.bound_gaps(quota, happened);
     }
 
-    /// Handles a node's reply that it no longer has these numbers. If that was the owner, they are
-    /// given up; otherwise the next node is asked.
+    /// Handles a node's reply that it no longer has these numbers. If the node is the owner, they
+    /// are given up; otherwise the next node is asked.
     pub fn on_gone(
         &mut self,
         range: &Range<u64>,
@@ -209,15 +213,15 @@ impl Inbound {
             let missing = self.gaps.within(range);
             self.give_up_all(missing, quota, happened);
         } else {
-            // Requests alternate between acceptors and the owner, beginning with an acceptor: after
-            // an odd number of them, this reply answers the last one.
+            // Requests alternate between acceptors and the owner, beginning with an acceptor. So if
+            // their count is odd, the last one went to an acceptor, and this is its reply.
             self.gaps.hurry(range, |tries| tries % 2 == 1, now);
             self.bound_gaps(quota, happened);
         }
     }
 
-    /// Requests these numbers from the owner at once, unless that was done, because another node
-    /// needs them from this one.
+    /// Requests numbers from the owner at once, because another node has requested them from this
+    /// one. Does nothing for numbers that the owner has already been asked for.
     pub fn hurry(
         &mut self,
         range: &Range<u64>,
@@ -234,7 +238,7 @@ impl Inbound {
         self.gaps.next_due()
     }
 
-    /// Returns the ranges to request now, with the number of requests made.
+    /// Returns the ranges to request now, each with the number of requests made so far.
     pub fn poll(
         &mut self,
         now: Time,
@@ -259,7 +263,7 @@ impl Inbound {
         asks
     }
 
-    /// Releases the quota that this channel uses.
+    /// Closes the channel and credits the quota that it uses.
     pub fn close(self, quota: &mut Quota) {
         for partial in self.partials.values() {
             quota.give(1, partial.held_bytes());
@@ -267,8 +271,8 @@ impl Inbound {
         quota.give(0, self.waiting.cost());
     }
 
-    /// Handles the information that everything below `number` was sent. Numbers that fall out of
-    /// the window are given up.
+    /// Records that everything below `number` was sent. Numbers that fall out of the window are
+    /// given up.
     fn reach(
         &mut self,
         number: u64,
@@ -284,7 +288,7 @@ impl Inbound {
         self.gaps.open(from..number, now, &patience);
         let oldest = number.saturating_add(1).saturating_sub(WINDOW_NUMBERS);
         while self.floor < oldest {
-            // The number at the floor is missing, or part of an incomplete message; otherwise the
+            // The number at the floor is missing or part of an incomplete message; otherwise the
             // floor would be higher.
             let missing = self.gaps.within(&(self.floor..oldest));
             let missing = missing.into_iter().next().filter(|gap| gap.start == self.floor);
@@ -300,12 +304,12 @@ impl Inbound {
         }
     }
 
-    /// Returns whether a part of the message was given up, or preceded the handshake.
+    /// Returns whether any part of the message was given up or preceded the handshake.
     fn is_lost(&self, message: &Range<u64>) -> bool {
         message.start < self.floor || self.finished.meets(message.clone())
     }
 
-    /// Returns whether it overlaps a message that was split differently.
+    /// Returns whether the message overlaps another one that was split differently.
     fn collides(&self, message: &Range<u64>, count: u16) -> bool {
         let partial = self.partials.range(..message.end).next_back();
         let partial = partial.is_some_and(|(&first, partial)| {
@@ -349,7 +353,7 @@ impl Inbound {
         self.complete(message, partial.finish(), quota, happened);
     }
 
-    /// Checks the invariants that hold between any two calls.
+    /// Asserts the invariants that hold between any two calls.
     #[cfg(test)]
     pub(crate) fn check(&self, quota: &Quota) {
         let mut all = self.finished.clone();

@@ -1,8 +1,8 @@
-//! Receiving: reassembles the messages on one channel of one sender, and tracks what is missing.
+//! Receiving: reassembles the messages on one channel of one sender, and tracks missing numbers.
 //!
-//! `partial` is one incomplete message, [`quota`] bounds a sender's memory, [`gaps`] schedules
-//! requests for missing numbers, `waiting` holds messages that are too early, and [`inbound`] joins
-//! them; `ending` finishes numbers.
+//! `partial` is one incomplete message, [`quota`] limits a sender's memory, [`gaps`] schedules
+//! requests for missing numbers, `waiting` stores messages that are too early, and [`inbound`]
+//! combines them; `ending` finishes numbers.
 
 mod ending;
 pub mod gaps;

@@ -1,30 +1,31 @@
-//! One incomplete message. It counts as not received: no vote or reply is based on it ([pkt-4]).
+//! An incomplete message. It counts as not received, so no vote or reply is based on it ([pkt-4]).
 
 use std::ops::Range;
 
 use crate::limits::MESSAGE_BYTES_MAX;
 
-/// Parts received, in any order.
+/// The parts of a message that have been received, in any order.
 pub(crate) struct Partial {
     count: u16,
-    /// A bit per part.
+    /// Set of received parts, one bit per part.
     have: Vec<u64>,
     missing: u16,
-    /// Length of every part but the last, once one of them was received.
+    /// Length of all parts except the last. 0 until one of them has been received.
     part_bytes: usize,
-    /// All parts at their places, once that length is known.
+    /// Bytes of all parts at their final offsets, allocated once that length is known.
     bytes: Vec<u8>,
-    /// The last part, until the length of the others is known; `last_bytes` is its length.
+    /// The last part, stored here until the length of the others is known. Its length is
+    /// `last_bytes`.
     last: Option<Vec<u8>>,
     last_bytes: usize,
 }
 
-/// A part that cannot belong to the message.
+/// Error for a part that contradicts earlier parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit;
 
 impl Partial {
-    /// Creates a message of this many parts, at least 2.
+    /// Creates a message of `count` parts, which must be at least 2.
     pub(crate) fn new(count: u16) -> Self {
         Self {
             count,
@@ -41,7 +42,8 @@ impl Partial {
         self.count
     }
 
-    /// Returns the bytes that this part would add; nothing is allocated before the quota allows it.
+    /// Returns how many bytes a part would allocate. Nothing is allocated until the quota allows
+    /// it.
     pub(crate) fn needs(&self, index: u16, part: &[u8]) -> Result<usize, Misfit> {
         let is_last = index + 1 == self.count;
         if part.is_empty() || index >= self.count || self.has(index) {
@@ -64,7 +66,7 @@ impl Partial {
         Ok(all - self.last.as_ref().map_or(0, Vec::len))
     }
 
-    /// Adds a part that [`Self::needs`] accepted.
+    /// Adds a part for which [`Self::needs`] succeeded.
     pub(crate) fn add(&mut self, index: u16, part: &[u8]) {
         let is_last = index + 1 == self.count;
         if is_last {
@@ -103,7 +105,7 @@ impl Partial {
         self.missing == 0
     }
 
-    /// Returns the complete message.
+    /// Returns the bytes of the message, which must be complete.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         assert!(self.is_whole(), "{} parts are missing", self.missing);
         let before_last = self.part_bytes * (usize::from(self.count) - 1);
@@ -111,7 +113,7 @@ impl Partial {
         self.bytes
     }
 
-    /// Returns the numbers of this message.
+    /// Returns the sequence numbers of the message whose first number is `first`.
     pub(crate) fn numbers(&self, first: u64) -> Range<u64> {
         first..first + u64::from(self.count)
     }
@@ -160,7 +162,7 @@ mod tests {
         assert_eq!(partial.needs(0, &[]), Err(Misfit));
         assert_eq!(partial.needs(3, &[1]), Err(Misfit));
         partial.add(2, &[1; 5]);
-        // The last part is the shortest.
+        // The last part is never longer than the others.
         assert_eq!(partial.needs(0, &[1; 4]), Err(Misfit));
         assert_eq!(partial.needs(0, &[1; 5]), Ok(10));
         partial.add(0, &[1; 5]);

@@ -1,9 +1,8 @@
-//! The memory that one sender may use: it cannot evict another's messages ([pkt-4]).
+//! The memory quota of one sender, which keeps it from evicting the messages of others ([pkt-4]).
 
 use crate::limits::Limits;
 
-/// Usage by one sender's messages that are incomplete or wait for their turn, over all of its
-/// channels.
+/// Memory used by one sender's incomplete or waiting messages, over all of its channels.
 #[derive(Clone, Debug)]
 pub struct Quota {
     partials: usize,
@@ -13,7 +12,6 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Creates an unused quota.
     pub const fn new(limits: &Limits) -> Self {
         Self {
             partials: 0,
@@ -23,8 +21,8 @@ impl Quota {
         }
     }
 
-    /// Reserves space for this many incomplete messages, and these bytes; returns whether it was
-    /// available.
+    /// Charges incomplete messages and bytes to the quota. Returns false and charges nothing if the
+    /// quota does not suffice.
     pub(crate) const fn take(&mut self, partials: usize, bytes: usize) -> bool {
         let fits =
             self.partials + partials <= self.partials_max && bytes <= self.bytes_max - self.bytes;
@@ -35,7 +33,7 @@ impl Quota {
         fits
     }
 
-    /// Releases space.
+    /// Credits incomplete messages and bytes to the quota.
     pub(crate) fn give(&mut self, partials: usize, bytes: usize) {
         let all = self.partials >= partials && self.bytes >= bytes;
         assert!(all, "what is given back was taken");

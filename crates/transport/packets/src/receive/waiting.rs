@@ -1,35 +1,35 @@
-//! Complete messages that wait for their turn, because earlier ones are missing.
+//! Complete messages that cannot be delivered yet, because earlier ones are missing.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use crate::receive::quota::Quota;
 
-/// Overhead of a waiting message, in bytes.
+/// Overhead that a waiting message adds to its cost, in bytes.
 const PRICE_BYTES: usize = 128;
 
-/// Waiting messages, by their first number.
+/// Waiting messages by their first number, each with its end and its bytes.
 #[derive(Default)]
 pub(crate) struct Waiting(BTreeMap<u64, (u64, Vec<u8>)>);
 
 impl Waiting {
-    /// Returns the cost of a waiting message.
+    /// Returns the cost of a waiting message, in bytes.
     pub(crate) const fn price(bytes: &[u8]) -> usize {
         bytes.len() + PRICE_BYTES
     }
 
-    /// Adds a message whose cost was taken from the quota.
+    /// Adds a message. Its cost must already have been charged to the quota.
     pub(crate) fn add(&mut self, numbers: &Range<u64>, bytes: Vec<u8>) {
         self.0.insert(numbers.start, (numbers.end, bytes));
     }
 
-    /// Removes and returns the message that begins here, and releases its cost.
+    /// Removes and returns the message that begins at `first`, and credits its cost to the quota.
     pub(crate) fn take(&mut self, first: u64, quota: &mut Quota) -> Option<(Range<u64>, Vec<u8>)> {
         let (end, bytes) = self.0.remove(&first)?;
         quota.give(0, Self::price(&bytes));
         Some((first..end, bytes))
     }
 
-    /// Returns the last message that overlaps this range.
+    /// Returns the numbers of the last message that overlaps this range.
     pub(crate) fn within(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let (&first, &(end, _)) = self.0.range(..range.end).next_back()?;
         (end > range.start).then_some(first..end)
@@ -40,7 +40,7 @@ impl Waiting {
         self.0.last_key_value().map(|(first, _)| *first)
     }
 
-    /// Returns the cost of all waiting messages.
+    /// Returns the total cost of all waiting messages, in bytes.
     pub(crate) fn cost(&self) -> usize {
         self.0.values().map(|(_, bytes)| Self::price(bytes)).sum()
     }

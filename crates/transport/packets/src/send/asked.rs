@@ -1,21 +1,21 @@
-//! Requests to the owner of a channel: one requester gets a repair, several get it through the
-//! group ([pkt-7]).
+//! Responses to requests for lost packets of a channel. If one node requests a packet, it gets a
+//! repair; if several do, the packet is sent to the group again ([pkt-7]).
 
 use std::collections::BTreeMap;
 
 use quorate_core::{node_id::NodeId, time::Time};
 
-/// Maximum number of requested packets remembered; the oldest is dropped for a new one.
+/// Maximum number of requested packets to remember. Beyond it, the oldest is forgotten.
 const ASKED_MAX: usize = 4096;
 
 /// Response to a NAK for one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// A repair, to the node that asks.
+    /// Send a repair to the node that requests the packet.
     One,
-    /// The datagram once more, to the group.
+    /// Send the datagram to the group again.
     Group,
-    /// Nothing: the datagram is on its way.
+    /// Send nothing, because the datagram is already on its way.
     Silence,
 }
 
@@ -27,14 +27,14 @@ pub struct RepairRequests(BTreeMap<u64, Entry>);
 struct Entry {
     by: NodeId,
     at: Time,
-    /// Time at which the packet was repeated to the group.
+    /// Time at which the packet was last sent to the group again.
     to_group: Option<Time>,
 }
 
 impl RepairRequests {
-    /// [pkt-7] Decides how to respond to a request. If two different nodes ask for one packet, the
-    /// group gets it once, and further requests are ignored for a round trip. A node that asks
-    /// again gets a repair again.
+    /// [pkt-7] Decides how to respond to a request. When a second node requests a packet, the group
+    /// gets it once, and further requests are ignored for a round trip. If the same node requests
+    /// it again, it gets another repair.
     pub fn judge(&mut self, number: u64, by: NodeId, now: Time, rtt_us: u64) -> Verdict {
         let fresh = Entry { by, at: now, to_group: None };
         let Some(entry) = self.0.get_mut(&number) else {
@@ -74,7 +74,7 @@ impl RepairRequests {
     }
 }
 
-/// NAKs at least this many round trips apart are for different losses.
+/// Number of round trips after which a request for the same packet counts as a different loss.
 const REMEMBERED_RTTS: u64 = 4;
 
 #[cfg(test)]

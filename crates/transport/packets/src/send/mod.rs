@@ -1,7 +1,7 @@
-//! Sending: outgoing datagrams of one channel, and requests for lost ones.
+//! Sending: the outgoing datagrams of one channel, and requests for lost ones.
 //!
-//! [`outbound`] numbers, splits and retains messages; [`tail`] announces the end of a silent
-//! channel; [`asked`] decides how to respond to requests for packets.
+//! [`outbound`] numbers, splits and retains messages. [`tail`] announces the end of a silent
+//! channel. [`asked`] decides how to respond to requests for packets.
 
 pub mod asked;
 pub mod outbound;

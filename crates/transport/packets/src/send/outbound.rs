@@ -1,5 +1,5 @@
-//! One channel of this node: numbers messages, splits them into datagrams, and retains those until
-//! they may be dropped.
+//! One channel of this node. It numbers messages, splits them into datagrams, and retains these
+//! until they may be dropped.
 
 use quorate_core::node_id::Member;
 
@@ -10,7 +10,7 @@ use crate::{
     trust::{Seal, keys::KeyId},
 };
 
-/// A channel to the group, or to one node.
+/// An outgoing channel, to the group or to one node.
 pub struct Outbound {
     template: Header,
     to: Option<Member>,
@@ -18,40 +18,40 @@ pub struct Outbound {
     buffer: Buffer,
     /// Number of the next datagram.
     next: u64,
-    /// Datagrams with lower numbers were passed to the caller.
+    /// Number below which all datagrams were passed to the caller.
     sent_to: u64,
-    /// Datagrams with lower numbers may be freed.
+    /// Number below which datagrams may be freed.
     released_to: u64,
-    /// Size of the datagrams that may not be freed.
+    /// Total size of the datagrams that may not be freed, in bytes.
     held_bytes: usize,
     held_bytes_max: usize,
     datagram_bytes: usize,
 }
 
-/// Numbers of a queued message.
+/// Sequence numbers of a queued message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Number of the message's first datagram, which names the message.
     pub first: u64,
-    /// Number after that of its last datagram.
+    /// One past the number of its last datagram.
     pub end: u64,
 }
 
-/// The reason that a message is refused.
+/// Reason why a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushError {
-    /// Longer than [`MESSAGE_BYTES_MAX`], more parts than can be numbered, or larger than the
-    /// buffer.
+    /// The message is longer than [`MESSAGE_BYTES_MAX`], has more parts than can be numbered, or is
+    /// larger than the buffer.
     TooLong,
-    /// Undecided messages fill the window ([rate-1]): the caller has to wait.
+    /// Undecided messages fill the window, so the caller has to wait ([rate-1]).
     Full,
-    /// The channel has stopped: a frame of a higher ballot's leader arrived ([rate-3]).
+    /// The channel has stopped, because a frame from a higher ballot's leader arrived ([rate-3]).
     Stopped,
 }
 
 impl Outbound {
-    /// Creates a channel whose datagrams have this sender, boot, group, channel and audience. Its
-    /// first datagram has the number `next`.
+    /// Creates a channel. `template` contains the sender, boot, group, channel and audience of its
+    /// datagrams, the first of which gets the number `next`.
     pub(crate) fn new(template: Header, to: Option<Member>, next: u64, limits: &Limits) -> Self {
         let buffer_bytes = match to {
             Some(_) => limits.one_buffer_bytes,
@@ -72,7 +72,8 @@ impl Outbound {
         }
     }
 
-    /// Returns the number of bytes left until undecided messages fill the window ([rate-1]).
+    /// Returns the number of bytes that can be queued before undecided messages fill the window
+    /// ([rate-1]).
     pub const fn room(&self) -> usize {
         self.held_bytes_max.saturating_sub(self.held_bytes)
     }
@@ -92,12 +93,12 @@ impl Outbound {
         self.to
     }
 
-    /// Returns whether datagrams wait to be sent.
+    /// Returns whether any datagrams wait to be sent.
     pub const fn has_unsent(&self) -> bool {
         self.sent_to < self.next
     }
 
-    /// Returns the size of unsent datagrams, or the bound if they have more.
+    /// Returns the total size of the unsent datagrams, but at most `bound`.
     pub fn unsent_bytes_within(&self, bound: usize) -> usize {
         let mut bytes = 0;
         for number in self.sent_to..self.next {
@@ -109,9 +110,9 @@ impl Outbound {
         bytes
     }
 
-    /// Splits a message into datagrams, numbers and seals them ([pkt-1], [pkt-4]). It is accepted
-    /// whole or not at all. A message that finds the window empty is accepted whatever its length.
-    /// `message` is passed in pieces.
+    /// Splits a message into datagrams, numbers them and seals them ([pkt-1], [pkt-4]). The message
+    /// is accepted entirely or not at all. If the window is empty, it is accepted whatever its
+    /// length. `message` is the concatenation of these slices.
     pub fn push(&mut self, message: &[&[u8]], key: KeyId, seal: &Seal) -> Result<Sent, PushError> {
         let length: usize = message.iter().map(|piece| piece.len()).sum();
         let parts = length.div_ceil(self.payload_bytes).max(1);
@@ -169,16 +170,16 @@ impl Outbound {
         Some(run)
     }
 
-    /// Withdraws datagrams from this one on, which were the last to be taken and did not leave.
-    /// They are returned again by the next [`Self::take`].
+    /// Returns the last datagrams of a [`Self::take`] to the channel, from `number` on, because
+    /// they were not sent. The next [`Self::take`] returns them again.
     pub fn take_back(&mut self, number: u64) {
         let sent = self.released_to..=self.sent_to;
         assert!(sent.contains(&number), "taken, and not decided");
         self.sent_to = number;
     }
 
-    /// [pkt-8] Releases all messages below this number, which are decided and announced: their
-    /// datagrams may be dropped when space is needed. Unsent ones stay.
+    /// [pkt-8] Releases all messages below `number`, because they are decided and announced. Their
+    /// datagrams may be dropped when space is needed. Unsent datagrams are kept.
     pub fn release_to(&mut self, number: u64) {
         let to = number.min(self.sent_to);
         while self.released_to < to {
@@ -188,15 +189,15 @@ impl Outbound {
         }
     }
 
-    /// Returns a datagram that was sent, if it is still retained.
+    /// Returns a sent datagram, or `None` if it is no longer retained.
     pub fn datagram(&self, number: u64) -> Option<&[u8]> {
         let sent = number < self.sent_to;
         sent.then(|| self.buffer.datagram(number)).flatten()
     }
 
-    /// [rate-3] Withdraws unsent messages: no node has seen their numbers. The rest of a message
-    /// that was sent in part counts as sent, and is available for repairs: a node with a part waits
-    /// for all of it, and for everything after it.
+    /// [rate-3] Withdraws unsent messages, whose numbers no node has seen. If only part of a
+    /// message was sent, the rest counts as sent and is available for repairs, because a node with
+    /// a part waits for the whole message and for everything after it.
     pub fn take_back_unsent(&mut self) {
         self.sent_to = self.end_of_begun();
         for number in (self.sent_to..self.next).rev() {
@@ -207,7 +208,8 @@ impl Outbound {
         self.next = self.sent_to;
     }
 
-    /// Returns the end of the message that was sent in part, or of what was sent if there is none.
+    /// Returns the end of the message of which only part was sent, or of what was sent if there is
+    /// none.
     fn end_of_begun(&self) -> u64 {
         let next = self.buffer.datagram(self.sent_to).map(Header::read);
         match next {
@@ -225,7 +227,7 @@ impl Outbound {
     }
 }
 
-/// Unread rest of a message passed in pieces.
+/// Unread rest of a message that was passed in several slices.
 struct Pieces<'a> {
     rest: &'a [u8],
     later: std::slice::Iter<'a, &'a [u8]>,
@@ -236,7 +238,7 @@ impl<'a> Pieces<'a> {
         Self { rest: &[], later: message.iter() }
     }
 
-    /// Fills the buffer with the next bytes; there must be enough.
+    /// Fills the buffer with the next bytes of the message, which must have enough.
     fn fill(&mut self, mut into: &mut [u8]) {
         while !into.is_empty() {
             let count = self.rest.len().min(into.len());

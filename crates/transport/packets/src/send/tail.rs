@@ -1,4 +1,5 @@
-//! Schedules tail packets, which announce the end of a channel when nothing follows ([told-2]).
+//! Schedules tails, the datagrams that announce the end of a channel when nothing follows
+//! ([told-2]).
 
 use quorate_core::time::Time;
 
@@ -7,7 +8,8 @@ use quorate_core::time::Time;
 pub struct TailTimer {
     first_us: u64,
     last_us: u64,
-    /// The wait before the next tail, and its end; `None` if heartbeats take over.
+    /// Current wait for a tail in microseconds, and the time of its end. `None` once heartbeats
+    /// take over.
     wait: Option<(u64, Time)>,
 }
 
@@ -17,18 +19,18 @@ impl TailTimer {
         Self { first_us, last_us: heartbeat_us, wait: None }
     }
 
-    /// Restarts the timer after news that a lost datagram could hide: something was sent, or more
-    /// is decided.
+    /// Restarts the timer after something was sent or more slots were decided, which a lost
+    /// datagram could hide.
     pub const fn restart(&mut self, now: Time) {
         self.wait = Some((self.first_us, now.plus_us(self.first_us)));
     }
 
-    /// Returns when the next tail is due.
+    /// Returns when the next tail is due, or `None` if heartbeats have taken over.
     pub fn due(&self) -> Option<Time> {
         self.wait.map(|(_, due)| due)
     }
 
-    /// Returns whether a tail is due now; the next one then waits twice as long.
+    /// Returns whether a tail is due. If so, the wait for the next one doubles.
     pub fn poll(&mut self, now: Time) -> bool {
         let Some((wait, due)) = self.wait else {
             return false;

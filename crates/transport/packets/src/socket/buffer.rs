@@ -1,10 +1,11 @@
-//! Receive buffers of sockets, and how fast peers may fill them.
+//! Receive buffers of sockets, and the rate at which peers may fill them.
 
 use std::io;
 
 use rustix::{fd::AsFd, net::sockopt};
 
-/// Time for which a receiver may not read its socket because a busy machine runs something else.
+/// Time for which a receiver may not read its socket because a busy machine runs something else, in
+/// microseconds.
 const AWAY_US: u64 = 2_000;
 
 /// Size of a socket's receive buffer.
@@ -17,19 +18,19 @@ pub struct Buffered {
 }
 
 impl Buffered {
-    /// Requests a receive buffer of this size: beyond net.core.rmem_max where that is allowed,
-    /// otherwise up to it.
+    /// Requests a receive buffer of `wanted` bytes. The size may exceed net.core.rmem_max only if
+    /// the process has the required capability.
     pub fn receive(socket: impl AsFd, wanted: usize) -> io::Result<Self> {
         let socket = socket.as_fd();
         if sockopt::set_socket_recv_buffer_size_force(socket, wanted).is_err() {
             sockopt::set_socket_recv_buffer_size(socket, wanted)?;
         }
-        // The kernel reports twice the requested size, to include its own overhead.
+        // The kernel reports twice the size, to include its own overhead.
         let bytes = sockopt::socket_recv_buffer_size(socket)? / 2;
         Ok(Self { bytes, wanted })
     }
 
-    /// Returns the rate that fills the buffer while its receiver is away, in bytes per second
+    /// Returns the rate that fills the buffer while the receiver is away, in bytes per second
     /// ([rate-1]).
     pub const fn fills_bytes_s(self) -> u64 {
         (self.bytes as u64).saturating_mul(1_000_000 / AWAY_US)

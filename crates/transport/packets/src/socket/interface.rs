@@ -10,18 +10,19 @@ use rustix::{fd::AsFd, net::netdevice::name_to_index};
 
 use crate::socket::Failed;
 
-/// Maximum length of a name: IFNAMSIZ without its zero.
+/// Maximum length of an interface name in bytes: IFNAMSIZ without the terminating zero.
 const NAME_BYTES_MAX: usize = 15;
 
 /// Interface on which a group is joined and sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// System name of the interface.
+    /// Name of the interface.
     pub name: String,
     pub(crate) index: u32,
-    /// Maximum length of an outgoing packet, IP included, if the system reports it.
+    /// Maximum length of an outgoing packet including IP, in bytes, if the system reports it.
     pub mtu: Option<usize>,
-    /// Speed in megabits per second, if the interface has one; others report nothing, or -1.
+    /// Speed in megabits per second, if the interface has one. Other interfaces report nothing, or
+    /// -1.
     pub megabits: Option<u64>,
 }
 
@@ -42,8 +43,7 @@ impl Interface {
         })
     }
 
-    /// Adds the interface to a group's address: link-local groups of IPv6 have no meaning without
-    /// it.
+    /// Adds the interface to a group's address. Link-local IPv6 groups have no meaning without it.
     pub fn scoped(&self, group: SocketAddr) -> SocketAddr {
         match group {
             SocketAddr::V4(_) => group,
@@ -66,8 +66,9 @@ pub fn having(address: Ipv6Addr, addresses: &str) -> Option<&str> {
     line.split_ascii_whitespace().nth(5)
 }
 
-/// Returns the interface by which packets to this address leave, or arrive if it is this machine's
-/// own. `routes` is the contents of `/proc/net/route`. The narrowest route counts.
+/// Returns the name of the interface through which packets to `address` leave, or arrive if it is
+/// an address of this machine. `routes` is the contents of `/proc/net/route`. The most specific
+/// route counts.
 pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
     if address.is_loopback() {
         return Some("lo");
@@ -76,8 +77,8 @@ pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
         let mut words = str::split_whitespace(line);
         let name = words.next()?;
         let mut number = |at| u32::from_str_radix(words.nth(at)?, 16).ok();
-        // Destination; after gateway, flags, count, uses and metric the mask. Both are in the
-        // machine's byte order.
+        // The line contains the destination, gateway, flags, count, uses, metric and mask.
+        // Addresses are in the machine's byte order.
         let (destination, mask) = (number(0)?, number(5)?);
         let address = u32::from_ne_bytes(address.octets());
         (address & mask == destination).then(|| (mask.count_ones(), name))
@@ -86,7 +87,7 @@ pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
     found.max_by_key(|(bits, _)| *bits).map(|(_, name)| name)
 }
 
-/// Reads a numeric property of an interface whose name was validated.
+/// Reads a numeric property of an interface from sysfs. The name must have been validated.
 fn said<N: FromStr>(name: &str, what: &str) -> Option<N> {
     let text = fs::read_to_string(format!("/sys/class/net/{name}/{what}")).ok()?;
     text.trim().parse().ok()

@@ -21,20 +21,20 @@ pub use buffer::Buffered;
 pub use interface::Interface;
 pub use udp::{BATCH, Sent, Udp};
 
-/// The reason that a socket cannot be set up.
+/// Reason why a socket cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// No such interface.
+    /// The interface does not exist.
     #[error("there is no interface {name}: {source}")]
     Interface {
-        /// Name as passed in.
+        /// The name that was looked up.
         name: String,
         source: io::Error,
     },
-    /// The address is in use, or not this machine's.
+    /// The address is in use, or is not an address of this machine.
     #[error("cannot listen for datagrams at {address}: {source}")]
     Bind {
-        /// The local address.
+        /// Local address to bind to.
         address: SocketAddr,
         source: io::Error,
     },
@@ -53,7 +53,7 @@ pub enum Failed {
         interface: String,
         source: io::Error,
     },
-    /// Sending to the group is not possible.
+    /// The socket cannot send to the group through the interface.
     #[error("cannot send to {group} from {interface}: {source}")]
     Send {
         group: SocketAddr,
@@ -61,7 +61,7 @@ pub enum Failed {
         interface: String,
         source: io::Error,
     },
-    /// A socket option is missing.
+    /// The kernel does not support a socket option.
     #[error("the system lacks {option} for datagrams: {source}")]
     Option {
         /// Name of the option.

@@ -1,6 +1,6 @@
-//! Tests whether a group reaches its members: numbered datagrams, sent and counted.
+//! Tests whether a group reaches its members, by sending and counting numbered datagrams.
 //!
-//! Not a plane, and not part of one: the counts show whether switches and firewalls let a group
+//! This is not a plane, nor part of one: the counts show whether switches and firewalls let a group
 //! through. All sizes are fixed: a listener records [`SENDERS_MAX`] senders, and a bit for each of
 //! their datagrams. The clock is the caller's.
 
@@ -25,23 +25,22 @@ use crate::socket::{Failed, Interface};
 pub const COUNT_MAX: u32 = 1000;
 /// Maximum number of senders that a listener distinguishes.
 pub const SENDERS_MAX: usize = 64;
-/// Interval between datagrams: slower than any buffer fills.
+/// Interval between datagrams, long enough not to fill any buffer.
 const PACE: Duration = Duration::from_micros(200);
-/// After the end was requested, datagrams in flight are counted until none has arrived for this
-/// long.
+/// After the end was requested, counting continues until no datagram has arrived for this long.
 const QUIET: Duration = Duration::from_millis(100);
 /// First bytes of each datagram.
 const MAGIC: &[u8; 8] = b"quorate?";
-/// Length of a datagram: the magic, a token, the sender, and its number.
+/// Length of a datagram in bytes: the magic, a token, the sender, and its number.
 pub const BYTES: usize = 24;
 
-/// The reason that an address cannot be tested.
+/// Reason why an address cannot be tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadGroup {
-    /// Not a multicast group of IPv4 with a port.
+    /// The text is not an IPv4 multicast group with a port.
     #[error("it is no multicast group of IPv4: they are 224.0.1.0 to 239.255.255.255, with a port")]
     NoGroup,
-    /// Address range reserved for routing protocols.
+    /// The address is in the range reserved for routing protocols.
     #[error("224.0.0.0 to 224.0.0.255 belong to routing protocols")]
     Reserved,
     /// Port 0 is not valid.
@@ -49,7 +48,7 @@ pub enum BadGroup {
     NoPort,
 }
 
-/// Parses `ADDRESS:PORT` of a group that may be tested.
+/// Parses `ADDRESS:PORT` of a group, and checks that it may be tested.
 pub fn group(text: &str) -> Result<SocketAddrV4, BadGroup> {
     let group: SocketAddrV4 = text.trim().parse().map_err(|_| BadGroup::NoGroup)?;
     match group.ip().octets() {
@@ -60,10 +59,10 @@ pub fn group(text: &str) -> Result<SocketAddrV4, BadGroup> {
     }
 }
 
-/// Counts of one sender.
+/// Number of datagrams received from one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderCounts {
-    /// Sender's number in its datagrams.
+    /// Number by which the sender identifies itself in its datagrams.
     pub sender: u32,
     /// Number of distinct datagrams.
     pub count: u32,
@@ -71,7 +70,7 @@ pub struct SenderCounts {
     pub repeated: u32,
 }
 
-/// Socket that counts the datagrams with its token.
+/// A socket that counts the datagrams with its token.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -80,13 +79,13 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Joins the group on this interface. From now on the kernel buffers arriving datagrams.
+    /// Joins the group on an interface. From now on the kernel buffers arriving datagrams.
     pub fn join(group: SocketAddrV4, interface: &str, token: u64) -> Result<Self, Failed> {
         let socket = open(group.into())?;
         let interface = Interface::named(interface, &socket)?;
         sockopt::set_socket_reuseaddr(&socket, true).map_err(option("SO_REUSEADDR"))?;
-        // Bound to the group, the socket does not receive datagrams for other addresses of the
-        // port.
+        // A socket that is bound to the group does not receive datagrams for other addresses with
+        // the same port.
         net::bind(&socket, &group)
             .map_err(|error| Failed::Bind { address: group.into(), source: error.into() })?;
         let any = Ipv4Addr::UNSPECIFIED;
@@ -99,13 +98,13 @@ impl Listener {
         Ok(Self { socket, interface: interface.name, counts: Counts::new(token) })
     }
 
-    /// Returns the interface that it listens on.
+    /// Returns the name of the interface that the socket listens on.
     pub fn interface(&self) -> &str {
         &self.interface
     }
 
-    /// Counts datagrams while `left` returns a remaining time, or until `end` is set and no more
-    /// arrive.
+    /// Counts datagrams as long as `left` returns a remaining time, or until `end` is set and no
+    /// more datagrams arrive.
     pub fn listen(
         &mut self,
         mut left: impl FnMut() -> Duration,
@@ -118,7 +117,7 @@ impl Listener {
             }
             let ending = end.load(Ordering::Acquire);
             if !self.readable_within(left.min(QUIET))? {
-                // None has arrived since before `end` was checked.
+                // No datagram has arrived since before `end` was checked.
                 if ending {
                     return Ok(());
                 }
@@ -128,12 +127,12 @@ impl Listener {
         }
     }
 
-    /// Returns the counts, by sender.
+    /// Returns the counts for each sender.
     pub fn heard(&self) -> Vec<SenderCounts> {
         self.counts.heard()
     }
 
-    /// Returns the number of foreign datagrams.
+    /// Returns the number of datagrams that are not part of the test.
     pub fn foreign(&self) -> u64 {
         self.counts.foreign()
     }
@@ -148,10 +147,10 @@ impl Listener {
         }
     }
 
-    /// Counts some of the waiting datagrams, so that the caller checks the time again soon, however
-    /// many arrive.
+    /// Counts a limited number of waiting datagrams, so that the caller checks the time regularly,
+    /// however many arrive.
     fn take(&mut self) -> io::Result<()> {
-        // One byte more than our datagrams have: longer ones are not ours.
+        // One byte more than the test's datagrams have, to detect longer ones.
         let mut datagram = [0; BYTES + 1];
         for _ in 0..64 {
             match net::recv(&self.socket, &mut datagram, RecvFlags::TRUNC) {
@@ -165,9 +164,9 @@ impl Listener {
     }
 }
 
-/// Sends datagrams 0 to `count` − 1 to the group, from this interface and only to its segment; this
-/// machine receives them too. `pause` waits after each, so that no buffer fills. Returns how many
-/// the kernel accepted.
+/// Sends datagrams 0 to `count` − 1 to the group, from an interface and only to its network
+/// segment. This machine receives them, too. `pause` waits after each datagram, so that no buffer
+/// fills. Returns how many the kernel accepted.
 pub fn send(
     group: SocketAddrV4,
     interface: &str,
@@ -188,7 +187,7 @@ pub fn send(
         let datagram = datagram(token, sender, number);
         match net::sendto(&socket, &datagram, SendFlags::empty(), &group) {
             Ok(_) => sent += 1,
-            // No space in the device: treat it as lost.
+            // The device has no space. Treat the datagram as lost.
             Err(Errno::AGAIN | Errno::NOBUFS) => {}
             Err(error) => {
                 return Err(Failed::Send {
@@ -229,7 +228,7 @@ pub fn datagram(token: u64, sender: u32, number: u32) -> [u8; BYTES] {
     bytes
 }
 
-/// Counts of datagrams received.
+/// Counters of received datagrams.
 #[derive(Debug)]
 pub struct Counts {
     token: u64,
@@ -244,12 +243,12 @@ struct OfSender {
 }
 
 impl Counts {
-    /// Creates empty counts of the datagrams with this token.
+    /// Creates counters for the datagrams with this token.
     pub const fn new(token: u64) -> Self {
         Self { token, senders: BTreeMap::new(), foreign: 0 }
     }
 
-    /// Counts a datagram. One from a stranger only increases the count of foreign ones.
+    /// Counts a datagram. If it is not part of the test, it only counts as foreign.
     pub fn note(&mut self, datagram: &[u8]) {
         if self.note_own(datagram).is_none() {
             self.foreign = self.foreign.saturating_add(1);
@@ -278,7 +277,7 @@ impl Counts {
         Some(())
     }
 
-    /// Returns the counts, by sender.
+    /// Returns the counts for each sender.
     pub fn heard(&self) -> Vec<SenderCounts> {
         let of = |(sender, of): (&u32, &OfSender)| SenderCounts {
             sender: *sender,
@@ -288,7 +287,7 @@ impl Counts {
         self.senders.iter().map(of).collect()
     }
 
-    /// Returns the number of foreign datagrams.
+    /// Returns the number of datagrams that are not part of the test.
     pub const fn foreign(&self) -> u64 {
         self.foreign
     }

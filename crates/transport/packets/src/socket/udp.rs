@@ -1,4 +1,4 @@
-//! A UDP socket that sends a run of datagrams in one call, and receives many in one.
+//! A UDP socket that sends many datagrams in one call, and receives many in one.
 
 use std::{
     io::{self, IoSliceMut},
@@ -17,15 +17,15 @@ use crate::{
     socket::{Buffered, Failed, Interface},
 };
 
-/// Number of buffers of one receive call; each takes the datagrams that the kernel coalesced from
-/// one sender. A call that returns fewer has received all waiting datagrams.
+/// Number of buffers per receive call. Each takes the datagrams that the kernel coalesced from one
+/// sender. A call that fills fewer buffers has received all waiting datagrams.
 pub const BATCH: usize = 8;
-/// Loopback interface.
+/// Name of the loopback interface.
 const LOOPBACK: &str = "lo";
-/// Maximum size of coalesced datagrams.
+/// Maximum total size of coalesced datagrams, in bytes.
 const JOINED_BYTES_MAX: usize = 65_536;
 
-/// A socket that does not block.
+/// A non-blocking UDP socket.
 pub struct Udp {
     socket: OwnedFd,
     state: UdpSocketState,
@@ -39,19 +39,19 @@ pub struct Udp {
 pub enum Sent {
     /// The kernel accepted all of them.
     All,
-    /// There was no space in the device for this many. Treat them as lost, and slow down
+    /// The device had no space for this many datagrams. Treat them as lost, and slow down
     /// ([rate-2]).
     Dropped(usize),
-    /// The socket is full after this many: the rest did not leave, and may be sent when it has
-    /// space.
+    /// The socket is full after this many datagrams. The rest was not sent, and may be sent when
+    /// the socket has space.
     Blocked(usize),
-    /// Longer than the path supports: nothing is fragmented ([pkt-4]). Smaller datagrams are
-    /// needed.
+    /// The datagrams are longer than the path supports, and are not fragmented ([pkt-4]). Use
+    /// smaller ones.
     TooLong,
 }
 
 impl Udp {
-    /// Opens a socket for single nodes, and for sending to groups.
+    /// Opens a socket for exchanging datagrams with single nodes and for sending to groups.
     pub fn bind(address: SocketAddr, receive_bytes: usize) -> Result<Self, Failed> {
         let socket = open(address)?;
         net::bind(&socket, &address)
@@ -59,8 +59,8 @@ impl Udp {
         Self::over(socket, receive_bytes)
     }
 
-    /// Opens a socket that receives one group on one interface. Several processes of a machine may
-    /// do so.
+    /// Opens a socket that receives a group on one interface. Several processes of a machine may do
+    /// so.
     pub fn join(group: SocketAddr, interface: &str, receive_bytes: usize) -> Result<Self, Failed> {
         if !group.ip().is_multicast() {
             return Err(Failed::NoGroup(group));
@@ -69,8 +69,8 @@ impl Udp {
         let interface = Interface::named(interface, &socket)?;
         let option = |option| move |error: Errno| lacking(option, error);
         sockopt::set_socket_reuseaddr(&socket, true).map_err(option("SO_REUSEADDR"))?;
-        // Bound to the group, the socket does not receive datagrams for other addresses of the
-        // port.
+        // A socket that is bound to the group does not receive datagrams for other addresses with
+        // the same port.
         net::bind(&socket, &interface.scoped(group))
             .map_err(|error| Failed::Bind { address: group, source: error.into() })?;
         let (any, index) = (Ipv4Addr::UNSPECIFIED, interface.index);
@@ -88,12 +88,12 @@ impl Udp {
         Self::over(socket, receive_bytes)
     }
 
-    /// Sends to groups through this interface from now on, limited to its segment. On the loopback
-    /// interface, other sockets of this machine receive the datagrams, too.
+    /// Makes datagrams to groups leave through an interface, limited to its network segment. On the
+    /// loopback interface, other sockets of this machine receive them, too.
     pub fn send_groups_at(&self, interface: &str) -> Result<Interface, Failed> {
         let interface = Interface::named(interface, &self.socket)?;
-        // Other processes of this machine receive it on the loopback interface only: elsewhere a
-        // sender would receive everything that it sends.
+        // Only on the loopback interface do other processes of this machine receive the datagrams.
+        // Elsewhere a sender would receive everything that it sends.
         let loops = interface.name == LOOPBACK;
         let (socket, index) = (&self.socket, interface.index);
         if self.local.is_ipv6() {
@@ -121,7 +121,7 @@ impl Udp {
         let state = UdpSocketState::new((&socket).into());
         let state = state.map_err(option("IP_MTU_DISCOVER or IP_PKTINFO"))?;
         if state.may_fragment() {
-            // [pkt-4] A datagram that IP fragments is lost with any one of its fragments.
+            // [pkt-4] A datagram fragmented by IP would be lost with any one of its fragments.
             let source = io::ErrorKind::Unsupported.into();
             return Err(option("IP_MTU_DISCOVER")(source));
         }
@@ -130,30 +130,29 @@ impl Udp {
         Ok(Self { socket, state, local, buffered, arrivals: vec![0; BATCH * JOINED_BYTES_MAX] })
     }
 
-    /// Returns its address.
     pub const fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Returns the size of the kernel's buffer.
+    /// Returns the size of the kernel's receive buffer.
     pub const fn buffered(&self) -> Buffered {
         self.buffered
     }
 
-    /// Returns the number of datagrams that the kernel splits out of one call; 1 if it does not
+    /// Returns the number of datagrams that the kernel can split from one call, or 1 if it does not
     /// split.
     pub fn segments_max(&self) -> usize {
         self.state.max_gso_segments()
     }
 
-    /// Sends datagrams that are stored back to back, all of one length except the last, which may
-    /// be shorter. If the device cannot split them, they are sent one by one.
+    /// Sends datagrams that are stored back to back. All have the same length, except the last,
+    /// which may be shorter. If the device cannot split them, they are sent one by one.
     pub fn send(&self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> io::Result<Sent> {
         let segment_bytes = segment_bytes.max(1);
         let mut rest = bytes;
         let (mut dropped, mut left) = (0, 0);
         while !rest.is_empty() {
-            // Until it is split, the run is a single IP packet.
+            // Before it is split, the run is a single IP packet.
             let fit = (DATAGRAM_BYTES_MAX / segment_bytes).max(1);
             let at_once = self.state.max_gso_segments().clamp(1, fit) * segment_bytes;
             let (now, later) = rest.split_at(rest.len().min(at_once));
@@ -167,7 +166,8 @@ impl Udp {
             };
             match self.state.try_send((&self.socket).into(), &transmit) {
                 Ok(()) => {}
-                // The device turned out not to support it: send the same bytes again, one by one.
+                // The device turned out not to split. Send the same bytes again, one datagram at a
+                // time.
                 Err(_) if segments > 1 && self.state.max_gso_segments() == 1 => continue,
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::MSGSIZE) => return Ok(Sent::TooLong),
@@ -182,8 +182,8 @@ impl Udp {
         Ok(if dropped == 0 { Sent::All } else { Sent::Dropped(dropped) })
     }
 
-    /// Receives as much as one call returns; passes each datagram with its source to `take`.
-    /// Returns the number of datagrams; 0 if none are waiting.
+    /// Receives the datagrams that one call returns, and passes each with its source to `take`.
+    /// Returns the number of datagrams, 0 if none are waiting.
     pub fn receive(&mut self, mut take: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
         let mut metas = [RecvMeta::default(); BATCH];
         let mut chunks = self.arrivals.chunks_mut(JOINED_BYTES_MAX);
@@ -193,7 +193,7 @@ impl Udp {
         let messages = match received {
             Ok(messages) => messages,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-            // An ICMP error about an earlier datagram; this socket works.
+            // An ICMP error about an earlier datagram, not about this socket.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(0),
             Err(error) => return Err(error),
         };

@@ -1,4 +1,4 @@
-//! The gate: accepts a datagram only from a peer, boot and channel that a handshake named, and only
+//! The gate accepts a datagram only if a handshake named its sender, boot and channel, and only
 //! once.
 
 use std::collections::BTreeMap;
@@ -16,32 +16,33 @@ use crate::{
     },
 };
 
-/// Numbers of a data channel that are remembered: more than a buffer of 64 MiB holds in full
-/// datagrams.
+/// Number of sequence numbers of a data channel that are remembered. More than a buffer of 64 MiB
+/// holds in full datagrams.
 pub const WINDOW_NUMBERS: u64 = 1 << 16;
-/// Numbers of the control channel that are remembered; it has no repairs.
+/// Number of sequence numbers of the control channel that are remembered. That channel has no
+/// repairs.
 const CONTROL_NUMBERS: u64 = 1 << 12;
 
-/// A peer's introduction by a handshake.
+/// Information about a peer from a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
     pub member: Member,
-    /// Boot of the peer.
+    /// Boot of the peer, the only one whose datagrams are accepted.
     pub boot: u32,
-    /// Channels that this node may listen to; only the first [`CHANNELS_MAX`] count.
+    /// Channels that this node may listen to. Only the first [`CHANNELS_MAX`] count.
     pub channels: Vec<Opening>,
 }
 
-/// Outcome of an introduction.
+/// What an introduction changed, or why it was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Introduced {
-    /// The peer, or this boot of it, is new: all state of an older one is void.
+    /// The peer or its boot is new. All state of an older boot is void.
     New,
-    /// The peer was already known; new channels were added. Numbers and windows continue.
+    /// The peer was already known. New channels were added; numbers and windows continue.
     Known,
-    /// Refused: of an older boot or incarnation than a known one.
+    /// Refused, because a newer boot or incarnation of the peer is known.
     Older,
-    /// Refused: there are already [`PEERS_MAX`].
+    /// Refused, because there are [`PEERS_MAX`] peers already.
     Full,
 }
 
@@ -50,20 +51,20 @@ pub enum Introduced {
 pub struct Admitted<'a> {
     pub header: Header,
     pub body: Body<'a>,
-    /// Set if the datagram answers a challenge, which introduces its sender.
+    /// Set if the datagram answers a challenge and thereby introduces its sender.
     pub introduced: Option<Introduction>,
 }
 
-/// Decides which datagrams are accepted.
+/// Decides which datagrams to accept.
 pub struct Gate {
     me: Member,
     group: Group,
     hint: u32,
     keys: Keys,
-    /// Members named by a configuration or handshake: only they may ask for an introduction.
+    /// Members named by a configuration or a handshake. Only they may request an introduction.
     members: BTreeMap<NodeId, Incarnation>,
     peers: BTreeMap<NodeId, Peer>,
-    /// Nonces that wait for an answer.
+    /// Nonces of outstanding challenges, by node.
     challenges: BTreeMap<NodeId, u64>,
     refusals: Refusals,
 }
@@ -82,7 +83,7 @@ struct ListenedChannel {
 }
 
 impl Gate {
-    /// Creates the gate of this member of a group.
+    /// Creates the gate of member `me` of a group.
     pub fn new(me: Member, group: Group, keys: Keys) -> Self {
         Self {
             me,
@@ -96,7 +97,7 @@ impl Gate {
         }
     }
 
-    /// Returns the counts of refused datagrams, by reason.
+    /// Returns the number of refused datagrams for each reason.
     pub const fn refusals(&self) -> &Refusals {
         &self.refusals
     }
@@ -127,20 +128,20 @@ impl Gate {
         self.peers.get(&node).map(|peer| peer.member)
     }
 
-    /// Returns whether a peer listens to a channel of this node.
+    /// Returns whether a peer may listen to a channel of this node.
     pub fn hears(&self, node: NodeId, channel: u8) -> bool {
         let peer = self.peers.get(&node);
         peer.is_some_and(|peer| peer.channels.contains_key(&channel))
     }
 
-    /// Returns a node that may ask for an introduction, with its incarnation, whether or not it is
-    /// introduced.
+    /// Returns a node that may request an introduction, with its incarnation, whether or not it has
+    /// been introduced.
     pub fn member(&self, node: NodeId) -> Option<Member> {
         let incarnation = *self.members.get(&node)?;
         Some(Member { node, incarnation })
     }
 
-    /// Sets the nodes that may ask for an introduction: those of the configuration, and learners.
+    /// Sets the nodes that may request an introduction: those of the configuration, and learners.
     pub fn allow(&mut self, members: &[Member]) {
         let pairs = members.iter().map(|member| (member.node, member.incarnation));
         self.members = pairs.take(PEERS_MAX).collect();
@@ -148,7 +149,8 @@ impl Gate {
         self.challenges.retain(|node, _| members.contains_key(node));
     }
 
-    /// [pkt-2] Records a peer's introduction, from a handshake of the current boots of both nodes.
+    /// [pkt-2] Records a peer's introduction. It must be from a handshake between the current boots
+    /// of both nodes.
     pub fn introduce(&mut self, introduction: &Introduction) -> Introduced {
         let Introduction { member, boot, .. } = *introduction;
         let known = self.peers.get(&member.node);
@@ -184,14 +186,14 @@ impl Gate {
         outcome
     }
 
-    /// Stops accepting datagrams of this node.
+    /// Stops accepting datagrams from a node.
     pub fn part(&mut self, node: NodeId) {
         self.peers.remove(&node);
         self.challenges.remove(&node);
     }
 
-    /// [pkt-2] Sets the nonce that a peer without a connection must answer; it is drawn anew each
-    /// time.
+    /// [pkt-2] Sets the nonce that a peer without a connection must answer. The caller must draw a
+    /// new one each time.
     pub fn challenge(&mut self, node: NodeId, nonce: u64) {
         if self.members.contains_key(&node) {
             self.challenges.insert(node, nonce);
@@ -204,8 +206,9 @@ impl Gate {
         judged.inspect_err(|refusal| self.refusals.count(*refusal))
     }
 
-    /// Checks the original that a repair carries. `wanted` returns whether a number is missing: an
-    /// original that was dropped for lack of space was seen, but is accepted again ([pkt-5]).
+    /// Checks the original in a repair. `wanted` returns whether a number is missing: if the
+    /// original was received but dropped for lack of space, its number was seen, but it is accepted
+    /// again ([pkt-5]).
     pub fn admit_repaired<'a>(
         &mut self,
         original: &'a [u8],
@@ -225,7 +228,7 @@ impl Gate {
         let me = self.me;
         let heard = self.heard(&header)?;
         heard.window.check(header.number)?;
-        // [pkt-2] Nothing changes before the tag was verified.
+        // [pkt-2] Nothing changes until the tag has been verified.
         heard.check_tag(&header, tag, datagram, me)?;
         heard.window.mark(header.number);
         let body = Body::read(header.kind, payload)?;
@@ -251,7 +254,8 @@ impl Gate {
         Ok(Admitted { header, body: Body::Fragment(payload), introduced: None })
     }
 
-    /// Parses a datagram and checks what applies to all: of this group, and not from this node.
+    /// Parses a datagram and checks what applies to all datagrams: it belongs to this group and is
+    /// not from this node.
     fn read<'a>(&self, datagram: &'a [u8]) -> Result<(Header, [u8; TAG_BYTES], &'a [u8]), Refusal> {
         let (header, tag, payload) = Header::read(datagram)?;
         if header.group != self.hint {
@@ -263,11 +267,11 @@ impl Gate {
         Ok((header, tag, payload))
     }
 
-    /// Returns the channel that a datagram claims, if a handshake named it.
+    /// Returns the channel that a header names, if a handshake named it, too.
     fn heard(&mut self, header: &Header) -> Result<&mut ListenedChannel, Refusal> {
         let peer = self.peers.get_mut(&header.sender).ok_or(Refusal::Stranger)?;
         if header.boot != peer.boot {
-            // [pkt-2] The boot of the handshake counts; a datagram cannot announce a new one.
+            // [pkt-2] Only a handshake can announce a new boot, not a datagram.
             let older = header.boot < peer.boot;
             return Err(if older { Refusal::OldBoot } else { Refusal::Boot });
         }
@@ -279,9 +283,9 @@ impl Gate {
         Ok(heard)
     }
 
-    /// Checks a probe, or an answer to one, of a boot that no handshake named. It is trusted
-    /// because of its tag, and an answer because of the nonce that was drawn here; a repeated probe
-    /// costs an answer, no more.
+    /// Checks a probe or an answer from a boot that no handshake named. A probe is trusted because
+    /// of its tag, and an answer because of the nonce drawn here. A replayed probe only costs an
+    /// answer.
     fn judge_stranger<'a>(
         &mut self,
         header: Header,

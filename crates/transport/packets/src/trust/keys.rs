@@ -1,4 +1,5 @@
-//! The keys of datagrams: two are accepted, one is used for sending ([pkt-3]).
+//! The keys for sealing datagrams. Two may be accepted at a time, one of which is used for sending
+//! ([pkt-3]).
 
 use std::{collections::BTreeMap, fmt};
 
@@ -21,39 +22,40 @@ impl Key {
     }
 }
 
-/// Never shows the key.
+/// The key itself is never shown.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key")
     }
 }
 
-/// Number of a key in headers; 0 is no key.
+/// Number of a key, as contained in headers. 0 means no key.
 pub type KeyId = u8;
 
-/// The keys of a node.
+/// Keys that a node accepts, one of which it also sends with.
 ///
-/// A new key is added on every node, and each node announces it to the others by TCP. A node that
-/// has received the announcement from every member sends with the new key; the older one is
-/// accepted until it is dropped.
+/// A new key is added on every node, and each node announces it to the others over TCP. Once a node
+/// has received the announcement from every member, it sends with the new key. It accepts the older
+/// key until that is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
-    /// In the order in which they were added; at most two. Empty: datagrams carry a checksum.
+    /// At most two keys, in the order in which they were added. If there are none, datagrams carry
+    /// a checksum.
     held: Vec<(KeyId, Key)>,
     /// Key used for sending.
     current: KeyId,
-    /// The newest key that each node announced.
+    /// Newest key that each node announced.
     named: BTreeMap<NodeId, KeyId>,
 }
 
-/// The reason that a key cannot be added.
+/// Reason why a key cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadKey {
-    /// Number 0 means that there is no key.
+    /// The number is 0, which means that there is no key.
     Zero,
-    /// The number belongs to a key that is already in use.
+    /// Another key already has the number.
     Taken,
-    /// The node runs without keys: datagrams of its peers would be dropped.
+    /// The node runs without keys. If it had one, it would drop the datagrams of its peers.
     Unkeyed,
     /// There are two keys, and the older one is still used for sending.
     Busy,
@@ -65,7 +67,7 @@ impl Keys {
         Self::default()
     }
 
-    /// Creates a set with one key, at start.
+    /// Creates a set with one key. Used at start.
     pub fn one(id: KeyId, key: Key) -> Result<Self, BadKey> {
         if id == 0 {
             return Err(BadKey::Zero);
@@ -73,7 +75,7 @@ impl Keys {
         Ok(Self { held: vec![(id, key)], current: id, named: BTreeMap::new() })
     }
 
-    /// Adds a key. Replaces the older of two keys, if it is no longer used for sending.
+    /// Adds a key. If there are two already, replaces the older one, unless it is used for sending.
     pub fn add(&mut self, id: KeyId, key: Key) -> Result<(), BadKey> {
         if id == 0 {
             return Err(BadKey::Zero);
@@ -94,22 +96,21 @@ impl Keys {
         Ok(())
     }
 
-    /// Drops keys for which `wanted` is false, except the one used for sending.
+    /// Drops the keys for which `wanted` returns false, except the one used for sending.
     pub fn keep(&mut self, wanted: impl Fn(KeyId) -> bool) {
         let current = self.current;
         self.held.retain(|(id, _)| *id == current || wanted(*id));
     }
 
-    /// Records the newest key that a node announced by TCP. Ignores nodes beyond the maximum number
-    /// of peers.
+    /// Records the newest key that a node announced over TCP. Ignores nodes beyond [`PEERS_MAX`].
     pub fn named(&mut self, node: NodeId, id: KeyId) {
         if self.named.len() < PEERS_MAX || self.named.contains_key(&node) {
             self.named.insert(node, id);
         }
     }
 
-    /// Switches to the newest key if all of these nodes have announced it. Returns whether that
-    /// changed anything.
+    /// Sends with the newest key from now on, if all `members` have announced it. Returns whether
+    /// the key changed.
     pub fn switch(&mut self, members: &[NodeId]) -> bool {
         let newest = self.newest();
         let all = members.iter().all(|node| self.named.get(node) == Some(&newest));
@@ -120,18 +121,18 @@ impl Keys {
         changed
     }
 
-    /// Returns the newest key, which this node announces.
+    /// Returns the number of the newest key, which this node announces.
     pub fn newest(&self) -> KeyId {
         self.held.last().map_or(0, |(id, _)| *id)
     }
 
-    /// Returns the key used for sending, and its number.
+    /// Returns the key used for sending, with its number.
     pub fn current(&self) -> (KeyId, Option<&Key>) {
         let held = self.held.iter().find(|(id, _)| *id == self.current);
         held.map_or((0, None), |(id, key)| (*id, Some(key)))
     }
 
-    /// Returns all accepted keys; number 0 without a key if there are none.
+    /// Returns all accepted keys. If there are none, returns number 0 without a key.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = (KeyId, Option<&Key>)> {
         let none = self.held.is_empty().then_some((0, None));
         let held = self.held.iter().map(|(id, key)| (*id, Some(key)));

@@ -1,7 +1,8 @@
 //! Trust: which datagrams are accepted ([pkt-2], [pkt-3]).
 //!
-//! [`seal`] makes tags, [`keys`] selects the key, [`window`] detects repeated numbers, and [`gate`]
-//! joins them: what it admits is from a known peer in a known boot, for this node, and new.
+//! [`seal`] computes tags, [`keys`] selects the key, [`window`] detects repeated numbers, and
+//! [`gate`] combines them: a datagram that it admits is from a known boot of a known peer, for this
+//! node, and new.
 
 pub mod gate;
 pub mod keys;

@@ -1,5 +1,5 @@
-//! Reasons for refusing datagrams, each with a count. On a healthy network all counts are zero,
-//! except for ordinary losses.
+//! Reasons for refusing datagrams. Each is counted; on a healthy network all counts except those of
+//! ordinary losses are zero.
 
 use crate::{
     counted::{Counted, Reason},
@@ -7,39 +7,40 @@ use crate::{
     trust::window::NotNew,
 };
 
-/// The reason that a datagram is refused.
+/// Reason why a datagram is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Refusal {
-    /// Not a datagram of this protocol.
+    /// The bytes are not a datagram of this protocol.
     Malformed,
-    /// Another version of the layout.
+    /// The layout has another version.
     Version,
-    /// From another group, or another generation of this one.
+    /// The datagram belongs to another group, or to another generation of this one.
     Group,
-    /// This node's own datagram, returned by the group's loop or replayed.
+    /// The datagram is this node's own, looped back by the group or replayed.
     Own,
-    /// From a node that no handshake has introduced.
+    /// No handshake has introduced the sender.
     Stranger,
-    /// From an older boot of its sender.
+    /// The datagram is from an older boot of its sender.
     OldBoot,
-    /// From another boot than the handshake named; nothing in it is trusted.
+    /// The datagram is from a boot that the handshake did not name, so it is not trusted at all.
     Boot,
-    /// On a channel that the handshake did not name, or for the wrong audience.
+    /// The handshake did not name the channel, or the audience is wrong.
     Channel,
-    /// Made with a key that this node does not have, or with none where keys are used.
+    /// The datagram was sealed with a key that this node does not have, or without one although
+    /// keys are used.
     Key,
-    /// The tag is wrong: changed in transit, forged, or for another node.
+    /// The tag is wrong: the datagram was changed in transit, forged, or is for another node.
     Tag,
     /// The number is below that of the handshake.
     Before,
     /// The number is too far below the newest one of its channel.
     Old,
-    /// The number was already seen.
+    /// The number was seen before.
     Repeated,
-    /// A repair of a datagram that is not missing.
+    /// The datagram is a repair of one that is not missing.
     Unwanted,
-    /// An answer to a probe that this node did not send, or that was already answered.
+    /// The datagram answers a probe that this node did not send or that was already answered.
     Unasked,
 }
 
@@ -62,7 +63,7 @@ impl Refusal {
         Self::Unasked,
     ];
 
-    /// Returns the name used in metrics.
+    /// Returns the label of this reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -115,7 +116,7 @@ impl Reason for Refusal {
     }
 }
 
-/// Counts of refused datagrams, by reason.
+/// Number of refused datagrams for each reason.
 pub type Refusals = Counted<Refusal>;
 
 #[cfg(test)]

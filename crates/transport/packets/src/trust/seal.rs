@@ -1,4 +1,4 @@
-//! The tag of a datagram: a keyed hash, or a checksum where the segment is trusted ([pkt-3]).
+//! The tag of a datagram: a keyed hash, or a checksum if the network segment is trusted ([pkt-3]).
 
 use quorate_core::node_id::Member;
 
@@ -7,23 +7,21 @@ use crate::{
     trust::keys::Key,
 };
 
-/// Distinguishes these subkeys from others that may be derived from the same key later.
+/// Context of the key derivation. Other subkeys may later be derived from the same key.
 const SUBKEY: &[u8] = b"quorate datagram subkey 1";
 
-/// Identity of a group in one of its generations: a group that was forced or restored is another
-/// one ([pkt-2]).
+/// Identity of a group in one of its generations. A group that was forced or restored is a
+/// different one ([pkt-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Cluster id.
     pub cluster: u128,
-    /// Number of the group within the cluster.
     pub group: u64,
-    /// Generation of the group.
     pub generation: u32,
 }
 
 impl Group {
-    /// Returns the part of the group's id that headers contain.
+    /// Returns the part of the group's identity that headers contain.
     pub fn hint(&self) -> u32 {
         let digest = blake3::hash(&self.bytes());
         let [a, b, c, d, ..] = *digest.as_bytes();
@@ -39,16 +37,14 @@ impl Group {
     }
 }
 
-/// Context of a seal: everything without a field in the header that the tag covers, so that no two
+/// Context of a tag: everything that the tag covers although no header field contains it. No two
 /// channels share a sequence of tags, even if a restored disk repeats numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub group: Group,
-    /// The sender, incarnation included.
+    /// Sender, including its incarnation.
     pub sender: Member,
-    /// Boot of the sender.
     pub boot: u32,
-    /// Number of the channel.
     pub channel: u8,
 }
 
@@ -64,17 +60,18 @@ impl Place {
     }
 }
 
-/// Computes the tags of one channel.
+/// Key for the tags of one channel.
 #[derive(Clone)]
 pub enum Seal {
-    /// 128 bits of BLAKE3 under the subkey of this place.
+    /// For tags of 128 bits of BLAKE3. The subkey depends on the place.
     Keyed([u8; 32]),
-    /// A CRC-32C that starts with the place: protects against accidents, not against attackers.
+    /// For CRC-32C checksums. The initial value depends on the place. Protects against accidents,
+    /// not against attackers.
     Sum(u32),
 }
 
 impl Seal {
-    /// Creates a seal for datagrams of this place, with this key if there is one.
+    /// Creates a seal for the datagrams of a place. Without a key, tags are checksums.
     pub fn new(key: Option<&Key>, place: &Place) -> Self {
         match key {
             Some(key) => {
@@ -86,8 +83,8 @@ impl Seal {
         }
     }
 
-    /// Returns the tag of a datagram, ignoring its current tag. `to` is the destination if it is
-    /// for one node, which no field contains ([pkt-2]).
+    /// Returns the tag that a datagram should have, whatever its current tag. `to` is the
+    /// destination if the datagram is for one node, which no header field contains ([pkt-2]).
     pub fn tag(&self, datagram: &[u8], to: Option<Member>) -> [u8; TAG_BYTES] {
         let (head, payload) = (&datagram[..TAG_AT], &datagram[TAG_AT + TAG_BYTES..]);
         let mut to_bytes = [0; 8];
@@ -112,13 +109,13 @@ impl Seal {
         tag
     }
 
-    /// Writes the tag into a datagram.
+    /// Computes a datagram's tag and writes it into the datagram.
     pub fn seal(&self, datagram: &mut [u8], to: Option<Member>) {
         let tag = self.tag(datagram, to);
         datagram[TAG_AT..TAG_AT + TAG_BYTES].copy_from_slice(&tag);
     }
 
-    /// Returns whether the tag is right, in constant time.
+    /// Returns whether `tag` is the datagram's tag. Compares in constant time.
     pub fn holds(&self, datagram: &[u8], tag: [u8; TAG_BYTES], to: Option<Member>) -> bool {
         let right = self.tag(datagram, to);
         u128::from_le_bytes(right) ^ u128::from_le_bytes(tag) == 0

@@ -1,30 +1,31 @@
-//! Numbers of a channel that were seen: distinguishes repeated datagrams from new ones ([pkt-2]).
+//! Window of the numbers seen on a channel, which distinguishes repeated datagrams from new ones
+//! ([pkt-2]).
 
-/// The last numbers of a channel, as a bitmap.
+/// The latest numbers of a channel, as a bitmap.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// One bit per number, at the number modulo the window.
+    /// One bit per number. The index is the number modulo the window's size.
     seen: Vec<u64>,
-    /// The number of the handshake. Lower numbers are refused.
+    /// Number from the handshake. Lower numbers are refused.
     floor: u64,
-    /// One above the highest number seen; the window is below it.
+    /// One above the highest number seen. The window ends there.
     top: u64,
 }
 
-/// The reason that a number is not new.
+/// Reason why a number is not new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotNew {
-    /// Below the number of the handshake.
+    /// The number is below that of the handshake.
     Before,
-    /// Too old to know whether it was seen.
+    /// The number is too old to know whether it was seen.
     Old,
     /// Already seen.
     Seen,
 }
 
 impl Window {
-    /// Creates a window of this many numbers, a multiple of 64, from the number of the handshake
-    /// on.
+    /// Creates a window of `numbers` numbers, a multiple of 64. `floor` is the number from the
+    /// handshake.
     pub fn new(numbers: u64, floor: u64) -> Self {
         let words = usize::try_from(numbers / 64).expect("a window fits memory");
         Self { seen: vec![0; words.max(1)], floor, top: floor }
@@ -40,7 +41,7 @@ impl Window {
         (word, 1 << (bit % 64))
     }
 
-    /// Checks whether this number is new. Changes nothing: the tag is verified first.
+    /// Checks whether a number is new. Changes nothing, because the tag has yet to be verified.
     pub fn check(&self, number: u64) -> Result<(), NotNew> {
         if number < self.floor {
             return Err(NotNew::Before);
@@ -56,13 +57,13 @@ impl Window {
         if seen { Err(NotNew::Seen) } else { Ok(()) }
     }
 
-    /// Marks this number as seen. Only for datagrams whose tag was verified.
+    /// Marks a number as seen. The datagram's tag must have been verified.
     pub fn mark(&mut self, number: u64) {
         if number < self.floor || self.top.saturating_sub(number) > self.numbers() {
             return;
         }
         if number >= self.top {
-            // Numbers that enter the window have not been seen yet.
+            // Numbers that enter the window have not been seen.
             if number - self.top >= self.numbers() {
                 self.seen.fill(0);
             } else {

@@ -1,4 +1,4 @@
-//! Votes: when they are cast, when not, and that they are kept.
+//! When votes are cast and when they are not, and that they are kept.
 
 use quorate_offload::{
     Acceptor, PackedBallot, Port, Reason, Routes, Type, Verdict, acceptor::Arm, header::REPEAT,
@@ -24,7 +24,7 @@ fn armed() -> Acceptor<'static> {
     acceptor
 }
 
-/// Returns the reason of a refusal.
+/// Returns the reason why a proposal was refused.
 fn refused(acceptor: &mut Acceptor<'_>, ballot: u64, slot: u64) -> Reason {
     let before = acceptor.vote(slot).map(|(cell, _)| *cell);
     let sent = send(acceptor, &phase2a(ballot, slot, 1), &room(1));
@@ -55,8 +55,8 @@ fn a_vote_is_stored_sent_and_tapped() {
     assert_eq!((cell.value, bytes), (value(1), &room(1)[..]));
 }
 
-/// [offload-6] A second value for a slot of this ballot does not overwrite the first, as it does in
-/// a published switch.
+/// [offload-6] A second value for a slot of the same ballot does not overwrite the first one, as it
+/// does in a published switch.
 #[test]
 fn a_slot_is_voted_for_once_in_a_ballot() {
     let mut acceptor = armed();
@@ -78,7 +78,7 @@ fn votes_are_of_exactly_the_armed_ballot() {
     }
 }
 
-/// [offload-6] [offload-14] Votes are within the window, also where floor + N overflows.
+/// [offload-6] [offload-14] Votes outside of the window are refused, even if floor + N overflows.
 #[test]
 fn votes_are_within_the_window() {
     let mut acceptor = armed();
@@ -108,8 +108,8 @@ fn a_vote_stays_until_the_floor_passes_it() {
     assert_eq!(refused(&mut acceptor, BALLOT, 10), Reason::Floor);
 }
 
-/// [offload-8] A fenced device casts no votes, every vote can be read, and holes are recognized as
-/// holes.
+/// [offload-8] A fenced device casts no votes. All its votes can be read, and holes are recognized
+/// as such.
 #[test]
 fn a_fenced_device_is_read_out() {
     let mut acceptor = armed();
@@ -137,8 +137,7 @@ fn Header(kind: Type, slot: u64) -> quorate_offload::Header {
     quorate_offload::Header { slot, ..plain(kind) }
 }
 
-/// [offload-7] 1A reads, and neither writes nor promises: a vote in the armed ballot is possible
-/// after it.
+/// [offload-7] Phase 1A only reads: afterwards, a vote in the armed ballot is still possible.
 #[test]
 fn phase_1a_promises_nothing() {
     let mut acceptor = armed();
@@ -149,7 +148,7 @@ fn phase_1a_promises_nothing() {
     assert_eq!((answer.header.kind, answer.header.voted), (Type::Phase1b, 0));
     assert_eq!(answer.to, address(FIRST_ROUTE));
     assert_eq!(send(&mut acceptor, &phase2a(BALLOT, 12, 1), &room(1)).len(), 2);
-    // Twice: the first one left everything as it was.
+    // The second request shows that the first one changed nothing.
     for _ in 0..2 {
         let sent = send(&mut acceptor, &question, &room(0));
         assert_eq!((sent[0].header.voted, sent[0].header.value), (BALLOT, value(1)));
@@ -159,8 +158,8 @@ fn phase_1a_promises_nothing() {
     assert_eq!(sent[0].header.reason, Reason::Disarmed as u8);
 }
 
-/// [offload-17] A delayed *arm* is refused after its fence, and so is a call whose number was used
-/// by a refused one.
+/// [offload-17] A delayed *arm* is refused after its fence, and so is a call whose number a refused
+/// call has used.
 #[test]
 fn late_control_is_refused() {
     let mut acceptor = armed();
@@ -178,7 +177,7 @@ fn late_control_is_refused() {
     acceptor.arm(newer, record(BALLOT, 10)).unwrap();
 }
 
-/// [offload-9] A device that lost its memory does not obey calls for its former boot.
+/// [offload-9] A device that lost its memory refuses calls for its former boot.
 #[test]
 fn a_device_of_another_boot_does_not_arm() {
     let mut acceptor = armed();
@@ -195,8 +194,8 @@ fn a_device_of_another_boot_does_not_arm() {
     assert_eq!(refused(&mut acceptor, BALLOT, 12), Reason::Disarmed);
 }
 
-/// [offload-5] One ballot has one position; another ballot needs a fence first; a lower one is
-/// refused.
+/// [offload-5] A ballot has one position. A different ballot requires a fence first, and a lower
+/// one is refused.
 #[test]
 fn records_change_only_while_drained() {
     let mut acceptor = armed();
@@ -210,8 +209,8 @@ fn records_change_only_while_drained() {
     acceptor.arm(number(8), record(BALLOT + 1, 11)).unwrap();
 }
 
-/// Votes bind a device that is armed again in the same ballot, by an owner that was restarted. In a
-/// higher ballot they do not.
+/// After a restart of the owner, a device that is armed again in the same ballot is bound by its
+/// votes. In a higher ballot it is not.
 #[test]
 fn votes_outlive_a_fence_in_their_ballot() {
     let mut acceptor = armed();
@@ -239,7 +238,7 @@ fn votes_go_along_every_route() {
     assert_eq!(to, [many, vec![address(OWNER)]].concat());
 }
 
-/// Control calls as frames are accepted on the owner's port only.
+/// Control calls in frames are accepted only on the owner's port.
 #[test]
 fn frames_of_control() {
     let mut acceptor = Acceptor::new(setup(), routes(FIRST_ROUTE), cells(CELLS));
@@ -252,7 +251,7 @@ fn frames_of_control() {
     };
     let refused = ask(&mut acceptor, &arm);
     assert_eq!(refused.header.reason, Reason::Boot as u8);
-    // Not to the source that the call claims.
+    // The response does not go to the source that the call claims.
     assert_eq!((refused.port, refused.to), (Port::Owner, address(OWNER)));
     assert_eq!(ask(&mut acceptor, &boot).header.kind, Type::Done);
     assert!(send(&mut acceptor, &arm, &room(0)).is_empty());

@@ -36,7 +36,7 @@ fn started() -> Coordinator<'static> {
     coordinator
 }
 
-/// Submits a value; returns its slot, or the reason of the refusal.
+/// Submits a value. Returns its slot, or the reason why it was refused.
 fn propose(coordinator: &mut Coordinator<'_>, number: u64) -> Result<u64, Reason> {
     let sent = send(coordinator, &submit(number), &room(number));
     let [sent] = <[Sent; 1]>::try_from(sent).unwrap();
@@ -50,7 +50,7 @@ fn propose(coordinator: &mut Coordinator<'_>, number: u64) -> Result<u64, Reason
     Ok(sent.header.slot)
 }
 
-/// Sends a vote; returns the decision, if this vote completed it.
+/// Sends a vote. Returns the decision if this vote completed it.
 fn vote(coordinator: &mut Coordinator<'_>, vote: &Header) -> Option<Header> {
     let sent = send(coordinator, vote, &room(vote.value.counter));
     let [decision, tapped] = <[Sent; 2]>::try_from(sent).ok()?;
@@ -67,10 +67,11 @@ fn slots_are_given_out_in_order_and_once() {
     for slot in 10..10 + CELLS {
         assert_eq!(coordinator.next(), slot);
         assert_eq!(propose(&mut coordinator, 1), Ok(slot));
-        // Not at `first`: a read that arrives now waits for this slot, too ([offload-18]).
+        // The next slot is not `first`, because a read that arrives now has to wait for this slot,
+        // too ([offload-18]).
         assert_eq!(coordinator.next(), slot + 1);
     }
-    // [offload-14] Back-pressure, and nothing is lost.
+    // [offload-14] The ring is full, so the value is refused. Nothing is lost.
     assert_eq!(propose(&mut coordinator, 2), Err(Reason::Full));
     assert_eq!(coordinator.next(), 10 + CELLS);
     assert_eq!(coordinator.proposal(10).unwrap().0.value, value(1));
@@ -88,7 +89,7 @@ fn the_limit_is_kept() {
     assert_eq!(coordinator.raise_floor(number(2), 10, 10), Err(Reason::Floor));
     coordinator.raise_floor(number(3), 10, 12).unwrap();
     assert_eq!(propose(&mut coordinator, 1), Ok(11));
-    // A slot that was not assigned is not decided.
+    // A slot that was not assigned cannot be decided.
     assert_eq!(coordinator.raise_floor(number(4), 13, 99), Err(Reason::Floor));
     coordinator.raise_floor(number(5), 12, 12).unwrap();
     assert_eq!(coordinator.raise_floor(number(6), 11, 12), Err(Reason::Floor));
@@ -99,7 +100,7 @@ fn a_quorum_decides_once() {
     let mut coordinator = started();
     let slot = propose(&mut coordinator, 1).unwrap();
     assert_eq!(vote(&mut coordinator, &phase2b(BALLOT, slot, 1, 0)), None);
-    // The same position again is one vote.
+    // Another vote from the same position does not count.
     assert_eq!(vote(&mut coordinator, &phase2b(BALLOT, slot, 1, 0)), None);
     let decision = vote(&mut coordinator, &phase2b(BALLOT, slot, 1, 2)).unwrap();
     assert_eq!((decision.kind, decision.slot), (Type::Decided, slot));
@@ -108,8 +109,8 @@ fn a_quorum_decides_once() {
     assert_eq!(coordinator.counted(Reason::Stale), 1);
 }
 
-/// [offload-10] Only votes of exactly this ballot and slot, for the same value, from a position of
-/// the configuration, count.
+/// [offload-10] A vote counts only if it is for exactly this ballot, slot and value, and from a
+/// position of the configuration.
 #[test]
 fn votes_for_something_else_are_not_counted() {
     let mut coordinator = started();
@@ -141,8 +142,8 @@ fn in_a_durable_group_a_decision_is_a_hint() {
     assert_eq!(decision.flags, COORDINATOR | HINT);
 }
 
-/// [offload-12] A stopped coordinator assigns and counts nothing, and everything can be read; the
-/// value of a hole never left.
+/// [offload-12] A stopped coordinator assigns and counts nothing, but can be read completely. The
+/// value of a hole never left the device.
 #[test]
 fn what_was_proposed_is_taken_back() {
     let mut coordinator = started();
@@ -209,7 +210,7 @@ fn cells_of_an_older_ballot_count_for_nothing() {
     );
 }
 
-/// [offload-19] The owner names a slot, which is proposed again unchanged.
+/// [offload-19] The owner names a slot, and the coordinator proposes it again unchanged.
 #[test]
 fn a_tick_proposes_again() {
     let mut coordinator = started();
@@ -230,7 +231,7 @@ fn a_tick_proposes_again() {
     assert_eq!(ask(&mut coordinator, &tick(10)).header.reason, Reason::Disarmed as u8);
 }
 
-/// [offload-9] [offload-17] A coordinator that lost its memory does not continue, like an acceptor.
+/// [offload-9] [offload-17] Like an acceptor, a coordinator that lost its memory does not continue.
 #[test]
 fn a_coordinator_that_forgot_does_not_go_on() {
     let mut coordinator = started();
@@ -261,7 +262,7 @@ fn frames_of_control() {
     assert_eq!(ask(&mut coordinator, &floor).header.slot, 11);
     let stopped = ask(&mut coordinator, &of_coordinator(call(Type::Fence, 3)));
     assert_eq!((stopped.header.ballot.0, stopped.header.voted), (0, 11));
-    // More members than a narrower field could hold are not truncated to a valid number.
+    // A number of members that exceeds a narrower field is not truncated to a valid number.
     (start.value.counter, start.value.origin) = (4, 256 + 3);
     (start.slot, start.voted) = (11, 12);
     assert_eq!(ask(&mut coordinator, &start).header.reason, Reason::Range as u8);

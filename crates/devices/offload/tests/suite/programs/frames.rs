@@ -1,7 +1,7 @@
-//! Bytes: golden ones, and hostile ones. Every reader, in whatever language, must agree on them.
+//! Golden bytes and hostile bytes. All readers, in whatever language, must agree on them.
 //!
-//! `REWRITE=1 cargo test -p quorate-offload` writes the golden ones again; the difference is the
-//! review.
+//! `REWRITE=1 cargo test -p quorate-offload` writes the golden ones again; the difference is to be
+//! reviewed.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -109,7 +109,7 @@ fn votes(acceptor: &Acceptor<'_>) -> Vec<u64> {
     (0..CELLS).filter(voted).collect()
 }
 
-/// Checks the reason for refusing a changed frame, and that it causes no vote.
+/// Checks why a changed frame is refused, and that it causes no vote.
 fn check(form: Form, bytes: &[u8], expected: Reason) {
     let mut acceptor = acceptor();
     let (verdict, sent) = step(&mut acceptor, Port::Network, bytes);
@@ -118,8 +118,8 @@ fn check(form: Form, bytes: &[u8], expected: Reason) {
     assert!(sent.is_empty() && votes(&acceptor).is_empty());
 }
 
-/// [offload-16] A frame changed in transit causes no vote: any bit after the addresses, in either
-/// form.
+/// [offload-16] A frame in which any bit after the addresses was changed in transit causes no vote,
+/// in either form.
 #[test]
 fn no_bit_of_a_frame_may_change() {
     for form in [Form::Udp, Form::Raw] {
@@ -137,7 +137,7 @@ fn no_bit_of_a_frame_may_change() {
     }
 }
 
-/// [offload-16] Every length other than that of the group's frames is refused.
+/// [offload-16] A frame is refused unless it is exactly as long as its group's frames.
 #[test]
 fn every_other_length_is_refused() {
     for form in [Form::Udp, Form::Raw] {
@@ -148,7 +148,7 @@ fn every_other_length_is_refused() {
         for more in [1, 8, 1400] {
             check(form, &[&whole[..], &vec![0; more]].concat(), Reason::Length);
         }
-        // A value area of another size, with all lengths and sums right.
+        // A value area of another size, in a frame whose lengths and sums are right.
         for other in [0, 24, 40, 1408] {
             let bytes = frame(form, &phase2a(BALLOT, 3, 1), &vec![7; other]);
             check(form, &bytes, Reason::Length);
@@ -191,7 +191,7 @@ fn what_is_no_frame_of_the_group_passes() {
     ] {
         check(Form::Udp, &changed(at, to), expected);
     }
-    // The group of stations that the device listens to is accepted.
+    // The device accepts frames for the group of stations that it listens to.
     let mut acceptor = acceptor();
     let heard = changed(0, &setup().heard);
     assert_eq!(step(&mut acceptor, Port::Network, &heard).1.len(), 2);
@@ -209,8 +209,8 @@ fn what_is_no_frame_of_the_group_passes() {
     check(Form::Raw, &torn, Reason::Checksum);
 }
 
-/// A wrong value sum in a frame with a right checksum is refused: a stored value would be sent with
-/// a wrong one.
+/// A frame with a wrong value sum is refused even if its checksum is right, because a stored value
+/// would later be sent with the wrong sum.
 #[test]
 fn a_sum_that_lies_is_refused() {
     let mut bytes = frame(Form::Udp, &phase2a(BALLOT, 3, 1), &room(1));
@@ -252,8 +252,8 @@ fn fields_without_meaning_are_zero() {
     }
 }
 
-/// A refusal goes to a single station, or is not sent: a sender in the name of a group gets no
-/// answer.
+/// A refusal is sent to a single station or not at all. A sender with a group's address gets no
+/// response.
 #[test]
 fn refusals_go_to_single_stations() {
     let lower = phase2a(BALLOT - 1, 3, 1);
@@ -265,7 +265,7 @@ fn refusals_go_to_single_stations() {
     }
 }
 
-/// A slot in either form is the same cell, and the answer has the form of the request.
+/// A slot is in the same cell for either form, and the response has the form of the request.
 #[test]
 fn both_forms_reach_the_same_cells() {
     let mut acceptor = acceptor();

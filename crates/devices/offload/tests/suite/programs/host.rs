@@ -1,4 +1,5 @@
-//! Both programs at one interface: frames processed internally, and frames that leave nevertheless.
+//! Both programs at one interface: frames that are processed internally, and frames that are sent
+//! nevertheless.
 
 use quorate_core::dice::Dice;
 use quorate_offload::{
@@ -42,7 +43,7 @@ fn start(host: &mut Host<'_>, counter: u64, quorum: u8) -> Type {
     ask(host, &header).header.kind
 }
 
-/// Returns a host that is armed and started; two of three decide.
+/// Returns a host that is armed and started, in a group in which two of three votes decide.
 fn ready() -> Host<'static> {
     let mut host = in_group();
     begin(&mut host);
@@ -71,12 +72,12 @@ fn the_own_acceptor_votes_and_its_vote_counts() {
     assert_eq!((vote.header.value, &vote.room[..]), (value(5), &room(5)[..]));
     assert_eq!(host.acceptor().vote(0).unwrap().0.value, value(5));
     assert_eq!(host.coordinator().proposal(0).unwrap().0.voters, 1 << OWN_POSITION);
-    // One more vote is enough, and the decision leaves as usual.
+    // One more vote completes the decision, which is sent as usual.
     let sent = send(&mut host, &phase2b(BALLOT, 0, 5, 0), &room(5));
     assert_eq!(said(&sent), [(Port::Network, Type::Decided), OWNER_DECIDED]);
 }
 
-/// A refusal to oneself is not sent.
+/// The host does not send a refusal to itself.
 #[test]
 fn an_acceptor_that_is_not_armed_so_says_nothing() {
     let mut host = in_group();
@@ -103,14 +104,14 @@ fn a_tick_asks_the_own_acceptor_too() {
     let (_, sent) = step(&mut host, Port::Owner, &tick);
     assert_eq!(said(&sent), [NETWORK_2A, OWNER_2B]);
     assert_eq!(sent[0].header.flags & REPEAT, REPEAT);
-    // Again: the same vote, counted once.
+    // The acceptor repeats its vote, which is counted once.
     let (_, sent) = step(&mut host, Port::Owner, &tick);
     assert_eq!(said(&sent), [NETWORK_2A]);
     assert_eq!(host.coordinator().counters().of(Reason::Stale), 1);
 }
 
-/// A decision completed by the host's own vote is made internally: the proposal leaves, and the
-/// owner is notified of the decision.
+/// A decision completed by the host's own vote is made internally. The proposal is sent to the
+/// network, and the owner receives the decision.
 #[test]
 fn a_decision_by_the_own_vote_is_for_the_owner() {
     let mut host = in_group();
@@ -120,7 +121,7 @@ fn a_decision_by_the_own_vote_is_for_the_owner() {
     let sent = send(&mut host, &submit(5), &room(5));
     assert_eq!(said(&sent), [NETWORK_2A, OWNER_2B, OWNER_DECIDED]);
     assert_eq!((sent[2].header.value, &sent[2].room[..]), (value(5), &room(5)[..]));
-    // The same, when the proposal returns from outside.
+    // The result is the same if the proposal arrives from outside.
     let mut host = in_group();
     begin(&mut host);
     assert_eq!(start(&mut host, 1, 1), Type::Done);
@@ -130,8 +131,8 @@ fn a_decision_by_the_own_vote_is_for_the_owner() {
     assert_eq!(said(&sent), [NETWORK_2B, OWNER_2B, OWNER_DECIDED]);
 }
 
-/// [count-1] The host's acceptor already voted for another value in that slot: both are seen, and
-/// none is counted.
+/// [count-1] The host's acceptor already voted for another value in that slot. The conflict is
+/// detected, and no vote is counted.
 #[test]
 fn a_conflict_inside_is_an_alarm() {
     let mut host = ready();
@@ -167,7 +168,8 @@ fn what_neither_takes_goes_on() {
     assert_eq!(host.coordinator().counters().of(Reason::Other), 0);
 }
 
-/// Two separate programs, and a wire that passes each one's group messages to the other.
+/// Two separate programs, connected by a wire that passes each program's group messages to the
+/// other.
 struct Apart {
     coordinator: Coordinator<'static>,
     acceptor: Acceptor<'static>,

@@ -1,4 +1,4 @@
-//! Votes are counted by ballot, descriptor and position; a decision is passed on once.
+//! Votes are counted by ballot, descriptor and position, and each decision is passed on once.
 
 use quorate_offload::{
     Header, Learner, PackedBallot, Port, Reason, Type, header::HINT, learner::Count,
@@ -43,7 +43,7 @@ fn a_quorum_is_handed_on_once() {
     assert_eq!(learner.seen(12).unwrap().0.value, value(1));
 }
 
-/// Two values of one slot in two ballots are two votes, and neither decides.
+/// Two values for one slot in two ballots get one vote each, so neither is decided.
 #[test]
 fn votes_of_two_ballots_are_not_added() {
     let mut learner = learner(false);
@@ -58,7 +58,7 @@ fn votes_of_two_ballots_are_not_added() {
     assert!(hear(&mut learner, &phase2b(BALLOT, 12, 1, 2)).is_some());
 }
 
-/// [offload-10] [offload-11] Volatile votes decide nothing where durable ones are required.
+/// [offload-10] [offload-11] Volatile votes decide nothing if durable ones are required.
 #[test]
 fn decisions_of_others_count_only_where_a_count_decides() {
     let mut volatile = learner(false);
@@ -85,7 +85,7 @@ fn bytes_that_are_not_the_values_are_not_handed_on() {
     assert!(learner.seen(12).is_none());
 }
 
-/// A vote counts even if its bytes were wrong; the bytes passed on are the right ones.
+/// A vote counts even if its bytes were wrong, but the bytes that are passed on are the right ones.
 #[test]
 fn bytes_of_a_later_vote_are_not_taken_for_the_values() {
     let mut learner = learner(false);

@@ -1,18 +1,18 @@
-//! Enumerates every outcome of a crash for the operations in flight, for exhaustive tests.
+//! Enumerates all outcomes of a crash for the operations in flight, for exhaustive tests.
 
 use super::Fates;
 
 /// Enumerator of all outcomes of a crash.
 #[derive(Debug, Default)]
 pub struct EveryFate {
-    /// Choices made, each with the number of alternatives.
+    /// Choices made so far, each with the number of alternatives.
     chosen: Vec<(usize, usize)>,
     at: usize,
     pattern: usize,
 }
 
 impl EveryFate {
-    /// Advances to the next outcome; returns `false` when all have been tried.
+    /// Advances to the next outcome. Returns `false` when all have been tried.
     pub fn advance(&mut self) -> bool {
         self.at = 0;
         while let Some((chosen, of)) = self.chosen.pop() {
@@ -34,8 +34,8 @@ impl Fates for EveryFate {
         self.chosen[self.at - 1].0
     }
 
-    /// A torn write has one of three forms: without its header, without its last sector, or with
-    /// every other sector only.
+    /// A torn write takes one of three forms: without its header, without its last sector, or with
+    /// only every other sector.
     fn arrives(&mut self, sector: usize, of: usize) -> bool {
         if sector == 0 {
             self.pattern = self.choose(3);

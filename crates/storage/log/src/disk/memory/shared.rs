@@ -1,4 +1,4 @@
-//! The disk in memory itself, shared by its handles: operations in flight, and their completion.
+//! The disk in memory that its handles share: operations in flight, and their completion.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -24,31 +24,30 @@ pub(super) struct Shared {
     next_id: u64,
     pub(super) manual: bool,
     pub(super) read_only: bool,
-    /// The folder is not synced after a rename.
+    /// Set if the folder is not synced after a rename.
     pub(super) names_unsynced: bool,
     pub(super) capacity: Option<u64>,
     pub(super) faults: VecDeque<Fault>,
     pub(super) unreadable: Vec<Position>,
-    /// No file can be opened, except those in `open`.
+    /// Set if no files can be opened except those in `open`.
     pub(super) out_of_descriptors: bool,
     pub(super) open: BTreeSet<FileId>,
     pub(super) counters: DiskCounters,
-    /// Size last requested of a file being created.
+    /// Number of bytes last requested of the file being created.
     pub(super) wanted: u64,
-    /// Number of changes to stored data.
+    /// Number of changes to stored data so far.
     pub(super) steps: u64,
-    /// Changes left before the process dies; `None` if it does not die.
+    /// Number of changes left before the process dies, or `None` if it does not die.
     pub(super) steps_left: Option<u64>,
 }
 
-/// An operation in flight.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) token: u64,
     pub(super) at: Position,
     pub(super) bytes: u64,
     pub(super) task: Task,
-    /// Error from opening the file when the write was started; a later open is not needed.
+    /// Error of opening the file when the write was started, if it failed.
     pub(super) not_opened: Option<DiskError>,
 }
 
@@ -62,7 +61,7 @@ pub(super) enum Task {
         buffer: Buffer,
     },
     Flush {
-        /// Mark up to which this flush covers writes, taken at its start.
+        /// Mark taken when the flush started. It covers the writes below this mark.
         covers: u64,
     },
     Prepare,
@@ -80,7 +79,6 @@ pub(super) enum Task {
 }
 
 impl Task {
-    /// Returns a copy with memory of its own.
     fn copy(&self) -> Self {
         let copy = |buffer: &[u8]| {
             let mut copy = Buffer::new(buffer.len());
@@ -117,7 +115,7 @@ impl Operation {
     }
 }
 
-/// Target of a fault.
+/// Kind of operation that a fault affects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     Write,
@@ -156,7 +154,7 @@ impl Shared {
         self.pending.insert(id, operation);
     }
 
-    /// Completes this operation; returns false if there is none, or the process dies first.
+    /// Completes an operation. Returns false if it does not exist, or if the process dies first.
     pub(super) fn complete(&mut self, id: u64) -> bool {
         if self.steps_left == Some(0) {
             return false;
@@ -197,7 +195,7 @@ impl Shared {
         true
     }
 
-    /// Counts a change of stored data; returns false if the process dies before it.
+    /// Counts a change to stored data. Returns false if the process dies before the change.
     fn step(&mut self) -> bool {
         match &mut self.steps_left {
             Some(0) => return false,
@@ -308,7 +306,7 @@ impl Shared {
         if fault == Some(Fault::ReuseFails { renamed: false }) {
             return Err(device_failed("rename to", to));
         }
-        // An earlier attempt may have completed the rename.
+        // An earlier attempt may already have completed the rename.
         if self.stored.size(from).is_some() || self.stored.size(to).is_none() {
             self.stored_file("rename", from)?;
             if !self.step() {
@@ -343,7 +341,7 @@ impl Shared {
         Ok(())
     }
 
-    /// As [`super::MemoryDisk::crash_as`].
+    /// See [`super::MemoryDisk::crash_as`].
     pub(super) fn crash(&mut self, fates: &mut dyn Fates) -> CrashReport {
         self.life += 1;
         self.steps_left = None;
@@ -357,7 +355,7 @@ impl Shared {
                     writes.push((at, output[..to_usize(bytes)].to_vec()));
                 }
                 Task::Retire => retired.push(at.file),
-                // Begin the change, so that its outcome is settled with the rest.
+                // The change is begun here so that its outcome is settled along with the others.
                 Task::Reuse { from } => self.stored.rename_in_doubt(from, at.file),
                 Task::Keep { name, bytes } => self.small_files.rename(name, &bytes),
                 Task::Read { .. } | Task::Flush { .. } | Task::Prepare | Task::Recall { .. } => {}
@@ -443,7 +441,7 @@ impl Shared {
         Err(DiskError::new("open", file, &Errno::MFILE.into()))
     }
 
-    /// Returns the free space for new files, if it is limited.
+    /// Returns the free space for new files in bytes, or `None` if it is unlimited.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let used: u64 = self.stored.sizes().map(|(_, bytes)| bytes).sum();
         Some(self.capacity?.saturating_sub(used))
@@ -482,7 +480,7 @@ impl SmallFiles for Shared {
     }
 }
 
-/// Returns the error that a dead process gets.
+/// Returns the error for calls of a dead process.
 pub(super) fn dead(action: &str, file: impl fmt::Display) -> DiskError {
     DiskError::new(action, file, &io::Error::other("the process is dead"))
 }

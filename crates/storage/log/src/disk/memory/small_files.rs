@@ -12,7 +12,8 @@ use super::Fates;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Folder {
     files: BTreeMap<String, Vec<u8>>,
-    /// Other contents that a file may have after a crash; `None` is no file.
+    /// Other contents that a file may have after a crash. `None` means that the file does not
+    /// exist.
     doubtful: BTreeMap<String, Vec<Option<Vec<u8>>>>,
 }
 
@@ -21,13 +22,13 @@ impl Folder {
         self.files.get(name).map(Vec::as_slice)
     }
 
-    /// Replaces the file by renaming a temporary file with these contents.
+    /// Replaces a file by renaming a temporary file with these contents.
     pub(super) fn rename(&mut self, name: &str, bytes: &[u8]) {
         let old = self.files.insert(name.to_owned(), bytes.to_vec());
         self.doubtful.entry(name.to_owned()).or_default().push(old);
     }
 
-    /// Sets the contents. Contents that a crash may restore stay in doubt.
+    /// Sets the contents of a file. Contents that a crash may restore remain in doubt.
     pub(super) fn put(&mut self, name: &str, bytes: &[u8]) {
         self.files.insert(name.to_owned(), bytes.to_vec());
     }
@@ -37,7 +38,7 @@ impl Folder {
         self.doubtful.clear();
     }
 
-    /// Deletes a file from outside.
+    /// Deletes a file behind the program's back.
     pub(super) fn remove(&mut self, name: &str) {
         self.files.remove(name);
         self.doubtful.remove(name);

@@ -1,36 +1,37 @@
-//! Stored data of the disk in memory, and the parts that a crash may still change.
+//! Data stored on the disk in memory, and the parts of it that a crash may still change.
 
 use std::collections::BTreeMap;
 
 use super::{Fates, to_usize};
 use crate::disk::{BLOCK, CrashReport, Family, FileId, Position, SECTOR};
 
-/// The files, and the changes in doubt.
+/// Stored files, and the changes in doubt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
     files: BTreeMap<FileId, Contents>,
     doubts: Vec<Doubt>,
     next_doubt: u64,
-    /// Renames that the next crash may undo, as the folder was not synced: new name, old name.
+    /// Renames that the next crash may undo because the folder was not synced, as pairs of new and
+    /// old name.
     renames: Vec<(FileId, FileId)>,
 }
 
-/// Contents of a file. Blocks that were never written are zeros and take no memory.
+/// Contents of a file. Blocks that were never written read as zeros and take no memory.
 #[derive(Clone, Debug, Default)]
 struct Contents {
     bytes: u64,
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
 
-/// A write that the next crash may undo.
+/// A completed write that the next crash may undo.
 #[derive(Clone, Debug)]
 struct Doubt {
-    /// Order of the write. A flush makes durable the writes with numbers below its own mark.
+    /// Sequence number of the write. A flush covers the writes with numbers below its mark.
     number: u64,
     at: Position,
-    /// Previous contents.
+    /// Contents before the write.
     old: Vec<u8>,
-    /// The write was not durable at once, so it may be lost as a whole.
+    /// Whether the write waits for a later flush, so that it may be lost as a whole.
     later: bool,
 }
 
@@ -40,13 +41,13 @@ impl Stored {
         self.files.insert(file, Contents { bytes, blocks });
     }
 
-    /// Removes a file; returns false if it does not exist.
+    /// Removes a file. Returns false if it does not exist.
     pub(super) fn remove(&mut self, file: FileId) -> bool {
         self.doubts.retain(|doubt| doubt.at.file != file);
         self.files.remove(&file).is_some()
     }
 
-    /// Renames a file, with its writes in doubt. Replaces a file that already has the new name.
+    /// Renames a file, along with its writes in doubt. Replaces any file that has the new name.
     pub(super) fn rename(&mut self, from: FileId, to: FileId) {
         if !self.files.contains_key(&from) {
             return;
@@ -62,19 +63,19 @@ impl Stored {
         }
     }
 
-    /// Renames a file; a crash may undo this until the folder is synced.
+    /// Renames a file. Until the folder is synced, a crash may undo the rename.
     pub(super) fn rename_in_doubt(&mut self, from: FileId, to: FileId) {
         self.rename(from, to);
         self.renames.push((to, from));
     }
 
-    /// Makes all names of a family durable.
+    /// Makes all file names of a family durable.
     pub(super) fn sync_names(&mut self, family: Family) {
         self.renames.retain(|(to, _)| to.family != family);
     }
 
-    /// Settles renames after a crash: undoes the last ones, newest first, and keeps all earlier
-    /// ones. The folder is changed in order.
+    /// Settles renames after a crash. Undoes the latest ones, newest first, and keeps all earlier
+    /// ones, because a folder changes in order.
     fn settle_names(&mut self, fates: &mut dyn Fates) {
         while let Some((to, from)) = self.renames.last().copied() {
             if fates.choose(2) == 1 {
@@ -103,7 +104,7 @@ impl Stored {
         self.files.iter().flat_map(blocks)
     }
 
-    /// Flips a bit; returns false if its block was never written.
+    /// Flips a bit. Returns false if its block was never written.
     pub(super) fn flip(&mut self, at: Position, bit: u64) -> bool {
         let place = at.offset + bit / 8;
         let contents = self.files.get_mut(&at.file);
@@ -129,7 +130,7 @@ impl Stored {
         out
     }
 
-    /// Writes bytes from the start of a block on; bytes past the end of the file are dropped.
+    /// Writes bytes from the start of a block on. Bytes past the end of the file are dropped.
     pub(super) fn write(&mut self, at: Position, bytes: &[u8]) {
         let Some(contents) = self.files.get_mut(&at.file) else {
             return;
@@ -154,7 +155,7 @@ impl Stored {
         self.write(at, &mixed);
     }
 
-    /// Writes bytes that are durable at once; earlier doubts about this range are dropped.
+    /// Writes bytes that are durable at once, and ends doubts about their range.
     pub(super) fn write_durably(&mut self, at: Position, bytes: &[u8]) {
         self.write(at, bytes);
         let end = at.offset + bytes.len() as u64;
@@ -164,8 +165,8 @@ impl Stored {
         });
     }
 
-    /// Writes bytes that the next crash may lose: some sectors, or all of them if durability was to
-    /// come `later`.
+    /// Writes bytes that the next crash may lose: some of their sectors, or all if they wait for a
+    /// `later` flush.
     pub(super) fn write_in_doubt(&mut self, at: Position, bytes: &[u8], later: bool) {
         let old = self.read(at, bytes.len());
         self.write(at, bytes);
@@ -178,17 +179,18 @@ impl Stored {
         self.doubts.push(Doubt { number, at, old, later });
     }
 
-    /// Returns the mark up to which a flush started now makes writes durable.
+    /// Returns the mark that a flush started now gets. It covers the writes below this mark.
     pub(super) fn flush_covers(&self) -> u64 {
         self.next_doubt
     }
 
-    /// Makes covered writes durable.
+    /// Makes the writes to a file that a flush covers durable.
     pub(super) fn flush(&mut self, file: FileId, covers: u64) {
         self.doubts.retain(|doubt| doubt.at.file != file || doubt.number >= covers);
     }
 
-    /// Leaves covered writes in doubt, whatever a later flush reports: the kernel has dropped them.
+    /// Leaves the covered writes permanently in doubt, because the kernel drops them after a failed
+    /// flush.
     pub(super) fn fail_flush(&mut self, file: FileId, covers: u64) {
         for doubt in &mut self.doubts {
             if doubt.at.file == file && doubt.number < covers {
@@ -197,7 +199,7 @@ impl Stored {
         }
     }
 
-    /// Settles completed writes in doubt; then `writes`, which were in flight.
+    /// Settles completed writes in doubt, and then `writes`, which were in flight.
     pub(super) fn crash(
         &mut self,
         writes: impl Iterator<Item = (Position, Vec<u8>)>,
@@ -240,7 +242,7 @@ impl Stored {
                 if choice == 1 {
                     self.tear(at, &old, fates);
                 }
-                // The contents still wait for their flush.
+                // The contents still wait for a flush.
                 self.doubt(at, old, true);
             }
         }

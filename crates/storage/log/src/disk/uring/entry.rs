@@ -1,5 +1,5 @@
-//! Submission entries, one per operation. A write that is durable at once has RWF_DSYNC ([disk-6]),
-//! so that a commit is one submission.
+//! Submission entries, one per operation. A write that must be durable at once has RWF_DSYNC
+//! ([disk-6]), so that a commit is one submission.
 
 use std::os::fd::AsRawFd;
 

@@ -10,23 +10,23 @@ use io_uring::{IoUring, Probe, opcode};
 
 use crate::disk::{Buffers, OPERATIONS_MAX, buffer::Pool, event::Event, folder::Folder};
 
-/// Size of the submission queue: more than the number of operations, so that it is never full.
+/// Size of the submission queue. It exceeds the maximum number of operations, so the queue is never
+/// full.
 const ENTRIES: u32 = 64;
 const _: () = assert!(OPERATIONS_MAX < ENTRIES as usize);
 
-/// A ring that has not been used yet.
+/// A ring that has not been used yet, with its event.
 pub(crate) struct Parts {
     pub(super) ring: IoUring,
-    /// Readable when there are completions.
+    /// Readable while there are completions.
     pub(crate) event: Arc<Event>,
     pub(super) shape: String,
 }
 
-/// Describes the ring that this kernel and the limits of this process allow with these buffers, in
-/// any folder.
+/// Describes the ring that a node would get with these buffers, in any folder.
 ///
 /// # Errors
-/// There is none, or it lacks an operation.
+/// io_uring is unavailable, or lacks an operation.
 pub fn available(buffers: Buffers) -> io::Result<String> {
     let (ring, single) = checked()?;
     let mut pool = Pool::new(buffers);
@@ -39,9 +39,10 @@ pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool
     let submitter = ring.submitter();
     let event = Arc::new(Event::new()?);
     submitter.register_eventfd(event.as_fd().as_raw_fd())?;
-    // Registered for their lifetime, not for their use: the kernel keeps registered files open
-    // until no operation of this ring is in flight any more, and with a folder its lock. So no
-    // other process reads a file while a write of this one, killed, is still in flight.
+    // The folders are registered for the sake of their lifetime. The kernel keeps registered files
+    // open, and with a folder its lock, until no operation of this ring is in flight any more.
+    // Therefore no other process can read a file while a write of this process, once killed, is
+    // still in flight.
     let homes = folder.homes().iter().map(|home| home.handle().as_raw_fd());
     submitter.register_files(&homes.collect::<Vec<_>>())?;
     let mut pool = Pool::new(buffers);
@@ -58,7 +59,7 @@ fn shape(single: bool, buffers: Buffers, registered: &io::Result<()>) -> String 
     }
 }
 
-/// Returns a ring that supports every operation needed, and whether it is of the best kind.
+/// Returns a ring that supports all required operations, and whether it is of the best kind.
 fn checked() -> io::Result<(IoUring, bool)> {
     let (ring, single) = build()?;
     let mut probe = Probe::new();
@@ -88,17 +89,17 @@ fn build() -> io::Result<(IoUring, bool)> {
     }
 }
 
-/// Registers the pool's buffers. Fails if the process may not lock that much memory; the ring works
-/// without them.
+/// Registers the pool's buffers. Fails if the process may not lock that much memory. The ring works
+/// without registered buffers.
 fn register_buffers(ring: &IoUring, pool: &mut Pool) -> io::Result<()> {
     let vector = |bytes: &mut [u8]| libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     };
     let vectors: Vec<_> = pool.all().map(vector).collect();
-    // SAFETY: the memory is valid now, and the kernel pins its pages. A buffer that is dropped
-    // early only means that the kernel keeps unused pages: an index is used solely together with
-    // the very buffer that carries it.
+    // SAFETY: the memory is valid now, and the kernel pins its pages. If a buffer is dropped early,
+    // the kernel merely retains unused pages, because an index is used only together with the very
+    // buffer that carries it.
     unsafe { ring.submitter().register_buffers(&vectors)? };
     pool.register();
     Ok(())
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
     use crate::disk::{Abilities, DriverChoice};
 
-    /// The check in advance describes the same ring that a node gets.
+    /// `available` describes the same ring that a folder then gets.
     #[test]
     fn what_is_available_is_what_a_folder_gets() {
         let folder = tempfile::tempdir().unwrap();

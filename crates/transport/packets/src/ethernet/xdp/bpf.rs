@@ -22,22 +22,23 @@ const MAP_OF_SOCKETS: u32 = 17;
 /// `BPF_PROG_TYPE_XDP`, and `BPF_XDP` of attachments.
 const PROGRAM_XDP: u32 = 6;
 const AT_XDP: u32 = 37;
-/// Run by the driver before buffers are allocated for a frame; or by the kernel afterwards.
+/// Attach the program in the driver, before buffers are allocated for a frame, or in the kernel,
+/// afterwards.
 const BY_DRIVER: u32 = 1 << 2;
 const BY_KERNEL: u32 = 1 << 1;
-/// License of the program; its helpers require no other.
+/// License of the program. The kernel functions that it calls require no other.
 const LICENSE: &std::ffi::CStr = c"Apache-2.0 OR MIT";
 
-/// Hook of a program.
+/// Where a program is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// The driver runs it.
+    /// In the driver.
     Driver,
-    /// The kernel runs it, for drivers that cannot.
+    /// In the kernel, for drivers that do not support it.
     Kernel,
 }
 
-/// The argument of bpf(2), as long as the longest that a command above reads: consecutive fields,
+/// Argument of bpf(2), as long as the longest that any command above reads: consecutive fields,
 /// then zeros.
 #[repr(C, align(8))]
 struct Argument([u32; 32]);
@@ -50,7 +51,7 @@ impl Argument {
     }
 }
 
-/// Returns the halves of a pointer, as two words of this machine.
+/// Returns the two halves of a pointer as words in the machine's byte order.
 fn pointer<T>(at: *const T) -> [u32; 2] {
     let bytes = (at as u64).to_ne_bytes();
     let [a, b, c, d, e, f, g, h] = bytes;
@@ -86,23 +87,23 @@ fn word(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// A map with a place for the socket of each queue.
+/// A map from each queue to its socket.
 pub(crate) struct Map(OwnedFd);
 
 impl Map {
-    /// Creates a map with this many places.
+    /// Creates a map for `queues` queues.
     pub(crate) fn new(queues: u32) -> io::Result<Self> {
         let mut argument = Argument::new(&[MAP_OF_SOCKETS, 4, 4, queues]);
         // SAFETY: this argument has no pointer.
         unsafe { made(MAP_CREATE, &mut argument) }.map(Self)
     }
 
-    /// Returns the descriptor, for a program that reads the map.
+    /// Returns the descriptor, for use in a program that reads the map.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Delivers frames of this queue to this socket.
+    /// Directs frames of a queue to a socket.
     pub(crate) fn put(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let socket = socket.as_raw_fd();
         let ([a, b], [c, d]) = (pointer(&raw const queue), pointer(&raw const socket));
@@ -113,7 +114,7 @@ impl Map {
     }
 }
 
-/// Loads a program for arriving frames, which the kernel verifies.
+/// Loads a program for arriving frames. The kernel verifies it.
 pub(crate) fn program(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     let count = u32::try_from(instructions.len()).map_err(io::Error::other)?;
     let ([a, b], [c, d]) = (pointer(instructions.as_ptr()), pointer(LICENSE.as_ptr()));
@@ -134,8 +135,8 @@ pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, at: At) -> io::Res
     unsafe { made(LINK_CREATE, &mut argument) }
 }
 
-/// Returns whether a program is still attached: its interface may be gone, or an operator may have
-/// detached it.
+/// Returns whether a program is still attached. Its interface may have been removed, or an operator
+/// may have detached the program.
 pub(crate) fn is_attached(link: &OwnedFd) -> bool {
     // `struct bpf_link_info`: kind, id, id of the program, padding, and the interface's number.
     let mut info = [0_u32; 32];

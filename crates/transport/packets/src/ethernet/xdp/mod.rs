@@ -1,8 +1,10 @@
-//! AF_XDP: frames of our EtherType bypass the kernel's network stack, into memory of this process.
+//! AF_XDP: frames of our EtherType bypass the kernel's network stack, directly into memory of this
+//! process.
 //!
 //! It complements a packet socket, which receives frames of other queues, and all frames once the
-//! program at the interface is gone. Reading order: `program` (run by the kernel for each frame),
-//! `queue` (a socket and its rings), `shared` (the memory), `bpf` and `system` (system calls).
+//! program at the interface has been removed. Reading order: `program` (run by the kernel for each
+//! frame), `queue` (a socket and its rings), `shared` (the memory), `bpf` and `system` (system
+//! calls).
 
 mod bpf;
 mod program;
@@ -25,18 +27,18 @@ use self::{
 };
 use crate::ethernet::interface::Interface;
 
-/// Maximum number of sockets, one for each queue of the interface; frames of other queues take the
-/// usual path.
+/// Maximum number of sockets, one for each queue of the interface. Frames of further queues take
+/// the usual path.
 const QUEUES_MAX: u32 = 8;
-/// Path of frames from the interface into this process.
+/// How frames get from the interface into this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// By a packet socket.
+    /// Through a packet socket.
     #[default]
     Packet,
-    /// By AF_XDP; the kernel copies each frame, once.
+    /// Through AF_XDP. The kernel copies each frame once.
     Copy,
-    /// By AF_XDP; the device writes frames where they are read.
+    /// Through AF_XDP. The device writes frames to where they are read.
     ZeroCopy,
 }
 
@@ -57,34 +59,34 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Modes of AF_XDP to try.
+/// Which modes of AF_XDP to try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ways {
-    /// Zero copy only: the device itself writes the frames.
+    /// Only zero copy, in which the device itself writes the frames.
     #[default]
     ZeroCopy,
-    /// Zero copy, or copies by the kernel.
+    /// Zero copy, or else copies by the kernel.
     Any,
 }
 
-/// The reason that AF_XDP is not available.
+/// Reason why AF_XDP is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
-    /// The process lacks the capability for such a socket, or such a program.
+    /// The process lacks a capability that the socket or the program needs.
     #[error(
         "AF_XDP needs the rights CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF ({what}: {source}): AmbientCapabilities= in the unit"
     )]
     Rights {
-        /// The refused operation.
+        /// The operation that was refused.
         what: &'static str,
         source: io::Error,
     },
-    /// Frames would not fit.
+    /// Frames of this MTU do not fit into a page.
     #[error(
         "frames of an MTU of {mtu} do not fit: AF_XDP takes one page each, an MTU of 3826 at most"
     )]
     Mtu {
-        /// MTU of the interface.
+        /// MTU of the interface, in bytes.
         mtu: usize,
     },
     /// Another program is attached to the interface.
@@ -96,15 +98,15 @@ pub enum XdpError {
         interface: String,
         source: io::Error,
     },
-    /// A queue is in use, or was until just now: a closed socket keeps its queue for a third of a
-    /// second.
+    /// A queue is in use, or was until a moment ago: a closed socket keeps its queue for a third of
+    /// a second.
     #[error("a queue of {interface} belongs to another socket of AF_XDP: {source}")]
     Busy {
         /// Name of the interface.
         interface: String,
         source: io::Error,
     },
-    /// The driver does not let the device write to this memory.
+    /// The driver does not let the device write to the process's memory.
     #[error(
         "the driver of {interface} copies each frame ({source}), and that was measured to be no faster for short messages; \
          --plane-ethernet xdp takes it anyhow"
@@ -114,11 +116,11 @@ pub enum XdpError {
         interface: String,
         source: io::Error,
     },
-    /// The kernel or the driver does not support it, or there is not enough memory.
+    /// The kernel or the driver lacks support, or there is not enough memory.
     #[error("{interface} has no AF_XDP here: {what}: {source}")]
     Lacks {
         interface: String,
-        /// The missing part.
+        /// The missing feature.
         what: &'static str,
         source: io::Error,
     },
@@ -131,22 +133,22 @@ impl XdpError {
     }
 }
 
-/// The sockets of an interface's queues, and the program that feeds them. Dropping it removes the
-/// program, and frames take the usual path.
+/// The sockets of an interface's queues, and the program that directs frames to them. Dropping it
+/// removes the program, so that frames take the usual path.
 pub(crate) struct Xdp {
     queues: Vec<Queue>,
-    /// Queue read first in the next turn, so that none starves.
+    /// Queue to read first in the next turn, so that none starves.
     turn: usize,
     mode: Mode,
     link: OwnedFd,
-    /// The kernel keeps the program and the map as long as the link.
+    /// Program at the interface. The kernel keeps it and its map as long as the link exists.
     _program: OwnedFd,
     _map: Map,
 }
 
 impl Xdp {
-    /// Attaches to an interface, for frames of this EtherType, with space for about `receive_bytes`
-    /// waiting in each queue.
+    /// Attaches to an interface for frames of this EtherType, with space for about `receive_bytes`
+    /// bytes of waiting frames in each queue.
     pub(crate) fn open(
         interface: &Interface,
         ether_type: u16,
@@ -176,7 +178,7 @@ impl Xdp {
         };
         let mut queues = vec![first];
         for queue in 1..QUEUES_MAX {
-            // The interface has no more queues; frames of others take the usual path.
+            // The interface has no more queues.
             match bind(queue, copies) {
                 Ok(next) => queues.push(next),
                 Err(_) => break,
@@ -212,7 +214,7 @@ impl Xdp {
         self.mode
     }
 
-    /// Returns the sockets, which are ready when a frame waits.
+    /// Returns the sockets, which are readable when a frame is waiting.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.queues.iter().map(Queue::as_fd)
     }
@@ -222,8 +224,8 @@ impl Xdp {
         bpf::is_attached(&self.link)
     }
 
-    /// Receives up to `most` frames, from each queue in turn. Passes `None` for a frame with an
-    /// invalid description. Returns the number of frames.
+    /// Receives up to `most` frames, serving the queues in turn, and passes each to `take`. A frame
+    /// with an invalid description is passed as `None`. Returns the number of frames.
     pub(crate) fn receive(&mut self, most: usize, mut take: impl FnMut(Option<&[u8]>)) -> usize {
         self.queues[0].send_rest();
         let mut count = 0;
@@ -239,7 +241,7 @@ impl Xdp {
         count
     }
 
-    /// Sends frames through the first queue, as long as there is space; returns how many it
+    /// Sends frames through the first queue as long as there is space. Returns how many it
     /// accepted.
     pub(crate) fn send<'a>(
         &mut self,
@@ -253,7 +255,8 @@ impl Xdp {
         self.queues.iter().map(Queue::lost).sum()
     }
 
-    /// Returns whether a socket has lost its interface; until this is called, it is always ready.
+    /// Returns whether a socket has lost its interface. A pending error keeps the socket ready
+    /// until this is called.
     pub(crate) fn is_broken(&self) -> bool {
         let error = |queue: &Queue| sockopt::socket_error(queue);
         let mut errors = self.queues.iter().map(error);

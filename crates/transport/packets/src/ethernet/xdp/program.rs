@@ -1,8 +1,9 @@
-//! The program at an interface: frames of our EtherType go to the socket of their queue, all others
+//! The program at an interface. Frames of our EtherType go to the socket of their queue, all others
 //! pass.
 //!
-//! A dozen instructions, assembled by hand, so that no build needs a compiler for BPF. It checks
-//! only the EtherType: the destination of a frame is checked where that of every other frame is.
+//! It has a dozen instructions and is assembled by hand, so that no build needs a compiler for BPF.
+//! It checks only the EtherType: the destination of a frame is checked where that of every other
+//! frame is.
 
 use crate::ethernet::frame::ETHERNET_BYTES;
 
@@ -11,7 +12,7 @@ use crate::ethernet::frame::ETHERNET_BYTES;
 #[repr(C)]
 pub(crate) struct Instruction {
     operation: u8,
-    /// The destination in the low half, the source in the high one; bit-fields of C have this order
+    /// The destination in the low half, the source in the high half. C bit-fields have this order
     /// only on little-endian machines.
     registers: u8,
     offset: i16,
@@ -29,10 +30,10 @@ const JUMP_GREATER: u8 = 0x2d;
 const JUMP_NOT_IMMEDIATE: u8 = 0x55;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
-/// The immediate is the descriptor of a map (`BPF_PSEUDO_MAP_FD`).
+/// Marks an immediate as the descriptor of a map (`BPF_PSEUDO_MAP_FD`).
 const OF_A_MAP: u8 = 1;
-/// `bpf_redirect_map`: to the socket at this place of the map; if there is none, returns the last
-/// argument.
+/// `bpf_redirect_map`: redirects to the socket at an index of the map. If there is none, returns
+/// its last argument.
 const REDIRECT: i32 = 51;
 /// `XDP_PASS`.
 const PASS: i32 = 2;
@@ -47,24 +48,24 @@ const fn with(operation: u8, to: u8, from: u8, offset: i16, immediate: i32) -> I
     Instruction { operation, registers: to | from << 4, offset, immediate }
 }
 
-/// Returns the program for this EtherType and this map of sockets.
+/// Returns the program that redirects frames of an EtherType to the sockets in `map`.
 #[allow(clippy::cast_possible_truncation, reason = "14 bytes")]
 pub(crate) fn redirect(ether_type: u16, map: i32) -> [Instruction; 15] {
-    // A frame is in network byte order; a half word is loaded in the machine's.
+    // Frames are in network byte order, but a half word is loaded in the machine's byte order.
     let ether_type = i32::from(u16::from_ne_bytes(ether_type.to_be_bytes()));
     [
         with(LOAD_WORD, 2, 1, DATA_END, 0),
         with(LOAD_WORD, 3, 1, DATA, 0),
         with(MOVE, 4, 3, 0, 0),
         with(ADD_IMMEDIATE, 4, 0, 0, ETHERNET_BYTES as i32),
-        // Too short to have an EtherType: jump to the end.
+        // If the frame is too short to have an EtherType, jump to the end.
         with(JUMP_GREATER, 4, 2, 8, 0),
         with(LOAD_HALF, 5, 3, ETHER_TYPE_AT, 0),
         with(JUMP_NOT_IMMEDIATE, 5, 0, 6, ether_type),
         with(LOAD_WORD, 2, 1, QUEUE, 0),
         with(LOAD_IMMEDIATE, 1, OF_A_MAP, 0, map),
         with(0, 0, 0, 0, 0),
-        // A queue without a socket: as if there were no program.
+        // If the queue has no socket, the frame passes as if there were no program.
         with(MOVE_IMMEDIATE, 3, 0, 0, PASS),
         with(CALL, 0, 0, 0, REDIRECT),
         with(EXIT, 0, 0, 0, 0),
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
     use crate::ethernet::frame::ETHER_TYPE;
 
-    /// Interprets the program for a frame of this EtherType; `None` if it goes to the socket.
+    /// Interprets the program for a frame. Returns `None` if the frame is redirected to a socket.
     fn play(frame: &[u8]) -> Option<i32> {
         let program = redirect(ETHER_TYPE, 7);
         let mut registers = [0_i64; 6];
@@ -120,7 +121,7 @@ mod tests {
         frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
         assert_eq!(play(&frame), None);
         assert_eq!(play(&frame[..14]), None);
-        // Nothing past the end is read.
+        // Nothing past the end of the frame is read.
         for length in 0..14 {
             assert_eq!(play(&frame[..length]), Some(PASS), "{length}");
         }

@@ -1,9 +1,9 @@
 //! One queue of an interface: a socket, its rings, and the state of each chunk.
 //!
-//! A chunk for receiving is in the fill ring, then with the kernel, then in the receive ring, and
-//! returns to the fill ring when its frame was read. A chunk for sending is free, then in the send
-//! ring, then with the kernel, then in the completion ring. Each ring has as many places as chunks
-//! that can be in it.
+//! A chunk for receiving is in the fill ring, then owned by the kernel, then in the receive ring,
+//! and returns to the fill ring when its frame was read. A chunk for sending is free, then in the
+//! send ring, then owned by the kernel, then in the completion ring. Each ring has as many places
+//! as there are chunks that can be in it.
 
 use std::io;
 
@@ -18,20 +18,22 @@ use super::{
 };
 use crate::ethernet::frame::ETHERNET_BYTES;
 
-/// Bytes that the kernel reserves before each arriving frame.
+/// Number of bytes that the kernel reserves before each received frame.
 const HEADROOM_BYTES: usize = 256;
-/// Minimum and maximum size of a chunk that the kernel accepts; the maximum is a page.
+/// Minimum size of a chunk that the kernel accepts, in bytes.
 const CHUNK_BYTES_MIN: usize = 2048;
+/// Maximum size of a chunk that the kernel accepts, in bytes: a page.
 const CHUNK_BYTES_MAX: usize = 4096;
-/// Maximum number of frames being sent.
+/// Maximum number of frames in the send ring or being sent.
 const SENDING: u32 = 1024;
-/// Minimum and maximum number of waiting frames.
+/// Minimum number of chunks for frames that wait to be received.
 const WAITING_MIN: usize = 64;
+/// Maximum number of chunks for frames that wait to be received.
 const WAITING_MAX: usize = 4096;
 /// Number of frames that one call sends in copy mode.
 const SENT_AT_ONCE: usize = 32;
 
-/// Returns whether a frame of this MTU fits a chunk.
+/// Returns whether frames of this MTU fit into a chunk.
 pub(crate) const fn fits(mtu: usize) -> bool {
     ETHERNET_BYTES + mtu <= CHUNK_BYTES_MAX - HEADROOM_BYTES
 }
@@ -45,7 +47,7 @@ const fn chunk_bytes(mtu: usize) -> usize {
     }
 }
 
-/// A bound socket.
+/// An AF_XDP socket bound to a queue, with its rings.
 pub(crate) struct Queue {
     socket: OwnedFd,
     chunks: Chunks,
@@ -55,13 +57,13 @@ pub(crate) struct Queue {
     sent: Ring<u64>,
     /// Free chunks for sending.
     free: Vec<u64>,
-    /// The kernel accepted only some of the frames written.
+    /// Set if the kernel accepted only some of the frames in the send ring.
     rest: bool,
 }
 
 impl Queue {
-    /// Binds a socket to this queue, with space for about `receive_bytes` of waiting frames. No
-    /// frames arrive until a program directs them here.
+    /// Binds a socket to a queue, with space for about `receive_bytes` of waiting frames. No frames
+    /// arrive until a program directs them to the socket.
     pub(crate) fn bind(
         interface: u32,
         queue: u32,
@@ -71,7 +73,7 @@ impl Queue {
     ) -> io::Result<Self> {
         let bytes = chunk_bytes(mtu);
         let waiting = (receive_bytes / bytes).clamp(WAITING_MIN, WAITING_MAX);
-        // Rounded down to a power of two.
+        // The number of frames is rounded down to a power of two.
         let waiting = 1_u32 << waiting.ilog2();
         let chunks = Chunks::new((waiting + SENDING) as usize, bytes)?;
         let socket = system::open()?;
@@ -112,8 +114,8 @@ impl Queue {
         system::lost(self.socket.as_fd())
     }
 
-    /// Receives up to `most` frames. Passes `None` for a frame with an invalid description. Returns
-    /// the number of frames.
+    /// Receives up to `most` frames, and passes each to `take`. A frame with an invalid description
+    /// is passed as `None`. Returns the number of frames.
     pub(crate) fn receive(&mut self, most: usize, mut take: impl FnMut(Option<&[u8]>)) -> usize {
         let mut count = 0;
         while count < most
@@ -121,8 +123,8 @@ impl Queue {
         {
             count += 1;
             take(self.chunks.bytes(frame.addr, frame.len));
-            // An invalid chunk would be lost; the kernel refuses it, and names none on a healthy
-            // system.
+            // An invalid chunk is lost, because the kernel would refuse it. On a healthy system
+            // there are none.
             if let Some(chunk) = self.chunks.chunk_of(frame.addr)
                 && self.fill.room() > 0
             {
@@ -139,12 +141,12 @@ impl Queue {
         count
     }
 
-    /// Reclaims chunks whose frames have left.
+    /// Reclaims chunks whose frames have been sent.
     fn reclaim(&mut self) {
         let mut any = false;
         while let Some(address) = self.sent.read() {
             any = true;
-            // More than were used for sending would mean that a chunk is returned twice.
+            // More chunks than are used for sending would mean that one was returned twice.
             if self.free.len() < SENDING as usize {
                 self.free.extend(self.chunks.chunk_of(address));
             }
@@ -154,8 +156,8 @@ impl Queue {
         }
     }
 
-    /// Sends frames, each of two parts, as long as there is space; returns how many the kernel
-    /// accepted.
+    /// Sends frames, each consisting of two slices, as long as there is space. Returns how many the
+    /// kernel accepted.
     pub(crate) fn send<'a>(
         &mut self,
         frames: impl Iterator<Item = [&'a [u8]; 2]>,
@@ -191,10 +193,10 @@ impl Queue {
         Ok(count)
     }
 
-    /// Sends frames that the kernel had no space for earlier.
+    /// Sends frames for which the kernel had no space earlier.
     pub(crate) fn send_rest(&mut self) {
         if self.rest {
-            // An interface that is down is reported to the sender.
+            // If the interface is down, the next caller of `send` gets the error.
             let _ = self.wake();
         }
     }
@@ -209,8 +211,8 @@ impl Queue {
         match system::wake_to_send(self.socket.as_fd()) {
             Ok(()) => Ok(()),
             Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
-                // The device has no space, or the kernel has more to do: frames in the ring leave
-                // with the next call.
+                // The device has no space, or the kernel has more work to do. The frames in the
+                // ring are sent with the next call.
                 Some(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS) => {
                     self.rest = true;
                     Ok(())

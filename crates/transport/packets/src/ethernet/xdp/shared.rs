@@ -1,8 +1,8 @@
 //! Memory shared with the kernel: the rings of a socket, and the chunks that contain frames.
 //!
-//! The rest of the crate may rely on this: nothing outside of a mapping is ever touched, whatever
-//! the kernel writes into the rings; and a chunk's bytes are accessed only by [`Chunks::bytes`] and
-//! [`Chunks::bytes_mut`], whose callers own the chunk.
+//! The rest of the crate may rely on this: no memory outside of a mapping is ever accessed,
+//! whatever the kernel writes into the rings; and a chunk's bytes are accessed only by
+//! [`Chunks::bytes`] and [`Chunks::bytes_mut`], whose callers own the chunk.
 #![allow(unsafe_code, reason = "memory shared with the kernel has no safe form")]
 
 use std::{
@@ -18,7 +18,7 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
 };
 
-/// Whole pages of this process, unmapped when dropped.
+/// A mapping of whole pages, unmapped on drop.
 struct Mapping {
     memory: NonNull<u8>,
     bytes: usize,
@@ -51,7 +51,7 @@ impl Mapping {
         Ok(Self { memory, bytes })
     }
 
-    /// Returns the address of `length` bytes at `offset`, all of them within the mapping.
+    /// Returns the address of `length` bytes at `offset`, all of which are within the mapping.
     fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.bytes), "{offset}");
@@ -70,11 +70,11 @@ impl Drop for Mapping {
     }
 }
 
-/// Entry of a ring: a chunk, or a frame in one.
+/// Entry of a ring: a chunk, or a frame in a chunk.
 pub(crate) trait Entry: Copy + sealed::Plain {}
 
 mod sealed {
-    /// Types of plain numbers, for which any bytes are valid.
+    /// Types that consist of plain numbers, so that any bytes are valid.
     pub(crate) trait Plain {}
     impl Plain for u64 {}
     impl Plain for libc::xdp_desc {}
@@ -83,7 +83,7 @@ mod sealed {
 impl Entry for u64 {}
 impl Entry for libc::xdp_desc {}
 
-/// Offsets of the parts of a ring in its mapping, from the kernel.
+/// Offsets of the parts of a ring in its mapping, as reported by the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offsets {
     pub(crate) producer: usize,
@@ -96,15 +96,15 @@ pub(crate) struct Offsets {
 pub(crate) struct Ring<T> {
     memory: Mapping,
     offsets: Offsets,
-    /// Number of places, a power of two.
+    /// Capacity in entries, a power of two.
     places: u32,
-    /// Number of entries that this side has written, or read.
+    /// Number of entries that this side has written or read so far.
     mine: u32,
     entries: PhantomData<T>,
 }
 
 impl<T: Entry> Ring<T> {
-    /// Maps a socket's ring of `places` entries, at this offset of its shared memory.
+    /// Maps a socket's ring of `places` entries at `offset` of the socket's shared memory.
     pub(crate) fn map(
         socket: BorrowedFd<'_>,
         at: u64,
@@ -139,21 +139,21 @@ impl<T: Entry> Ring<T> {
         self.memory.at(offset, size_of::<T>()).cast()
     }
 
-    /// Returns whether the kernel requests a wake-up for written entries.
+    /// Returns whether the kernel needs a wake-up for written entries.
     pub(crate) fn wants_a_call(&self) -> bool {
         let flags = self.word(self.offsets.flags).load(Ordering::Relaxed);
         flags & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// Returns how many places are free, for a ring that this side writes.
+    /// Returns the number of free places. Only for rings that this side writes.
     pub(crate) fn room(&self) -> u32 {
         let read = self.word(self.offsets.consumer).load(Ordering::Acquire);
         // An impossible value counts as no space.
         self.places.saturating_sub(self.mine.wrapping_sub(read))
     }
 
-    /// Writes an entry; the caller has checked [`Self::room`]. The kernel sees it after
-    /// [`Self::publish`].
+    /// Writes an entry. The caller must have checked [`Self::room`]. The kernel sees the entry
+    /// after [`Self::publish`].
     pub(crate) fn write(&mut self, entry: T) {
         let at = self.entry(self.mine);
         // SAFETY: the place is within the mapping and aligned (`entry`, `map`). It is free: the
@@ -162,13 +162,13 @@ impl<T: Entry> Ring<T> {
         self.mine = self.mine.wrapping_add(1);
     }
 
-    /// Publishes written entries to the kernel.
+    /// Makes written entries visible to the kernel.
     pub(crate) fn publish(&self) {
         let word = self.word(self.offsets.producer);
         word.store(self.mine, Ordering::Release);
     }
 
-    /// Returns the next waiting entry, for a ring that this side reads. [`Self::release`] releases
+    /// Returns the next entry, if any. Only for rings that this side reads. [`Self::release`] frees
     /// its place.
     pub(crate) fn read(&mut self) -> Option<T> {
         // Pairs with the kernel's barrier before it moves the word: the entry, and the frame, are
@@ -193,34 +193,37 @@ impl<T: Entry> Ring<T> {
     }
 }
 
-/// Memory in chunks of one length. A chunk belongs to the kernel while its address is in a ring
-/// that the kernel reads, and to this side once it is returned: callers must respect that.
+/// Memory divided into chunks of equal length. A chunk belongs to the kernel while its address is
+/// in a ring that the kernel reads, and to this side once the kernel returns it. Callers must
+/// respect that.
 pub(crate) struct Chunks {
     memory: Mapping,
     chunk_bytes: usize,
 }
 
 impl Chunks {
-    /// Allocates `count` chunks of this length, a power of two.
+    /// Allocates `count` chunks of `chunk_bytes` bytes, a power of two.
     pub(crate) fn new(count: usize, chunk_bytes: usize) -> io::Result<Self> {
         assert!(chunk_bytes.is_power_of_two());
         let memory = Mapping::anonymous(count * chunk_bytes)?;
         Ok(Self { memory, chunk_bytes })
     }
 
-    /// Returns the start and the size of the memory, for the kernel.
+    /// Returns the start and the size of the memory, to be registered with the kernel.
     pub(crate) fn whole(&self) -> (*mut u8, usize) {
         (self.memory.memory.as_ptr(), self.memory.bytes)
     }
 
-    /// Returns the chunk that contains an address, if any.
+    /// Returns the address of the chunk that contains `address`, or `None` if it is outside of the
+    /// memory.
     pub(crate) fn chunk_of(&self, address: u64) -> Option<u64> {
         let address = usize::try_from(address).ok()?;
         let chunk = address & !(self.chunk_bytes - 1);
         (chunk < self.memory.bytes).then_some(chunk as u64)
     }
 
-    /// Returns a frame in a chunk that this side owns; `None` if it is not within one chunk.
+    /// Returns a frame in a chunk that this side owns, or `None` if the range is not within one
+    /// chunk.
     pub(crate) fn bytes(&mut self, address: u64, length: u32) -> Option<&[u8]> {
         let (offset, length) = self.place(address, length)?;
         let first = self.memory.at(offset, length);
@@ -231,7 +234,7 @@ impl Chunks {
         Some(unsafe { slice::from_raw_parts(first.as_ptr(), length) })
     }
 
-    /// Returns a frame as [`Self::bytes`] does, to be written.
+    /// Like [`Self::bytes`], but the frame can be written.
     pub(crate) fn bytes_mut(&mut self, address: u64, length: u32) -> Option<&mut [u8]> {
         let (offset, length) = self.place(address, length)?;
         let first = self.memory.at(offset, length);

@@ -1,7 +1,7 @@
-//! System calls for sockets of AF_XDP: options, their address, and waking the kernel.
+//! System calls for AF_XDP sockets: options, addresses, and wake-ups of the kernel.
 //!
 //! The rest of the crate may rely on this: each function here is safe for all arguments, except
-//! that [`register`] passes memory to the kernel, which its caller has to keep.
+//! that [`register`] passes memory to the kernel, which its caller must keep mapped.
 #![allow(unsafe_code, reason = "rustix has neither all options nor the rings of these sockets")]
 
 use std::{io, mem::zeroed, ptr};
@@ -14,11 +14,11 @@ use rustix::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use super::shared::{Chunks, Offsets};
 
-/// `AF_XDP`, as wide as its field.
+/// `AF_XDP`, with the width of its field.
 const FAMILY: u16 = 44;
 const _: () = assert!(FAMILY as c_int == libc::AF_XDP);
 
-/// Mode of copying: by the kernel, or by the device itself.
+/// Whether the kernel copies frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copies {
     /// The kernel copies each frame.
@@ -46,7 +46,7 @@ impl Which {
         }
     }
 
-    /// Returns its offset in the socket's shared memory.
+    /// Returns the offset at which the ring can be mapped.
     pub(crate) const fn at(self) -> u64 {
         match self {
             Self::Receive => libc::XDP_PGOFF_RX_RING.cast_unsigned(),
@@ -57,7 +57,8 @@ impl Which {
     }
 }
 
-/// Structures of linux/if_xdp.h: numbers without pointers, for which any bytes are valid.
+/// Structures of linux/if_xdp.h that consist of numbers without pointers, so that any bytes are
+/// valid.
 trait Numbers: Copy {}
 impl Numbers for u32 {}
 impl Numbers for xdp_mmap_offsets {}
@@ -104,9 +105,9 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Registers these chunks as the memory of the socket's frames. The kernel pins the pages: it never
-/// writes elsewhere, whatever happens to the mapping; but what it writes is visible only while the
-/// mapping exists.
+/// Registers chunks as the memory for the socket's frames. The kernel pins the pages, so it never
+/// writes elsewhere, whatever happens to the mapping. However, what it writes is visible only as
+/// long as the mapping exists.
 pub(crate) fn register(
     socket: BorrowedFd<'_>,
     chunks: &Chunks,
@@ -135,7 +136,7 @@ pub(crate) fn register(
     })
 }
 
-/// Creates one of the socket's rings, with this many places.
+/// Creates one of the socket's rings with space for `places` entries.
 pub(crate) fn set_ring(socket: BorrowedFd<'_>, which: Which, places: u32) -> io::Result<()> {
     // SAFETY: the kernel reads a number of four bytes that outlives the call.
     done(unsafe {
@@ -149,10 +150,10 @@ pub(crate) fn set_ring(socket: BorrowedFd<'_>, which: Which, places: u32) -> io:
     })
 }
 
-/// Queries the offsets of the parts of its rings.
+/// Returns a function that gives the offsets of the parts of each ring.
 pub(crate) fn offsets(socket: BorrowedFd<'_>) -> io::Result<impl Fn(Which) -> Offsets + use<>> {
     let all: xdp_mmap_offsets = get(socket, libc::XDP_MMAP_OFFSETS)?;
-    // A valid offset of a ring's words is below a page: its sum with a ring's size does not
+    // A valid offset of a ring's words is below a page, so its sum with a ring's size does not
     // overflow.
     let small = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(1 << 16);
     Ok(move |which| {
@@ -171,7 +172,7 @@ pub(crate) fn offsets(socket: BorrowedFd<'_>) -> io::Result<impl Fn(Which) -> Of
     })
 }
 
-/// Binds the socket to this queue of an interface.
+/// Binds the socket to a queue of an interface.
 pub(crate) fn bind(
     socket: BorrowedFd<'_>,
     interface: u32,
@@ -195,14 +196,14 @@ pub(crate) fn bind(
     })
 }
 
-/// Returns the number of frames lost for lack of space, or of a chunk.
+/// Returns the number of frames lost for lack of space or of a chunk.
 pub(crate) fn lost(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let counts: xdp_statistics = get(socket, libc::XDP_STATISTICS)?;
     // A frame without a chunk is counted as dropped, too.
     Ok(counts.rx_dropped.saturating_add(counts.rx_ring_full))
 }
 
-/// Wakes the kernel to send frames in the ring: some dozens at a time.
+/// Wakes the kernel to send the frames in the ring. One call sends a few dozen.
 pub(crate) fn wake_to_send(socket: BorrowedFd<'_>) -> io::Result<()> {
     let (none, flags) = (ptr::null::<c_void>(), libc::MSG_DONTWAIT);
     // SAFETY: no bytes and no address are given.
