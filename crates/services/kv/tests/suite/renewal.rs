@@ -94,6 +94,17 @@ impl Group {
         });
     }
 
+    /// Runs the cluster until this node reports damage, and not a frame further: the repair could
+    /// end within the next milliseconds.
+    fn until_damage(&mut self, node: NodeId) {
+        until("damage", || {
+            let reports = |cluster: &mut Cluster<Service>| {
+                !cluster.replica(node).scrub_status().found.is_empty()
+            };
+            self.cluster.run_until(5, reports).then_some(())
+        });
+    }
+
     fn outcome(&mut self, node: NodeId, tag: quorate_replica::front::Tag) -> Outcome {
         self.until("an outcome", |group| group.cluster.outcome(node, tag).is_some());
         self.cluster.outcome(node, tag).unwrap().clone()
@@ -244,7 +255,7 @@ fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
         let node = if leads { leader } else { other };
         group.spoil(node);
         group.begin_scrub(node);
-        group.until("damage", |group| !group.status(node).found.is_empty());
+        group.until_damage(node);
         let status = group.status(node);
         assert!(is_of_the_store(&status, Fate::Repairing), "{status:?}");
         assert!(!group.is_aside(node), "nothing sound is given up before");
