@@ -168,7 +168,7 @@ impl Header {
     /// Encodes the header.
     ///
     /// # Panics
-    /// If the position has more than four bits.
+    /// Panics if the position has more than four bits.
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
         assert!(self.position < 16, "position {}", self.position);
         let mut bytes = [0; HEADER_BYTES];

@@ -2,7 +2,7 @@
 //! caller's side.
 //!
 //! The library also has an unbuffered interface, which copies less. However, it panics if it is
-//! called again after it rejected bytes, and bytes from strangers must never crash a node. The
+//! called again after it has rejected bytes, and bytes from strangers must never crash a node. The
 //! buffered interface does not panic.
 
 use std::{

@@ -5,7 +5,7 @@ use std::io;
 use aya::{EbpfError, maps::MapError, pin::PinError, programs::ProgramError};
 use rustix::io::Errno;
 
-/// Reason why a device in the kernel failed or could not be set up.
+/// Error of setting up or using a device in the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// The size of the value area is not a multiple of 8, or is above 1408 bytes.

@@ -50,9 +50,10 @@ pub enum Event {
     /// [offload-8] The acceptor no longer votes. Contains all its votes from its floor on.
     /// Completes all fences requested so far.
     Fenced {
-        /// Ballot with which the acceptor was armed, acknowledged or not. In the first fence of an
-        /// owner that did not arm it, the highest ballot among its votes. `None` if it was not
-        /// armed since the last fence, so that there is nothing to import.
+        /// Ballot with which the acceptor was armed, whether or not it acknowledged. In the first
+        /// fence of an owner that has not armed the acceptor, the highest ballot among its votes.
+        /// `None` if the acceptor has not been armed since the last fence, so that there is nothing
+        /// to import.
         ballot: Option<Ballot>,
         /// All votes in that ballot, in slot order. Empty if they were not read out.
         votes: Vec<SlotValue>,
@@ -103,7 +104,7 @@ pub enum Event {
         next: Slot,
         /// Slots not yet reported by [`Event::Assigned`], in order.
         given: Vec<SlotValue>,
-        /// Slots without a value among them. No proposal for them ever left the device.
+        /// Unreported slots without a value. No proposal for them has ever left the device.
         holes: Vec<Slot>,
     },
     /// The coordinator no longer assigns slots. Its slots were not read.
@@ -118,12 +119,12 @@ pub enum Event {
     /// [offload-9] The device lost its memory, or must be treated as lost. This is the last event.
     /// Outstanding requests get no other outcome.
     Lost {
-        /// Reason why the device was abandoned.
+        /// Reason for abandoning the device.
         why: Loss,
     },
 }
 
-/// Reason why an owner abandons its device.
+/// Reason for an owner to abandon its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// The device has another boot, or none: it lost its memory, or it never was the intended

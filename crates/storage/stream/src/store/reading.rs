@@ -18,7 +18,7 @@ use super::{
     stream::{Source, Stream},
 };
 
-/// Maximum number of reads that are started but whose results were not taken.
+/// Maximum number of started reads whose results have not been taken.
 pub const READS_MAX: usize = 64;
 /// Maximum number of disk reads in flight.
 pub(super) const ACTIVE_MAX: usize = 4;

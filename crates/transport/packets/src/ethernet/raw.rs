@@ -25,13 +25,13 @@ use crate::ethernet::{
 
 pub use crate::ethernet::system::Bits;
 
-/// Number of bytes that are received of a frame whose tag was removed: its addresses
+/// Number of bytes received of a frame whose tag was removed. They contain the frame's addresses
 /// ([`Raw::hear_tagged`]).
 pub const TAGGED_BYTES: usize = 12;
 /// `ETH_P_ALL` of linux/if_ether.h.
 const ALL_TYPES: u16 = 3;
 
-/// Which frames a socket receives.
+/// Filter for the frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveFilter {
     /// No frames. The socket only sends.

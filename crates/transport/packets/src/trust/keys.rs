@@ -48,7 +48,7 @@ pub struct Keys {
     named: BTreeMap<NodeId, KeyId>,
 }
 
-/// Reason why a key cannot be added.
+/// Reason for refusing to add a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadKey {
     /// The number is 0, which means that there is no key.

@@ -7,7 +7,7 @@ use crate::{
     trust::window::NotNew,
 };
 
-/// Reason why a datagram is refused.
+/// Reason for refusing a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Refusal {
