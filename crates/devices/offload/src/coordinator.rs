@@ -88,7 +88,7 @@ impl<'a> Coordinator<'a> {
         &self.device.counters
     }
 
-    /// [offload-18] Returns one past the last assigned slot, which is the index that a read must
+    /// [offload-18] Returns one past the last assigned slot. This is the index that a read must
     /// wait for.
     pub const fn next(&self) -> u64 {
         self.next

@@ -25,7 +25,7 @@ impl Port {
 /// because a host whose own vote decides sends both.
 pub const FRAMES_MAX: usize = Routes::MAX + 2;
 
-/// At most [`FRAMES_MAX`] frames, stored back to back.
+/// List of at most [`FRAMES_MAX`] frames, stored back to back.
 #[derive(Debug)]
 pub struct Out<'a> {
     bytes: &'a mut [u8],

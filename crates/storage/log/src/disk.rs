@@ -130,7 +130,7 @@ pub trait Source {
     ) -> Result<(), DiskError>;
 }
 
-/// How a new file is zeroed.
+/// Method of zeroing a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeros {
     /// Zeros are written. Later writes change no metadata, so a commit is one write and one flush.

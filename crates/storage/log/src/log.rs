@@ -383,8 +383,8 @@ impl<D: Disk> Log<D> {
         self.reads.next()
     }
 
-    /// Starts a scrub of all log writes that are complete now. Each [`Self::scrub`] reads one block
-    /// of data. Replaces a scrub in progress.
+    /// Starts a scrub of all log writes that are complete now. Each [`Self::scrub`] reads one piece,
+    /// at most 256 KiB. Replaces a scrub in progress.
     pub fn begin_scrub(&mut self) {
         self.scrub.begin(self.writer.owner(), &self.holdings);
     }
@@ -394,7 +394,7 @@ impl<D: Disk> Log<D> {
         self.scrub.end();
     }
 
-    /// Reads the next block of data, unless one is being read. [`Self::next_scrubbed`] returns the
+    /// Reads the next piece, unless one is being read. [`Self::next_scrubbed`] returns the
     /// result after a later [`Self::poll`]. Returns `false` if everything was read.
     pub fn scrub(&mut self) -> bool {
         self.scrub.start(&self.holdings, &mut self.disk)
@@ -425,8 +425,8 @@ impl<D: Disk> Log<D> {
         self.reads.is_idle()
     }
 
-    /// Describes why a log write waits for a segment, if creating one failed for lack of resources.
-    /// This is not an error: the log continues once space or descriptors are available.
+    /// Describes the lack of space or descriptors for which creating or opening the next segment
+    /// failed, if any. This is not an error: the log continues once they are available.
     pub fn busy_reason(&self) -> Option<String> {
         let failure = self.pool.failure()?;
         let what = match failure.lack {

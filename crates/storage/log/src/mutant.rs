@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code, reason = "planted by tests only"))]
 pub(crate) enum Mutant {
-    /// [disk-2] Releases the records of a write although an earlier write is incomplete.
+    /// [disk-2] Releases the records of a write while an earlier write is incomplete.
     ReleaseOutOfOrder,
     /// [disk-3] Does not compare the checksum of the preceding log write.
     ChainIgnored,

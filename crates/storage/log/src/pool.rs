@@ -36,7 +36,7 @@ pub(crate) struct Pool {
     /// Number of spares to maintain.
     wanted: usize,
     spares: VecDeque<SegmentFile>,
-    /// The spare whose file is open, which is the next to be written.
+    /// The spare whose file is open. It is written next.
     ahead: Option<Segment>,
     preparing: Option<Segment>,
     /// The trimmed segment that is being recycled as `preparing`, or `None` if `preparing` is
@@ -95,8 +95,8 @@ impl Pool {
     }
 
     /// Returns a segment with space for `length` bytes and an open file, or `None` if none is
-    /// ready. A spare that is too small, which is only possible after the segment size was raised,
-    /// is freed permanently. An error is permanent.
+    /// ready. A spare that is too small is freed permanently; this happens only after the segment
+    /// size has been raised. An error is permanent.
     pub(crate) fn take<D: Disk>(
         &mut self,
         length: usize,

@@ -49,7 +49,7 @@ pub struct Recovery {
     /// log and past slots with decided records. Both positions are at least [`Slot::FIRST`].
     pub hard: HardState,
     /// Votes for slots starting at `hard.decided_to`, in slot order. Each slot has only its last
-    /// vote, which is the one with the highest ballot.
+    /// vote, the one with the highest ballot.
     pub votes: Vec<Extent>,
     /// Reconfigurations from the start of the log up to `hard.decided_to`, in order.
     pub reconfigurations: Vec<(Slot, Value)>,

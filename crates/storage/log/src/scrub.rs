@@ -1,4 +1,4 @@
-//! Reads the log in use from its first complete log write to its last, one block of data at a time,
+//! Reads the log in use from its first complete log write to its last, at most 256 KiB at a time,
 //! and reports data that differs from what was written. `docs/spec/scrub.md` has the rules.
 //!
 //! Unlike the walk of a recovery, a scrub changes nothing and draws no conclusions. Only reading

@@ -45,7 +45,7 @@ pub(crate) struct Gap {
     pub(crate) header: Option<Header>,
 }
 
-/// What a walk found: the end of the log, and the use of each segment.
+/// Result of a walk: the end of the log, and the use of each segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walked {
     /// Number of the next log write.
@@ -67,7 +67,7 @@ pub(crate) struct Walked {
     pub(crate) spares: Vec<SegmentFile>,
     /// All segments of the log, starting with its first one.
     pub(crate) files: Vec<SegmentFile>,
-    /// Segments before the first one of the log, which are no longer needed.
+    /// Segments before the first one of the log. They are no longer needed.
     pub(crate) trimmed: Vec<SegmentFile>,
     /// Owner named in the log writes.
     pub(crate) owner: Option<Owner>,
@@ -138,7 +138,7 @@ struct Scanned {
     unreadable: Option<(Place, String)>,
 }
 
-/// What was found in place of an expected log write.
+/// Contents at the place of an expected log write.
 enum Found {
     /// The expected log write, intact.
     Write(Header),
@@ -153,8 +153,8 @@ impl Found {
 }
 
 impl<S: Source> Walk<'_, S> {
-    /// Reads the number of each segment's first log write, which shows what was cut off in earlier
-    /// segments.
+    /// Reads the number of each segment's first log write. These numbers show what was cut off in
+    /// earlier segments.
     fn find_firsts(&mut self) -> Result<(), LogError> {
         for index in 0..self.files.len() {
             let file = self.files[index];

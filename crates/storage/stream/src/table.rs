@@ -585,8 +585,8 @@ fn positions(offset: u64, range: SlotRange) -> Range<u64> {
     at(range.from)..at(range.to)
 }
 
-/// [stream-1], [stream-4] Returns which positions of a range are appended to an open stream whose
-/// next position is `next`.
+/// Returns which positions of a range are appended to an open stream whose next position is `next`
+/// ([stream-1], [stream-4]).
 fn appended(offset: u64, range: SlotRange, next: u64) -> Range<u64> {
     let positions = positions(offset, range);
     // Slots below the offset have no position, so a range with such slots belongs to no stream.

@@ -33,7 +33,8 @@ pub struct ChannelName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
     pub of: ChannelName,
-    /// At most [`RANGES_MAX`] ranges, which are not empty, in order, and neither overlap nor touch.
+    /// The ranges, at most [`RANGES_MAX`]. None is empty. They are in order, and neither overlap
+    /// nor touch.
     pub ranges: Vec<Range<u64>>,
 }
 

@@ -45,7 +45,7 @@ pub struct Session {
     /// `None` if the session could not be created.
     connection: Option<Connection>,
     cluster: String,
-    /// Bytes from the network. Those from `used` on have not been processed.
+    /// Bytes from the network. Bytes at or after `used` have not been processed.
     incoming: Vec<u8>,
     used: usize,
     /// Number of decrypted bytes that have not been read.

@@ -210,7 +210,7 @@ impl ClientTrust {
         Ok(Session::client(self.0.clone(), name, String::new()))
     }
 
-    /// Creates the session of a connection to `place`, which is HOST:PORT with IPv6 addresses in
+    /// Creates the session of a connection to `place`, given as HOST:PORT with IPv6 addresses in
     /// brackets.
     pub fn session_at(&self, place: &str) -> Result<Session, String> {
         let host = place.rsplit_once(':').map_or(place, |(host, _)| host);

@@ -151,7 +151,7 @@ impl ClientCertVerifier for ClientsIn {
     signatures_by!(clients);
 }
 
-/// Verifier for the node that this node connects to. The expected name is that of one node, or
+/// Verifier for the node that this node connects to. The expected name belongs to one node, or
 /// stands for any node of the cluster.
 #[derive(Debug)]
 pub(crate) struct PeersOut {

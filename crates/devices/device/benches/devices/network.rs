@@ -108,8 +108,8 @@ impl Network {
         Ok(())
     }
 
-    /// Returns the kernel's time per run of the programs at the bridge, which only pass frames;
-    /// `None` if there are none, or if the kernel did not measure them.
+    /// Returns the mean time per run of the programs at the bridge, in nanoseconds, as measured by
+    /// the kernel; `None` if there are no measurements. The programs only pass frames.
     pub(crate) fn nothing(&self) -> Fallible<Option<f64>> {
         let (mut nanos, mut runs) = (0.0, 0.0);
         for passing in &self.passing {

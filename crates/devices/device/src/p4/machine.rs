@@ -37,7 +37,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// How a list of operations ended.
+/// Outcome of executing a list of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     Next,

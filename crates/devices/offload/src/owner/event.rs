@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::Reason;
 use quorate_core::{ballot::Ballot, slot::Slot, value::Value};
 
-/// A slot with its value, which is a vote or an assignment by a coordinator.
+/// A slot with its value: a vote, or an assignment by a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotValue {
     pub slot: Slot,
@@ -47,7 +47,7 @@ pub enum Event {
         /// into a frame.
         reason: Reason,
     },
-    /// [offload-8] The acceptor no longer votes. Contains all its votes from its floor on.
+    /// [offload-8] The acceptor no longer votes. Contains all its votes at or above its floor.
     /// Completes all fences requested so far.
     Fenced {
         /// Ballot with which the acceptor was armed, whether or not it acknowledged. In the first
@@ -75,8 +75,8 @@ pub enum Event {
     /// The device's acceptor voted in the armed ballot. Votes usually arrive in slot order and once
     /// each, but neither is guaranteed.
     Voted(SlotValue),
-    /// The coordinator assigned a slot to a value. Reported strictly in slot order from the first
-    /// slot on, without gaps.
+    /// The coordinator assigned a slot to a value. Reported strictly in slot order, starting at the
+    /// first slot, without gaps.
     Assigned(SlotValue),
     /// A coordinator counted a quorum of votes that decides, in the armed or started ballot.
     /// Reported in any order.

@@ -17,7 +17,7 @@ use crate::owner::{
 pub enum NotSubmitted {
     /// Devices do not carry the value, so it must be sent another way.
     NotCarried(NotCarried),
-    /// As many values as the device has cells are already waiting ([offload-14]).
+    /// The number of waiting values has reached the device's number of cells ([offload-14]).
     Full,
 }
 

@@ -49,11 +49,12 @@ pub(super) struct Cut {
 pub(super) enum Source<'a> {
     /// The store does not have the byte.
     Missing,
-    /// In memory. The slice starts with the byte.
+    /// The byte is in memory. The slice starts with it.
     Memory(&'a [u8]),
-    /// In a write that is in flight.
+    /// The byte is in a write that is in flight.
     Pending,
-    /// On disk, in the chunk at this address. The first of the consecutive spans contains the byte.
+    /// The byte is on disk, in the chunk at this address. The first of the consecutive spans
+    /// contains it.
     Disk(Address, &'a [Span]),
 }
 

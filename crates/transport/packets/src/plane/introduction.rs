@@ -1,4 +1,4 @@
-//! Converts a plane's introduction to a frame, which is sent over a connection, and back ([pkt-2]).
+//! Converts a plane's introduction to a frame for a connection, and back ([pkt-2]).
 
 use crate::{body::Opening, trust::Introduction};
 use quorate_core::node_id::Member;

@@ -39,8 +39,8 @@ pub type KeyId = u8;
 /// key until that is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
-    /// At most two keys, in the order in which they were added. If there are none, datagrams carry
-    /// a checksum.
+    /// The keys, at most two, in the order in which they were added. If there are none, datagrams
+    /// carry a checksum.
     held: Vec<(KeyId, Key)>,
     /// Key used for sending.
     current: KeyId,

@@ -32,9 +32,9 @@ const LICENSE: &std::ffi::CStr = c"Apache-2.0 OR MIT";
 /// Place at which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// In the driver.
+    /// The driver runs the program.
     Driver,
-    /// In the kernel, for drivers that do not support it.
+    /// The kernel runs the program, for drivers that cannot.
     Kernel,
 }
 

@@ -33,12 +33,12 @@ const QUEUES_MAX: u32 = 8;
 /// Path of frames from the interface into this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Through a packet socket.
+    /// Frames arrive through a packet socket.
     #[default]
     Packet,
-    /// Through AF_XDP. The kernel copies each frame once.
+    /// Frames arrive through AF_XDP. The kernel copies each frame once.
     Copy,
-    /// Through AF_XDP. The device writes frames to where they are read.
+    /// Frames arrive through AF_XDP. The device writes them to where they are read.
     ZeroCopy,
 }
 
