@@ -383,8 +383,8 @@ impl<D: Disk> Log<D> {
         self.reads.next()
     }
 
-    /// Starts a scrub of all log writes that are complete now. Each [`Self::scrub`] reads one piece,
-    /// at most 256 KiB. Replaces a scrub in progress.
+    /// Starts a scrub of all log writes that are complete now. Replaces a scrub in progress. Each
+    /// [`Self::scrub`] reads one piece, at most 256 KiB.
     pub fn begin_scrub(&mut self) {
         self.scrub.begin(self.writer.owner(), &self.holdings);
     }
