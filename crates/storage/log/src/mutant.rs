@@ -22,7 +22,7 @@ pub(crate) enum Mutant {
     BaseAfterOverwrite,
     /// [trim-3] Frees the last complete write, whose header restates the hard state.
     HardStateTrimmed,
-    /// [snap-3] Counts missing slots from [`Slot::FIRST`], not from the start of the log.
+    /// [snap-3] Counts missing slots from `Slot::FIRST`, not from the start of the log.
     GapsFromFirst,
     /// [disk-8] Ignores the base's record of which log writes are complete.
     BaseSaysNothing,

@@ -127,8 +127,8 @@ impl CoordinatorDriver {
         matches!(self.phase, Phase::Started) && self.end_wanted.is_none()
     }
 
-    /// Returns the ballot in which the coordinator is started, or `None` if it is stopped. Only
-    /// slots of this ballot are reported.
+    /// Returns the ballot in which the coordinator is started or being started, or `None` if it is
+    /// stopped. Only slots of this ballot are reported.
     pub(crate) fn ballot(&self) -> Option<PackedBallot> {
         let gives = matches!(self.phase, Phase::Starting(_) | Phase::Started);
         self.start.filter(|_| gives).map(|(ballot, _)| ballot)

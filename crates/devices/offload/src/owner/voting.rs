@@ -136,7 +136,8 @@ impl AcceptorDriver {
         self.fence_wanted |= !self.is_fencing();
     }
 
-    /// Returns the ballot in which the acceptor is armed. Only votes of this ballot are reported.
+    /// Returns the ballot in which the acceptor is armed or being armed. Only votes of this ballot
+    /// are reported.
     pub(crate) fn ballot(&self) -> Option<PackedBallot> {
         let votes = matches!(self.phase, Phase::Arming(_) | Phase::Armed);
         self.armed.filter(|_| votes).map(|armed| armed.ballot)
