@@ -56,7 +56,7 @@ const TAP_FRAMES: usize = 1 << 13;
 /// Time limit for a device to start and report its state.
 const STARTS_WITHIN: Duration = Duration::from_secs(3);
 
-/// Reason why an external device could not be opened.
+/// Error of opening an external device.
 #[derive(Debug)]
 pub enum OpenBoxedError {
     /// The command cannot be run.

@@ -1,15 +1,16 @@
-//! An interpreter of the P4_16 that our programs for switches are written in, so that `cargo test`
+//! An interpreter for P4_16, the language of our programs for switches, so that `cargo test`
 //! executes them.
 //!
-//! It is for v1model, and for a subset: headers, structs and bit strings of at most 128 bits,
-//! parsers with `select`, controls with actions, tables with constant entries, registers and other
-//! controls, checksums. Grammar, names and meaning are P4_16's: what runs here is meant to compile
-//! with p4c. Where P4 leaves a result undefined (a field of an invalid header, a variable without a
-//! value, a register's index out of range) it stops with a [`Fault`] instead.
+//! It supports v1model and a subset of the language: headers, structs and bit strings of at most
+//! 128 bits, parsers with `select`, controls with actions, tables with constant entries, registers
+//! and nested controls, checksums. Grammar, names and semantics are those of P4_16, so a program
+//! that runs here should also compile with p4c. Where P4 leaves a result undefined, the interpreter
+//! stops with a [`Fault`]. Examples are a field of an invalid header, a variable without a value,
+//! and a register index out of range.
 //!
 //! Reading order: [`source`] (files and positions), [`token`], [`ast`] and [`parse`], [`lower`]
-//! (names and types are resolved, controls and actions put in their place), [`ir`], [`machine`] (a
-//! packet goes through).
+//! (resolves names and types, and inlines controls and actions), [`ir`], [`machine`] (executes a
+//! program on a packet).
 
 pub mod ast;
 pub mod ir;
@@ -25,7 +26,8 @@ pub use machine::{Fault, Machine};
 pub use source::{Error, Place, Sources};
 pub use switch::Switch;
 
-/// Reads a program: the file of this name, with what it includes, and names defined from outside.
+/// Compiles the file with this name and the files that it includes. `defines` contains additional
+/// preprocessor definitions.
 pub fn compile(sources: &Sources, name: &str, defines: &[(&str, &str)]) -> Result<Program, Error> {
     let tokens = token::tokens(sources, name, defines)?;
     let declarations = parse::parse(tokens)?;

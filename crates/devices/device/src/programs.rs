@@ -26,7 +26,7 @@ pub trait Programs: Send {
         0
     }
 
-    /// Returns the leash that ends waiting steps when dropped. `None` if steps never wait, or after
+    /// Returns the leash that ends waiting steps when dropped; `None` if steps never wait, or after
     /// the first call.
     fn leash(&mut self) -> Option<Leash> {
         None
@@ -49,7 +49,7 @@ impl Reference {
     /// Creates programs without a boot, neither armed nor started.
     ///
     /// # Panics
-    /// If the number of cells is not a power of two, or the size of the value area is
+    /// Panics if the number of cells is not a power of two, or the size of the value area is
     /// invalid.
     pub fn new(settings: &Settings) -> Self {
         let (setup, routes) = (settings.setup(), settings.routes());

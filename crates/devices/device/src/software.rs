@@ -48,7 +48,7 @@ impl Software {
     /// frames for the owner or a drain has completed.
     ///
     /// # Panics
-    /// If the number of cells is not a power of two, or the size of the value area is
+    /// Panics if the number of cells is not a power of two, or the size of the value area is
     /// invalid.
     pub fn start(
         settings: Settings,

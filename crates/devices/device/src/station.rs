@@ -15,7 +15,7 @@ use std::{
 #[derive(Debug)]
 pub struct Station(#[allow(dead_code, reason = "it is held")] net::UnixDatagram);
 
-/// Reason why a claim failed.
+/// Error of a claim.
 #[derive(Debug)]
 pub enum ClaimError {
     /// Another process has claimed the address.

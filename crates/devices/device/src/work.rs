@@ -50,7 +50,8 @@ pub struct Counted {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) wake: Wake,
-    /// Number of the last completed drain. Stored after all frames of earlier steps were queued.
+    /// Number of the last completed drain. Stored after all frames of earlier steps have been
+    /// queued.
     pub(crate) drained: AtomicU64,
     /// Number of times that the programs lost their memory by themselves.
     pub(crate) forgot: AtomicU64,

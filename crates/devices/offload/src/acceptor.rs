@@ -36,7 +36,7 @@ impl<'a> Acceptor<'a> {
     /// Creates a disarmed acceptor without a boot.
     ///
     /// # Panics
-    /// If the size of the value area is not a multiple of 8, or is above 1408 bytes.
+    /// Panics if the size of the value area is not a multiple of 8, or is above 1408 bytes.
     pub fn new(setup: Setup, votes: Routes, cells: Cells<'a>) -> Self {
         Self { device: Device::new(setup, 0, cells), votes, armed: None, last: PackedBallot::NONE }
     }
@@ -204,8 +204,8 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// [offload-7] [offload-8] Sends a cell to the owner, even if disarmed, because the owner reads
-    /// out the votes after a fence.
+    /// Sends a cell to the owner, even if disarmed, because the owner reads out the votes after a
+    /// fence ([offload-7], [offload-8]).
     fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let state = self.state();
         let header = Header {

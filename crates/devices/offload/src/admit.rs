@@ -21,8 +21,8 @@ pub struct Admitted<'a> {
 }
 
 impl Admitted<'_> {
-    /// Returns the sender's address, which is no more trustworthy than the frame, or `None` if the
-    /// address is not that of a single station.
+    /// Returns the sender's address, or `None` if it is not that of a single station. The address
+    /// is no more trustworthy than the frame.
     pub fn source(&self) -> Option<Address> {
         self.form.from(self.frame)
     }

@@ -9,7 +9,7 @@ use crate::{Descriptor, PackedBallot};
 /// State of one slot in a device, without the value's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Ballot of the vote or the proposal. No ballot if the cell was never used.
+    /// Ballot of the vote or the proposal. No ballot if the cell has never been used.
     pub ballot: PackedBallot,
     pub slot: u64,
     pub value: Descriptor,
@@ -20,7 +20,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell that was never used.
+    /// A cell that has never been used.
     pub const EMPTY: Self =
         Self { ballot: PackedBallot::NONE, slot: 0, value: Descriptor::NONE, sum: 0, voters: 0 };
 
@@ -69,7 +69,7 @@ impl Cells<'static> {
     /// Creates empty cells. All memory is allocated here.
     ///
     /// # Panics
-    /// If the number of cells is not a power of two below 2^32.
+    /// Panics if the number of cells is not a power of two below 2^32.
     pub fn owned(count: u32, room: usize) -> Self {
         assert!(count.is_power_of_two(), "{count} cells");
         let cells = usize::try_from(count).expect("a count of 32 bits");
@@ -85,7 +85,7 @@ impl<'a> Cells<'a> {
     /// Creates empty cells in borrowed memory. `rooms` contains one value area for each cell.
     ///
     /// # Panics
-    /// If the number of cells is not a power of two below 2^32, or the number of value
+    /// Panics if the number of cells is not a power of two below 2^32, or the number of value
     /// areas differs.
     pub fn new(cells: &'a mut [Cell], rooms: &'a mut [u8], room: usize) -> Self {
         assert!(cells.len().is_power_of_two(), "{} cells", cells.len());
@@ -106,7 +106,7 @@ impl<'a> Cells<'a> {
         u32::try_from(self.cells.len()).expect("checked when made")
     }
 
-    /// Returns whether a slot is among the N slots from `floor` on.
+    /// Returns whether a slot is among the N slots starting at `floor`.
     pub(crate) fn is_within(&self, floor: u64, slot: u64) -> bool {
         // `floor + N` is avoided because it may overflow ([offload-6]).
         slot >= floor && slot - floor < u64::from(self.count())

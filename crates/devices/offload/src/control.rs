@@ -27,7 +27,7 @@ pub struct Number {
 /// State of a program, as reported to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Boot of the device, or 0 if none was set since power-up.
+    /// Boot of the device, or 0 if none has been set since power-up.
     pub boot: u32,
     /// Ballot of the armed record, or no ballot if the program is not armed.
     pub ballot: PackedBallot,

@@ -47,7 +47,7 @@ impl<'a> Coordinator<'a> {
     /// Creates a stopped coordinator without a boot.
     ///
     /// # Panics
-    /// If the size of the value area is not a multiple of 8, or is above 1408 bytes.
+    /// Panics if the size of the value area is not a multiple of 8, or is above 1408 bytes.
     pub fn new(setup: Setup, proposals: Routes, decisions: Routes, cells: Cells<'a>) -> Self {
         Self {
             device: Device::new(setup, COORDINATOR, cells),
@@ -88,7 +88,7 @@ impl<'a> Coordinator<'a> {
         &self.device.counters
     }
 
-    /// [offload-18] Returns one past the last assigned slot, which is the index that a read must
+    /// [offload-18] Returns one past the last assigned slot. This is the index that a read must
     /// wait for.
     pub const fn next(&self) -> u64 {
         self.next
@@ -261,7 +261,7 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-7] [offload-12] Sends the contents of a slot's cell to the owner.
+    /// Sends the contents of a slot's cell to the owner ([offload-7], [offload-12]).
     fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let state = self.state();
         let header = Header {

@@ -38,23 +38,23 @@ pub enum Type {
     Decided = 5,
     /// Refuses a frame, with the reason.
     Refused = 6,
-    /// From the owner: propose a slot again.
+    /// Owner's request to propose a slot again.
     Tick = 7,
-    /// From the owner: read a cell.
+    /// Owner's request to read a cell.
     Read = 8,
     /// Reports the contents of a cell.
     Cell = 9,
-    /// From the owner: arm the acceptor, or start the coordinator.
+    /// Owner's request to arm the acceptor, or to start the coordinator.
     Arm = 10,
-    /// From the owner: raise the floor, and the limit of a coordinator.
+    /// Owner's request to raise the floor, and also the limit of a coordinator.
     Floor = 11,
-    /// From the owner: disarm the acceptor, or stop the coordinator.
+    /// Owner's request to disarm the acceptor, or to stop the coordinator.
     Fence = 12,
-    /// From the owner: query the program's state.
+    /// Owner's query for the program's state.
     Ask = 13,
     /// Reports the program's state.
     Done = 14,
-    /// From the owner: set the boot if it is not set yet.
+    /// Owner's request to set the boot if it is not set yet.
     Boot = 15,
 }
 
@@ -168,7 +168,7 @@ impl Header {
     /// Encodes the header.
     ///
     /// # Panics
-    /// If the position has more than four bits.
+    /// Panics if the position has more than four bits.
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
         assert!(self.position < 16, "position {}", self.position);
         let mut bytes = [0; HEADER_BYTES];

@@ -30,7 +30,7 @@ impl<'a> Host<'a> {
     /// Combines two programs, keeping their current states.
     ///
     /// # Panics
-    /// If their setups differ.
+    /// Panics if their setups differ.
     pub fn new(coordinator: Coordinator<'a>, acceptor: Acceptor<'a>) -> Self {
         let setup = *coordinator.setup();
         assert_eq!(setup, *acceptor.setup(), "two places");

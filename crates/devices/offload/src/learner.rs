@@ -37,15 +37,15 @@ pub struct Learner<'a> {
     counting: Option<Count>,
 }
 
-/// Value of `voters` once the slot's value was reported. A full set of 16 members has the same
-/// value, but it was reported, too.
+/// Value of `voters` once the slot's value has been reported. A full set of 16 members has the same
+/// value, but by then the slot's value has been reported, too.
 const HANDED_ON: u16 = u16::MAX;
 
 impl<'a> Learner<'a> {
     /// Creates a learner that does not count yet.
     ///
     /// # Panics
-    /// If the size of the value area is not a multiple of 8, or is above 1408 bytes.
+    /// Panics if the size of the value area is not a multiple of 8, or is above 1408 bytes.
     pub fn new(setup: Setup, cells: Cells<'a>) -> Self {
         Self { device: Device::new(setup, 0, cells), counting: None }
     }
@@ -93,7 +93,7 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-14] Discards the slots below `floor`, whose values the owner learned elsewhere.
+    /// [offload-14] Discards the slots below `floor`, whose values the owner has learned elsewhere.
     pub fn raise_floor(&mut self, number: Number, floor: u64) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         if floor < self.device.floor {

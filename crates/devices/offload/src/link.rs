@@ -201,8 +201,8 @@ impl Form {
         frame[40..42].copy_from_slice(&whole.to_be_bytes());
     }
 
-    /// Writes a complete frame, as a client or an owner sends it. Returns `None` if the value area
-    /// is too long, if its size is not a multiple of 8, or if the buffer is too short.
+    /// Writes a complete frame of the kind that clients and owners send. Returns `None` if the
+    /// value area is too long, if its size is not a multiple of 8, or if the buffer is too short.
     pub fn write<'a>(
         self,
         buffer: &'a mut [u8],

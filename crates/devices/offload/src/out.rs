@@ -25,7 +25,7 @@ impl Port {
 /// because a host whose own vote decides sends both.
 pub const FRAMES_MAX: usize = Routes::MAX + 2;
 
-/// At most [`FRAMES_MAX`] frames, stored back to back.
+/// List of at most [`FRAMES_MAX`] frames, stored back to back.
 #[derive(Debug)]
 pub struct Out<'a> {
     bytes: &'a mut [u8],
@@ -59,7 +59,7 @@ impl<'a> Out<'a> {
     }
 
     /// Returns each frame for the owner with its [`FrameOrigin`]. `from` is the port at which the
-    /// frame arrived that caused them.
+    /// frame that caused them arrived.
     pub fn frames_for_owner(&self, from: Port) -> impl Iterator<Item = (FrameOrigin, &[u8])> {
         let came = move |at| match from {
             Port::Network if at < self.outside => FrameOrigin::Asked,
@@ -91,7 +91,7 @@ impl<'a> Out<'a> {
     /// Appends a frame of this length and returns its bytes.
     ///
     /// # Panics
-    /// If the caller's buffer is too small.
+    /// Panics if the caller's buffer is too small.
     pub(crate) fn push(&mut self, port: Port, length: usize) -> &mut [u8] {
         let from = self.used;
         assert!(

@@ -56,7 +56,7 @@ pub struct Shape {
     pub all_hosts: crate::Address,
 }
 
-/// Whether the steps that a drain waits for have ended.
+/// Progress of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// A step that began before the drain may still run.

@@ -1,6 +1,7 @@
 //! The outcome of each frame: carried out, or one reason why not. Devices count frames by outcome.
 
-/// Reason why a program did not carry out a frame. Refusals and counters use its number.
+/// Outcome of a frame: carried out, or the reason for not doing so. Refusals and counters use its
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Reason {

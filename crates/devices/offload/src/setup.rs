@@ -36,8 +36,8 @@ pub struct Setup {
     pub group: u32,
     /// Size of the value area in bytes, the same in all frames of a group.
     pub room: usize,
-    /// Source address of the frames that the device sends. It also receives on the port of this
-    /// address.
+    /// Source address of the frames that the device sends. The device also receives on the port of
+    /// this address.
     pub own: Address,
     /// MAC address of a group of stations whose frames the device also accepts.
     pub heard: [u8; 6],

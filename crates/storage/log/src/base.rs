@@ -74,7 +74,7 @@ pub(crate) struct Anchor {
 }
 
 impl Anchor {
-    /// The anchor of a log that was never trimmed.
+    /// The anchor of a log that has never been trimmed.
     pub(crate) const FIRST: Self = Self { segment: Segment(1), seq: 1, previous: 0 };
 }
 
@@ -83,8 +83,8 @@ impl Anchor {
 pub(crate) struct BaseFile {
     pub(crate) base: Base,
     pub(crate) anchor: Anchor,
-    /// Highest log write that, with all before it, was complete when the file was written. A lower
-    /// bound for M of [disk-3].
+    /// Number of the highest log write that was complete, along with all before it, when the file
+    /// was written. A lower bound for M of [disk-3].
     pub(crate) complete_to: u64,
 }
 
@@ -164,7 +164,7 @@ impl BaseFile {
     }
 }
 
-/// Reason why bytes are not a valid base.
+/// Reason for rejecting bytes as a base.
 #[derive(Debug)]
 enum Fault {
     Broken(&'static str),
@@ -173,7 +173,7 @@ enum Fault {
 
 type Read = (u16, Option<(Owner, BaseFile)>);
 
-/// Decodes the version, and the rest if version and length are as expected.
+/// Decodes the version, and also the rest if the version and the length are as expected.
 fn read(covered: &[u8]) -> Result<Read, Malformed> {
     let mut fields = Reader::new(covered);
     fields.take(8)?;

@@ -19,7 +19,7 @@ use crate::{
     verify::{LogElement, inspect, verify},
 };
 
-/// Returns a log of 20 votes, one write each. No slot from `decided_to_max` on is decided.
+/// Returns a log of 20 votes, one write each. Only slots below `decided_to_max` are decided.
 fn twenty(decided_to_max: u64) -> MemoryDisk {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);

@@ -102,8 +102,9 @@ pub trait Source {
     /// The folder cannot be read.
     fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError>;
 
-    /// Returns the newest file ever created in a family, as recorded apart from the files (number 0
-    /// if none was created), or `None` if there is no record.
+    /// Returns the newest file ever created in a family, according to a record stored apart from
+    /// the files. The number is 0 if no file has been created. Returns `None` if there is no
+    /// record.
     ///
     /// # Errors
     /// The record cannot be read.
@@ -129,7 +130,7 @@ pub trait Source {
     ) -> Result<(), DiskError>;
 }
 
-/// How a new file is zeroed.
+/// Method of zeroing a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeros {
     /// Zeros are written. Later writes change no metadata, so a commit is one write and one flush.
@@ -145,8 +146,8 @@ pub enum Zeros {
 pub enum Durability {
     /// When the write completes.
     Flushed,
-    /// When a flush of the file completes that was started after the write had completed. Until
-    /// then, a crash keeps or loses each sector independently.
+    /// When a later flush of the file completes. That flush must start after the write has
+    /// completed. Until then, a crash keeps or loses each sector independently.
     Later,
 }
 
@@ -272,14 +273,14 @@ pub trait Disk: Source {
     /// may have read data that is still in a cache.
     ///
     /// # Errors
-    /// It is unknown what is durable.
+    /// After an error, it is unknown what is durable.
     fn sync_now(&mut self, file: FileId) -> Result<(), DiskError>;
 
     /// Makes the set of files and the contents of small files durable. Blocks until done. Used only
     /// at start, because the next crash could undo what survived the last one.
     ///
     /// # Errors
-    /// It is unknown what is durable.
+    /// After an error, it is unknown what is durable.
     fn sync_names(&mut self) -> Result<(), DiskError>;
 
     /// Allocates a write buffer of `bytes` bytes, which must be whole blocks, with arbitrary
@@ -311,9 +312,9 @@ pub trait Disk: Source {
     /// Starts making all completed writes to a file durable.
     fn start_flush(&mut self, token: u64, file: FileId);
 
-    /// Opens the next file to be written in a family ahead of need. It stays open until a later
-    /// file is written. The caller must not write to a file for which this failed, so that a write
-    /// never lacks a descriptor.
+    /// Opens the next file to be written in a family before it is needed, so that a write never
+    /// lacks a descriptor. The file stays open until a later one is written. The caller must not
+    /// write to a file that could not be opened.
     ///
     /// # Errors
     /// The file does not exist, or cannot be opened at the moment.
@@ -334,7 +335,7 @@ pub trait Disk: Source {
     /// ([disk-10]), and then records the new number. Completes as [`Completed::Prepared`] with
     /// `to`. The size and contents remain, so a reader must know what was written under the new
     /// name. Operations in flight for `from` complete as if it still existed. After an error, the
-    /// same request may be repeated, no matter how far it got.
+    /// same request may be repeated, however far the first attempt got.
     fn start_reuse(&mut self, from: FileId, to: FileId);
 
     /// Starts replacing the contents of a small file, durably, with at most
@@ -345,16 +346,16 @@ pub trait Disk: Source {
     /// possible.
     fn start_read_small_file(&mut self, token: u64, name: &'static str);
 
-    /// Announces a log write, by which time `bytes` bytes of the family's next file should exist.
-    /// Beyond that, the file is created only while no writes are in flight, so that commits do not
-    /// wait for it.
+    /// Announces a log write. By now, `bytes` bytes of the family's next file should exist. Beyond
+    /// that, the file is created only while no writes are in flight, so that commits do not wait
+    /// for it.
     fn pace_prepare(&mut self, family: Family, bytes: u64);
 
     /// Removes the pauses in creating the family's next file, because a write waits for it.
     fn hurry_prepare(&mut self, family: Family);
 
-    /// Starts removing a file, durably. Operations in flight for it complete as if it existed. No
-    /// new ones may be started.
+    /// Starts removing a file, durably. Operations in flight for the file complete as if it still
+    /// existed. No new ones may be started.
     fn start_retire(&mut self, file: FileId);
 
     /// Returns a descriptor for reading a file directly, for splice and sendfile, or `None` if this

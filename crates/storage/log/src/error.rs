@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::place::Place;
 
-/// Reason why a log operation failed.
+/// Error of a log operation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LogError {
     /// [disk-9] A write or a sync failed, so this process releases no further records. Reads still

@@ -10,7 +10,7 @@ use crate::{
     place::{Place, Segment, SegmentFile},
 };
 
-/// What a segment contains under its current number.
+/// Contents written to a segment under its current number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentContents {
     /// Anchor at the segment's first intact log write, at which the log can begin.
@@ -67,7 +67,7 @@ impl Holdings {
         }
     }
 
-    /// Adds a segment, to which log writes go from now on.
+    /// Adds a segment, to which all further log writes go.
     pub(crate) fn enter(&mut self, file: SegmentFile) {
         self.bytes += file.bytes;
         self.segments.push_back((file, SegmentContents::default()));
@@ -132,8 +132,8 @@ impl Holdings {
         bytes.sum()
     }
 
-    /// Returns the latest anchor that still retains every record from `start` on and the last
-    /// complete log write.
+    /// Returns the latest anchor that retains the last complete log write and every record of slots
+    /// at or above `start`.
     pub(crate) fn anchor_for(&self, start: Slot) -> Anchor {
         let Some(complete) = self.complete else {
             return self.anchor;
@@ -149,7 +149,7 @@ impl Holdings {
         anchor
     }
 
-    /// Returns how many bytes of segments would be freed if the log began with `start`.
+    /// Returns how many bytes of segments would be freed if the log began at `start`.
     pub(crate) fn freed_by(&self, start: Slot) -> u64 {
         let anchor = self.anchor_for(start);
         let files = self.segments.iter().map(|(file, _)| file);

@@ -11,7 +11,7 @@ use crate::range_map::RangeMap;
 /// Maximum size of the log writes that an entry covers, so that reading one slot remains cheap.
 const SPAN_BYTES_MAX: u64 = 256 << 10;
 
-/// Returns the part of a range from `start` on.
+/// Returns the part of a range that is at or above `start`.
 pub(crate) fn above(range: SlotRange, start: Slot) -> SlotRange {
     SlotRange::new(range.from.max(start), range.to.max(start))
 }
@@ -35,7 +35,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Creates an empty index for slots from `start` on.
+    /// Creates an empty index for slots at or above `start`.
     pub(crate) fn new(start: Slot) -> Self {
         Self { spans: RangeMap::default(), start }
     }

@@ -59,8 +59,8 @@ pub struct Log<D> {
     index: Index,
     holdings: Holdings,
     rebase: Rebase,
-    /// At the time of opening: the highest log write number in use, and the highest number whose
-    /// log write was intact.
+    /// Highest log write number in use when the log was opened, and the highest number of an intact
+    /// log write at that time.
     opened_to: (u64, u64),
     reads: Reads,
     scrub: Scrub,
@@ -180,9 +180,9 @@ impl<D: Disk> Log<D> {
         segment.min(WRITE_BYTES_MAX) - HEADER - RECORD_HEAD_MAX
     }
 
-    /// Buffers a log write that restates the hard state even without a record. For a clean stop, or
-    /// because the last restatement is damaged. It is complete when [`Self::is_idle`] becomes true
-    /// again.
+    /// Buffers a log write that restates the hard state even without a record. Used for a clean
+    /// stop, or when the last restatement is damaged. The log write is complete when
+    /// [`Self::is_idle`] becomes true again.
     pub fn checkpoint(&mut self, hard: HardState) {
         if self.error.is_none() {
             self.gather.restate(&mut self.disk, RecordSeq(0), hard);
@@ -292,14 +292,14 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Requests that the log begin with `start`. A snapshot must cover the slots below it durably.
+    /// Requests that the log begin at `start`. A snapshot must durably cover the slots below it.
     /// The start never decreases, whatever later calls request. `note` belongs to the replica,
     /// which gets it back in [`Recovery::base`]. One change is in flight at a time, and only the
     /// newest request waits; [`Self::rebased`] reports completion. Segments before the new start
     /// are recycled or removed once it is durable ([trim-3]).
     ///
     /// # Panics
-    /// The note has more than [`crate::NOTE_BYTES_MAX`] bytes.
+    /// Panics if the note has more than [`crate::NOTE_BYTES_MAX`] bytes.
     pub fn rebase(&mut self, start: Slot, note: Vec<u8>) {
         self.rebase.want(start, note);
         self.pump_base();
@@ -383,8 +383,8 @@ impl<D: Disk> Log<D> {
         self.reads.next()
     }
 
-    /// Starts a scrub of all log writes that are complete now. Each [`Self::scrub`] reads one block
-    /// of data. Replaces a scrub in progress.
+    /// Starts a scrub of all log writes that are complete now. Replaces a scrub in progress. Each
+    /// [`Self::scrub`] reads one piece, at most 256 KiB.
     pub fn begin_scrub(&mut self) {
         self.scrub.begin(self.writer.owner(), &self.holdings);
     }
@@ -394,7 +394,7 @@ impl<D: Disk> Log<D> {
         self.scrub.end();
     }
 
-    /// Reads the next block of data, unless one is being read. [`Self::next_scrubbed`] returns the
+    /// Reads the next piece, unless one is being read. [`Self::next_scrubbed`] returns the
     /// result after a later [`Self::poll`]. Returns `false` if everything was read.
     pub fn scrub(&mut self) -> bool {
         self.scrub.start(&self.holdings, &mut self.disk)
@@ -425,8 +425,8 @@ impl<D: Disk> Log<D> {
         self.reads.is_idle()
     }
 
-    /// Describes why a log write waits for a segment, if creating one failed for lack of resources.
-    /// This is not an error: the log continues once space or descriptors are available.
+    /// Describes the lack of space or descriptors for which creating or opening the next segment
+    /// failed, if any. This is not an error: the log continues once they are available.
     pub fn busy_reason(&self) -> Option<String> {
         let failure = self.pool.failure()?;
         let what = match failure.lack {
@@ -489,8 +489,9 @@ impl<D: Disk> Log<D> {
         self.writer.position()
     }
 
-    /// Returns the number of the last log write that is intact and on stable storage with all
-    /// before it, as far as no damage is known. The next process finds it, whatever else it finds.
+    /// Returns the number of the last log write that is intact and on stable storage. All log
+    /// writes before it are, too, except where damage is known. The next process is sure to find
+    /// it.
     pub fn whole_to(&self) -> u64 {
         let complete_to = self.writer.complete_to();
         match complete_to > self.opened_to.0 {

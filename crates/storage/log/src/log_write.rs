@@ -83,7 +83,7 @@ pub struct Header {
     pub checksum: u32,
 }
 
-/// Reason why bytes are not a valid header.
+/// Reason for rejecting bytes as a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
     /// There is no header at this place.

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code, reason = "planted by tests only"))]
 pub(crate) enum Mutant {
-    /// [disk-2] Releases the records of a write although an earlier write is incomplete.
+    /// [disk-2] Releases the records of a write while an earlier write is incomplete.
     ReleaseOutOfOrder,
     /// [disk-3] Does not compare the checksum of the preceding log write.
     ChainIgnored,
@@ -22,9 +22,9 @@ pub(crate) enum Mutant {
     BaseAfterOverwrite,
     /// [trim-3] Frees the last complete write, whose header restates the hard state.
     HardStateTrimmed,
-    /// [snap-3] Counts missing slots from the first slot on, not from the start of the log.
+    /// [snap-3] Counts missing slots from `Slot::FIRST`, not from the start of the log.
     GapsFromFirst,
-    /// [disk-8] Ignores which log writes the base states to be complete.
+    /// [disk-8] Ignores the base's record of which log writes are complete.
     BaseSaysNothing,
     /// [scrub-5] Checks data read from a segment that was trimmed during the read.
     ScrubsTrimmed,

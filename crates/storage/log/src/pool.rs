@@ -36,11 +36,11 @@ pub(crate) struct Pool {
     /// Number of spares to maintain.
     wanted: usize,
     spares: VecDeque<SegmentFile>,
-    /// The spare whose file is open, which is the next to be written.
+    /// The spare whose file is open. It is written next.
     ahead: Option<Segment>,
     preparing: Option<Segment>,
-    /// The trimmed segment that is being recycled as `preparing`, or `None` if that is created from
-    /// scratch.
+    /// The trimmed segment that is being recycled as `preparing`, or `None` if `preparing` is
+    /// created from scratch.
     reusing: Option<SegmentFile>,
     /// Trimmed segments, which a durable base no longer needs.
     free: VecDeque<SegmentFile>,
@@ -95,8 +95,8 @@ impl Pool {
     }
 
     /// Returns a segment with space for `length` bytes and an open file, or `None` if none is
-    /// ready. A spare that is too small, which is only possible after the segment size was raised,
-    /// is freed permanently. An error is permanent.
+    /// ready. A spare that is too small is freed permanently; this happens only after the segment
+    /// size has been raised. An error is permanent.
     pub(crate) fn take<D: Disk>(
         &mut self,
         length: usize,
@@ -226,8 +226,8 @@ impl Pool {
         }
     }
 
-    /// Returns whether the disk has space for a second spare or more. Spares leave at least as much
-    /// space as they take to other files, such as the service's. Checked only occasionally.
+    /// Returns whether the disk has space for a second spare or more. Spares leave other files,
+    /// such as the service's, at least as much space as they take. Checked only occasionally.
     fn may_take_more<D: Disk>(&mut self, disk: &D) -> bool {
         if !self.making.may_try() {
             return false;
@@ -318,8 +318,8 @@ impl Pool {
         self.removing.end();
     }
 
-    /// Returns the error because of which the log lacks a segment now or soon: creating or opening
-    /// one failed.
+    /// Returns the error from creating or opening a segment, because of which the log lacks a
+    /// segment now or soon.
     pub(crate) fn failure(&self) -> Option<&DiskError> {
         self.not_opened.as_ref().or(self.not_made.as_ref())
     }

@@ -53,8 +53,8 @@ impl Body {
 pub struct ReadDone {
     /// Token passed to `start_read`.
     pub token: u64,
-    /// Values from the first requested slot on, without gaps, possibly fewer than requested. Empty
-    /// if the first slot is not in the log.
+    /// Values starting at the first requested slot, without gaps, possibly fewer than requested.
+    /// Empty if the first slot is not in the log.
     pub result: Result<Values, LogError>,
     /// Slots whose records turned out to be unreadable. The log no longer has them until they are
     /// appended again.
@@ -336,7 +336,7 @@ impl Pieces {
         Ok(pieces)
     }
 
-    /// Adds the records of the log write at offset `start` of the bytes.
+    /// Adds the records of the log write at offset `start` of the bytes that were read.
     fn take(
         &mut self,
         run: SlotRange,

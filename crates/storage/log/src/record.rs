@@ -17,7 +17,7 @@ pub struct Stored<'a> {
     pub record: Record,
     /// Bytes of the record's value. Empty if it has none.
     pub bytes: &'a [u8],
-    /// Whether `bytes` locates the value's bytes elsewhere instead of being them.
+    /// Set if `bytes` contains the places of the value's bytes instead of the bytes themselves.
     pub placed: bool,
 }
 

@@ -48,13 +48,13 @@ pub struct Recovery {
     /// Hard state restated by the last log write, with `decided_to` advanced to the start of the
     /// log and past slots with decided records. Both positions are at least [`Slot::FIRST`].
     pub hard: HardState,
-    /// Votes from `hard.decided_to` on, in slot order. For each slot the last vote, which has the
-    /// highest ballot.
+    /// Votes for slots starting at `hard.decided_to`, in slot order. Each slot has only its last
+    /// vote, the one with the highest ballot.
     pub votes: Vec<Extent>,
     /// Reconfigurations from the start of the log up to `hard.decided_to`, in order.
     pub reconfigurations: Vec<(Slot, Value)>,
-    /// Places passed to [`crate::Log::append_placed`] for slots from the start of the log on, in
-    /// record order. Later entries may concern the same slots as earlier ones.
+    /// Places passed to [`crate::Log::append_placed`] for slots at or above the start of the log,
+    /// in record order. A later entry may cover the same slots as an earlier one.
     pub placed: Vec<(SlotRange, Value, Vec<u8>)>,
     /// Number of bytes after the end of the log that were written but never released. They are
     /// ignored.
@@ -172,7 +172,7 @@ pub(crate) struct Memory {
     open_gap: Option<Gap>,
 }
 
-/// A gap, with what the headers around it say about it.
+/// A gap, with the facts that the headers around it establish.
 pub(crate) struct Judged {
     pub(crate) gap: Gap,
     /// Slots whose records may be lost.
@@ -282,8 +282,8 @@ impl Memory {
             bound.map_or(Slot(u64::MAX), |header| header.hard.decided_to.max(header.hard.voted_to));
         let lost = SlotRange::new(before, to.max(before));
         self.index.remove(lost);
-        // [catch-1] A vote whose latest record is lost is not known either, because its bytes would
-        // be missing.
+        // [catch-1] A vote whose latest record is lost counts as unknown, too, because its bytes
+        // would be missing.
         self.votes.remove(lost);
         self.decided.remove(lost);
         while let Some((&slot, _)) = self.reconfigurations.range(before..to.max(before)).next() {

@@ -96,7 +96,8 @@ fn what_is_more_than_will_be_needed_is_removed() {
     assert_eq!(numbers(&disk).len(), 6);
 }
 
-/// A crash right after the base was replaced leaves many free segments, which the next start finds.
+/// A crash right after the base has been replaced leaves many free segments, which the next start
+/// finds.
 #[test]
 fn a_start_finds_what_is_free() {
     let disk = MemoryDisk::new();

@@ -1,4 +1,4 @@
-//! Reads the log in use from its first complete log write to its last, one block of data at a time,
+//! Reads the log in use from its first complete log write to its last, at most 256 KiB at a time,
 //! and reports data that differs from what was written. `docs/spec/scrub.md` has the rules.
 //!
 //! Unlike the walk of a recovery, a scrub changes nothing and draws no conclusions. Only reading
@@ -36,7 +36,7 @@ pub struct DamagedWrites {
     pub slots: Vec<SlotRange>,
 }
 
-/// What one read of a scrub found.
+/// Result of one read of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubbedPiece {
     /// Number of bytes scrubbed.
@@ -61,7 +61,7 @@ pub(crate) struct Scrub {
 #[derive(Debug)]
 struct Pass {
     owner: Owner,
-    /// Where the next read begins.
+    /// Place at which the next read begins.
     at: Place,
     /// End of this pass. Later log writes belong to the next pass.
     until: Place,
@@ -170,7 +170,8 @@ impl Pass {
         self.at = place;
     }
 
-    /// Checks the data of a read. `ends` is set if no complete log writes follow it in its segment.
+    /// Checks the data of a read. `ends` is set if no complete log writes follow the data in its
+    /// segment.
     fn judge(
         &mut self,
         place: Place,

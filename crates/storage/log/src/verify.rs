@@ -31,8 +31,8 @@ pub struct Verified {
     pub start: Slot,
     /// Number of readable records.
     pub records: u64,
-    /// Slot below which every slot is known to be decided. Among several nodes' folders, the one
-    /// with the highest value has everything that the others know.
+    /// Slot below which every slot is known to be decided. Of several nodes' folders, the one with
+    /// the highest value has everything that the others know.
     pub decided: Slot,
     /// One past the highest slot that was voted for or is known to be decided.
     pub next: Slot,

@@ -45,7 +45,7 @@ pub(crate) struct Gap {
     pub(crate) header: Option<Header>,
 }
 
-/// What a walk found: the end of the log, and the use of each segment.
+/// Result of a walk: the end of the log, and the use of each segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walked {
     /// Number of the next log write.
@@ -57,23 +57,24 @@ pub(crate) struct Walked {
     /// Segment of the last intact log write, number of the segment's first log write, and offset of
     /// the end of the last one.
     pub(crate) tail: Option<(SegmentFile, u64, u64)>,
-    /// Size of the log writes after the end that have headers, in bytes. They were never released
-    /// and are ignored.
+    /// Size in bytes of the log writes with valid headers that were found past the end of the log.
+    /// They were never released and are ignored.
     pub(crate) torn_tail_bytes: u64,
-    /// Set if the tail segment contains no such log writes, so that it can be continued.
+    /// Set if the tail segment contains no log writes past the end of the log, so that it can be
+    /// continued.
     pub(crate) tail_clean: bool,
     /// Segments after the tail that were never written to under their numbers.
     pub(crate) spares: Vec<SegmentFile>,
-    /// All segments from the first one of the log on.
+    /// All segments of the log, starting with its first one.
     pub(crate) files: Vec<SegmentFile>,
-    /// Segments before the first one of the log, which are no longer needed.
+    /// Segments before the first one of the log. They are no longer needed.
     pub(crate) trimmed: Vec<SegmentFile>,
     /// Owner named in the log writes.
     pub(crate) owner: Option<Owner>,
 }
 
-/// Walks a log from its base on. Its owner must be `owner`; if that is `None`, the first header
-/// determines the owner.
+/// Walks a log, starting at its base. The log's owner must be `owner`; if that is `None`, the first
+/// header determines the owner.
 pub(crate) fn walk<S: Source>(
     source: &mut S,
     owner: Option<Owner>,
@@ -118,7 +119,7 @@ struct Walk<'a, S> {
     next_seq: u64,
     whole_to: u64,
     checksum: u32,
-    /// Whether `checksum` is that of the preceding log write. False after damage.
+    /// Set if `checksum` is that of the preceding log write. False after damage.
     chained: bool,
     tail: Option<(usize, u64)>,
     /// `complete_to` as stated by the base.
@@ -133,11 +134,11 @@ struct Scanned {
     /// Number of the segment's first log write, or `None` if the segment has no valid header of its
     /// epoch.
     first: Option<u64>,
-    /// An unreadable block before that log write, with the error.
+    /// An unreadable block before the segment's first log write, with the error.
     unreadable: Option<(Place, String)>,
 }
 
-/// What was found in place of an expected log write.
+/// Contents at the place of an expected log write.
 enum Found {
     /// The expected log write, intact.
     Write(Header),
@@ -152,8 +153,8 @@ impl Found {
 }
 
 impl<S: Source> Walk<'_, S> {
-    /// Reads the number of each segment's first log write, which shows what was cut off in earlier
-    /// segments.
+    /// Reads the number of each segment's first log write. These numbers show what was cut off in
+    /// earlier segments.
     fn find_firsts(&mut self) -> Result<(), LogError> {
         for index in 0..self.files.len() {
             let file = self.files[index];
@@ -179,7 +180,7 @@ impl<S: Source> Walk<'_, S> {
         Ok(())
     }
 
-    /// Returns the number from which on log writes in this segment were cut off.
+    /// Returns the lowest number of the log writes in this segment that were cut off.
     fn limit(&self, index: usize) -> u64 {
         self.scanned[index + 1..]
             .iter()
@@ -360,8 +361,8 @@ impl<S: Source> Walk<'_, S> {
         Ok(self.look(index, offset)?.ok())
     }
 
-    /// Returns M of [disk-3]: the highest `complete_to` in any valid header from here on. Computed
-    /// only once, because `complete_to` only grows, so earlier headers have lower values.
+    /// Returns M of [disk-3]: the highest `complete_to` in any valid header at or after this place.
+    /// Computed only once, because `complete_to` only grows, so earlier headers have lower values.
     fn complete_to(&mut self, index: usize, offset: u64) -> Result<u64, LogError> {
         if let Some(known) = self.complete_to {
             return Ok(known);
@@ -384,7 +385,7 @@ impl<S: Source> Walk<'_, S> {
         Ok(greatest)
     }
 
-    /// Finds the next intact log write after damage that was not cut off. Its predecessor is
+    /// Finds the next log write after damage that is intact and was not cut off. Its predecessor is
     /// unknown, so only its number, its place, and the first write numbers of later segments can be
     /// checked.
     fn resume(&mut self, index: usize, offset: u64) -> Result<Option<(usize, u64, u64)>, LogError> {
@@ -452,9 +453,9 @@ impl<S: Source> Walk<'_, S> {
         })
     }
 
-    /// Returns the total size of the log writes of this segment's epoch from `from` on. Other
-    /// contents are from earlier uses of the segment, or from log writes without a complete header.
-    /// Both will be overwritten, and no reader will accept them as valid.
+    /// Returns the total size of the log writes of this segment's epoch that start at or after
+    /// `from`. Other contents are from earlier uses of the segment, or from log writes without a
+    /// complete header. Both will be overwritten, and no reader will accept them as valid.
     fn torn_bytes(&mut self, index: usize, from: u64) -> Result<u64, LogError> {
         let file = self.files[index];
         if self.scanned[index].first.is_none() {

@@ -14,7 +14,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Writer(pub u128);
 
-/// How to open a stream for writing.
+/// Mode of opening a stream for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpenMode {
     /// Create the stream. It must not exist, unless this writer created it and never received the
@@ -112,7 +112,7 @@ pub enum StreamOutcome {
     Aged,
 }
 
-/// Reason why a command was refused.
+/// Reason for refusing a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// This version cannot decode the command.

@@ -56,7 +56,7 @@ struct Stream {
     id: u64,
     /// Creation time in Unix milliseconds, by the clock of the first owner.
     created_ms: u64,
-    /// Set if nothing can be appended any more.
+    /// Set if the stream accepts no more bytes.
     finished: bool,
     /// Set if the last piece is open.
     open: bool,
@@ -97,7 +97,7 @@ pub struct StreamInfo {
     pub name: Name,
     /// Distinguishes successive streams of the same name. A later stream has a higher id.
     pub id: u64,
-    /// Set if nothing can be appended any more.
+    /// Set if the stream accepts no more bytes.
     pub finished: bool,
     /// Inner stream that is open for appending.
     pub writing: Option<StreamName>,
@@ -117,11 +117,11 @@ pub struct Located {
     pub stream: StreamName,
     /// Position in the inner stream.
     pub position: u64,
-    /// Number of bytes from there on that are in this inner stream without a gap.
+    /// Number of contiguous bytes in this inner stream, starting at `position`.
     pub bytes: u64,
 }
 
-/// Reason why a position has no bytes.
+/// Reason for a position to have no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocateError {
     /// The stream does not exist.
@@ -157,7 +157,7 @@ pub enum Change {
     },
     /// The bytes of the inner stream are no longer needed.
     Removed {
-        /// Inner stream that no named stream contains any more.
+        /// Inner stream that is no longer part of any named stream.
         stream: StreamName,
     },
 }
@@ -171,8 +171,8 @@ pub struct Table {
     /// Inner streams of all pieces.
     known: BTreeSet<StreamName>,
     /// For each owner, the boot and number of the inner stream that it opened last. Owners count up
-    /// and their commands are executed in order, so any inner stream that is not higher was opened
-    /// before and never will be again.
+    /// and their commands are executed in order, so an inner stream that is not higher has been
+    /// opened before and is never opened again.
     last: BTreeMap<NodeId, (u32, u32)>,
     changes: VecDeque<Change>,
     /// Id of the stream that was created last.
@@ -211,9 +211,9 @@ impl Table {
         next.is_some_and(|next| !appended(offset, range, next).is_empty())
     }
 
-    /// [stream-4] Returns which positions of content in these slots may still be appended, judging
-    /// by the slots applied. The others are no-ops whatever is decided before them, so their bytes
-    /// are not needed.
+    /// [stream-4] Returns which positions of content in these slots may still be appended, as far
+    /// as the applied slots show. All other positions are no-ops whatever is decided before them,
+    /// so their bytes are not needed.
     pub fn may_append(&self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let positions = positions(offset, range);
         match self.next(stream) {
@@ -229,7 +229,7 @@ impl Table {
         self.open.contains_key(&stream) || !self.was_opened(stream)
     }
 
-    /// Returns whether this inner stream was opened before. If so, it is never opened again.
+    /// Returns whether this inner stream has been opened before. If so, it is never opened again.
     fn was_opened(&self, stream: StreamName) -> bool {
         let last = self.last.get(&stream.owner);
         last.is_some_and(|last| (stream.boot, stream.number) <= *last)
@@ -585,8 +585,8 @@ fn positions(offset: u64, range: SlotRange) -> Range<u64> {
     at(range.from)..at(range.to)
 }
 
-/// [stream-1], [stream-4] Returns which positions of a range are appended to an open stream whose
-/// next position is `next`.
+/// Returns which positions of a range are appended to an open stream whose next position is `next`
+/// ([stream-1], [stream-4]).
 fn appended(offset: u64, range: SlotRange, next: u64) -> Range<u64> {
     let positions = positions(offset, range);
     // Slots below the offset have no position, so a range with such slots belongs to no stream.

@@ -34,14 +34,14 @@ const INSIDE: &str = "QUORATE_COMPARE_INSIDE";
 const MACS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
 const INTERFACES: [&str; 2] = ["left", "right"];
 const RECEIVE_BYTES: usize = 4 << 20;
-/// UDP, packet sockets, AF_XDP.
+/// Kinds of sockets to compare: UDP, packet socket, AF_XDP.
 const KINDS: [&str; 3] = ["udp", "ethernet", "xdp"];
 const ROUNDS: usize = 6;
 /// Duration of each measurement.
 const LASTS: Duration = Duration::from_millis(500);
 const SHORT: usize = 64;
 const LONG: usize = 1400;
-/// Number of datagrams per call that UDP_SEGMENT accepts: less than 64 KiB.
+/// Number of datagrams per call, within the 64 KiB that UDP_SEGMENT accepts.
 const RUN: usize = 40;
 /// Number of runs in flight.
 const WINDOW: usize = 8;
@@ -54,7 +54,7 @@ enum Wire {
 }
 
 impl Wire {
-    /// Opens the left or the right end.
+    /// Opens a socket of this kind at one end, 0 or 1.
     fn new(kind: &str, end: usize) -> Self {
         let address = |end: usize| format!("10.213.78.{}:7000", end + 1).parse().unwrap();
         if kind == "udp" {
@@ -80,7 +80,7 @@ impl Wire {
         }
     }
 
-    /// Takes the waiting datagrams; returns their number.
+    /// Receives the waiting datagrams, and returns how many there were.
     fn take(&mut self) -> usize {
         let mut datagrams = 0;
         match self {
@@ -90,8 +90,8 @@ impl Wire {
         datagrams
     }
 
-    /// Receives datagrams and returns their number; waits for at least one, at most a second unless
-    /// it spins.
+    /// Receives datagrams, and returns how many there were. Waits for at least one, up to a second
+    /// unless it spins.
     fn receive(&mut self, spin: bool) -> usize {
         loop {
             let datagrams = self.take();
@@ -101,7 +101,7 @@ impl Wire {
         }
     }
 
-    /// Waits for a datagram; returns whether one arrived.
+    /// Waits for a datagram, and returns whether one arrived.
     fn wait(&self, spin: bool) -> bool {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let ready = |sockets: &[BorrowedFd<'_>]| {
@@ -167,7 +167,7 @@ impl Drop for Other {
     }
 }
 
-/// Exchanges runs until the other end answers and nothing is in flight.
+/// Exchanges runs until the other end answers and no run is in flight.
 fn meet(wire: &mut Wire, run: usize) {
     loop {
         for _ in 0..run {
@@ -204,8 +204,8 @@ fn round_trips(kind: &str, spin: bool, cpu: usize) -> [f64; 3] {
     [part(50), part(99), used * 1e6 / ways]
 }
 
-/// Measures the thousands of datagrams per second, negated; and the processor time for each at its
-/// sender and receiver, in µs.
+/// Measures thousands of datagrams per second, negated, and the processor time per datagram at the
+/// sender and at the receiver, in µs.
 fn runs(kind: &str, work: bool) -> [f64; 3] {
     let works = if work { "work" } else { "idle" };
     let run = RUN.to_string();

@@ -17,12 +17,13 @@ pub const CHANNELS_MAX: usize = 16;
 /// Maximum number of nodes in a chain.
 pub const CHAIN_MAX: usize = 64;
 
-/// A sender's channel, in one of its boots.
+/// A sender's channel during one boot of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelName {
     /// The sender.
     pub owner: NodeId,
-    /// Boot of the sender. After a restart, its channels are different ones ([pkt-1]).
+    /// Boot of the sender. After a restart, the sender's channels count as different ones
+    /// ([pkt-1]).
     pub boot: u32,
     /// Number of the channel, never [`CONTROL`].
     pub channel: u8,
@@ -32,7 +33,8 @@ pub struct ChannelName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
     pub of: ChannelName,
-    /// At most [`RANGES_MAX`] ranges, which are not empty, in order, and neither overlap nor touch.
+    /// The ranges, at most [`RANGES_MAX`]. None is empty. They are in order, and neither overlap
+    /// nor touch.
     pub ranges: Vec<Range<u64>>,
 }
 

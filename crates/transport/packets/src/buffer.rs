@@ -1,7 +1,7 @@
 //! Datagrams as sent or received, bit for bit, in a ring buffer of bytes ([pkt-5], [pkt-8]).
 //!
-//! Votes do not depend on it, because the log and the bytes of values are stored elsewhere, by
-//! name. Freeing a datagram here only means that it can no longer be repaired.
+//! Votes do not depend on this buffer, because the log and the bytes of values are stored
+//! elsewhere, by name. Freeing a datagram here only means that it can no longer be repaired.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -54,8 +54,9 @@ impl Buffer {
     }
 
     /// Allocates space for a datagram, which the caller fills. Frees the oldest datagrams as
-    /// needed, if `may_free` permits it for each number. Returns `None` if one may not be freed, or
-    /// if the number, or a newer one that shares its place, is already stored.
+    /// needed, if `may_free` permits it for each number. Returns `None` if a datagram in the way
+    /// may not be freed. Also returns `None` if the number, or a newer one that shares its place,
+    /// is already stored.
     pub fn insert(
         &mut self,
         number: u64,
@@ -148,7 +149,7 @@ impl Buffer {
         Some(&self.bytes[entry.at..entry.at + entry.length])
     }
 
-    /// Returns the datagrams from `number` on that are stored back to back: at most `count`
+    /// Returns stored datagrams, starting at `number`, that are back to back: at most `count`
     /// datagrams and `bytes_max` bytes, all of the same length except the last, which may be
     /// shorter.
     pub fn run(&self, number: u64, count: u64, bytes_max: usize) -> Option<Run<'_>> {

@@ -1,5 +1,5 @@
-//! Repairs contain an original datagram in an envelope, in two parts if it has the maximum length
-//! ([pkt-5]).
+//! Envelopes that carry original datagrams as repairs. An original of the maximum length is split
+//! into two parts ([pkt-5]).
 
 use std::collections::BTreeMap;
 

@@ -48,8 +48,8 @@ pub enum Kind {
     /// A report to a channel's owner about numbers that did not arrive in the first transmission
     /// ([rate-2]).
     Report = 4,
-    /// An answer to a NAK: the sender does not have these numbers, so do not ask it again
-    /// ([pkt-1]).
+    /// An answer to a NAK. The sender does not have these numbers and must not be asked for them
+    /// again ([pkt-1]).
     Gone = 5,
     /// Part of a repeated datagram, bit for bit ([pkt-5]).
     Repair = 6,
@@ -90,7 +90,7 @@ impl Kind {
     }
 }
 
-/// Reason why bytes are not a datagram of this protocol.
+/// Reason for rejecting bytes as a datagram of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The bytes are shorter than a header.

@@ -17,7 +17,7 @@ const WAITING_MAX: usize = 8;
 
 /// Retained datagrams of other nodes' channels.
 pub(crate) struct RetainedDatagrams {
-    /// In order of use, the most recently used last.
+    /// Channels in order of use, the most recently used last.
     channels: Vec<(ChannelName, Buffer)>,
     bytes: usize,
     numbers: usize,

@@ -29,7 +29,7 @@ const DAY_S: u64 = 24 * 3600;
 const NODES: &str = "Quorate nodes of ";
 const CLIENTS: &str = "Quorate clients of ";
 
-/// Reason why the authority could not create its files.
+/// Error of creating an authority or its files.
 #[derive(Debug, Error)]
 pub enum AuthorityError {
     /// The file exists already and must not be overwritten.

@@ -75,7 +75,7 @@ impl ClientFiles {
     }
 }
 
-/// Reason why a file cannot be used.
+/// Error that makes a file unusable.
 #[derive(Debug, Error)]
 pub enum BadFiles {
     #[error("cannot read {path}: {source}", path = path.display())]

@@ -41,7 +41,7 @@ impl fmt::Display for ClientName {
 }
 
 impl NodeName {
-    /// Parses a name in a certificate. Returns `None` if it is not a node's.
+    /// Parses a name from a certificate, or returns `None` if it is not the name of a node.
     pub fn parse(text: &str) -> Option<Self> {
         let (node, cluster) = text.strip_suffix(SUFFIX)?.split_once('.')?;
         let digits = node.strip_prefix(NODE)?;
@@ -53,7 +53,7 @@ impl NodeName {
 }
 
 impl ClientName {
-    /// Parses a name in a certificate. Returns `None` if it is not a client's.
+    /// Parses a name from a certificate, or returns `None` if it is not the name of a client.
     pub fn parse(text: &str) -> Option<Self> {
         let (client, cluster) = text.strip_suffix(SUFFIX)?.split_once('.')?;
         let cluster = cluster.strip_prefix(&CLIENT[1..])?.strip_prefix('.')?;

@@ -2,7 +2,7 @@
 //! caller's side.
 //!
 //! The library also has an unbuffered interface, which copies less. However, it panics if it is
-//! called again after it rejected bytes, and bytes from strangers must never crash a node. The
+//! called again after it has rejected bytes, and bytes from strangers must never crash a node. The
 //! buffered interface does not panic.
 
 use std::{
@@ -45,7 +45,7 @@ pub struct Session {
     /// `None` if the session could not be created.
     connection: Option<Connection>,
     cluster: String,
-    /// Bytes from the network. Those from `used` on have not been processed.
+    /// Bytes from the network. Bytes at or after `used` have not been processed.
     incoming: Vec<u8>,
     used: usize,
     /// Number of decrypted bytes that have not been read.

@@ -43,7 +43,7 @@ pub struct Expiry {
     pub valid: Validity,
 }
 
-/// How a node is protected from strangers.
+/// Protection of a node against strangers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
     /// The node can be reached only from its own machine.
@@ -65,7 +65,7 @@ impl Protection {
     }
 }
 
-/// A node's identity and trust. Clones share the certificates, and see them reloaded.
+/// A node's identity and trust. Clones share the certificates, including reloaded ones.
 #[derive(Clone, Debug)]
 pub struct Trust {
     files: Arc<Files>,
@@ -210,7 +210,7 @@ impl ClientTrust {
         Ok(Session::client(self.0.clone(), name, String::new()))
     }
 
-    /// Creates the session of a connection to `place`, which is HOST:PORT with IPv6 addresses in
+    /// Creates the session of a connection to `place`, given as HOST:PORT with IPv6 addresses in
     /// brackets.
     pub fn session_at(&self, place: &str) -> Result<Session, String> {
         let host = place.rsplit_once(':').map_or(place, |(host, _)| host);

@@ -22,7 +22,7 @@ use webpki::EndEntityCert;
 
 use crate::names::{ClientName, NodeName};
 
-/// Returns the id of the node of `cluster` that a certificate names. `None` unless it names exactly
+/// Returns the id of the node of `cluster` that a certificate names; `None` unless it names exactly
 /// one node.
 pub(crate) fn node_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option<u32> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;
@@ -151,7 +151,7 @@ impl ClientCertVerifier for ClientsIn {
     signatures_by!(clients);
 }
 
-/// Verifier for the node that this node connects to. The expected name is that of one node, or
+/// Verifier for the node that this node connects to. The expected name belongs to one node, or
 /// stands for any node of the cluster.
 #[derive(Debug)]
 pub(crate) struct PeersOut {

@@ -23,7 +23,7 @@ use crate::{
 
 /// Time that a loop waits before it checks whether it should end.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Slots between two raises of the floor; equally many are retained.
+/// Number of slots between two raises of the floor. The same number of slots is retained.
 const STEP: u64 = CELLS as u64 / 4;
 const SLOT_AT: usize = 6;
 const TYPE_AT: usize = 1;
@@ -76,7 +76,7 @@ impl Machine {
         })
     }
 
-    /// Processes a raw frame; passes frames for the network to `leaves`.
+    /// Processes a raw frame. Passes frames for the network to `leaves`.
     fn step(&mut self, frame: &[u8], mut leaves: impl FnMut(&[u8])) -> Fallible<()> {
         let [mut out, mut asked, mut answered] =
             self.buffers.each_mut().map(|bytes| Out::new(bytes));
@@ -119,7 +119,7 @@ const fn number(counter: u64) -> Number {
     Number { device_boot: BOOT, owner_boot: 1, counter }
 }
 
-/// Returns the slot if the frame is a decision.
+/// Returns the slot of a decision, or `None` if the frame is not a decision.
 fn decision(frame: &[u8]) -> Option<u64> {
     let header = frame.get(Form::Raw.header_at()..)?;
     let slot = header.get(SLOT_AT..)?.first_chunk()?;

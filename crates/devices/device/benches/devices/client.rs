@@ -1,5 +1,5 @@
-//! A closed loop from outside: a fixed number of outstanding values, each timed from its submit to
-//! its decision.
+//! A closed-loop client outside of the group. It keeps a fixed number of values outstanding, and
+//! times each from its submit to its decision.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
@@ -29,7 +29,7 @@ pub(crate) const VOTER: u8 = 2;
 const COUNTER_AT: usize = 46;
 const SLOT_AT: usize = 6;
 
-/// A client's connection to the network; both kinds carry raw frames.
+/// A client's connection to the network. Both kinds carry raw frames.
 enum Way {
     Packet(Raw),
     Udp(UdpSocket, SocketAddr),
@@ -64,7 +64,7 @@ impl Way {
         Ok(())
     }
 
-    /// Returns the number of the next decided value; `None` on timeout.
+    /// Returns the number of the next decided value, or `None` on timeout.
     fn receive(&self, buffer: &mut [u8]) -> Fallible<Option<u64>> {
         let header = match self {
             Self::Packet(raw) => {
@@ -82,7 +82,7 @@ impl Way {
     }
 }
 
-/// Runs a client; prints the number of decisions and their latencies.
+/// Runs a client, and prints the number of decisions and their latencies.
 pub(crate) fn client(
     kind: &str,
     room: &str,
@@ -186,7 +186,7 @@ fn raw(header: &Header, room: &[u8], host: u8) -> Fallible<Vec<u8>> {
     Ok(frame)
 }
 
-/// Requests votes from a single acceptor, for half as many slots as it has cells: measures the
+/// Requests votes from a single acceptor, for half as many slots as it has cells. This measures the
 /// kernel's time per vote.
 pub(crate) fn votes(room: &str) -> Fallible<()> {
     let (bytes, value) = value(room.parse()?)?;

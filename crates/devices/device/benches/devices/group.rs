@@ -7,14 +7,15 @@ use quorate_offload::{Address, PackedBallot, Routes, Setup};
 
 use crate::Fallible;
 
-/// Kind of host: how it runs the programs.
+/// Kind of host, which determines how the programs run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// In the kernel, at this hook; an owner reads the tap.
+    /// The programs run in the kernel, at this hook. An owner reads the tap.
     Kernel(Hook),
-    /// In a process, as a device of `quorate-device` over packet sockets.
+    /// The programs run in a process, as a device of `quorate-device` over packet sockets.
     Packet,
-    /// In a process, as a device of `quorate-device` over UDP, with a datagram to each member.
+    /// The programs run in a process, as a device of `quorate-device` over UDP, with a datagram to
+    /// each member.
     Udp,
     /// A loop that only receives, steps and sends, over packet sockets.
     BarePacket,
@@ -84,10 +85,10 @@ pub(crate) const LEADER: u8 = 1;
 pub(crate) const PORT: u16 = 47_100;
 pub(crate) const BALLOT: PackedBallot = PackedBallot(0x0001_0000_0002_0001);
 pub(crate) const BOOT: u32 = 77;
-/// Cells of each program.
+/// Number of cells of each program.
 pub(crate) const CELLS: u32 = 1 << 14;
-/// Returns the size of a kernel device's tap: enough for an owner that polls every few
-/// milliseconds, but no more, since a larger one never fits into the processor's cache.
+/// Returns the size of a kernel device's tap. It is enough for an owner that polls every few
+/// milliseconds, but no more, because a larger one never fits into the processor's cache.
 const fn tap_bytes(room: usize) -> u32 {
     if room <= 64 { 1 << 20 } else { 1 << 22 }
 }
@@ -135,7 +136,7 @@ pub(crate) fn decisions() -> Routes {
 }
 
 /// If set, followers send their votes only to the leader, as if the parameters that armed them
-/// named it: to measure the cost of the addressing scheme.
+/// named it. This measures the cost of the addressing scheme.
 pub(crate) const VOTES: &str = "QUORATE_DEVICES_VOTES_TO_LEADER";
 
 /// Returns the destination of a host's votes.

@@ -12,8 +12,8 @@ use crate::{
     group::{ALL_HOSTS, CLIENT, DECISIONS, HOSTS, INTERFACE, address, ip as of},
 };
 
-/// The network, with the programs that hosts with native XDP need at the other ends of their links;
-/// a client's end needs none.
+/// The network, with the programs that hosts with native XDP need at the other ends of their links.
+/// A client's end needs none.
 pub(crate) struct Network {
     passing: Vec<Passing>,
     client_in_all: bool,
@@ -108,8 +108,8 @@ impl Network {
         Ok(())
     }
 
-    /// Returns the kernel's time per run of those programs, which do nothing; `None` if there are
-    /// none, or the kernel did not measure.
+    /// Returns the mean time per run of the programs at the bridge, in nanoseconds, as measured by
+    /// the kernel; `None` if there are no measurements. The programs only pass frames.
     pub(crate) fn nothing(&self) -> Fallible<Option<f64>> {
         let (mut nanos, mut runs) = (0.0, 0.0);
         for passing in &self.passing {

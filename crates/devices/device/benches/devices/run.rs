@@ -1,4 +1,4 @@
-//! Runs all kinds in turns: starts processes, pins them to processors, and collects their results.
+//! Runs all kinds in turns. Starts processes, pins them to processors, and collects their results.
 
 use std::{
     collections::BTreeMap,
@@ -68,7 +68,7 @@ pub(crate) fn run(flags: &[&str]) -> Fallible<()> {
 
 struct Bench {
     network: Network,
-    /// The client's processor first, then another one.
+    /// The client's processor, then another one.
     cpus: [CpuSet; 2],
     milliseconds: u32,
 }
@@ -86,8 +86,8 @@ fn cpus() -> Fallible<[CpuSet; 2]> {
 }
 
 impl Bench {
-    /// Measures with all hosts on the client's processor, and on another one; devices in the kernel
-    /// always run where their frames arrive.
+    /// Measures with all hosts on the client's processor, and then on another one. Devices in the
+    /// kernel always run where their frames arrive.
     fn measure(&mut self, kind: Kind, room: usize) -> Fallible<Vec<(Key, Sample)>> {
         let layouts: &[usize] = if kind.is_kernel() { &[1] } else { &[0, 1] };
         let mut samples = Vec::new();

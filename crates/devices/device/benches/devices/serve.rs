@@ -27,7 +27,7 @@ use crate::{
 /// Interval at which an owner polls.
 const PACE: Duration = Duration::from_millis(5);
 
-/// Runs a host; prints a line when it is ready, and its results at the end.
+/// Runs a host. Prints a line when it is ready, and its results at the end.
 pub(crate) fn serve(kind: &str, host: &str, room: &str) -> Fallible<()> {
     let (kind, host, room) = (Kind::of(kind)?, host.parse()?, room.parse()?);
     let over = listen();

@@ -5,9 +5,9 @@ use std::{fs, path::Path};
 /// Numbers of context switches so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Switches {
-    /// Voluntary: the thread waited.
+    /// Number of voluntary switches, in which the thread waited.
     pub(crate) wanted: f64,
-    /// Involuntary: another thread needed the processor.
+    /// Number of involuntary switches, in which another thread needed the processor.
     pub(crate) forced: f64,
 }
 
@@ -18,7 +18,7 @@ impl Switches {
         for process in processes {
             let tasks = Path::new("/proc").join(process.to_string()).join("task");
             for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
-                // A thread may end meanwhile.
+                // A thread may end while its status is being read.
                 let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
                 for line in status.lines() {
                     let number = |name| line.strip_prefix(name)?.trim().parse::<f64>().ok();

@@ -46,7 +46,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Prints each kind with its best layout; the last column is the kernel's rate divided by that of
+/// Prints each kind with its best layout. The last column is the kernel's rate divided by that of
 /// the row, by round.
 pub(crate) fn print(samples: &BTreeMap<Key, Vec<Sample>>) {
     println!(

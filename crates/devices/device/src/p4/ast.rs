@@ -1,28 +1,28 @@
-//! A program as it is written.
+//! Abstract syntax tree of a program.
 
 use crate::p4::Place;
 
-/// A name where it stands.
+/// A name, with its place in the source.
 #[derive(Clone, Debug)]
 pub struct Name {
-    /// The name.
+    /// Text of the name.
     pub text: String,
-    /// Where.
+    /// Place of the first character.
     pub place: Place,
 }
 
-/// A type as it is written.
+/// A type as written, before names are resolved.
 #[derive(Clone, Debug)]
 pub enum Type {
     /// `bit<N>`.
     Bits(Box<Expr>, Place),
     /// `bool`.
     Bool,
-    /// Anything that has a name.
+    /// A type name.
     Named(Name),
 }
 
-/// Operators of two sides.
+/// Binary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binary {
     Or,
@@ -46,7 +46,7 @@ pub enum Binary {
     Multiply,
 }
 
-/// Operators of one side.
+/// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unary {
     Not,
@@ -54,16 +54,14 @@ pub enum Unary {
     Negate,
 }
 
-/// An expression and where it begins.
+/// An expression, with its place in the source.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    /// Kind of the expression.
     pub kind: ExprKind,
-    /// Where.
+    /// Place of the first character.
     pub place: Place,
 }
 
-/// Kind of an expression.
 #[derive(Clone, Debug)]
 pub enum ExprKind {
     Number(u128, Option<u32>),
@@ -75,7 +73,7 @@ pub enum ExprKind {
     Binary(Binary, Box<Expr>, Box<Expr>),
     Choose(Box<Expr>, Box<Expr>, Box<Expr>),
     Cast(Type, Box<Expr>),
-    /// With type arguments, which only `lookahead` has.
+    /// A call: callee, type arguments, arguments. Only `lookahead` has type arguments.
     Call(Box<Expr>, Vec<Type>, Vec<Expr>),
     List(Vec<Expr>),
     /// `value &&& mask`.
@@ -84,7 +82,6 @@ pub enum ExprKind {
     Any,
 }
 
-/// A statement.
 #[derive(Clone, Debug)]
 pub enum Statement {
     Block(Vec<Self>),
@@ -106,7 +103,7 @@ pub struct Constant {
     pub value: Expr,
 }
 
-/// Which way an argument goes.
+/// Direction of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     None,
@@ -115,7 +112,7 @@ pub enum Direction {
     InOut,
 }
 
-/// A parameter.
+/// A parameter of a block or an action.
 #[derive(Clone, Debug)]
 pub struct Parameter {
     pub direction: Direction,
@@ -123,14 +120,12 @@ pub struct Parameter {
     pub name: Name,
 }
 
-/// A field of a header or a struct.
 #[derive(Clone, Debug)]
 pub struct Field {
     pub kind: Type,
     pub name: Name,
 }
 
-/// A state of a parser.
 #[derive(Clone, Debug)]
 pub struct State {
     pub name: Name,
@@ -138,14 +133,13 @@ pub struct State {
     pub transition: Transition,
 }
 
-/// Next state of a state.
+/// Transition of a parser state to the next one.
 #[derive(Clone, Debug)]
 pub enum Transition {
     To(Name),
     Select(Vec<Expr>, Vec<(Vec<Expr>, Name)>, Place),
 }
 
-/// An action.
 #[derive(Clone, Debug)]
 pub struct Action {
     pub name: Name,
@@ -153,7 +147,7 @@ pub struct Action {
     pub body: Vec<Statement>,
 }
 
-/// A table. Entries are constant.
+/// A table. Its entries are constant.
 #[derive(Clone, Debug)]
 pub struct Table {
     pub name: Name,
@@ -163,7 +157,7 @@ pub struct Table {
     pub entries: Vec<(Vec<Expr>, Expr)>,
 }
 
-/// Something of a control before its `apply`.
+/// A declaration in a parser or control, before its body.
 #[derive(Clone, Debug)]
 pub enum Local {
     Action(Action),
@@ -192,7 +186,7 @@ pub enum Body {
     Control(Vec<Statement>),
 }
 
-/// Something of a program.
+/// A top-level declaration.
 #[derive(Clone, Debug)]
 pub enum Declaration {
     Constant(Constant),

@@ -1,34 +1,35 @@
-//! A program in which every name is a number: variables are slots of one array, controls and
-//! actions are in place.
+//! Intermediate representation of a program: names are replaced by numbers, variables are slots of
+//! one array, and controls and actions are inlined.
 
 use crate::p4::{Place, ast::Binary};
 
-/// An index of a variable: a field, a header's validity, a local.
+/// Index of a variable: a field, the validity of a header, or a local variable.
 pub type Slot = usize;
 
-/// A whole program for v1model.
+/// A program for v1model.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) slots: Vec<SlotInfo>,
     pub(crate) standard: Standard,
     pub(crate) states: Vec<State>,
-    /// Verify, ingress, egress, compute, deparser.
+    /// Operations of the controls: verify, ingress, egress, compute, deparser.
     pub(crate) controls: [Vec<Op>; 5],
     pub(crate) tables: Vec<Table>,
     pub(crate) registers: Vec<Register>,
-    /// First state of the parser.
+    /// Index of the parser's first state.
     pub(crate) start: usize,
     pub(crate) headers: Vec<Header>,
 }
 
-/// Name of a variable, and whether it has a value when a packet arrives.
+/// Name of a variable, and whether the variable is zero rather than undefined when a packet
+/// arrives.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotInfo {
     pub(crate) name: String,
     pub(crate) zeroed: bool,
 }
 
-/// Fields of `standard_metadata_t` that the machine itself uses.
+/// Slots of the fields of `standard_metadata_t` that the machine uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Standard {
     pub(crate) ingress_port: Slot,
@@ -41,7 +42,8 @@ pub(crate) struct Standard {
     pub(crate) parser_error: Slot,
 }
 
-/// A header that can be extracted and emitted: its validity, its fields in order with their widths.
+/// A header that can be extracted and emitted: its validity, and its fields in order with their
+/// widths.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     pub(crate) valid: Slot,
@@ -49,11 +51,11 @@ pub(crate) struct Header {
     pub(crate) bits: u32,
 }
 
-/// A place to write to.
+/// Destination of an assignment.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) slot: Slot,
-    /// Validity of the header that it belongs to.
+    /// Validity of the header that contains the slot.
     pub(crate) valid: Option<Slot>,
     pub(crate) slice: Option<(u32, u32)>,
 }
@@ -71,12 +73,12 @@ pub(crate) enum Expr {
     Not(Box<Self>),
     Complement(Box<Self>, u32),
     Negate(Box<Self>, u32),
-    /// With the width of the result, and of the right side.
+    /// Operator, operands, width of the result, and width of the right operand.
     Binary(Binary, Box<Self>, Box<Self>, u32, u32),
     Choose(Box<Self>, Box<Self>, Box<Self>),
-    /// To fewer bits.
+    /// Truncates to this number of bits.
     Cut(Box<Self>, u32),
-    /// Applies a table; whether an entry matched.
+    /// Applies a table. The result is whether an entry matched.
     Hit(usize, Box<Place>),
 }
 
@@ -84,7 +86,7 @@ pub(crate) enum Expr {
 pub(crate) enum Op {
     Set(Target, Expr, Box<Place>),
     If(Expr, Vec<Self>, Vec<Self>),
-    /// A body that `return` leaves.
+    /// A body, which ends at `return`.
     Body(Vec<Self>),
     Return,
     Exit,
@@ -97,7 +99,7 @@ pub(crate) enum Op {
     Verify(Checksum),
     Update(Checksum, Target, Box<Place>),
     Drop,
-    /// A variable has no value any more.
+    /// Makes a variable undefined.
     Forget(Slot),
 }
 
@@ -138,13 +140,13 @@ pub(crate) struct Register {
     pub(crate) size: usize,
 }
 
-/// Returns a number of this many bits, all ones.
+/// Returns the number with the lowest `width` bits set.
 pub(crate) const fn ones(width: u32) -> u128 {
     if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
 
-/// Returns the result of an operator on two numbers; `width` is that of the result, or of both
-/// sides of a comparison.
+/// Returns the result of a binary operator. `width` is the width of the result, or of both operands
+/// of a comparison. `right` is the width of the right operand.
 pub(crate) fn binary(operator: Binary, a: u128, b: u128, width: u32, right: u32) -> u128 {
     let most = ones(width);
     let shift = |by: u128| u32::try_from(by).ok().filter(|by| *by < width);

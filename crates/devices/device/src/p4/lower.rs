@@ -1,5 +1,5 @@
-//! Names and types: every name becomes a slot, every expression has a type, every control and
-//! action is put in place.
+//! Lowers a syntax tree: resolves names to slots, determines the type of each expression, and
+//! inlines controls and actions.
 
 mod call;
 mod control;
@@ -17,13 +17,13 @@ use crate::p4::{
 };
 use scope::{Entry, Scope, Struct, Ty};
 
-/// Operations after controls and actions are in place.
+/// Maximum number of operations after inlining.
 const OPS_MAX: usize = 200_000;
-/// Elements of all registers.
+/// Maximum number of elements, over all registers.
 const ELEMENTS_MAX: usize = 1 << 24;
 const SLOTS_MAX: usize = 1 << 16;
 
-/// `standard_metadata_t` of v1model.
+/// Fields of `standard_metadata_t` in v1model, with their widths. 0 stands for the type `error`.
 const STANDARD: [(&str, u32); 16] = [
     ("ingress_port", 9),
     ("egress_spec", 9),
@@ -43,7 +43,7 @@ const STANDARD: [(&str, u32); 16] = [
     ("priority", 3),
 ];
 
-/// Returns the program that is instantiated as `main`.
+/// Lowers the package that is instantiated as `main`.
 pub(crate) fn lower(declarations: &[Declaration]) -> Result<Program, Error> {
     let mut lower = Lower::default();
     lower.standard()?;
@@ -103,9 +103,9 @@ struct Lower<'a> {
     registers: Vec<Register>,
     elements: usize,
     ops: usize,
-    /// Number of scopes that an action sees.
+    /// Number of outer scopes that are visible inside an action.
     control_depth: usize,
-    /// Blocks and actions that are being put in place.
+    /// Names of the blocks and actions that are being inlined.
     open: Vec<String>,
 }
 
@@ -171,7 +171,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// The blocks of v1model share headers, metadata, and the machine's own metadata.
+    /// Lowers the parser and the controls. All of them share headers, metadata and standard
+    /// metadata.
     fn pipeline(
         mut self,
         parser: &'a Block,

@@ -1,5 +1,5 @@
-//! A packet goes through: parser, verification, ingress, copies, egress, checksums, deparser, as
-//! v1model has them.
+//! Executes a program on a packet, in the order of v1model: parser, verification, ingress, copies,
+//! egress, checksums, deparser.
 
 mod bytes;
 
@@ -12,17 +12,17 @@ use crate::p4::{
     lower::{NO_MATCH, PACKET_TOO_SHORT},
 };
 
-/// `mark_to_drop` of v1model.
+/// Egress port that `mark_to_drop` of v1model sets.
 const DROP_PORT: u128 = 511;
-/// States that one packet may pass.
+/// Maximum number of parser states for one packet.
 const STATES_MAX: usize = 1000;
 
-/// Undefined result in P4: a program that gets there is wrong.
+/// Error for an operation whose result P4 leaves undefined. A program that causes one is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where, if it has a place.
+    /// Place in the source, if known.
     pub place: Option<Place>,
-    /// What.
+    /// Description of the fault.
     pub what: String,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// End of a list of operations.
+/// Outcome of executing a list of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     Next,
@@ -45,7 +45,7 @@ enum Flow {
     Exit,
 }
 
-/// A program with its registers.
+/// A program with the state that survives between packets.
 #[derive(Clone, Debug)]
 pub struct Machine {
     program: Program,
@@ -53,7 +53,7 @@ pub struct Machine {
     groups: BTreeMap<u16, Vec<u16>>,
 }
 
-/// One packet.
+/// State of one packet.
 struct Packet<'a> {
     program: &'a Program,
     registers: &'a mut [Vec<u128>],
@@ -67,7 +67,7 @@ struct Packet<'a> {
 }
 
 impl Machine {
-    /// Registers are zero; there are no multicast groups.
+    /// Creates a machine with zeroed registers and no multicast groups.
     pub fn new(program: Program) -> Self {
         let zeros = program.registers.iter().map(|register| vec![0; register.size]);
         let registers = zeros.collect();
@@ -81,7 +81,7 @@ impl Machine {
         }
     }
 
-    /// Copies for this group go to these ports, in this order.
+    /// Sets the ports, in order, to which packets for a multicast group are copied.
     pub fn set_group(&mut self, group: u16, ports: &[u16]) {
         self.groups.insert(group, ports.to_vec());
     }
@@ -92,7 +92,7 @@ impl Machine {
         self.registers[found].get(index).copied()
     }
 
-    /// Processes one packet that arrives at a port. Returns those that leave, with their ports.
+    /// Processes a packet that arrives at a port. Returns the packets sent, with their ports.
     pub fn process(&mut self, port: u16, bytes: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, Fault> {
         let program = &self.program;
         let mut packet = Packet {
@@ -128,7 +128,7 @@ impl Machine {
             packet.defined.clone_from(&defined);
             packet.values[standard.egress_port] = port;
             packet.values[standard.copy] = copy;
-            // Egress drops by this, too.
+            // Egress can also drop the packet by setting this field.
             packet.values[standard.egress_spec] = 0;
             packet.control(2)?;
             if packet.values[standard.egress_spec] == DROP_PORT {
@@ -157,8 +157,8 @@ impl Packet<'_> {
         Ok(())
     }
 
-    /// Runs the parser. If it fails, the packet stays at the position it reached; ingress sees the
-    /// error.
+    /// Runs the parser. If it fails, the packet stays at the position that it reached, and ingress
+    /// sees the error.
     fn parse(&mut self) -> Result<(), Fault> {
         let program = self.program;
         let mut next = Next::State(program.start);
@@ -270,8 +270,8 @@ impl Packet<'_> {
         Ok(Flow::Next)
     }
 
-    /// Returns an index within the register. P4 does not define the effect of an index beyond the
-    /// end: it crashed a published switch.
+    /// Evaluates an index of a register. Fails if the index is out of range, because P4 does not
+    /// define the effect. A published switch crashed on such an index.
     fn index(&mut self, register: usize, index: &Expr, place: &Place) -> Result<usize, Fault> {
         let index = usize::try_from(self.value(index)?).unwrap_or(usize::MAX);
         let size = self.registers[register].len();

@@ -1,4 +1,4 @@
-//! Words become declarations, statements, expressions: the grammar.
+//! Parser for the grammar: turns tokens into declarations, statements and expressions.
 
 mod expr;
 mod statement;
@@ -9,7 +9,7 @@ use crate::p4::{
     token::{Kind, Token, error},
 };
 
-/// Deepest nesting of expressions and statements.
+/// Maximum nesting depth of expressions and statements.
 const DEPTH_MAX: usize = 120;
 
 /// Parses all declarations of a program.
@@ -30,7 +30,7 @@ struct Parser {
     depth: usize,
 }
 
-/// Keywords that begin something that is no declaration of the subset.
+/// Keywords of declarations that the subset does not support.
 const OUTSIDE: [&str; 7] =
     ["extern", "enum", "error", "match_kind", "header_union", "type", "package"];
 
@@ -111,7 +111,7 @@ impl Parser {
         }
     }
 
-    /// Runs a rule one level deeper.
+    /// Runs a grammar rule one nesting level deeper.
     fn deeper<T>(&mut self, rule: fn(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {

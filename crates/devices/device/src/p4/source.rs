@@ -1,15 +1,15 @@
-//! Files of a program, and places in them.
+//! Source files of a program, and places in them.
 
 use std::{collections::BTreeMap, fmt, fs, io, path::Path, sync::Arc};
 
-/// Place in a source: file, line and column, from 1.
+/// A place in a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Name of the file.
     pub file: Arc<str>,
-    /// From 1.
+    /// Line number, starting at 1.
     pub line: u32,
-    /// In characters, from 1.
+    /// Column in characters, starting at 1.
     pub column: u32,
 }
 
@@ -19,12 +19,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a program is none.
+/// Error in the source of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Place of the error.
     pub place: Place,
-    /// How.
+    /// Description of the error.
     pub what: String,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Texts by the names that `#include "…"` has for them.
+/// Source texts, by the name used in `#include "…"`.
 #[derive(Clone, Debug, Default)]
 pub struct Sources(BTreeMap<String, String>);
 

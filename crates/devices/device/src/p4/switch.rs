@@ -1,17 +1,17 @@
-//! One of the committed programs for switches on the interpreter: a frame in, frames out.
+//! Runs one of the committed programs for switches on the interpreter.
 
 use quorate_offload::Port;
 
 use super::{Machine, Sources, compile};
 use crate::pipe::{Event, Sent};
 
-/// The committed programs, and what they have in common.
+/// The committed programs, and the file that both include.
 const FILES: [(&str, &str); 3] = [
     ("acceptor.p4", include_str!("../../../programs/p4/acceptor.p4")),
     ("coordinator.p4", include_str!("../../../programs/p4/coordinator.p4")),
     ("frame.p4", include_str!("../../../programs/p4/frame.p4")),
 ];
-/// Copies for both ports, the network's first.
+/// Multicast group of both ports, with the network's port first.
 const BOTH: u16 = 1;
 
 /// Returns the committed programs.
@@ -28,9 +28,9 @@ pub fn committed() -> Sources {
 pub struct Switch(Machine);
 
 impl Switch {
-    /// The program of this name (`acceptor`, `coordinator`) with registers of zero: `cells` slots,
-    /// a power of two, and `room` bytes for a value (32, 64 or 128). What is wrong with the program
-    /// has file, line and column.
+    /// Compiles a program (`acceptor` or `coordinator`) with zeroed registers. `cells` is the
+    /// number of slots, a power of two. `room` is the size of a value in bytes: 32, 64 or 128. An
+    /// error in the program names file, line and column.
     pub fn new(
         sources: &Sources,
         program: &str,

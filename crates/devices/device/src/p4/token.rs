@@ -1,48 +1,48 @@
-//! Words of a program: comments are gone, files included, definitions put in their place.
+//! Tokenizer: removes comments, includes files, and substitutes definitions.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::p4::{Error, Place, Sources};
 
-/// Kind of a word.
+/// Kind of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A name or a keyword.
     Name(String),
-    /// A number, and its width if it says one.
+    /// A number, with its width if the number has one.
     Number(u128, Option<u32>),
-    /// Between quotation marks.
+    /// A string, without its quotation marks.
     Text(String),
-    /// Operators and brackets. `>` stands alone, so that `bit<bit<8>>` can be read.
+    /// An operator or a bracket. `>` is always a token of its own, so that `bit<bit<8>>` can be
+    /// parsed.
     Sign(&'static str),
-    /// Nothing comes after it.
+    /// End of the input.
     End,
 }
 
-/// A word and where it stands.
+/// A token, with its place in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Kind of the word.
     pub kind: Kind,
-    /// Place of its first character; of its use, if it was defined elsewhere.
+    /// Place of the first character. For a substituted definition, the place of its use.
     pub place: Place,
-    /// Nothing is between it and the word before.
+    /// Set if there is no white space between the preceding token and this one.
     pub joined: bool,
 }
 
-/// Longest first.
+/// Operators and brackets, longest first.
 const SIGNS: [&str; 40] = [
     "&&&", "|+|", "|-|", "...", "&&", "||", "==", "!=", "<=", ">=", "<<", "++", "..", "+=", "-=",
     "(", ")", "{", "}", "[", "]", "<", ">", ",", ";", ":", ".", "=", "+", "-", "*", "/", "%", "!",
     "~", "&", "|", "^", "?", "@",
 ];
-/// Limit for all files together, however often they are included.
+/// Maximum number of tokens over all included files.
 const TOKENS_MAX: usize = 1 << 20;
 const INCLUDES_MAX: usize = 16;
-/// Known to the interpreter itself.
+/// Included files that the interpreter itself provides.
 const BUILT_IN: [&str; 2] = ["core.p4", "v1model.p4"];
 
-/// Returns all words of a file and of those that it includes; the last one is the end.
+/// Returns all tokens of a file and of the files that it includes. The last one is [`Kind::End`].
 pub fn tokens(
     sources: &Sources,
     name: &str,
@@ -80,7 +80,7 @@ impl Reader<'_> {
         let text = text.ok_or_else(|| error(from, format!("there is no file {name}")))?;
         let text = without_comments(text);
         let file: Arc<str> = name.into();
-        // For each open #if: whether its lines count.
+        // For each open #if, whether its lines are used.
         let mut open: Vec<bool> = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let place = Place { file: file.clone(), line: number, column: 1 };
@@ -137,7 +137,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Appends words, with definitions substituted once; their contents are not looked up again.
+    /// Appends tokens, replacing each defined name by its definition. Definitions are not expanded
+    /// again.
     fn put(&mut self, words: Vec<Token>) -> Result<(), Error> {
         for word in words {
             let definition = match &word.kind {
@@ -163,7 +164,7 @@ impl Reader<'_> {
     }
 }
 
-/// Comments become blanks, so that everything stays where it is.
+/// Replaces comments by blanks, so that places in the source do not change.
 fn without_comments(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

@@ -21,8 +21,8 @@ use crate::{
     xdp::Failed,
 };
 
-/// Time for which another process may lock a folder to check whether its owner is alive, which is
-/// also the retry interval.
+/// Time for which another process may lock a folder to check whether its owner is alive. Also the
+/// interval between retries.
 const PATIENCE: Duration = Duration::from_millis(200);
 const PACE: Duration = Duration::from_millis(10);
 

@@ -97,8 +97,9 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-8] [offload-12] Stops voting, or assigning slots and counting votes. The owner must
-    /// drain the device before it reads.
+    /// Fences the program: an acceptor stops voting, and a coordinator stops assigning slots and
+    /// counting votes. The owner must drain the device before it reads the program's state
+    /// ([offload-8], [offload-12]).
     pub fn fence(&self, number: Number) -> Result<State, Failed> {
         self.control(&self.call(Type::Fence, number))
     }

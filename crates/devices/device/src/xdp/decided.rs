@@ -6,7 +6,7 @@ use aya::{EbpfLoader, programs::SocketFilter};
 
 use crate::xdp::{Failed, object};
 
-/// What a socket delivers.
+/// Format in which a socket delivers frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketKind {
     /// Raw frames of devices, including what precedes the header ([`quorate_offload::Form::Raw`]),

@@ -88,7 +88,7 @@ impl Entry {
     }
 }
 
-/// What a program did with a frame that the owner passed to it.
+/// Outcome of passing a frame of the owner to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The device passed the frame on to the other port, unchanged.

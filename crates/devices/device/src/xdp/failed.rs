@@ -5,13 +5,13 @@ use std::io;
 use aya::{EbpfError, maps::MapError, pin::PinError, programs::ProgramError};
 use rustix::io::Errno;
 
-/// Reason why a device in the kernel failed or could not be set up.
+/// Error of setting up or using a device in the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// The size of the value area is not a multiple of 8, or is above 1408 bytes.
+    /// The size of the value area is zero, not a multiple of 8, or above 1408 bytes.
     #[error("a room of {0} bytes")]
     Room(usize),
-    /// The number of cells is not a power of two.
+    /// The number of cells is not a power of two, or is above 2^24.
     #[error("{0} cells: not a power of two up to 2^24")]
     Cells(u32),
     /// There are several routes for one type of frame, but an XDP program can send only one frame

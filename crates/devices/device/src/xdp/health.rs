@@ -1,5 +1,5 @@
-//! Health of a device at its interface, from which another process may detach it, or which may be
-//! removed.
+//! Health of a device at its interface. Another process may detach the device, or the interface may
+//! be removed.
 
 use std::{
     fmt, fs,
@@ -17,9 +17,9 @@ pub enum Health {
     Well,
     /// The interface is down. The device will receive frames again when it is up.
     Down,
-    /// Another process detached the device. The device receives no frames any more.
+    /// Another process detached the device. The device no longer receives frames.
     Detached,
-    /// The interface was removed. The device receives no frames any more.
+    /// The interface was removed. The device no longer receives frames.
     Gone,
     /// The state could not be determined.
     Unknown,
@@ -51,8 +51,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Finds the file by the number of the link, which the loader knows: the kernel lists it with
-    /// each descriptor of this process.
+    /// Finds the file by the number of the link. The loader knows this number, and the kernel lists
+    /// it with each descriptor of this process.
     pub(crate) fn of(kept: &PinnedAttachment) -> Self {
         let place = kept.link.info().ok().and_then(|info| find(info.id()));
         Self { place }

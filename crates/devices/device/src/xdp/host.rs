@@ -53,7 +53,7 @@ pub struct Host {
     _claim: Claim,
 }
 
-/// What an earlier owner left at the interface.
+/// Device that an earlier owner left at the interface, if any.
 pub enum PreviousDevice {
     /// No device was found.
     Nothing,
@@ -231,7 +231,8 @@ fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attach
 }
 
 /// Fences a device permanently and detaches it from the interface. The fence comes first, with a
-/// number above all its owner's, because the device still receives frames for a moment.
+/// number above all numbers of the device's owner, because the device still receives frames for a
+/// moment.
 pub(crate) fn leave(
     device: Device,
     kept: PinnedAttachment,

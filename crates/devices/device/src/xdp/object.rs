@@ -4,7 +4,7 @@ use object::{Object as _, ObjectSection as _};
 
 use crate::xdp::{Failed, Role};
 
-/// How the objects were obtained: compiled by this build, or committed.
+/// Origin of the objects: compiled by this build, or committed.
 pub const ORIGIN: &str = env!("QUORATE_XDP_ORIGIN");
 
 /// Returns the embedded object for a role.

@@ -15,7 +15,7 @@ pub struct Settings {
     pub votes: Address,
     pub proposals: Address,
     pub decisions: Address,
-    /// Number of cells in the ring of each program, a power of two ([offload-14]).
+    /// Number of cells in the ring of each program, a power of two up to 2^24 ([offload-14]).
     pub cells: u32,
     /// Size of the tap in bytes: a power of two, and a multiple of the page size.
     pub tap: u32,

@@ -1,4 +1,4 @@
-//! The committed programs are programs, and say what they are.
+//! The committed programs compile, and pass on frames that are not for them.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Programs that are none, made from those that are: whatever is read, an answer comes, and no
-//! panic.
+//! Feeds broken programs, derived from valid ones, to the compiler. It returns an error or a
+//! program, and never panics.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use quorate_core::dice::Dice;
 use quorate_device::p4::{Machine, Sources, compile};
 
 const MUTATIONS: u64 = 1500;
-/// Words that mean something.
+/// Tokens that are meaningful to the compiler.
 const WORDS: [&str; 30] = [
     "{",
     "}",
@@ -73,7 +73,7 @@ fn mutate(text: &str, dice: &mut Dice) -> String {
     letters.into_iter().collect()
 }
 
-/// A program that still is one must take any packet, too.
+/// Compiles a program. If it is valid, it must also accept any packet.
 fn survive(sources: &Sources, name: &str) -> bool {
     match compile(sources, name, &[("CELLS", "64")]) {
         Err(error) => {

@@ -2,7 +2,7 @@
 
 use quorate_device::p4::{Fault, Machine, Sources, compile};
 
-/// A program of two bytes in and out, with this in its ingress.
+/// Returns a program with two bytes of input and output, and with these parts in its ingress.
 fn program(locals: &str, body: &str) -> String {
     format!(
         "#include <core.p4>\n#include <v1model.p4>\n\
@@ -24,7 +24,7 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;\n"
     )
 }
 
-/// The line of `locals` and of `body` in it.
+/// Line in the program at which `locals` begins, and line at which `body` begins.
 const LOCALS: u32 = 15;
 const BODY: u32 = 17;
 
@@ -76,8 +76,8 @@ fn expressions_are_those_of_p4() {
     check("meta.wide = 0x1234; hdr.h.a = meta.wide[11:4];", &[0x23, 0x43]);
 }
 
-/// The right side of `&&` and `||` is not evaluated if it does not matter: here it would be a
-/// fault.
+/// The right operand of `&&` and `||` is not evaluated if the left one decides the result. Here its
+/// evaluation would be a fault.
 #[test]
 fn conditions_are_cut_short() {
     check("if (hdr.other.isValid() && hdr.other.a == 1) { hdr.h.a = 1; }", &[0x21, 0x43]);
@@ -136,7 +136,8 @@ fn tables_match_their_constant_entries() {
     }
 }
 
-/// Copies go to each port of a group, and are changed apart.
+/// A packet for a group is copied to each of its ports, and the copies can be changed
+/// independently.
 #[test]
 fn groups_get_copies() {
     let text = program("", "std.mcast_grp = 5;").replace(
@@ -186,7 +187,7 @@ fn a_parser_that_never_ends_is_a_fault() {
     assert!(fault.what.contains("did not end"), "{fault}");
 }
 
-/// Line and column are those of the first word that cannot be.
+/// An error names line and column of the first token that is not allowed.
 #[test]
 fn errors_have_their_place() {
     for (locals, body, line, column, what) in [
@@ -260,7 +261,8 @@ fn files_are_included_and_names_defined() {
     assert_eq!(error.what, "too many files are included");
 }
 
-/// A checksum that covers itself is zero; one that is computed is right.
+/// A checksum over data that includes the correct checksum is zero, and a computed checksum is
+/// correct.
 #[test]
 fn checksums_are_those_of_the_internet() {
     let text = program("", "if (std.checksum_error == 1) { std.egress_spec = 1; }")

@@ -14,7 +14,8 @@ use crate::owner::{
 pub(crate) struct Call {
     program: Program,
     header: Header,
-    /// All numbers under which the call was sent. A response to any of them completes the call.
+    /// All numbers under which the call has been sent. A response to any of them completes the
+    /// call.
     numbers: core::ops::RangeInclusive<u64>,
     sent: Option<Time>,
     /// Number of waits that ended without a response.
@@ -43,7 +44,7 @@ impl Call {
         }
     }
 
-    /// Returns whether the call was ever sent. From then on the device may have executed it
+    /// Returns whether the call has ever been sent. If so, the device may have executed it
     /// ([offload-8]).
     pub(crate) const fn was_sent(&self) -> bool {
         self.sent.is_some()

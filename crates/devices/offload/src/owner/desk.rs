@@ -23,7 +23,7 @@ pub(crate) struct TurnContext<'a> {
     /// Number of the latest call, counted over both programs.
     pub(crate) counter: &'a mut u64,
     pub(crate) device: &'a mut dyn Device,
-    /// Set if a drain was begun in this turn.
+    /// Set if a drain has begun in this turn.
     pub(crate) draining: bool,
     pub(crate) events: &'a mut Vec<Event>,
 }
@@ -45,7 +45,7 @@ impl TurnContext<'_> {
         *self.counter
     }
 
-    /// Begins a drain of both programs, unless one was already begun in this turn.
+    /// Begins a drain of both programs, unless one has already begun in this turn.
     pub(crate) fn drain(&mut self) {
         if !self.draining {
             self.device.drain();

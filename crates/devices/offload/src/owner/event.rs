@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::Reason;
 use quorate_core::{ballot::Ballot, slot::Slot, value::Value};
 
-/// A slot with its value, which is a vote or an assignment by a coordinator.
+/// A slot with its value: a vote, or an assignment by a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotValue {
     pub slot: Slot,
@@ -47,12 +47,13 @@ pub enum Event {
         /// into a frame.
         reason: Reason,
     },
-    /// [offload-8] The acceptor no longer votes. Contains all its votes from its floor on.
+    /// [offload-8] The acceptor no longer votes. Contains all its votes at or above its floor.
     /// Completes all fences requested so far.
     Fenced {
-        /// Ballot with which the acceptor was armed, acknowledged or not. In the first fence of an
-        /// owner that did not arm it, the highest ballot among its votes. `None` if it was not
-        /// armed since the last fence, so that there is nothing to import.
+        /// Ballot with which the acceptor was armed, whether or not it acknowledged. In the first
+        /// fence of an owner that has not armed the acceptor, the highest ballot among its votes.
+        /// `None` if the acceptor has not been armed since the last fence, so that there is nothing
+        /// to import.
         ballot: Option<Ballot>,
         /// All votes in that ballot, in slot order. Empty if they were not read out.
         votes: Vec<SlotValue>,
@@ -74,8 +75,8 @@ pub enum Event {
     /// The device's acceptor voted in the armed ballot. Votes usually arrive in slot order and once
     /// each, but neither is guaranteed.
     Voted(SlotValue),
-    /// The coordinator assigned a slot to a value. Reported strictly in slot order from the first
-    /// slot on, without gaps.
+    /// The coordinator assigned a slot to a value. Reported strictly in slot order, starting at the
+    /// first slot, without gaps.
     Assigned(SlotValue),
     /// A coordinator counted a quorum of votes that decides, in the armed or started ballot.
     /// Reported in any order.
@@ -103,7 +104,7 @@ pub enum Event {
         next: Slot,
         /// Slots not yet reported by [`Event::Assigned`], in order.
         given: Vec<SlotValue>,
-        /// Slots without a value among them. No proposal for them ever left the device.
+        /// Unreported slots without a value. No proposal for them has ever left the device.
         holes: Vec<Slot>,
     },
     /// The coordinator no longer assigns slots. Its slots were not read.
@@ -118,12 +119,12 @@ pub enum Event {
     /// [offload-9] The device lost its memory, or must be treated as lost. This is the last event.
     /// Outstanding requests get no other outcome.
     Lost {
-        /// Reason why the device was abandoned.
+        /// Reason for abandoning the device.
         why: Loss,
     },
 }
 
-/// Reason why an owner abandons its device.
+/// Reason for an owner to abandon its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// The device has another boot, or none: it lost its memory, or it never was the intended

@@ -25,7 +25,7 @@ pub(crate) const QUIET: u32 = 31;
 pub(crate) struct ReceivedFrame<'a> {
     pub(crate) header: Header,
     pub(crate) room: &'a [u8],
-    /// Origin as reported by this owner's device, which also passes on frames of other stations.
+    /// Origin according to this owner's device. The device also passes on frames of other stations.
     pub(crate) came: FrameOrigin,
 }
 

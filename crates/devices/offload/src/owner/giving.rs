@@ -30,7 +30,7 @@ enum End {
     TakeBack,
 }
 
-/// What the owner is doing with the coordinator.
+/// Phase in the control of the coordinator.
 #[derive(Debug)]
 enum Phase {
     /// The call that sets the boot is outstanding.
@@ -127,8 +127,8 @@ impl CoordinatorDriver {
         matches!(self.phase, Phase::Started) && self.end_wanted.is_none()
     }
 
-    /// Returns the ballot of the coordinator's start, the only one whose slots are reported, unless
-    /// it is stopped.
+    /// Returns the ballot in which the coordinator is started or being started, or `None` if it is
+    /// stopped. Only slots of this ballot are reported.
     pub(crate) fn ballot(&self) -> Option<PackedBallot> {
         let gives = matches!(self.phase, Phase::Starting(_) | Phase::Started);
         self.start.filter(|_| gives).map(|(ballot, _)| ballot)
@@ -148,7 +148,7 @@ impl CoordinatorDriver {
         self.upkeep.know(heard.header.value, held, cells)
     }
 
-    /// Handles a frame of the device's coordinator. The caller checked its boot.
+    /// Handles a frame of the device's coordinator. The caller has checked the frame's boot.
     pub(crate) fn hear(
         &mut self,
         heard: &ReceivedFrame<'_>,
@@ -405,7 +405,7 @@ impl CoordinatorDriver {
             || call.into_iter().chain(self.upkeep.call()).any(|call| call.is_late(pace))
     }
 
-    /// Returns whether the device accepted the boot.
+    /// Returns whether the device has accepted the boot.
     pub(crate) const fn is_booted(&self) -> bool {
         !matches!(self.phase, Phase::Booting(_))
     }

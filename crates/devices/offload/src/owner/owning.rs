@@ -55,7 +55,7 @@ pub struct Owner {
     voting: AcceptorDriver,
     giving: CoordinatorDriver,
     drain: Drain,
-    /// A ballot, and its slots whose decisions were reported.
+    /// A ballot, and its slots whose decisions have been reported.
     decided: (u64, Ring),
     /// Set if decisions of other ballots are reported, too.
     listens: bool,
@@ -74,7 +74,7 @@ impl Owner {
     /// device is unknown until a fence.
     ///
     /// # Panics
-    /// If a boot is 0, the number of cells is not a power of two, or the size of the value
+    /// Panics if a boot is 0, the number of cells is not a power of two, or the size of the value
     /// area is invalid.
     pub fn new(settings: Settings, shape: Shape) -> Self {
         assert!(settings.owner_boot > 0, "owners' boots begin at 1");
@@ -102,8 +102,8 @@ impl Owner {
         }
     }
 
-    /// [offload-5] Arms the acceptor to vote in `ballot` from slot `floor` on. The replica must
-    /// have raised its promise to `ballot` and fenced the acceptor before. The outcome is
+    /// [offload-5] Arms the acceptor to vote in `ballot`, starting at slot `floor`. The replica
+    /// must first have raised its promise to `ballot` and fenced the acceptor. The outcome is
     /// [`Event::Armed`] or [`Event::ArmRefused`], unless a fence ends the request.
     pub fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
         self.voting.arm(ballot, position, floor);
@@ -210,8 +210,8 @@ impl Owner {
         self.settings.device_boot
     }
 
-    /// [offload-9] Creates a new owner of the same device after it lost its memory. `found` is the
-    /// boot that the device reported, or 0.
+    /// [offload-9] Creates a new owner of the same device after the device has lost its memory.
+    /// `found` is the boot that the device reported, or 0.
     #[must_use]
     pub fn after_power(&self, found: u32) -> Self {
         let boot =
@@ -220,7 +220,7 @@ impl Owner {
         Self { forgot: self.forgot, ..Self::new(settings, *self.frames.shape()) }
     }
 
-    /// Removes and returns the submitted values that were not assigned, oldest first. After a
+    /// Removes and returns the submitted values that have not been assigned, oldest first. After a
     /// withdrawal the leader proposes them itself.
     pub fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
         self.giving.waiting.withdraw()

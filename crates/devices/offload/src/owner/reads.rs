@@ -22,8 +22,9 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Adds a read, whose query is sent after this call. The read fails if `is_started` is not set:
-    /// only while started is it certain that no other coordinator assigns slots.
+    /// Adds a read, whose query is sent after this call. The read fails unless `is_started` is set,
+    /// because only while this coordinator is started is it certain that no other one assigns
+    /// slots.
     pub(crate) fn push(&mut self, token: u64, is_started: bool, ask: &mut StateQueries) {
         if is_started && self.waiting.len() < READS_MAX {
             self.waiting.push((ask.want(), token));

@@ -17,7 +17,7 @@ pub struct Settings {
 /// Factor by which requests to a late device are less frequent.
 const SELDOM: u64 = 32;
 
-/// How long an owner waits for its device before it repeats a request or abandons the device.
+/// Timeouts after which an owner repeats a request or abandons its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Time without a response after which a call, a query or a value is repeated, in microseconds.

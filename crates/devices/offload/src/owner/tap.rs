@@ -31,9 +31,9 @@ pub(crate) struct Tap {
     wanted_floor: u64,
     call: Option<Call>,
     told: Ring,
-    /// Every vote from the floor up to this slot was reported.
+    /// Every vote from the floor up to this slot has been reported.
     told_to: u64,
-    /// One past the highest slot whose vote was reported.
+    /// One past the highest slot whose vote has been reported.
     highest: u64,
     hole: StallTimer,
     /// Backoff for raising the floor while no votes arrive.
@@ -91,8 +91,8 @@ impl Tap {
         }
     }
 
-    /// Reports a vote in the armed ballot, received from the tap or read from a cell, unless it was
-    /// reported already.
+    /// Reports a vote in the armed ballot, received from the tap or read from a cell, unless it has
+    /// already been reported.
     pub(crate) fn on_vote(&mut self, heard: &ReceivedFrame<'_>, desk: &mut TurnContext<'_>) {
         let slot = heard.header.slot;
         let top = self.told_floor.max(self.floor);

@@ -28,7 +28,7 @@ const GAPS_MAX: usize = 64;
 /// Slots assigned since the coordinator was started.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
-    /// Every slot below this one was reported.
+    /// Every slot below this one has been reported.
     given_to: u64,
     /// Known slots that cannot be reported yet, because an earlier one is unknown.
     ahead: BTreeMap<u64, (Descriptor, SlotValue)>,

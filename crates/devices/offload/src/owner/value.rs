@@ -33,10 +33,11 @@ use quorate_core::{
 };
 use quorate_wire::checksum;
 
-/// Origin boot of the time. A fresh node id has the same kind, with 0 there.
+/// Origin boot in the descriptor of the value *now*. A fresh node id has the same kind and origin
+/// boot 0.
 const NOW: u32 = 1;
 
-/// Reason why devices do not carry a value. Such a value is sent over TCP ([offload-15]).
+/// Reason for devices not to carry a value. Such a value is sent over TCP ([offload-15]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCarried {
     /// Devices do not carry content, reconfigurations and raises of the feature level.
@@ -89,7 +90,7 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
     if bytes.is_empty() { Ok(named) } else { Err(NotCarried::Bytes) }
 }
 
-/// Returns the value of a descriptor, and its bytes in the value area. `None` if the descriptor is
+/// Returns the value of a descriptor, and its bytes in the value area; `None` if the descriptor is
 /// invalid or does not match the bytes.
 pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])> {
     let bytes = room.get(..usize::from(named.length))?;

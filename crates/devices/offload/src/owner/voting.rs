@@ -27,12 +27,12 @@ struct Arm {
     floor: u64,
 }
 
-/// What the owner is doing with the acceptor.
+/// Phase in the control of the acceptor.
 #[derive(Debug)]
 enum Phase {
     /// The call that sets the boot is outstanding.
     Booting(Call),
-    /// Not armed by this owner.
+    /// The acceptor is not armed by this owner.
     Idle,
     /// Arming was requested. The acceptor may already vote.
     Arming(Call),
@@ -119,8 +119,8 @@ impl AcceptorDriver {
         )
     }
 
-    /// [offload-8] Requests a fence that reads out the votes. Drops requests that were not sent
-    /// yet.
+    /// [offload-8] Requests a fence that reads out the votes. Drops requests that have not been
+    /// sent.
     pub(crate) fn fence(&mut self) {
         self.wanted = None;
         match self.phase {
@@ -136,13 +136,14 @@ impl AcceptorDriver {
         self.fence_wanted |= !self.is_fencing();
     }
 
-    /// Returns the ballot whose votes are reported now, the one in which the acceptor is armed.
+    /// Returns the ballot in which the acceptor is armed or being armed. Only votes of this ballot
+    /// are reported.
     pub(crate) fn ballot(&self) -> Option<PackedBallot> {
         let votes = matches!(self.phase, Phase::Arming(_) | Phase::Armed);
         self.armed.filter(|_| votes).map(|armed| armed.ballot)
     }
 
-    /// Handles a frame of the device's acceptor. The caller checked its boot.
+    /// Handles a frame of the device's acceptor. The caller has checked the frame's boot.
     pub(crate) fn hear(
         &mut self,
         heard: &ReceivedFrame<'_>,
@@ -308,7 +309,7 @@ impl AcceptorDriver {
             || call.into_iter().chain(self.tap.call()).any(|call| call.is_late(pace))
     }
 
-    /// Returns whether the device accepted the boot.
+    /// Returns whether the device has accepted the boot.
     pub(crate) const fn is_booted(&self) -> bool {
         !matches!(self.phase, Phase::Booting(_))
     }

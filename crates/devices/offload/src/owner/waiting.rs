@@ -12,12 +12,12 @@ use crate::owner::{
     value::{NotCarried, descriptor},
 };
 
-/// Reason why a value was not accepted for submission.
+/// Reason for refusing a submitted value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSubmitted {
     /// Devices do not carry the value, so it must be sent another way.
     NotCarried(NotCarried),
-    /// As many values as the device has cells are already waiting ([offload-14]).
+    /// The number of waiting values has reached the device's number of cells ([offload-14]).
     Full,
 }
 
@@ -90,7 +90,7 @@ impl Waiting {
         self.hold = now.plus_us(pace.slot_us);
     }
 
-    /// Resumes sending after space became available.
+    /// Resumes sending after space has become available.
     pub(crate) const fn resume(&mut self) {
         self.hold = Time(0);
     }
@@ -100,7 +100,7 @@ impl Waiting {
         self.hold > now
     }
 
-    /// Marks all values as unsent, because none was sent since the new start.
+    /// Marks all values as unsent, because none has been sent since the new start.
     pub(crate) fn forget_sent(&mut self) {
         for waiter in &mut self.list {
             (waiter.sent, waiter.not_below) = (None, None);

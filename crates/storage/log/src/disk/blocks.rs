@@ -163,7 +163,8 @@ impl Filling {
         self.end - self.to
     }
 
-    /// Returns the free space. Report the number of bytes put there with [`Self::came`].
+    /// Returns the free space. After filling part of it, pass the number of bytes to
+    /// [`Self::came`].
     pub fn spare(&mut self) -> &mut [u8] {
         &mut self.buffer[self.to..self.end]
     }

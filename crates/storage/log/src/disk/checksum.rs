@@ -4,7 +4,8 @@ use std::sync::LazyLock;
 
 use super::BLOCK;
 
-/// Linear map, bit by bit, from a checksum to the checksum after a fixed number of further bytes.
+/// Linear map from a checksum to the same checksum extended by a fixed number of zero bytes. Entry
+/// `n` is the image of bit `n`.
 type Step = [u32; 32];
 
 /// Maps for 1, 2, 4, 8 and 16 blocks.

@@ -116,7 +116,7 @@ impl FileDisk {
         })
     }
 
-    /// Creates a disk. `action` names the step in the error if starting threads fails.
+    /// Creates a disk. If starting threads fails, the error names `action` as the step that failed.
     fn new(
         folder: Folder,
         pool: Pool,
@@ -278,7 +278,7 @@ impl Disk for FileDisk {
     }
 
     fn hurry_prepare(&mut self, family: Family) {
-        // Commands do not wait for other families.
+        // Only waits for log segments are counted, because commands do not wait for other families.
         self.counters.segment_waits += u64::from(family == Family::Log);
         self.makers.hurry(family);
     }

@@ -21,7 +21,7 @@ struct Layout {
     suffix: &'static str,
     /// Name of the small file that records the newest file created in the family.
     made: &'static str,
-    /// What messages call a file of the family.
+    /// Term for one file of the family in messages.
     one: &'static str,
 }
 

@@ -51,8 +51,8 @@ impl Recent {
 }
 
 impl Files {
-    /// Returns a file that was opened ahead for writing. Earlier files of its family are only read
-    /// from now on.
+    /// Returns a file that was opened ahead for writing. Keeps earlier files of its family for
+    /// reading only.
     pub(crate) fn for_write(&mut self, file: FileId) -> Option<Arc<File>> {
         let at = self.written.iter().position(|(open, _)| *open == file)?;
         let open = Arc::clone(&self.written[at].1);

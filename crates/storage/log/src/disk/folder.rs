@@ -446,8 +446,8 @@ fn probe(path: &Path) -> Result<Abilities, DiskError> {
     Ok(Abilities { direct, dsync })
 }
 
-/// Writes whole blocks and, unless they become durable later, makes exactly these blocks durable
-/// ([disk-6]).
+/// Writes whole blocks. Makes exactly these blocks durable ([disk-6]), unless a later flush is to
+/// do that.
 pub(crate) fn write(
     file: BorrowedFd<'_>,
     at: Position,

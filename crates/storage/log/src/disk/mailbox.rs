@@ -1,5 +1,4 @@
-//! Passes results from threads to the log, which waits for a descriptor and cannot wait for a
-//! queue.
+//! Passes results from threads to the log, which waits on a descriptor and cannot wait on a queue.
 
 use std::sync::Arc;
 

@@ -75,7 +75,7 @@ fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
 
 // Results of threads reach the log.
 
-/// Two threads send two results each; the log takes them, and sleeps when there are none.
+/// Two threads send two results each. The log takes them, and sleeps when there are none.
 fn all_arrives(take_all: impl Fn(&Inbox<u32>, &Event) -> Vec<u32>) {
     let event = Arc::new(Event::default());
     let (mailbox, inbox) = Mailbox::new(&event);

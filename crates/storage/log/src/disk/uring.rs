@@ -2,11 +2,11 @@
 //!
 //! **Why it is sound.** The kernel reads and writes the memory of operations in flight. Each such
 //! memory is a [`Buffer`] that was moved into this module with its operation. It remains in `slots`
-//! until the operation's completion was seen, and no other code can access it. A `Buffer` never
-//! moves its bytes: moving the struct moves a pointer to them. If the ring stops responding, the
-//! contents of `slots` are leaked, never freed. The file of an operation is kept open along with
-//! its buffer. The rest of the crate may rely on this: the kernel no longer touches a buffer that
-//! is returned.
+//! until the operation's completion has been seen, and no other code can access it. A `Buffer`
+//! never moves its bytes: moving the struct moves a pointer to them. If the ring stops responding,
+//! the contents of `slots` are leaked, never freed. The file of an operation is kept open along
+//! with its buffer. The rest of the crate may rely on this: the kernel no longer touches a buffer
+//! that is returned.
 //!
 //! The ring is created disabled, and the first operation enables it, because only the thread that
 //! enables it may use it (single issuer), and a log is often opened before its reactor runs.
@@ -120,7 +120,7 @@ impl Ring {
             let index = free.expect("one slot for each operation in flight");
             let entry = entry::of(self.slots[index].insert(next)).user_data(index as u64);
             // SAFETY: the memory and the file that `entry` names belong to the operation in the
-            // slot. They remain there until its completion was seen, or are leaked (see the
+            // slot. They remain there until its completion has been seen, or are leaked (see the
             // module).
             let pushed = unsafe { self.ring.submission().push(&entry) };
             pushed.expect("the queue has more entries than there are slots");

@@ -47,7 +47,7 @@ pub(super) struct Checkpoint {
     checksum: u32,
     /// Number of the first write that the catalogue does not cover.
     barrier: u64,
-    /// Chunks that this catalogue is the first not to list.
+    /// Chunks that earlier catalogues may list and this one no longer does.
     leaving: Vec<Address>,
     stage: Stage,
     /// Set while a disk operation of the checkpoint is in flight.
@@ -67,7 +67,7 @@ enum Stage {
     Flushes(BTreeSet<u64>),
     /// Create a file for the catalogue, unless one is large enough.
     File,
-    /// Write the catalogue from this byte on.
+    /// Write the catalogue, starting at this byte.
     Catalogue(usize),
     /// Flush the catalogue.
     Flush,
@@ -99,9 +99,9 @@ impl Checkpoint {
 }
 
 impl Store {
-    /// Begins a checkpoint. The caller must have put all bytes decided below `at`; bytes put from
-    /// now on belong to the next checkpoint. Returns `false` if a checkpoint is in progress, the
-    /// store has failed, or `at` is lower than that of the last checkpoint.
+    /// Begins a checkpoint. The caller must have put all bytes decided below `at`. Bytes put later
+    /// belong to the next checkpoint. Returns `false` if a checkpoint is in progress, the store has
+    /// failed, or `at` is lower than that of the last checkpoint.
     pub fn start_checkpoint<D: Disk>(&mut self, at: Slot, disk: &mut D) -> bool {
         if self.checkpoint.is_some() || self.failure.is_some() || at < self.checkpointed_to {
             return false;

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::pointer::FILE;
 
-/// Reason why a store cannot be opened.
+/// Error of opening a store.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
     /// A disk operation was refused or failed.
@@ -35,7 +35,7 @@ pub enum StoreError {
     Layout,
 }
 
-/// Reason why a read returned no bytes.
+/// Error of a read that returns no bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
     /// The bytes on disk differ from those that were put. Another node may have them. See

@@ -93,7 +93,8 @@ pub struct StoreLimits {
     /// Maximum number of bytes in whole blocks that wait in memory for the disk. Above it
     /// [`super::Store::has_room`] returns false.
     pub dirty_bytes_max: usize,
-    /// Maximum number of those bytes that are held back until their unit is full.
+    /// Maximum number of bytes, within `dirty_bytes_max`, that are held back until their unit is
+    /// full.
     pub gathered_bytes_max: usize,
     /// Free disk space that remains after creating a chunk file, in bytes, for other users of the
     /// disk.

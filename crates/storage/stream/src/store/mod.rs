@@ -94,8 +94,8 @@ impl Store {
         }
     }
 
-    /// Stores bytes of a stream from `position` on. Skips bytes that the store already has or has
-    /// dropped, so it is safe to put the same bytes again. Gaps are allowed, and can be filled
+    /// Stores bytes of a stream, starting at `position`. Skips bytes that the store already has or
+    /// has dropped, so it is safe to put the same bytes again. Gaps are allowed, and can be filled
     /// later. Does nothing after a failure.
     pub fn put<D: Disk>(&mut self, stream: StreamName, position: u64, bytes: &[u8], disk: &mut D) {
         if self.failure.is_some() || bytes.is_empty() {
@@ -210,16 +210,16 @@ impl Store {
         streams.map(|(name, known)| (*name, known.kept_from()))
     }
 
-    /// Returns whether a checkpoint is worthwhile just to free disk space: the chunks that wait for
-    /// one fill a file and are a considerable share of all chunks, or any chunk waits and the disk
-    /// is full.
+    /// Returns whether a checkpoint is worthwhile just to free disk space. That is the case if the
+    /// chunks that wait for a checkpoint fill a file and are a considerable share of all chunks, or
+    /// if any chunk waits and the disk is full.
     pub fn is_due(&self) -> bool {
         let waiting = self.released.len() as u64;
         let worth = waiting >= self.checkpoint_chunks() || self.is_full();
         self.checkpoint.is_none() && waiting > 0 && worth
     }
 
-    /// Returns whether having `bytes` bytes durable justifies a checkpoint before the rest has
+    /// Returns whether making `bytes` bytes durable justifies a checkpoint before the rest has
     /// arrived ([here-2]).
     pub fn is_worth_saving(&self, bytes: u64) -> bool {
         bytes / self.layout.chunk() >= self.checkpoint_chunks()

@@ -131,7 +131,7 @@ impl<'a> Bulk<'a> {
     }
 }
 
-/// Stream and key that own a chunk, and whether a catalogue says so.
+/// Stream and key that own a chunk, and whether a catalogue lists it.
 type Owner = (StreamName, (u64, u32), bool);
 
 impl Store {

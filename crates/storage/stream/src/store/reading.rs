@@ -18,7 +18,7 @@ use super::{
     stream::{Source, Stream},
 };
 
-/// Maximum number of reads that are started but whose results were not taken.
+/// Maximum number of started reads whose results have not been taken.
 pub const READS_MAX: usize = 64;
 /// Maximum number of disk reads in flight.
 pub(super) const ACTIVE_MAX: usize = 4;
@@ -33,7 +33,7 @@ pub struct ReadDone {
     pub stream: StreamName,
     /// Position of the first byte.
     pub position: u64,
-    /// At least one byte, and never more than requested.
+    /// The bytes: at least one, and never more than requested.
     pub result: Result<Blocks, ReadError>,
 }
 
@@ -88,7 +88,7 @@ impl Reads {
 }
 
 impl Store {
-    /// Starts a read from `position` on, of at most `bytes_max` bytes and at most one chunk.
+    /// Starts a read at `position`, of at most `bytes_max` bytes and at most one chunk.
     ///
     /// # Errors
     /// [`READS_MAX`] reads have been started already.

@@ -15,13 +15,13 @@ use super::{
     patience::Backoff,
 };
 
-/// Maximum number of files to create ahead, for a writer that is faster than the disk creates
-/// files.
+/// Maximum number of files to create ahead of a writer that fills files faster than the disk can
+/// create them.
 const AHEAD_MAX: u32 = 4;
 /// Number of turns without an allocation after which an idle file is deleted.
 const QUIET_TURNS: u32 = 1 << 12;
 
-/// What a new file is for.
+/// Contents for which a file is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Chunks,
@@ -151,8 +151,8 @@ impl Space {
         self.free.insert(address);
     }
 
-    /// Deletes idle files that are unlikely to be needed again. Called after a catalogue became
-    /// durable and the chunks that it no longer lists were freed.
+    /// Deletes idle files that are unlikely to be needed again. Called after a catalogue has become
+    /// durable and the chunks that it no longer lists have been freed.
     pub(super) fn shrink<D: Disk>(&mut self, disk: &mut D) {
         self.peak.next(self.used);
         let usual = self.peak.usual.div_ceil(self.layout.file_chunks.into());

@@ -45,15 +45,16 @@ pub(super) struct Cut {
     pub(super) bytes: usize,
 }
 
-/// Where a byte is stored.
+/// Location of a byte.
 pub(super) enum Source<'a> {
     /// The store does not have the byte.
     Missing,
-    /// In memory. The slice starts with the byte.
+    /// The byte is in memory. The slice starts with it.
     Memory(&'a [u8]),
-    /// In a write that is in flight.
+    /// The byte is in a write that is in flight.
     Pending,
-    /// On disk, in the chunk at this address. The first of the consecutive spans contains the byte.
+    /// The byte is on disk, in the chunk at this address. The first of the consecutive spans
+    /// contains it.
     Disk(Address, &'a [Span]),
 }
 
@@ -91,7 +92,7 @@ impl Stream {
         runs.chain(cuts)
     }
 
-    /// Returns how many bytes from `position` on are below the first retained position.
+    /// Returns how many bytes at or after `position` are below the first retained position.
     fn dropped_of(&self, position: u64) -> usize {
         let dropped = self.kept_from.saturating_sub(position);
         usize::try_from(dropped).expect("of a block")
@@ -406,7 +407,7 @@ impl Stream {
     }
 
     /// Drops everything below `position`. Returns the chunks that are no longer needed, and the
-    /// total size of the cuts that are not.
+    /// total size of the dropped cuts.
     pub(super) fn drop_below(&mut self, position: u64, layout: Layout) -> (Vec<Address>, usize) {
         if position <= self.kept_from {
             return (Vec::new(), 0);
@@ -433,8 +434,8 @@ impl Stream {
         (chunks.map(|(_, chunk)| chunk.address).collect(), bytes)
     }
 
-    /// Drops everything from `position` on, because the stream ends there. Returns the chunks that
-    /// are no longer needed, and the total size of the cuts that are not.
+    /// Drops everything at or after `position`, because the stream ends there. Returns the chunks
+    /// that are no longer needed, and the total size of the dropped cuts.
     pub(super) fn drop_above(&mut self, position: u64, layout: Layout) -> (Vec<Address>, usize) {
         self.held.remove(position..u64::MAX);
         self.runs.split_off(&position);

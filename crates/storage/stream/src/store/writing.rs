@@ -43,7 +43,7 @@ pub(super) struct Writes {
     later: usize,
     /// Number of the next write. Writes are numbered in the order in which they get places.
     next_number: u64,
-    /// Placed bytes that are on stable storage and were not reported to the caller yet.
+    /// Placed bytes that are on stable storage and have not been reported to the caller.
     done: VecDeque<(StreamName, Range<u64>)>,
     /// Files with completed writes that have not been flushed since.
     unflushed: BTreeSet<u64>,
@@ -141,8 +141,8 @@ impl Writes {
         std::mem::take(&mut self.unflushed)
     }
 
-    /// Returns the queue to take the next write from: that of urgent writes, or that of the others
-    /// unless too many of these are in flight.
+    /// Returns the queue to take the next write from. Urgent writes come first. Other writes begin
+    /// only while few of them are in flight.
     fn next(&mut self) -> Option<&mut VecDeque<(Write, Output)>> {
         if self.in_flight >= WRITES_MAX {
             return None;
@@ -228,7 +228,7 @@ impl Store {
         }
     }
 
-    /// Returns the chunk for a part of a known stream, allocating one if needed. `None` if no chunk
+    /// Returns the chunk for a part of a known stream, allocating one if needed; `None` if no chunk
     /// is free.
     pub(super) fn chunk_for(&mut self, stream: StreamName, part: u64) -> Option<Address> {
         let stream = self.streams.get_mut(&stream).expect("it is known");

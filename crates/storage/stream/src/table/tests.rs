@@ -43,7 +43,7 @@ fn trim(table: &mut Table, before: u64) -> Reply {
     table.execute(Slot(9), &Command::Trim { name, before }.encode())
 }
 
-/// Appends content of inner stream `number` at these positions, in slots from 1000 on.
+/// Appends content of inner stream `number` at these positions, in slots starting at 1000.
 fn content(table: &mut Table, number: u32, from: u64, to: u64) -> Range<u64> {
     let offset = 1000;
     table.append(inner(number), offset, slots(offset + from, offset + to))
@@ -53,7 +53,7 @@ fn changes(table: &mut Table) -> Vec<Change> {
     std::iter::from_fn(|| table.next_change()).collect()
 }
 
-/// [stream-4] A byte is appended iff it is the next one of an open stream.
+/// [stream-4] A byte is appended if and only if it is the next one of an open stream.
 #[test]
 fn byte_is_appended_iff_it_is_the_next_one_of_an_open_stream() {
     let mut table = Table::default();

@@ -57,7 +57,7 @@ impl Endpoint {
     }
 
     /// Announces the chain to its nodes again, because announcements may be lost. The nodes of an
-    /// ended chain are notified that it ended.
+    /// ended chain are notified that it has ended.
     pub fn tell_chain(&mut self) {
         let chain = &self.chaining.own;
         let nodes = match chain.nodes.is_empty() {

@@ -17,15 +17,15 @@ use crate::{
 /// Maximum number of packets sent in response to one NAK. The receiver can request more.
 const ANSWERED_MAX: usize = 4096;
 
-/// Age up to which the loss of a packet counts, in round trips.
+/// Maximum age, in round trips, of a packet whose loss counts.
 const YOUNG_RTTS: u64 = 4;
 
-/// How a datagram arrived.
+/// Path by which a datagram arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrival {
-    /// Directly. Other nodes may have received it, too.
+    /// The datagram arrived directly. Other nodes may have received it, too.
     Original,
-    /// As a repair, in an envelope.
+    /// The datagram arrived as a repair, in an envelope.
     Repaired,
 }
 
@@ -118,7 +118,7 @@ impl Endpoint {
     }
 
     /// Probes whether a peer is reachable. The caller draws the nonce from the system. If no
-    /// handshake introduced the node, its answer does ([pkt-2]).
+    /// handshake has introduced the node, its answer to the probe does ([pkt-2]).
     pub fn probe(&mut self, node: NodeId, nonce: u64, now: Time) {
         let Some(member) = self.gate.peer(node).or_else(|| self.gate.member(node)) else {
             return;
@@ -220,8 +220,8 @@ impl Endpoint {
         }
     }
 
-    /// Repairs this node's own packets. Returns the numbers that are no longer available, which are
-    /// all of them if they are of an older boot ([pkt-1]).
+    /// Repairs this node's own packets. Returns the numbers that are no longer available; those are
+    /// all of them if the numbers are of an older boot ([pkt-1]).
     fn repair_own(&mut self, from: NodeId, numbers: &Numbers, now: Time) -> Spans {
         let mut gone = Spans::default();
         let channel = self.channels.get_mut(&numbers.of.channel);

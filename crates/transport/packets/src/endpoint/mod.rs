@@ -60,11 +60,11 @@ pub struct Settings {
     pub delivery: Delivery,
     /// Whether to retain received datagrams for other nodes, as acceptors do.
     pub keeps: bool,
-    /// Seed of the random numbers that spread requests over time.
+    /// Seed for the random numbers that spread requests over time.
     pub seed: u64,
 }
 
-/// Where the caller has to send a datagram.
+/// Destination to which the caller has to send a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum To {
     /// The group's address.
@@ -98,8 +98,8 @@ pub enum Event {
         of: ChannelName,
         numbers: Range<u64>,
     },
-    /// A tail arrived: the end of the sender's channel, and a decision about values of exactly that
-    /// ballot ([told-2]).
+    /// A tail arrived. It announces the end of the sender's channel, and a decision that applies
+    /// only to values of exactly that ballot ([told-2]).
     TailReceived {
         /// Owner of the channel.
         from: NodeId,
@@ -112,7 +112,8 @@ pub enum Event {
         node: NodeId,
         /// Round trip of the probe, in microseconds.
         rtt_us: u64,
-        /// Set if the probe went to the group, so the node receives this node's group datagrams.
+        /// Set if the probe went to the group, which shows that the node receives this node's group
+        /// datagrams.
         by_group: bool,
     },
     /// A receiver of this node's channel reported lost datagrams.
@@ -326,7 +327,8 @@ impl Endpoint {
         self.gate.allow(members);
     }
 
-    /// Sets whether received datagrams are retained for other nodes. If not, drops those that are.
+    /// Sets whether received datagrams are retained for other nodes. If not, drops the retained
+    /// ones.
     pub fn set_keeps(&mut self, keeps: bool) {
         if self.keeps && !keeps {
             self.kept = RetainedDatagrams::new(&self.limits);
@@ -406,7 +408,7 @@ impl Endpoint {
     }
 
     /// Removes and returns datagrams of the control channel: requests, answers and repairs. If they
-    /// are not taken in time, some are dropped, as by a network.
+    /// are not taken in time, some are dropped, as a network may do.
     pub fn take_control(&mut self) -> Vec<Outgoing> {
         self.control.take()
     }

@@ -18,8 +18,7 @@ use crate::{
     trust::{Group, Keys, Place, Seal},
 };
 
-/// Time for which a paced channel accumulates datagrams before sending, in microseconds at its
-/// rate.
+/// Batching period of a paced channel, in microseconds of sending at the current rate.
 const TOGETHER_US: u64 = 200;
 
 /// An outgoing channel of this node.
@@ -34,7 +33,7 @@ pub(super) struct Channel {
     pub(super) tail: TailTimer,
     /// Ballot and decided slot that tails announce.
     told: (Ballot, Slot),
-    /// [rate-3] Set to the higher ballot after a frame from its leader arrived on the group.
+    /// [rate-3] The higher ballot, once a frame from its leader has arrived on the group.
     stopped: Option<Ballot>,
 }
 
@@ -46,9 +45,9 @@ impl Channel {
     }
 }
 
-/// Returns how many bytes a paced channel waits for before it sends: all that are queued, what the
-/// rate allows in a batching period, or a datagram. A wake-up for each datagram would cost more
-/// than sending it.
+/// Returns how many bytes a paced channel waits for before it sends. These are all queued bytes,
+/// but at most what the rate allows in a batching period and at least a datagram. A wake-up for
+/// each datagram would cost more than sending it.
 fn enough(pacer: &Pacer, outbound: &Outbound) -> usize {
     let moment = pacer.bytes_in(TOGETHER_US);
     outbound.unsent_bytes_within(moment).max(outbound.datagram_bytes())
@@ -118,7 +117,7 @@ impl Endpoint {
     /// Queues a message. [`Self::take_data`] returns its datagrams.
     ///
     /// # Panics
-    /// If the channel is not open.
+    /// Panics if the channel is not open.
     pub fn send(&mut self, channel: u8, message: &[u8]) -> Result<Sent, PushError> {
         self.send_pieces(channel, &[message])
     }
@@ -126,7 +125,7 @@ impl Endpoint {
     /// Queues a message that is passed in several slices.
     ///
     /// # Panics
-    /// If the channel is not open.
+    /// Panics if the channel is not open.
     pub fn send_pieces(&mut self, channel: u8, message: &[&[u8]]) -> Result<Sent, PushError> {
         let channel = self.channels.get_mut(&channel).expect("the channel is open");
         if channel.stopped.is_some() {
@@ -211,8 +210,8 @@ impl Endpoint {
         Some((to, run))
     }
 
-    /// Takes back datagrams of the last [`Self::take_data`], from `number` on, because the socket
-    /// was full. The channel sends them again.
+    /// Takes back datagrams of the last [`Self::take_data`], starting at `number`, because the
+    /// socket was full. The channel sends them again.
     pub fn take_back(&mut self, channel: u8, number: u64, bytes: usize) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.outbound.take_back(number);

@@ -87,7 +87,7 @@ impl Ethernet {
     /// Makes the socket receive frames through AF_XDP, with space for about `receive_bytes` in each
     /// queue of the interface. Frames of other queues arrive as before. Only one socket per
     /// interface can do so. The program at the interface is removed along with this socket, however
-    /// its process ends.
+    /// the process ends.
     pub fn use_xdp(&mut self, receive_bytes: usize, ways: Ways) -> Result<Mode, XdpError> {
         let xdp = Xdp::open(&self.interface, self.hears.ether_type, receive_bytes, ways)?;
         let mode = xdp.mode();
@@ -95,7 +95,7 @@ impl Ethernet {
         Ok(mode)
     }
 
-    /// Returns how frames currently arrive.
+    /// Returns the mode in which frames currently arrive.
     pub fn mode(&self) -> Mode {
         self.xdp.as_ref().map(Xdp::mode).unwrap_or_default()
     }
@@ -212,8 +212,7 @@ impl Ethernet {
     /// address to `take`. Returns the number of frames including refused ones, 0 if none are
     /// waiting.
     ///
-    /// If the interface is down or was removed, this is reported once, after the frames that
-    /// arrived before.
+    /// An interface that is down or removed is reported once, after the frames that arrived before.
     pub fn receive(&mut self, mut take: impl FnMut(Mac, &[u8])) -> Result<usize, Failed> {
         let mut frames = self.receive_xdp(&mut take);
         let by_xdp = frames;

@@ -25,13 +25,13 @@ use crate::ethernet::{
 
 pub use crate::ethernet::system::Bits;
 
-/// Number of bytes that are received of a frame whose tag was removed: its addresses
+/// Number of bytes received of a frame whose tag was removed. They contain the frame's addresses
 /// ([`Raw::hear_tagged`]).
 pub const TAGGED_BYTES: usize = 12;
 /// `ETH_P_ALL` of linux/if_ether.h.
 const ALL_TYPES: u16 = 3;
 
-/// Which frames a socket receives.
+/// Filter for the frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveFilter {
     /// No frames. The socket only sends.
@@ -91,9 +91,10 @@ impl Raw {
             .map_err(|source| Failed::Option { option, source })
     }
 
-    /// Makes the socket receive all frames of this EtherType, as a socket for all types does:
-    /// before the kernel handles those from which it removes a VLAN or priority tag. Only
-    /// [`TAGGED_BYTES`] of a tagged frame are received, so that it can be counted.
+    /// Makes the socket receive all frames of this EtherType, including those from which the kernel
+    /// removes a VLAN or priority tag. Like a socket for all types, it receives such frames before
+    /// the kernel handles them. Only [`TAGGED_BYTES`] of a tagged frame are received, so that it
+    /// can be counted.
     pub fn hear_tagged(&self, ether_type: u16) -> Result<(), Failed> {
         let option = "SO_ATTACH_FILTER";
         let bytes = u32::try_from(TAGGED_BYTES).unwrap_or(u32::MAX);

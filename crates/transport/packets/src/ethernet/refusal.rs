@@ -2,7 +2,7 @@
 
 use crate::counted::{Counted, Reason};
 
-/// Reason why a frame is refused.
+/// Reason for refusing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Refusal {

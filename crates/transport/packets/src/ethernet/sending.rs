@@ -1,7 +1,8 @@
 //! Sends a run of datagrams as frames, many in one system call.
 //!
-//! A send ring (PACKET_TX_RING) was measured and costs the same per frame: most of the cost is the
-//! kernel's path of a frame, and the copy is not saved for a frame that does not leave the machine.
+//! A send ring (PACKET_TX_RING) was measured and costs the same per frame. Most of the cost is the
+//! frame's path through the kernel, and the copy is not saved for a frame that does not leave the
+//! machine.
 
 use std::io::IoSlice;
 

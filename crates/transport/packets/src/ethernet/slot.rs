@@ -32,7 +32,7 @@ const FOR_ME: u8 = 0;
 /// `PACKET_MULTICAST`: the frame is addressed to a group.
 const FOR_A_GROUP: u8 = 2;
 
-/// Which frames to accept.
+/// Filter for the frames to accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameFilter {
     /// EtherType of the frames to accept.

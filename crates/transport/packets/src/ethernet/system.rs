@@ -205,8 +205,8 @@ pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::R
     )
 }
 
-/// Restricts the socket to frames of this EtherType that arrived for it or for a group. Truncates
-/// those whose VLAN or priority tag was removed to `bytes` bytes.
+/// Restricts the socket to frames of this EtherType that arrived for it or for a group. If the VLAN
+/// or priority tag of a frame was removed, the frame is truncated to `bytes` bytes.
 pub(crate) fn cut_tagged(socket: BorrowedFd<'_>, ether_type: u16, bytes: u32) -> io::Result<()> {
     filter(
         socket,

@@ -1,5 +1,5 @@
-//! Order of the nodes that forward group datagrams: all reachable nodes, with those that failed to
-//! forward last ([chain-1]).
+//! Order of the nodes that forward group datagrams. It contains all reachable nodes; those that
+//! have failed to forward come last ([chain-1]).
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::plane::link::PROBE_US;
 /// Time after a new chain during which no node is blamed, in microseconds. It suffices for probes
 /// to detect that a path is down.
 const SETTLES_US: u64 = 4 * PROBE_US;
-/// Time for which a node that did not forward is moved to the end of the chain, in microseconds. It
-/// doubles each time.
+/// Time for which a node that has failed to forward stays at the end of the chain, in microseconds.
+/// It doubles each time.
 const LAST_US_MIN: u64 = 10_000_000;
 const LAST_US_MAX: u64 = 600_000_000;
 

@@ -168,7 +168,7 @@ impl Packets {
         }
     }
 
-    /// Changes to this path now, whatever is predicted. For tests that cover all paths.
+    /// Switches to this path at once, whatever the prediction. For tests that cover all paths.
     pub fn force(&mut self, carrier: Carrier, now: Time) {
         let reach = match carrier {
             Carrier::Group => Reach::Group,

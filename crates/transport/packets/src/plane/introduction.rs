@@ -1,4 +1,4 @@
-//! Converts a plane's introduction to a frame, which is sent over a connection, and back ([pkt-2]).
+//! Converts a plane's introduction to a frame for a connection, and back ([pkt-2]).
 
 use crate::{body::Opening, trust::Introduction};
 use quorate_core::node_id::Member;
@@ -16,8 +16,8 @@ pub fn encode<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Dat
     Datagrams { boot: introduction.boot, address, key, channels: channels.map(channel).collect() }
 }
 
-/// Returns a peer's introduction, or `None` if it is from another process than the one that the
-/// connection's hello named, which would be a mistake or a lie.
+/// Returns a peer's introduction, or `None` if its boot differs from the one in the connection's
+/// hello. That would be a mistake or a lie.
 pub fn decode(from: Member, boot: u32, datagrams: &Datagrams<'_>) -> Option<Introduction> {
     let opening = |channel: &DatagramChannel| Opening {
         channel: channel.channel,

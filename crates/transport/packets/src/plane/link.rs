@@ -1,4 +1,4 @@
-//! A peer, and whether packets reach it, which is tested by probes that are answered ([plane-1]).
+//! A peer, and whether packets reach it. Probes test that, and the peer answers them ([plane-1]).
 
 use quorate_core::{node_id::Member, time::Time};
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use quorate_core::node_id::NodeId;
 
-/// Length of the prefix that a message to one node has, in bytes.
+/// Length of the prefix of a message to one node, in bytes.
 pub(crate) const BEHIND_BYTES: usize = 12;
 /// Maximum number of waiting messages from one sender. Beyond it, the oldest is released.
 const WAITING_MAX: usize = 4096;
@@ -23,7 +23,7 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 pub(crate) struct Predecessors {
     /// Number below which datagrams precede the frame.
     pub(crate) next: u64,
-    /// Number below which datagrams had been sent.
+    /// Number below which datagrams had been sent when the message was sent.
     pub(crate) sent_to: u64,
 }
 

@@ -38,14 +38,14 @@ const RELAYED_MAX: usize = 2048;
 /// numbers.
 pub(crate) const GROUP: u8 = 1;
 
-/// How frames for all nodes are sent.
+/// Path of frames for all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// To each node separately.
+    /// Frames are sent to each node separately.
     Each,
-    /// To an address that reaches the group.
+    /// Frames are sent to an address that reaches the group.
     Group,
-    /// From node to node along a chain ([chain-1]).
+    /// Frames are forwarded from node to node along a chain ([chain-1]).
     Chain,
 }
 
@@ -53,7 +53,7 @@ pub enum Reach {
 pub struct Settings {
     /// Settings of the endpoint under the plane.
     pub endpoint: endpoint::Settings,
-    /// How frames for all nodes are sent at first.
+    /// Initial path of frames for all nodes.
     pub reach: Reach,
     /// Whether the path may change with the traffic. If so, frames use connections as long as these
     /// are as good ([plane-3]).
@@ -136,7 +136,7 @@ pub struct Packets {
     nonces: Box<dyn FnMut() -> u64 + Send>,
     pub(crate) links: BTreeMap<NodeId, Link>,
     pub(crate) reach: Reach,
-    /// Chooses the path of frames for several nodes. `None` if the path is fixed.
+    /// Chooses the path of frames for several nodes; `None` if the path is fixed.
     pub(crate) choosing: Option<Choosing>,
     chain: Chain,
     /// Datagrams of other nodes that wait to be forwarded.
@@ -146,9 +146,8 @@ pub struct Packets {
     /// Undecided messages of the group's channel and of the channels to single nodes, by channel.
     undecided: BTreeMap<u8, Undecided>,
     told: (Ballot, Slot),
-    /// Header of the last frame sent to the group, until datagrams are sent. If a frame is for more
-    /// nodes than a set holds, it is sent in several calls, and the group has it after the first
-    /// one.
+    /// Header of the last frame sent to the group, until datagrams are sent. A frame for more nodes
+    /// than a set holds is sent in several calls, and only the first of them sends it to the group.
     said_to_group: Vec<u8>,
     order: Order,
     /// Ids of the voters, once known.
@@ -233,7 +232,8 @@ impl Packets {
         taken
     }
 
-    /// Removes a peer whose connection ended. No more packets are sent to it or accepted from it.
+    /// Removes a peer whose connection has ended. No more packets are sent to it or accepted from
+    /// it.
     pub fn part(&mut self, node: NodeId) {
         let Some(link) = self.links.remove(&node) else {
             return;
@@ -344,8 +344,8 @@ impl Packets {
         }
     }
 
-    /// [learn-1] [pkt-7] Sets the voters. They retain datagrams for other nodes, and requests go to
-    /// them first. Learners need not retain any.
+    /// Sets the voters. They retain datagrams for other nodes, and requests go to them first
+    /// ([pkt-7]). Learners need not retain any ([learn-1]).
     pub fn voters(&mut self, voters: Vec<NodeId>) {
         self.endpoint.set_keeps(voters.contains(&self.me.node));
         self.voters = Some(voters);
@@ -427,7 +427,7 @@ impl Packets {
         }
     }
 
-    /// Returns how frames for all nodes are sent if they are sent as datagrams.
+    /// Returns the path of frames for all nodes that are sent as datagrams.
     pub const fn reach(&self) -> Reach {
         self.reach
     }
@@ -442,7 +442,7 @@ impl Packets {
         }
     }
 
-    /// Changes how frames for all nodes are sent, and probes which nodes the new path reaches.
+    /// Changes the path of frames for all nodes, and probes which nodes the new path reaches.
     pub(crate) fn reach_by(&mut self, reach: Reach, now: Time) {
         self.reach = reach;
         for link in self.links.values_mut() {

@@ -7,16 +7,16 @@
 /// Upper bound of a prediction, in nanoseconds.
 const LONGEST_NS: f64 = 3.6e12;
 
-/// How frames for several nodes are carried.
+/// Path of frames for several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Carrier {
-    /// Over the connection to each node.
+    /// Frames are sent over the connection to each node.
     Connections,
-    /// As datagrams to each node separately.
+    /// Frames are sent as datagrams to each node separately.
     Each,
-    /// As one datagram to the group's address.
+    /// Frames are sent once, as datagrams to the group's address.
     Group,
-    /// As one datagram that is forwarded from node to node ([chain-1]).
+    /// Frames are sent once, as datagrams that are forwarded from node to node ([chain-1]).
     Chain,
 }
 
@@ -61,7 +61,7 @@ const AROUND_BYTES: f64 = 66.0;
 const HEADER_BYTES: f64 = 44.0;
 /// Payload of a TCP packet on Ethernet, in bytes.
 const SEGMENT_BYTES: f64 = 1448.0;
-/// Cost of a system call, in microseconds. The cost of each byte follows.
+/// Cost of a system call, in microseconds. The next constant is the cost of each byte.
 const CALL_US: f64 = 5.0;
 const BYTE_US: f64 = 0.0005;
 /// Cost of each datagram in a system call at the sender, in microseconds.

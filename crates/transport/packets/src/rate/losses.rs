@@ -84,7 +84,7 @@ impl Losses {
         self.moments.push_back((now, next));
     }
 
-    /// Takes back the numbers from `next` on, which were not sent.
+    /// Takes back the numbers starting at `next`, because they were not sent.
     pub fn take_back(&mut self, next: u64) {
         self.next = next.max(self.period_from).min(self.next);
         self.moments.retain(|(_, noted)| *noted <= next);

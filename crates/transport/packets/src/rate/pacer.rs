@@ -18,14 +18,14 @@ const DOWN_PERCENT: u64 = 85;
 const FLOOR_DIVISOR: u64 = 100;
 /// Maximum rate, in percent of the link's speed.
 const CAP_PERCENT: u64 = 97;
-/// Size of a burst, as time at the current rate in microseconds.
+/// Burst size, expressed as microseconds of sending at the current rate.
 const BURST_US: u64 = 500;
 /// Minimum size of a burst in bytes, so that a system call sends more than one datagram.
 const BURST_BYTES_MIN: u64 = 64 << 10;
 /// Maximum loss that counts as independent of the rate, in millionths. A higher loss causes
 /// repeated trials.
 const BASELINE_PPM_MAX: u64 = 400_000;
-/// Divisor of the difference by which a baseline above the current loss falls in each period.
+/// In each period, a baseline above the current loss falls by the difference divided by this.
 const BASELINE_FADE: u64 = 64;
 
 /// Rate control for a channel.

@@ -68,7 +68,7 @@ pub(crate) struct Trial {
     judged: u64,
 }
 
-/// What to do in this period.
+/// Next step of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Lower,

@@ -1,5 +1,5 @@
-//! Finishes numbers of a channel, which are either delivered or given up along with the message
-//! that they are part of.
+//! Finishes numbers of a channel. A number is finished once it is delivered, or given up along with
+//! the message that it is part of.
 
 use std::ops::Range;
 

@@ -28,7 +28,7 @@ struct Gap {
     tries: u32,
 }
 
-/// What to do about a range that is due.
+/// Action for a range that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Request the range. Contains the number of earlier requests.
@@ -82,9 +82,9 @@ impl Gaps {
         cut.filter(|cut| !cut.is_empty()).collect()
     }
 
-    /// Makes the ranges due at once for which `too_few` returns true, given their number of
-    /// requests. Used if a node replied that it does not have them, or if another node needs them,
-    /// too. At least one request counts as made.
+    /// Makes those ranges due at once for which `too_few` returns true, given the number of
+    /// requests made. Used if a node has replied that it does not have the datagrams, or if another
+    /// node needs them, too. At least one request counts as made.
     pub fn hurry(&mut self, range: &Range<u64>, too_few: impl Fn(u32) -> bool, now: Time) {
         for part in self.within(range) {
             let gap = self.0.range(..=part.start).next_back();

@@ -27,7 +27,7 @@ pub enum Delivery {
     AsCompleted,
 }
 
-/// What happened on an incoming channel.
+/// Event on an incoming channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChannelEvent {
     /// A message was received. Each message is delivered once.
@@ -51,7 +51,7 @@ pub struct Inbound {
     pub(super) floor: u64,
     /// One past the highest number known to be sent.
     pub(super) top: u64,
-    /// Numbers from `floor` on that are delivered or given up.
+    /// Numbers at or above `floor` that are delivered or given up.
     pub(super) finished: Spans,
     pub(super) gaps: Gaps,
     pub(super) partials: BTreeMap<u64, Partial>,
@@ -151,7 +151,7 @@ impl Inbound {
         mem::take(&mut self.missed)
     }
 
-    /// Handles a tail, in which the sender announces that everything below `next` was sent
+    /// Handles a tail, in which the sender announces that everything below `next` has been sent
     /// ([told-2]).
     pub fn on_tail(
         &mut self,
@@ -271,8 +271,8 @@ impl Inbound {
         quota.give(0, self.waiting.cost());
     }
 
-    /// Records that everything below `number` was sent. Numbers that fall out of the window are
-    /// given up.
+    /// Records that everything below `number` has been sent. Numbers that fall out of the window
+    /// are given up.
     fn reach(
         &mut self,
         number: u64,

@@ -34,7 +34,7 @@ impl Channel {
         inbound.check(quota);
     }
 
-    /// Returns all requests, as ranges, until nothing is due any more.
+    /// Returns all requests, as ranges, until no more are due.
     fn wait_for_all(&mut self) -> Vec<(Range<u64>, u32)> {
         let mut asks = Vec::new();
         while let Some(due) = self.inbound.next_due() {

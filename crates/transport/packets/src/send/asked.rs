@@ -27,7 +27,7 @@ pub struct RepairRequests(BTreeMap<u64, Entry>);
 struct Entry {
     by: NodeId,
     at: Time,
-    /// Time at which the packet was last sent to the group again.
+    /// Latest time at which the packet was sent to the group again.
     to_group: Option<Time>,
 }
 

@@ -18,7 +18,7 @@ pub struct Outbound {
     buffer: Buffer,
     /// Number of the next datagram.
     next: u64,
-    /// Number below which all datagrams were passed to the caller.
+    /// Number below which all datagrams have been passed to the caller.
     sent_to: u64,
     /// Number below which datagrams may be freed.
     released_to: u64,
@@ -37,7 +37,7 @@ pub struct Sent {
     pub end: u64,
 }
 
-/// Reason why a message is refused.
+/// Reason for refusing a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushError {
     /// The message is longer than [`MESSAGE_BYTES_MAX`], has more parts than can be numbered, or is
@@ -83,7 +83,7 @@ impl Outbound {
         self.next
     }
 
-    /// Returns the number below which all datagrams were sent.
+    /// Returns the number below which all datagrams have been sent.
     pub const fn sent_to(&self) -> u64 {
         self.sent_to
     }
@@ -170,8 +170,8 @@ impl Outbound {
         Some(run)
     }
 
-    /// Returns the last datagrams of a [`Self::take`] to the channel, from `number` on, because
-    /// they were not sent. The next [`Self::take`] returns them again.
+    /// Takes back the last datagrams of a [`Self::take`], starting at `number`, because they were
+    /// not sent. The next [`Self::take`] returns them again.
     pub fn take_back(&mut self, number: u64) {
         let sent = self.released_to..=self.sent_to;
         assert!(sent.contains(&number), "taken, and not decided");
@@ -208,8 +208,8 @@ impl Outbound {
         self.next = self.sent_to;
     }
 
-    /// Returns the end of the message of which only part was sent, or of what was sent if there is
-    /// none.
+    /// Returns the end of the message of which only part has been sent, or the end of the sent
+    /// datagrams if there is no such message.
     fn end_of_begun(&self) -> u64 {
         let next = self.buffer.datagram(self.sent_to).map(Header::read);
         match next {

@@ -4,8 +4,8 @@ use std::io;
 
 use rustix::{fd::AsFd, net::sockopt};
 
-/// Time for which a receiver may not read its socket because a busy machine runs something else, in
-/// microseconds.
+/// Longest time, in microseconds, that a receiver is assumed to leave its socket unread because a
+/// busy machine runs something else.
 const AWAY_US: u64 = 2_000;
 
 /// Size of a socket's receive buffer.

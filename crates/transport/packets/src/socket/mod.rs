@@ -21,7 +21,7 @@ pub use buffer::Buffered;
 pub use interface::Interface;
 pub use udp::{BATCH, Sent, Udp};
 
-/// Reason why a socket cannot be set up.
+/// Error of setting up a socket.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// The interface does not exist.

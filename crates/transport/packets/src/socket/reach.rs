@@ -27,14 +27,14 @@ pub const COUNT_MAX: u32 = 1000;
 pub const SENDERS_MAX: usize = 64;
 /// Interval between datagrams, long enough not to fill any buffer.
 const PACE: Duration = Duration::from_micros(200);
-/// After the end was requested, counting continues until no datagram has arrived for this long.
+/// Once the end has been requested, counting continues until no datagram has arrived for this long.
 const QUIET: Duration = Duration::from_millis(100);
 /// First bytes of each datagram.
 const MAGIC: &[u8; 8] = b"quorate?";
 /// Length of a datagram in bytes: the magic, a token, the sender, and its number.
 pub const BYTES: usize = 24;
 
-/// Reason why an address cannot be tested.
+/// Reason for refusing to test an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadGroup {
     /// The text is not an IPv4 multicast group with a port.

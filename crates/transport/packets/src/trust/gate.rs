@@ -16,8 +16,8 @@ use crate::{
     },
 };
 
-/// Number of sequence numbers of a data channel that are remembered. More than a buffer of 64 MiB
-/// holds in full datagrams.
+/// Number of sequence numbers of a data channel that are remembered. A buffer of 64 MiB holds fewer
+/// full datagrams than that.
 pub const WINDOW_NUMBERS: u64 = 1 << 16;
 /// Number of sequence numbers of the control channel that are remembered. That channel has no
 /// repairs.
@@ -33,7 +33,7 @@ pub struct Introduction {
     pub channels: Vec<Opening>,
 }
 
-/// What an introduction changed, or why it was refused.
+/// Outcome of an introduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Introduced {
     /// The peer or its boot is new. All state of an older boot is void.
@@ -206,9 +206,9 @@ impl Gate {
         judged.inspect_err(|refusal| self.refusals.count(*refusal))
     }
 
-    /// Checks the original in a repair. `wanted` returns whether a number is missing: if the
-    /// original was received but dropped for lack of space, its number was seen, but it is accepted
-    /// again ([pkt-5]).
+    /// Checks the original in a repair. `wanted` returns whether a number is missing. An original
+    /// that was received but dropped for lack of space is accepted again, even though its number
+    /// has been seen ([pkt-5]).
     pub fn admit_repaired<'a>(
         &mut self,
         original: &'a [u8],
@@ -283,9 +283,9 @@ impl Gate {
         Ok(heard)
     }
 
-    /// Checks a probe or an answer from a boot that no handshake named. A probe is trusted because
-    /// of its tag, and an answer because of the nonce drawn here. A replayed probe only costs an
-    /// answer.
+    /// Checks a probe or an answer from a boot that no handshake has named. A probe is trusted
+    /// because of its tag, and an answer because of the nonce drawn here. A replayed probe only
+    /// costs an answer.
     fn judge_stranger<'a>(
         &mut self,
         header: Header,

@@ -39,8 +39,8 @@ pub type KeyId = u8;
 /// key until that is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
-    /// At most two keys, in the order in which they were added. If there are none, datagrams carry
-    /// a checksum.
+    /// The keys, at most two, in the order in which they were added. If there are none, datagrams
+    /// carry a checksum.
     held: Vec<(KeyId, Key)>,
     /// Key used for sending.
     current: KeyId,
@@ -48,7 +48,7 @@ pub struct Keys {
     named: BTreeMap<NodeId, KeyId>,
 }
 
-/// Reason why a key cannot be added.
+/// Reason for refusing to add a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadKey {
     /// The number is 0, which means that there is no key.

@@ -7,7 +7,7 @@ use crate::{
     trust::window::NotNew,
 };
 
-/// Reason why a datagram is refused.
+/// Reason for refusing a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Refusal {
@@ -27,8 +27,8 @@ pub enum Refusal {
     Boot,
     /// The handshake did not name the channel, or the audience is wrong.
     Channel,
-    /// The datagram was sealed with a key that this node does not have, or without one although
-    /// keys are used.
+    /// The datagram was sealed with a key that this node does not have, or without a key while keys
+    /// are in use.
     Key,
     /// The tag is wrong: the datagram was changed in transit, forged, or is for another node.
     Tag,

@@ -37,8 +37,8 @@ impl Group {
     }
 }
 
-/// Context of a tag: everything that the tag covers although no header field contains it. No two
-/// channels share a sequence of tags, even if a restored disk repeats numbers.
+/// Context of a tag: everything that the tag covers but no header field contains. No two channels
+/// share a sequence of tags, even if a restored disk repeats numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub group: Group,
@@ -84,7 +84,7 @@ impl Seal {
     }
 
     /// Returns the tag that a datagram should have, whatever its current tag. `to` is the
-    /// destination if the datagram is for one node, which no header field contains ([pkt-2]).
+    /// destination of a datagram for one node; no header field contains it ([pkt-2]).
     pub fn tag(&self, datagram: &[u8], to: Option<Member>) -> [u8; TAG_BYTES] {
         let (head, payload) = (&datagram[..TAG_AT], &datagram[TAG_AT + TAG_BYTES..]);
         let mut to_bytes = [0; 8];

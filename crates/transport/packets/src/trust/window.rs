@@ -12,14 +12,14 @@ pub struct Window {
     top: u64,
 }
 
-/// Reason why a number is not new.
+/// Reason for a number not to count as new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotNew {
     /// The number is below that of the handshake.
     Before,
     /// The number is too old to know whether it was seen.
     Old,
-    /// Already seen.
+    /// The number has been seen before.
     Seen,
 }
 

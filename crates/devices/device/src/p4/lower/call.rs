@@ -1,5 +1,5 @@
-//! Calls: actions, functions of v1model, and what registers, tables, controls, headers and packets
-//! offer.
+//! Calls: actions, functions of v1model, and methods of registers, tables, controls, headers and
+//! packets.
 
 use super::{Lower, control::target};
 use crate::p4::{
@@ -75,7 +75,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Returns a list of bit strings, whole bytes together.
+    /// Lowers a list of bit strings, whose total width must be a multiple of 16. Returns each with
+    /// its width.
     pub(super) fn bits(&mut self, list: &ast::Expr) -> Result<Vec<(Expr, u32)>, Error> {
         let ExprKind::List(items) = &list.kind else {
             return Err(error(&list.place, "expected a list in braces"));

@@ -1,4 +1,4 @@
-//! Controls: their locals, their statements, and what they call, put in place.
+//! Controls: local declarations, statements, and inlined calls.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl<'a> Lower<'a> {
         self.apply_block(block, arguments, &registers)
     }
 
-    /// Returns the registers of a block that is instantiated.
+    /// Creates the registers of a block that is being instantiated. Returns their numbers by name.
     fn registers_of(
         &mut self,
         block: &'a Block,
@@ -77,7 +77,8 @@ impl<'a> Lower<'a> {
         Ok(vec![Op::Body(ops)])
     }
 
-    /// Enters a block or an action; none may contain itself.
+    /// Enters a block or an action. Fails if it is already entered, because recursion is not
+    /// allowed.
     fn enter(&mut self, name: &Name) -> Result<(), Error> {
         if self.open.contains(&name.text) {
             let why = format!("{} contains itself", name.text);
@@ -184,7 +185,8 @@ impl<'a> Lower<'a> {
         self.declare(&table.name, Entry::Table(index))
     }
 
-    /// Sets of an entry, or of a case of `select`: width of each key, and whether it takes masks.
+    /// Lowers the sets of a table entry or of a `select` case. `widths` contains the width of each
+    /// key, and whether the key allows masks.
     pub(super) fn masks(
         &mut self,
         sets: &[ast::Expr],
@@ -222,7 +224,7 @@ impl<'a> Lower<'a> {
         Ok(masks)
     }
 
-    /// Lowers `action(…)`, which the table lists.
+    /// Lowers a table's `action(…)`. Fails if the table does not list the action.
     fn table_action(&mut self, table: &ast::Table, expr: &ast::Expr) -> Result<Vec<Op>, Error> {
         let (name, arguments): (_, &[ast::Expr]) = match &expr.kind {
             ExprKind::Name(name) => (name, &[]),
@@ -245,7 +247,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Lowers the body of an action, with its arguments copied.
+    /// Inlines the body of an action, with its arguments copied.
     pub(super) fn action(
         &mut self,
         action: &'a Action,
@@ -276,7 +278,7 @@ impl<'a> Lower<'a> {
             ops.push(Op::Set(target(&variable), value.expr, Box::new(argument.place.clone())));
             bound.push((name, Variable { writable: false, ..variable }));
         }
-        // An action sees its control, and nothing of who calls it.
+        // An action sees the names of its control, and none of its caller's.
         let inner = self.scope.cut(self.control_depth);
         self.scope.open();
         for (name, variable) in bound {
@@ -343,7 +345,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    /// Returns the target of a write.
+    /// Returns the variable that an assignment writes to.
     pub(super) fn target(&mut self, expr: &ast::Expr) -> Result<Variable, Error> {
         let variable = self.variable(expr)?;
         let variable = variable.ok_or_else(|| error(&expr.place, "this is no variable"))?;

@@ -9,7 +9,7 @@ use crate::p4::{
     token::error,
 };
 
-/// As in core.p4.
+/// Names of the errors in core.p4, in order.
 const ERRORS: [&str; 7] = [
     "NoError",
     "PacketTooShort",
@@ -23,7 +23,8 @@ pub(crate) const PACKET_TOO_SHORT: u128 = 1;
 pub(crate) const NO_MATCH: u128 = 2;
 
 impl Lower<'_> {
-    /// Gives a number without a width that of the type; everything else has its type already.
+    /// Converts a value to a type. A number without a width gets the width of the type. Any other
+    /// value must already have the type.
     pub(super) fn convert(&self, value: Value, ty: &Ty, place: &Place) -> Result<Value, Error> {
         match (&value.ty, ty) {
             (Ty::Int, Ty::Bits(width)) => {
@@ -134,7 +135,7 @@ impl Lower<'_> {
         Ok(Value::new(variable.ty.clone(), expr))
     }
 
-    /// Lowers `error.NoError` and `table.apply().hit`.
+    /// Lowers a member expression, such as `error.NoError` or `table.apply().hit`.
     fn member(
         &mut self,
         inner: &ast::Expr,
@@ -194,7 +195,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Lowers two sides of one type: a number without a width takes that of the other side.
+    /// Lowers two operands of one type. A number without a width gets the width of the other
+    /// operand.
     fn pair(&mut self, left: &ast::Expr, right: &ast::Expr) -> Result<(Value, Value), Error> {
         let (a, b) = (self.expr(left)?, self.expr(right)?);
         match (&a.ty, &b.ty) {
@@ -299,7 +301,7 @@ fn fold(operator: Binary, a: Value, b: Value, ty: Ty, width: u32, right: u32) ->
     Value::new(ty, expr)
 }
 
-/// Numbers without a width.
+/// Returns the result of an operator on two numbers without a width, or `None` if there is none.
 fn ints(operator: Binary, a: i128, b: i128) -> Option<Value> {
     let truth = |is: bool| Some(Value::new(Ty::Bool, Expr::Constant(is.into())));
     let by = || u32::try_from(b).ok().filter(|by| *by < 127);

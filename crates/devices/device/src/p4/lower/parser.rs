@@ -1,4 +1,4 @@
-//! Parsers: states, and where they go.
+//! Parsers: states and their transitions.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::p4::{
 };
 
 impl<'a> Lower<'a> {
-    /// Lowers all states. Returns them, and the index of the first.
+    /// Lowers all states of a parser. Returns them, and the index of the first state.
     pub(super) fn parser(
         &mut self,
         block: &'a Block,

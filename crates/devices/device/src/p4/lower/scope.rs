@@ -1,4 +1,4 @@
-//! Meanings of names, and types.
+//! Scopes of names, and types.
 
 use std::collections::BTreeMap;
 
@@ -35,21 +35,21 @@ impl Ty {
     }
 }
 
-/// Fields of a header or a struct.
+/// Definition of a header or a struct.
 #[derive(Clone, Debug)]
 pub(crate) struct Struct {
     pub(crate) is_header: bool,
     pub(crate) fields: Vec<(String, Ty)>,
 }
 
-/// A variable: its slots begin here.
+/// A variable. Its fields occupy consecutive slots, starting at `slot`.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     pub(crate) slot: Slot,
     pub(crate) ty: Ty,
-    /// Validity of the header around it.
+    /// Validity of the header that contains the variable.
     pub(crate) valid: Option<Slot>,
-    /// The variable may be written.
+    /// Set if the program may write to the variable.
     pub(crate) writable: bool,
     pub(crate) slice: Option<(u32, u32)>,
 }
@@ -60,12 +60,12 @@ impl Variable {
     }
 }
 
-/// An expression and its type.
+/// A lowered expression with its type.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub(crate) ty: Ty,
     pub(crate) expr: Expr,
-    /// Value of a number without a width.
+    /// Value of a number without a width. Meaningless for other types.
     pub(crate) int: i128,
 }
 
@@ -78,8 +78,8 @@ impl Value {
         Self { ty: Ty::Int, expr: Expr::Constant(0), int }
     }
 
-    /// Its value, if that is known before a packet comes. That of a number without a width is
-    /// another matter.
+    /// Returns the value if it is known at compile time. Meaningless for numbers
+    /// without a width, whose value is `int`.
     pub(crate) const fn fixed(&self) -> Option<u128> {
         match self.expr {
             Expr::Constant(value) => Some(value),
@@ -98,11 +98,11 @@ pub(crate) enum Entry<'a> {
     Action(&'a Action),
     Table(usize),
     Register(usize, u32),
-    /// A control that was instantiated: its registers are made once.
+    /// An instance of a control, with its registers by name. All calls of the instance share them.
     Instance(&'a Block, BTreeMap<String, usize>),
 }
 
-/// Names, the innermost last.
+/// Stack of scopes, the innermost last.
 #[derive(Debug)]
 pub(crate) struct Scope<'a>(Vec<BTreeMap<String, Entry<'a>>>);
 
@@ -121,13 +121,13 @@ impl<'a> Scope<'a> {
         self.0.pop();
     }
 
-    /// Returns the number of open scopes; [`Scope::cut`] takes it.
+    /// Returns the number of open scopes, to be passed to [`Scope::cut`].
     pub(crate) fn depth(&self) -> usize {
         self.0.len()
     }
 
-    /// Puts away all that were opened after, for as long as a body is looked at that does not see
-    /// them.
+    /// Removes the scopes inside the first `depth` ones, and returns them for `mend`. Hides the
+    /// caller's names from an inlined body.
     pub(crate) fn cut(&mut self, depth: usize) -> Vec<BTreeMap<String, Entry<'a>>> {
         self.0.split_off(depth)
     }

@@ -1,4 +1,4 @@
-//! Types, variables of them, and what names a variable.
+//! Types, variables, and expressions that name a variable.
 
 use super::{ELEMENTS_MAX, Lower, OPS_MAX, SLOTS_MAX};
 use crate::p4::{
@@ -10,7 +10,7 @@ use crate::p4::{
 };
 
 impl Lower<'_> {
-    /// Counts one more operation; their number is limited.
+    /// Counts an operation. Fails if there are too many.
     pub(super) fn count(&mut self, place: &Place) -> Result<(), Error> {
         self.ops += 1;
         if self.ops > OPS_MAX {
@@ -36,7 +36,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns a constant that is at least 0.
+    /// Evaluates a constant expression that is at least 0.
     pub(super) fn whole_number(&mut self, expr: &ast::Expr) -> Result<u128, Error> {
         let value = self.expr(expr)?;
         let number = match value.ty {
@@ -56,7 +56,7 @@ impl Lower<'_> {
         Ok(size)
     }
 
-    /// Slots for a variable of this type.
+    /// Allocates the slots for a variable of this type.
     pub(super) fn instance(
         &mut self,
         name: &str,
@@ -113,7 +113,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns the variable that an expression names, if it names one.
+    /// Returns the variable that an expression names, or `None` if the expression does not name
+    /// one.
     pub(super) fn variable(&mut self, expr: &ast::Expr) -> Result<Option<Variable>, Error> {
         match &expr.kind {
             ExprKind::Name(name) => Ok(match self.scope.find(name) {

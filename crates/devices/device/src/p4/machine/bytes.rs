@@ -1,4 +1,4 @@
-//! Headers and bytes: taken from a packet, put into one, summed.
+//! Extracts headers from a packet, emits them, and computes checksums over fields.
 
 use super::{Fault, Packet, fault};
 use crate::p4::{
@@ -7,7 +7,7 @@ use crate::p4::{
 };
 
 impl Packet<'_> {
-    /// Extracts a header; nothing of it is taken from a packet that is too short for it.
+    /// Extracts a header. If the packet is too short for the header, nothing is extracted.
     pub(super) fn extract(&mut self, header: usize, place: &Place) -> Result<bool, Fault> {
         let Header { valid, fields, bits } = &self.program.headers[header];
         if self.values[*valid] == 1 {
@@ -75,7 +75,7 @@ impl Packet<'_> {
     }
 }
 
-/// Fields that do not end where bytes do.
+/// Bit buffer for fields that do not end at byte boundaries.
 #[derive(Default)]
 struct Bits {
     held: u128,

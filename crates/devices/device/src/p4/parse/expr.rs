@@ -1,4 +1,4 @@
-//! Expressions, by how strongly their operators bind.
+//! Parses expressions by operator precedence.
 
 use super::{DEPTH_MAX, Parser};
 use crate::p4::{
@@ -37,7 +37,7 @@ impl Parser {
         Ok(Expr { kind, place })
     }
 
-    /// Returns the operator at this position, and how strongly it binds.
+    /// Returns the operator at this position, with its precedence and its number of tokens.
     pub(super) fn operator(&self) -> Option<(Binary, usize, usize)> {
         let Kind::Sign(sign) = self.peek().kind else {
             return None;
@@ -74,7 +74,7 @@ impl Parser {
             if binds <= least {
                 break;
             }
-            // A long chain is as deep as it is long.
+            // A chain of operators is as deep as it is long.
             self.depth += 1;
             if self.depth > DEPTH_MAX {
                 return self.fail("too deep");

@@ -1,5 +1,5 @@
-//! Two CPUs in the same cell, and an owner that fences meanwhile: concurrency that the reference
-//! does not have.
+//! Two CPUs in the same cell, and an owner that fences at the same time. The reference
+//! implementation has no such concurrency.
 
 use std::{
     collections::BTreeMap,
@@ -30,8 +30,8 @@ fn tapped(device: &mut Device, form: Form) -> Vec<(u64, u64)> {
     seen
 }
 
-/// [offload-6] Two threads propose different values for each slot at once: one gets the vote, and
-/// both learn which.
+/// [offload-6] Two threads propose different values for each slot at once. One value gets the vote,
+/// and both threads learn which.
 #[test]
 fn a_slot_has_one_vote_whoever_asks_at_once() {
     let Some(device) = ready(Role::Acceptor, CELLS) else {

@@ -32,7 +32,7 @@ pub(crate) fn settings(cells: u32) -> Settings {
     Settings { cells, tap: 1 << 20, ..Settings::of(setup, &route, &route, &route).unwrap() }
 }
 
-/// Loads a device; prints a notice and returns `None` where programs may not be loaded.
+/// Loads a device. Prints a notice and returns `None` where programs may not be loaded.
 pub(crate) fn load(role: Role, settings: &Settings) -> Option<Device> {
     match Device::load(role, settings) {
         Ok(device) => Some(device),
@@ -50,7 +50,7 @@ pub(crate) fn number(counter: u64) -> Number {
     Number { device_boot: BOOT, owner_boot: 1, counter }
 }
 
-/// Loads a device and arms or starts it, from slot 0 on.
+/// Loads a device and arms or starts it, beginning with slot 0.
 pub(crate) fn ready(role: Role, cells: u32) -> Option<Device> {
     let device = load(role, &settings(cells))?;
     for program in programs(role) {

@@ -61,7 +61,7 @@ pub(super) enum Task {
         buffer: Buffer,
     },
     Flush {
-        /// Mark taken when the flush started. It covers the writes below this mark.
+        /// Mark taken when the flush started. The flush covers the writes below the mark.
         covers: u64,
     },
     Prepare,

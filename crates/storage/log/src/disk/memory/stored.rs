@@ -130,7 +130,7 @@ impl Stored {
         out
     }
 
-    /// Writes bytes from the start of a block on. Bytes past the end of the file are dropped.
+    /// Writes bytes starting at a block boundary. Bytes past the end of the file are dropped.
     pub(super) fn write(&mut self, at: Position, bytes: &[u8]) {
         let Some(contents) = self.files.get_mut(&at.file) else {
             return;
@@ -179,12 +179,12 @@ impl Stored {
         self.doubts.push(Doubt { number, at, old, later });
     }
 
-    /// Returns the mark that a flush started now gets. It covers the writes below this mark.
+    /// Returns the mark for a flush that starts now. The flush covers the writes below the mark.
     pub(super) fn flush_covers(&self) -> u64 {
         self.next_doubt
     }
 
-    /// Makes the writes to a file that a flush covers durable.
+    /// Makes the covered writes to a file durable.
     pub(super) fn flush(&mut self, file: FileId, covers: u64) {
         self.doubts.retain(|doubt| doubt.at.file != file || doubt.number >= covers);
     }

@@ -40,9 +40,8 @@ pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool
     let event = Arc::new(Event::new()?);
     submitter.register_eventfd(event.as_fd().as_raw_fd())?;
     // The folders are registered for the sake of their lifetime. The kernel keeps registered files
-    // open, and with a folder its lock, until no operation of this ring is in flight any more.
-    // Therefore no other process can read a file while a write of this process, once killed, is
-    // still in flight.
+    // open, and with a folder its lock, until no operation of this ring is in flight. Therefore no
+    // other process can read a file while a write of this process, once killed, is still in flight.
     let homes = folder.homes().iter().map(|home| home.handle().as_raw_fd());
     submitter.register_files(&homes.collect::<Vec<_>>())?;
     let mut pool = Pool::new(buffers);

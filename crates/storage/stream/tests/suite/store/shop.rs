@@ -92,7 +92,7 @@ impl Shop {
         self.store.put(stream, position, &bytes, &mut self.disk);
     }
 
-    /// Handles one completion; returns whether there was one.
+    /// Handles one completion, and returns whether there was one.
     pub(crate) fn turn(&mut self) -> bool {
         let completed = self.disk.poll();
         let any = completed.is_some();
@@ -114,8 +114,8 @@ impl Shop {
         self.turn() || !self.disk.pending().is_empty()
     }
 
-    /// Checks that `length` bytes from a position on are held and right. Does not print millions of
-    /// bytes on failure.
+    /// Checks that `length` bytes starting at a position are held and correct. Does not print
+    /// millions of bytes on failure.
     pub(crate) fn expect(&mut self, stream: StreamName, position: u64, length: u64) {
         let held = self.store.held_to(stream, position);
         assert!(
@@ -151,7 +151,7 @@ impl Shop {
         }
     }
 
-    /// Returns all bytes held from a position on without a gap.
+    /// Returns all bytes held without a gap, starting at a position.
     pub(crate) fn read_all(
         &mut self,
         stream: StreamName,

@@ -1,8 +1,8 @@
 //! System calls of bpf(2): a map of sockets, a program, and its attachment to an interface.
 //!
 //! The rest of the crate may rely on this: each function here is safe for all arguments. The
-//! objects that they create are gone with their descriptors; so a program leaves its interface when
-//! its process ends, however that happens.
+//! objects that they create disappear with their descriptors, so a program leaves its interface
+//! when its process ends, however that happens.
 #![allow(unsafe_code, reason = "no safe library has bpf(2)")]
 
 use std::{io, ptr};
@@ -22,19 +22,19 @@ const MAP_OF_SOCKETS: u32 = 17;
 /// `BPF_PROG_TYPE_XDP`, and `BPF_XDP` of attachments.
 const PROGRAM_XDP: u32 = 6;
 const AT_XDP: u32 = 37;
-/// Attach the program in the driver, before buffers are allocated for a frame, or in the kernel,
-/// afterwards.
+/// Flags for attaching the program in the driver, before buffers are allocated for a frame, or in
+/// the kernel, afterwards.
 const BY_DRIVER: u32 = 1 << 2;
 const BY_KERNEL: u32 = 1 << 1;
 /// License of the program. The kernel functions that it calls require no other.
 const LICENSE: &std::ffi::CStr = c"Apache-2.0 OR MIT";
 
-/// Where a program is run.
+/// Place at which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// In the driver.
+    /// The driver runs the program.
     Driver,
-    /// In the kernel, for drivers that do not support it.
+    /// The kernel runs the program, for drivers that cannot.
     Kernel,
 }
 
@@ -58,9 +58,11 @@ fn pointer<T>(at: *const T) -> [u32; 2] {
     [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]
 }
 
+/// Issues a command of bpf(2).
+///
 /// # Safety
-/// What the argument points to must be as long as the command expects of it, and live until this
-/// returns.
+/// All memory that `argument` points to must be as long as `command` expects, and must stay valid
+/// until this returns.
 unsafe fn bpf(command: libc::c_int, argument: &mut Argument) -> io::Result<RawFd> {
     // SAFETY: the kernel reads, and may write, the bytes of `argument`, which are initialised and
     // outlive the call; what it points to is the caller's promise.
@@ -73,8 +75,10 @@ unsafe fn bpf(command: libc::c_int, argument: &mut Argument) -> io::Result<RawFd
     }
 }
 
+/// Issues a command of bpf(2) that creates a descriptor.
+///
 /// # Safety
-/// As [`bpf`]; the command makes a descriptor.
+/// The contract of [`bpf`] must hold, and `command` must create a descriptor.
 unsafe fn made(command: libc::c_int, argument: &mut Argument) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { bpf(command, argument) }?;

@@ -30,15 +30,15 @@ use crate::ethernet::interface::Interface;
 /// Maximum number of sockets, one for each queue of the interface. Frames of further queues take
 /// the usual path.
 const QUEUES_MAX: u32 = 8;
-/// How frames get from the interface into this process.
+/// Path of frames from the interface into this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Through a packet socket.
+    /// Frames arrive through a packet socket.
     #[default]
     Packet,
-    /// Through AF_XDP. The kernel copies each frame once.
+    /// Frames arrive through AF_XDP. The kernel copies each frame once.
     Copy,
-    /// Through AF_XDP. The device writes frames to where they are read.
+    /// Frames arrive through AF_XDP. The device writes them to where they are read.
     ZeroCopy,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Which modes of AF_XDP to try.
+/// Modes of AF_XDP to try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ways {
     /// Only zero copy, in which the device itself writes the frames.
@@ -69,7 +69,7 @@ pub enum Ways {
     Any,
 }
 
-/// Reason why AF_XDP is not available.
+/// Error of setting up AF_XDP.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
     /// The process lacks a capability that the socket or the program needs.

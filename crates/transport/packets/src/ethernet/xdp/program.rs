@@ -1,9 +1,9 @@
-//! The program at an interface. Frames of our EtherType go to the socket of their queue, all others
-//! pass.
+//! The program at an interface. It redirects frames of our EtherType to the socket of their queue,
+//! and passes all others.
 //!
-//! It has a dozen instructions and is assembled by hand, so that no build needs a compiler for BPF.
-//! It checks only the EtherType: the destination of a frame is checked where that of every other
-//! frame is.
+//! The program has a dozen instructions and is assembled by hand, so that no build needs a compiler
+//! for BPF. It checks only the EtherType. The destination of a frame is checked later, in the same
+//! place as for frames that arrive through the packet socket.
 
 use crate::ethernet::frame::ETHERNET_BYTES;
 

@@ -1,9 +1,9 @@
 //! One queue of an interface: a socket, its rings, and the state of each chunk.
 //!
 //! A chunk for receiving is in the fill ring, then owned by the kernel, then in the receive ring,
-//! and returns to the fill ring when its frame was read. A chunk for sending is free, then in the
-//! send ring, then owned by the kernel, then in the completion ring. Each ring has as many places
-//! as there are chunks that can be in it.
+//! and returns to the fill ring once its frame has been read. A chunk for sending is free, then in
+//! the send ring, then owned by the kernel, then in the completion ring. Each ring has as many
+//! places as there are chunks that can be in it.
 
 use std::io;
 

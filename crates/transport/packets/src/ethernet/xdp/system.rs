@@ -106,7 +106,7 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
 }
 
 /// Registers chunks as the memory for the socket's frames. The kernel pins the pages, so it never
-/// writes elsewhere, whatever happens to the mapping. However, what it writes is visible only as
+/// writes elsewhere, whatever happens to the mapping. However, received frames are visible only as
 /// long as the mapping exists.
 pub(crate) fn register(
     socket: BorrowedFd<'_>,
