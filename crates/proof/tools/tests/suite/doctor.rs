@@ -107,15 +107,14 @@ fn a_check_is_one_line_and_a_code() {
     for figure in ["ok=", "warning=", "flush_us=", "free_bytes="] {
         assert!(figures.contains(figure), "{line}");
     }
-    // Ignoring all findings leaves none, whatever the state of this machine.
+    // Ignoring every finding leaves none, whatever the state of this machine: a finding that was
+    // good a moment ago may not be, such as io_uring when other programs have locked memory.
     let (code, json) = quorate_json(&["doctor", "--check", "--json"]);
-    let bad = json["findings"].as_array().unwrap().iter();
-    let bad = bad.filter(|finding| finding["state"] != "ok" && finding["state"] != "unknown");
-    let names: Vec<&str> = bad.map(|finding| finding["name"].as_str().unwrap()).collect();
+    let all = json["findings"].as_array().unwrap().iter();
+    let names: Vec<&str> = all.map(|finding| finding["name"].as_str().unwrap()).collect();
     assert!(code <= 2, "{json}");
     assert_eq!((&json["measured"], &json["reach"]), (&Json::Null, &Json::Null));
-    let ignored = ["load", "jumps"].into_iter().chain(names);
-    let ignored = ignored.collect::<Vec<_>>().join(",");
+    let ignored = [&["load", "jumps"], &names[..]].concat().join(",");
     let output = quorate(&["doctor", "--check", "--ignore", &ignored]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("QUORATE OK - "), "{text}");
