@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Maximum size in bytes of a value under any settings, because a frame between a node and an
+/// Upper bound for the configured maximum value size, in bytes. A frame between a node and an
 /// attached program contains a whole value.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
@@ -26,7 +26,7 @@ pub struct Options {
     pub node: Option<u32>,
     /// Addresses on which the nodes listen for peers, by node id.
     pub cluster: BTreeMap<u32, String>,
-    /// Address on which this node listens for peers, if it differs from the entry in `cluster`.
+    /// Address on which this node listens for peers; `None` if it is the entry in `cluster`.
     pub peer: Option<String>,
     /// Device that votes for the node.
     pub device: Device,
@@ -54,7 +54,7 @@ pub struct Options {
     pub start_wait: Duration,
     /// Maximum interval in milliseconds between messages of a leader.
     pub heartbeat_ms: Option<u64>,
-    /// Range in milliseconds of the randomly chosen silence after which an election starts.
+    /// Range in milliseconds from which the election timeout is drawn at random.
     pub election_ms: Option<(u64, u64)>,
     /// Size in bytes of a new log segment.
     pub log_segment_bytes: Option<u64>,

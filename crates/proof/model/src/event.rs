@@ -42,7 +42,7 @@ pub enum Event {
         /// The node forgot its votes and promises, as it does in a volatile group after a crash.
         forget: bool,
     },
-    /// Lets time pass, and wakes a node.
+    /// Advances the time, and wakes a node.
     Tick {
         /// Index of the site that wakes.
         site: usize,
@@ -89,13 +89,13 @@ pub enum Event {
         /// Index of the site that answers.
         site: usize,
     },
-    /// Connects a node to a peer.
+    /// Notifies a node that it is connected to a peer.
     Connect {
         /// Index of the site that notices the connection.
         site: usize,
         peer: usize,
     },
-    /// Disconnects a node from a peer.
+    /// Notifies a node that it is disconnected from a peer.
     Disconnect {
         /// Index of the site that notices the disconnection.
         site: usize,

@@ -66,7 +66,8 @@ properties! {
     Report = "report",
     /// A ballot belongs to one process and has one value per slot.
     Ballot = "ballot",
-    /// No statement is sent before its record has the class that it claims.
+    /// No statement is sent before its record has reached the durability class that the statement
+    /// claims.
     Durable = "durable",
     /// Eras begin in order.
     Eras = "eras",
@@ -84,7 +85,8 @@ properties! {
     Assertion = "assertion",
     /// Every phase-1 quorum includes a holder of every chosen value.
     Holders = "holders",
-    /// The output of a stream is a prefix of its input, the same on every node, and never revoked.
+    /// The output of a stream is a prefix of its input, is the same on every node, and is never
+    /// revoked.
     Streams = "streams",
     /// The group's time never goes back, even across leaders.
     Time = "time",
@@ -151,7 +153,7 @@ impl Watched {
 pub struct Observer {
     watched: Watched,
     slots: Vec<SlotView>,
-    /// Every slot below it has a chosen value. The eras follow from these values.
+    /// Every slot below this one has a chosen value. The eras follow from these values.
     chosen_to: Slot,
     eras: Eras,
     /// Configuration of each era, and the first slot to which it applies.
@@ -162,7 +164,7 @@ pub struct Observer {
     told: BTreeMap<Member, Ballot>,
     /// Entries that members released on a ring.
     released: BTreeSet<(Ballot, RingEntry)>,
-    /// Some node knew that every slot below this one was decided.
+    /// Slot below which some node knew every slot to be decided.
     known_to: Slot,
     seen: Seen,
     /// Proposer of the reconfiguration that began the newest era.
@@ -308,7 +310,7 @@ impl Observer {
         &mut self.slots[at]
     }
 
-    /// Records a vote at the class that counts in this group.
+    /// Records a vote that has reached the class required in this group.
     pub fn voted(
         &mut self,
         member: Member,

@@ -49,7 +49,7 @@ pub enum Command {
     Open,
 }
 
-/// Reason why a command was refused.
+/// Reason for refusing a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Denied {

@@ -98,7 +98,7 @@ impl Users {
         Ok(())
     }
 
-    /// Returns the table that results from a command, or the reason to refuse the command.
+    /// Returns the table that results from a command, or the reason for refusing the command.
     pub fn after(&self, command: Command) -> Result<Self, Denied> {
         let mut users = self.clone();
         match command {

@@ -39,13 +39,13 @@ pub struct Pending {
     known_to: Slot,
     /// The last record before the current step.
     appended_before: RecordSeq,
-    /// The lowest slot covered by a record of the current step.
+    /// The lowest slot covered by any record of the current step.
     spoken_of: Slot,
     /// End of the decided slots when the current step began.
     decided_before: Slot,
-    /// Records that replace an earlier one, each with the first slot replaced.
+    /// Records that replace earlier ones, each with the first slot that it replaces.
     replacing: VecDeque<(RecordSeq, Slot)>,
-    /// [disk-9] The log failed, so nothing is released any more.
+    /// [disk-9] The log has failed, so nothing is released.
     failed: bool,
 }
 
@@ -122,7 +122,7 @@ impl Pending {
         self.persisted
     }
 
-    /// Returns whether the log failed.
+    /// Returns whether the log has failed.
     pub fn failed(&self) -> bool {
         self.failed
     }
@@ -145,7 +145,7 @@ impl Pending {
         }
     }
 
-    /// Records that `record` replaces earlier records of slots from `from` on.
+    /// Records that `record` replaces earlier records of slot `from` and the slots above it.
     pub fn replaces(&mut self, record: RecordSeq, from: Slot) {
         self.replacing.push_back((record, from));
     }
@@ -161,7 +161,7 @@ impl Pending {
         !self.failed && seq <= self.persisted
     }
 
-    /// Parks a promise until `record` reaches the group's class.
+    /// Parks a promise until `record` has reached the group's class.
     pub fn park_promise(&mut self, record: RecordSeq, to: NodeId, promise: Phase1b) {
         // A repeated request gets only one reply, because the newest promise replaces older ones to
         // the same node.
@@ -190,8 +190,8 @@ impl Pending {
         Some((to, Durable::released(Statement::Promise(promise))))
     }
 
-    /// Removes and returns the furthest vote that became durable in the oldest parked run, in the
-    /// form in which it was cast.
+    /// Removes the votes that have become durable in the oldest parked run, and returns them in the
+    /// form in which they were cast.
     pub fn next_durable_vote(&mut self) -> Option<Run> {
         let mut last: Option<Run> = None;
         while let Some(parked) = self.votes.front() {
@@ -205,7 +205,7 @@ impl Pending {
         last
     }
 
-    /// Removes and returns the end of the learned decisions that became durable.
+    /// Removes the learned decisions that have become durable, and returns their end.
     pub fn next_durable_decision(&mut self) -> Option<Slot> {
         let mut last = None;
         while let Some((record, to)) = self.decided.front() {
@@ -218,8 +218,8 @@ impl Pending {
         last
     }
 
-    /// Returns the statement that may be sent about the votes of `run`, which is on stable storage
-    /// up to `durable_to`; `None` if the group's class allows none.
+    /// Returns the statement that may be sent about the votes of `run`, given that they are on
+    /// stable storage up to `durable_to`; `None` if the group's class permits no statement yet.
     pub fn vote(&self, run: &Run, durable_to: Slot) -> Option<Durable<Statement>> {
         if self.failed || (self.class == Class::Durable && durable_to <= run.from) {
             return None;
@@ -234,7 +234,7 @@ impl Pending {
         })))
     }
 
-    /// Returns the durability class at which this group votes.
+    /// Returns the durability class that votes need in this group.
     pub fn class(&self) -> Class {
         self.class
     }

@@ -1,4 +1,4 @@
-//! Votes by slot: an ordered list of runs, most often changed at its ends.
+//! Votes by slot: an ordered list of runs that mostly changes at its ends.
 //!
 //! In steady state a vote extends or follows the last run, and a decision drops the first. Both
 //! cost the same however many slots they cover. Everything else is a slow path.
@@ -30,7 +30,7 @@ impl Vote {
         Self { range: self.range.intersect(range), ..self }
     }
 
-    /// Returns whether `next` continues this run, so that one entry can hold both.
+    /// Returns whether `next` continues this run, so that both fit into one entry.
     fn continues_in(&self, next: &Self) -> bool {
         self.range.to == next.range.from
             && self.ballot == next.ballot
@@ -77,7 +77,7 @@ impl Extents {
         self.runs.front()
     }
 
-    /// Returns all runs, clipped to start at `from`.
+    /// Returns all runs, clipped so that none starts below `from`.
     pub fn iter_from(&self, from: Slot) -> impl Iterator<Item = Vote> + '_ {
         let start = self.runs.partition_point(|run| run.range.to <= from);
         let rest = SlotRange::new(from, Slot(u64::MAX));

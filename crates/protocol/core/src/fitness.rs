@@ -9,13 +9,13 @@ pub enum Fitness {
     Fit,
     /// The node has become fit only recently, so leadership is not transferred to it yet.
     Settling,
-    /// The node has many decided slots left to apply. It leads only while no other node is closer.
+    /// The node has many decided slots left to apply. It leads only while no other node has fewer.
     FarBehind,
     /// The node writes its log, but its service accepts no commands. It leads only while no other
     /// node is fit.
     CannotApply,
-    /// The node's log does not accept writes, or not in time. The node does not campaign, because
-    /// it could not even record a round.
+    /// The node's log accepts no writes, or accepts them too late. The node does not campaign,
+    /// because it could not even record a round.
     CannotWrite,
 }
 

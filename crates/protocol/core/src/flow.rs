@@ -1,7 +1,7 @@
 //! Flow of proposals: how many may be in flight, and how far they have been sent to each follower.
 //!
 //! Liveness only. A follower accepts proposals in order ([`crate::voted`]). If its reply shows that
-//! a proposal was lost, the leader resends everything from that slot on.
+//! a proposal was lost, the leader resends everything from that slot onwards.
 
 use alloc::vec::Vec;
 
@@ -29,7 +29,7 @@ pub struct Peer {
     pub promised: Ballot,
     /// End of the proposals sent to the peer, exclusive.
     pub sent_to: Slot,
-    /// End of the peer's votes in the leader's ballot, at the class that counts.
+    /// End of the peer's votes in the leader's ballot that have reached the group's class.
     pub voted_to: Slot,
     /// The peer has decided and stored all slots below this one.
     pub decided_to: Slot,
@@ -51,7 +51,7 @@ pub struct Peer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peers {
     list: Vec<Peer>,
-    /// Followers have been notified that the slots below are decided.
+    /// Followers have been notified that all slots below this one are decided.
     announced_to: Slot,
     /// How much all other members, and a quorum, are known to hold. Never falls.
     held: Held,
@@ -185,9 +185,9 @@ impl Peers {
     }
 
     /// [trim-1] Returns the end of the slots that an auxiliary may forget. Full replicas that form
-    /// a phase-2 quorum hold these slots, and each would know after a crash that they are decided.
-    /// A replica with only a vote could not rule out, without the auxiliary, that another value was
-    /// chosen.
+    /// a phase-2 quorum hold these slots, and each would still know after a crash that they are
+    /// decided. A replica with only a vote could not rule out, without the auxiliary, that another
+    /// value was chosen.
     pub fn kept(&self, eras: &Eras, own: Member, own_to: Slot) -> Slot {
         eras.current().reached(Phase::Two, |voter| {
             if voter.auxiliary {
@@ -201,9 +201,10 @@ impl Peers {
         })
     }
 
-    /// [trim-1] Returns how much of the log the members hold, as their incarnations reported to
-    /// this ballot, with `own_to` for this node. A member without a report counts as holding
-    /// nothing, whatever of the log a plane still has in its buffers ([ring-11]).
+    /// [trim-1] Returns how much of the log the members hold, as their current incarnations
+    /// reported in this ballot, with `own_to` for this node. A member without a report counts as
+    /// holding nothing, regardless of how much of the log a plane still has in its buffers
+    /// ([ring-11]).
     pub fn held(&self, eras: &Eras, own: Member, own_to: Slot) -> Held {
         let configuration = eras.current();
         let of = |member: Member| {

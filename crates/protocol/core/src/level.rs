@@ -1,5 +1,5 @@
-//! Feature levels: limits what a node may send and write to what every node of the group can read
-//! ([level-1]).
+//! Feature levels: restrict a node to sending and writing only what every node of the group can
+//! read ([level-1]).
 //!
 //! A level is the number of the protocol version that introduced it. A release supports its own
 //! level and at least the previous one. The group's level is decided in the log and never falls.
@@ -58,8 +58,8 @@ impl fmt::Display for Level {
     }
 }
 
-/// Range of levels that a node supports, from the lowest it may use at the group's level to the
-/// newest it knows.
+/// Range of levels that a node supports, from the lowest that it may use with the group to the
+/// newest that it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Levels {
     /// Peers that support only lower levels are refused.

@@ -59,7 +59,8 @@ pub struct Extent {
 }
 
 /// A promise with the votes cast before it ([p1-3]). One message covers all slots from `max(from,
-/// floor)` on, and fits because the number of an acceptor's votes is bounded ([p2-3]).
+/// floor)` onwards. It fits into a frame because the number of an acceptor's votes is bounded
+/// ([p2-3]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Phase1b {
     /// The promised ballot.
@@ -75,14 +76,14 @@ pub struct Phase1b {
     pub log_start: Slot,
     /// Every slot below this one is decided, as far as this acceptor knows.
     pub decided_to: Slot,
-    /// Every vote from `max(from, floor)` on, in slot order.
+    /// Every vote from `max(from, floor)` onwards, in slot order.
     pub extents: Vec<Extent>,
 }
 
 impl Phase1b {
     /// Returns whether the extents could come from an acceptor: in order, disjoint, and valid. A
-    /// plane never invents a message, but decoded messages are checked again where an invalid one
-    /// would do harm.
+    /// plane never invents a message, but decoded messages are checked again wherever an invalid
+    /// one would do harm.
     pub fn is_well_formed(&self) -> bool {
         let sound = |extent: &Extent| {
             let spans = extent.range.len() == 1 || extent.value.may_span();
@@ -112,8 +113,8 @@ pub struct Phase2a {
     /// End of the leader's own votes in this ballot, on stable storage. A learner that counts
     /// durable votes counts only these.
     pub own_durable_to: Slot,
-    /// The value's bytes are to be sent along. Otherwise the receiver looks for its own copy, and
-    /// requests one if it has none.
+    /// The message is to carry the value's bytes. Otherwise the receiver looks for its own copy,
+    /// and requests one if it has none.
     pub with_bytes: bool,
 }
 
@@ -148,7 +149,7 @@ pub struct RingEntry {
 }
 
 impl RingEntry {
-    /// Creates the ring entry of this member's vote.
+    /// Creates the ring entry for this member's vote.
     pub const fn of(member: Member, vote: &Phase2b) -> Self {
         Self {
             member,
@@ -209,9 +210,9 @@ pub struct Heartbeat {
     pub read_round: u64,
     /// Slots that all nodes hold, as in [`Held::all`]; slot 0 while unknown.
     pub held_by_all: Slot,
-    /// Slots that a quorum holds, as in [`Held::quorum`]; slot 0 while unknown. To an auxiliary, it
-    /// is the prefix that a quorum of full replicas would still hold and know to be decided after
-    /// all of them crashed.
+    /// Slots that a quorum holds, as in [`Held::quorum`]; slot 0 while unknown. In a heartbeat to
+    /// an auxiliary, it is the prefix that a quorum of full replicas would still hold and know to
+    /// be decided after all of them crashed.
     pub held_by_quorum: Slot,
     /// The lease that this heartbeat requests or releases ([read-4]).
     pub lease: Lease,
@@ -272,7 +273,7 @@ pub struct HeartbeatReply {
 /// A message between nodes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
-    /// Request to promise `ballot` for all slots from `from` on ([p1-1]).
+    /// Request to promise `ballot` for all slots from `from` onwards ([p1-1]).
     Phase1a {
         /// Ballot that the candidate tries to lead in.
         ballot: Ballot,
@@ -322,8 +323,8 @@ pub enum Message {
         /// Upper bound of the first slot that has a cell on the device.
         floor: Slot,
     },
-    /// Slots below `decided_to` are decided. Sent when no proposal follows soon that could carry
-    /// the number.
+    /// Slots below `decided_to` are decided. Sent when no proposal that could carry the number
+    /// follows soon.
     Decided {
         /// Ballot of the leader ([decide-2]).
         ballot: Ballot,

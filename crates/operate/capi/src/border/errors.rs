@@ -63,8 +63,8 @@ pub(super) fn last() -> *const QuorateError {
 
 /// Runs a call of the library and returns its code, even after an error or a panic.
 pub(super) fn guard(call: impl FnOnce() -> Result<(), Failed>) -> c_int {
-    // State that a panic leaves inconsistent is behind locks, and the library handles their
-    // poisoning.
+    // State that a panic could leave inconsistent is protected by locks, and the library handles
+    // their poisoning.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => Code::Ok as c_int,
         Ok(Err(failed)) => tell(&failed),

@@ -18,7 +18,7 @@ impl World {
         self.done(at, done)
     }
 
-    /// Carries out all orders of this node to its device, as before a clean stop.
+    /// Carries out all orders of this node to its device, as happens before a clean stop.
     pub(super) fn obey_all(&mut self, at: usize) -> Result<(), Violation> {
         while self.sites[at].device.is_busy() {
             self.obey(at, true)?;
@@ -132,8 +132,8 @@ impl World {
         Ok(())
     }
 
-    /// [offload-10] Checks a vote of a device. In groups in which in-memory votes count, it is its
-    /// member's vote.
+    /// [offload-10] Checks a vote of a device. In groups in which in-memory votes count, it counts
+    /// as its member's vote.
     fn judge_device_vote(
         &mut self,
         at: usize,
