@@ -190,8 +190,8 @@ impl Pending {
         Some((to, Durable::released(Statement::Promise(promise))))
     }
 
-    /// Removes the votes that have become durable in the oldest parked run, and returns them in the
-    /// form in which they were cast.
+    /// Removes the votes of the oldest parked run that have become durable, and returns the run in
+    /// the form that it had at the last of them.
     pub fn next_durable_vote(&mut self) -> Option<Run> {
         let mut last: Option<Run> = None;
         while let Some(parked) = self.votes.front() {
@@ -219,7 +219,7 @@ impl Pending {
     }
 
     /// Returns the statement that may be sent about the votes of `run`, given that they are on
-    /// stable storage up to `durable_to`; `None` if the group's class permits no statement yet.
+    /// stable storage up to `durable_to`; `None` if none may be sent.
     pub fn vote(&self, run: &Run, durable_to: Slot) -> Option<Durable<Statement>> {
         if self.failed || (self.class == Class::Durable && durable_to <= run.from) {
             return None;

@@ -9,7 +9,8 @@ pub enum Fitness {
     Fit,
     /// The node has become fit only recently, so leadership is not transferred to it yet.
     Settling,
-    /// The node has many decided slots left to apply. It leads only while no other node has fewer.
+    /// The node has many decided slots left to apply. It leads only while no other node has fewer
+    /// left.
     FarBehind,
     /// The node writes its log, but its service accepts no commands. It leads only while no other
     /// node is fit.

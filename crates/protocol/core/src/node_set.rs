@@ -15,7 +15,7 @@ pub const NODES_MAX: usize = MEMBERS_MAX - 1;
 /// is sent in several parts.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeSet {
-    /// Ids of the nodes. Entries from `len` on are zero, so that equal sets compare equal.
+    /// Ids of the nodes. Entries at `len` and beyond are zero, so that equal sets compare equal.
     nodes: [NodeId; NODES_MAX],
     len: u8,
 }

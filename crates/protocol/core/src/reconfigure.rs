@@ -34,7 +34,7 @@ pub struct Eras {
 
 impl Eras {
     /// Creates the eras before the first change. The founding configuration applies from the first
-    /// slot on.
+    /// slot onwards.
     pub fn founded(founding: Configuration) -> Self {
         let identity = |member: Member| Identity {
             node: member.node,
@@ -174,7 +174,7 @@ impl Eras {
         true
     }
 
-    /// [member-1] Records permanently how a valid change affects a node id.
+    /// [member-1] Permanently records how a valid change affects a node id.
     fn remember(&mut self, change: Change) {
         let (node, incarnation, spent) = match change {
             Change::Increment(member) => (member.node, member.incarnation, false),

@@ -27,7 +27,7 @@ const EIGHTHS: u64 = 1 << EIGHTHS_BITS;
 const FINEST_BITS: u32 = 7;
 const BUCKETS: usize = 256;
 
-/// A batch that was applied on this node, and whose clients got their replies.
+/// A batch that has been applied on this node and whose clients have received their replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Time at which the first command of the batch was accepted.
@@ -234,9 +234,9 @@ impl Epoch {
         stuck || (seen && self.rate() < rate * 0.6)
     }
 
-    /// Returns whether commands wait under this setting that did not wait under `base`. If a fixed
-    /// number of clients waits three times as long, a third of the commands comes through. With an
-    /// open load, commands queue up during the trial and wait even after it.
+    /// Returns whether this setting makes commands wait that did not wait under `base`. If a fixed
+    /// number of clients waits three times as long, only a third of the commands gets through. With
+    /// an open load, commands queue up during the trial and wait even after it.
     pub(crate) fn makes_wait(&self, base: &Score) -> bool {
         let latency = self.latency / self.commands.max(1) as f64;
         self.batches >= 4 && !base.holds_up() && latency > base.latency_ns * 3.0

@@ -170,7 +170,7 @@ impl Instance {
 pub struct Prediction {
     /// Throughput in requests per second.
     pub throughput: f64,
-    /// Time from forming a batch to the replies, with the rest of the window in flight.
+    /// Time from forming a batch to the replies, with the other batches of the window in flight.
     pub latency: Micros,
     pub bottleneck: Bottleneck,
 }
@@ -286,7 +286,7 @@ impl Model {
             _ => Bottleneck::Window,
         };
         // With a closed load, replies arrive in groups and meet a window that has just become full.
-        // The first request takes the free place, and the others wait for the next one, `wall /
+        // The first request takes the free place, and the others wait for the next place, `wall /
         // window` later.
         let place = match load.outstanding {
             Some(_) => 1.0 + 1.0 / window,

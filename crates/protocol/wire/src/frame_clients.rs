@@ -50,9 +50,9 @@ pub struct Name {
 }
 
 impl Name {
-    /// Returns name `number` of those that a node lends during a start; `None` if the node lends
-    /// none. Different starts begin with different numbers, because a new name ends the session of
-    /// an older name with the same origin.
+    /// Returns name `number` of those that a node lends during one start; `None` if the node cannot
+    /// lend it. Different starts begin with different numbers, because a new name ends the session
+    /// of an older name with the same origin.
     pub const fn of(node: u32, boot: u32, number: u32) -> Option<Self> {
         if node > LENDER_MAX {
             return None;

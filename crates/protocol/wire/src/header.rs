@@ -24,7 +24,7 @@ pub const MAGIC: [u8; 4] = *b"QRTE";
 /// Version of the header layout.
 pub const FORMAT_VERSION: u8 = 1;
 
-/// Flag of frames whose body contains the bytes of the value.
+/// Flag for frames whose body contains the bytes of the value.
 pub const FLAG_BYTES: u16 = 1;
 /// Flag that encodes `Phase2a::with_bytes`.
 pub const FLAG_WITH_BYTES: u16 = 2;
@@ -88,7 +88,7 @@ pub(crate) struct Header {
     pub(crate) group: u64,
 }
 
-/// Reason why a header is invalid.
+/// Reason for rejecting a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InvalidHeader {
     Magic,
@@ -98,7 +98,8 @@ pub(crate) enum InvalidHeader {
 
 /// Returns the offset at which frames of this kind contain the end of the sender's log ([lie-1]),
 /// in a field that the kind does not use otherwise; `None` if they do not contain it. The kinds
-/// that do are those that depend on records of the log, and one that all nodes send to each other.
+/// that contain it are those that depend on records of the log, and one that all nodes send to each
+/// other.
 pub(crate) const fn logged_at(kind: u8) -> Option<usize> {
     match kind {
         kind::PHASE1A

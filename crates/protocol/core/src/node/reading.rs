@@ -15,7 +15,7 @@ use crate::{
 pub(super) struct Reading {
     /// Reads that this leader confirms with a round of heartbeats.
     reads: Reads,
-    /// Reads for which this node requested an index from its leader.
+    /// Reads that wait for a read index from this node's leader.
     asked: ReadRequests,
 }
 

@@ -79,11 +79,12 @@ impl Node {
         self.spine.learner.trim(log_start);
     }
 
-    /// [snap-2] Continues after a snapshot of everything below `to` was installed durably. The
-    /// promise, and votes from `to` on, remain.
+    /// [snap-2] Continues after a snapshot of everything below `to` has been installed durably. The
+    /// promise remains, and so do the votes from `to` onwards.
     ///
     /// A leader that continued would report slots as decided that it did not propose in its ballot
-    /// ([decide-2]). A candidate would fill slots with no-ops that it wrongly considers undecided.
+    /// ([decide-2]). A candidate would fill slots with no-ops because it wrongly considers them
+    /// undecided.
     pub(in crate::node) fn on_installed(
         &mut self,
         now: Time,
@@ -103,7 +104,7 @@ impl Node {
         self.spine.election.end_pre_vote();
         self.auxiliary.begins_at(to);
         self.spine.learner.install(to, eras);
-        // The snapshot is on stable storage, and so is the log after it.
+        // The snapshot is on stable storage, and so is the log that follows it.
         self.spine.follow_decided();
         self.spine.pending.known(to);
         self.spine.catchup.installed();
