@@ -87,7 +87,8 @@ pub trait Source: Send + Sync {
     /// Returns the status of the node as JSON.
     fn status(&self, wait: Duration) -> Result<String, Failed>;
 
-    /// Closes the source. Unanswered requests are first completed with what is known about them.
+    /// Closes the source. Unanswered requests are completed first, as far as their outcome is
+    /// known.
     fn close(&self) -> Result<(), Failed>;
 }
 

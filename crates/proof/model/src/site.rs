@@ -272,14 +272,14 @@ impl Site {
         }
     }
 
-    /// Returns the end of the contiguous bytes of a stream in memory from `position` on, but at
-    /// most `most`.
+    /// Returns the end of the contiguous bytes of a stream in memory that start at `position`, but
+    /// at most `most`.
     pub fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let here = |at: &u64| self.held.contains(&Self::byte((stream, *at)));
         position + (position..most).take_while(here).count() as u64
     }
 
-    /// Drops the bytes of this stream below `next`, which have been applied or never will be.
+    /// Drops the bytes of this stream below `next`. They have been applied or never will be.
     pub(crate) fn drop_stream(&mut self, stream: StreamName, next: u64) {
         let (same, next) = Self::byte((stream, next));
         self.held.retain(|(held, at)| *held != same || *at >= next);
@@ -351,7 +351,8 @@ impl Site {
             return range.from;
         };
         if offset > range.from.0 {
-            // The slot has no position in the stream, which is established only when it is applied.
+            // The slot has no position in the stream yet. The position is established only when the
+            // slot is applied.
             return range.from;
         }
         let needed = self.applied.table().may_append(stream, offset, range);

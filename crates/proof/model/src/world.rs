@@ -394,7 +394,7 @@ impl World {
         Time(scaled(self.now.0, rate, RIGHT_PPM))
     }
 
-    /// Returns the time at which this node's clock shows `time` or more.
+    /// Returns the time at which this node's clock first shows at least `time`.
     fn moment(&self, at: usize, time: Time) -> Time {
         let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
         match (time, rate) {

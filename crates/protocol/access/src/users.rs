@@ -1,4 +1,4 @@
-//! The table of users, which is replicated state. It depends only on commands, and reads no clock.
+//! The table of users: replicated state that depends only on commands and reads no clock.
 
 use std::{collections::BTreeMap, fmt};
 

@@ -147,8 +147,8 @@ impl Election {
         self.rearm(now);
     }
 
-    /// Records a broken connection to the leader, which is an early sign of its failure. The wait
-    /// is shortened but not skipped: two followers that saw the same failure should not start
+    /// Records a broken connection to the leader, an early sign of its failure. The wait is
+    /// shortened but not skipped: two followers that saw the same failure should not start
     /// elections at the same instant.
     pub fn lost(&mut self, now: Time) {
         self.forget_leader(now);

@@ -72,7 +72,7 @@ impl Extents {
         self.runs.back().map_or(Slot(0), |last| last.range.to)
     }
 
-    /// Returns the first run, which is the only one that decisions in slot order affect.
+    /// Returns the first run. Decisions in slot order affect no other run.
     pub fn first(&self) -> Option<&Vote> {
         self.runs.front()
     }

@@ -143,7 +143,7 @@ impl Fence {
         }
     }
 
-    /// Drops counted slots below `slot`, which are decided.
+    /// Drops counted slots below `slot`, because they are decided.
     pub fn drop_counted_below(&mut self, slot: Slot) {
         if let Some((_, counted)) = &mut self.counted {
             counted.drop_below(slot);

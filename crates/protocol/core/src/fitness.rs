@@ -1,7 +1,7 @@
 //! Fitness of a node to lead. Fitness affects liveness only: an unfit node still votes as well as
 //! it can.
 
-/// A node's fitness to lead, as judged by its caller ([live-3], [live-6]).
+/// A node's fitness to lead, as assessed by its caller ([live-3], [live-6]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fitness {
     /// The node can lead.

@@ -53,7 +53,7 @@ pub struct Peers {
     list: Vec<Peer>,
     /// Followers have been notified that all slots below this one are decided.
     announced_to: Slot,
-    /// How much all other members, and a quorum, are known to hold. Never falls.
+    /// How much all other members, and a quorum of them, are known to hold. Never falls.
     held: Held,
 }
 
@@ -73,12 +73,12 @@ impl Peers {
         self.announced_to = decided_to;
     }
 
-    /// Returns what the other members hold, as far as this node knows.
+    /// Returns how much the other members are known to hold.
     pub fn held_known(&self) -> Held {
         self.held
     }
 
-    /// Records newer knowledge of what the other members hold.
+    /// Records how much the other members are now known to hold.
     pub fn note_held(&mut self, held: Held) {
         self.held.all = self.held.all.max(held.all);
         self.held.quorum = self.held.quorum.max(held.quorum);
@@ -222,7 +222,7 @@ impl Peers {
             .map(|voter| of(voter.member))
             .fold(own_to, Slot::min);
         for peer in &self.list {
-            // A learner counts while it is connected, or once it has reported what it holds.
+            // A learner counts while it is connected, or once it has reported how much it holds.
             let gone = eras.identity(peer.member.node).is_some_and(|id| id.spent);
             let spared = configuration.is_auxiliary(peer.member);
             if !gone && !spared && (peer.connected || peer.held_to > Slot(0)) {

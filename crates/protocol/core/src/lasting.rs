@@ -108,7 +108,7 @@ impl DurablePrefix {
         self.restated = Some(record);
     }
 
-    /// Returns whether a client or a peer waits for more than is durable on this node.
+    /// Returns whether a client or a peer waits for slots that are not durable on this node yet.
     fn is_awaited(&self) -> bool {
         let by_peers = self.waiting.iter().any(|(_, to)| *to > self.here_to);
         by_peers || (self.wanted > self.told && self.wanted > self.here_to)

@@ -63,7 +63,7 @@ struct Exclusion {
     us: u64,
 }
 
-/// Leader's side: the ring in use, its progress, and the excluded members.
+/// The leader's view of the ring: the ring in use, its progress, and the excluded members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RingControl {
     wish: Route,

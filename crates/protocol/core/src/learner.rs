@@ -205,7 +205,7 @@ impl Tally {
         from
     }
 
-    /// Drops the proposals below `slot`, which are decided.
+    /// Drops the proposals below `slot`, because they are decided.
     pub fn drop_below(&mut self, slot: Slot) {
         self.counted.drop_below(slot);
         while let Some(first) = self.proposals.front_mut() {

@@ -320,7 +320,7 @@ pub enum Message {
     Armed {
         /// Ballot in which the device votes.
         ballot: Ballot,
-        /// Upper bound of the first slot that has a cell on the device.
+        /// Upper bound for the first slot that has a cell on the device.
         floor: Slot,
     },
     /// Slots below `decided_to` are decided. Sent when no proposal that could carry the number

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::{configuration::MEMBERS_MAX, node_id::NodeId};
 
-/// Maximum size of a set, which is the number of other members in the largest configuration.
+/// Maximum size of a set: the number of other members in the largest configuration.
 pub const NODES_MAX: usize = MEMBERS_MAX - 1;
 
 /// A small set of nodes, sorted by id.

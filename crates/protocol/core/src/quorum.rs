@@ -76,7 +76,7 @@ pub enum Phase {
     Two,
 }
 
-/// The members that voted, in the form in which a rule needs them.
+/// Members that voted, as the input to a quorum rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voting {
     /// Members that voted.

@@ -21,8 +21,8 @@ pub struct Identity {
     pub spent: bool,
 }
 
-/// The configurations that still matter, which are the one in force and the previous one. Together
-/// with all node ids ever used, they determine which changes are valid next.
+/// The configurations that still matter: the one in force and the previous one. Together with all
+/// node ids ever used, they determine which changes are valid next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Eras {
     era: Era,

@@ -35,7 +35,7 @@ impl Rounds {
     }
 
     /// [ballot-2] Returns the end of the rounds that earlier incarnations may have used and
-    /// forgotten; `None` if all rounds are used up. New rounds must be higher.
+    /// forgotten; `None` if all rounds are used up. New rounds must be above it.
     fn forgotten(&self) -> Option<u32> {
         let incarnation = self.own.incarnation.0;
         incarnation.checked_mul(ROUNDS_PER_INCARNATION)

@@ -40,8 +40,8 @@ pub struct Transfer {
     /// Time at which the old leader gives up the transfer and continues.
     pub deadline: Time,
     stage: Stage,
-    /// Time since which enough members have promised the target's ballot to keep this leader from
-    /// continuing.
+    /// Time since which this leader cannot continue, because too many members have promised the
+    /// target's ballot.
     campaign_seen: Option<Time>,
 }
 
@@ -87,9 +87,9 @@ impl Transfer {
         false
     }
 
-    /// Records that enough members have promised the target's ballot to keep this leader from
-    /// continuing. The target is elected, or never will be. Returns whether this state has lasted
-    /// longer than an election takes.
+    /// Records that this leader cannot continue, because too many members have promised the
+    /// target's ballot. The target is elected, or never will be. Returns whether this state has
+    /// lasted longer than an election takes.
     pub fn has_failed(&mut self, now: Time, election_us: u64) -> bool {
         let since = *self.campaign_seen.get_or_insert(now);
         now.since_us(since) > election_us

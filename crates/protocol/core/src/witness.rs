@@ -143,7 +143,7 @@ impl RollbackDetector {
         }
     }
 
-    /// Returns the highest reports of this node ([lie-3]).
+    /// Returns the furthest log end and the latest start that this node has reported ([lie-3]).
     pub fn recall(&self, node: NodeId) -> Memory {
         let known = self.known.iter().find(|known| known.node == node);
         known.map_or(Memory::default(), Known::memory)

@@ -17,8 +17,8 @@
 
 use crate::time::Moment;
 
-/// Fraction of the answered commands whose successors to wait for, as numerator and denominator. It
-/// is below 1 because with many commands, some are always late.
+/// Number of commands to wait for, as a fraction of the commands that got replies. Below 1, because
+/// some of many commands are always late.
 const EXPECTED: (usize, usize) = (9, 10);
 /// The maximum wait is the batch's duration divided by this constant.
 const PATIENCE: u64 = 4;

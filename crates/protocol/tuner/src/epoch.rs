@@ -19,11 +19,11 @@ const PERCENTILE_NS: u64 = 250_000_000;
 /// Fraction of turns that end with commands waiting for space in the window, above which the
 /// setting counts as delaying them.
 const HELD_UP: f64 = 0.1;
-/// Logarithm of the number of buckets per octave in the histogram of latencies. The histogram
-/// starts at about a microsecond.
+/// Binary logarithm of the number of buckets per octave in the histogram of latencies. The
+/// histogram starts at about a microsecond.
 const EIGHTHS_BITS: u32 = 3;
 const EIGHTHS: u64 = 1 << EIGHTHS_BITS;
-/// Logarithm of the width of a bucket in the first octave, which is 128 ns.
+/// Binary logarithm of the bucket width in the first octave, in nanoseconds.
 const FINEST_BITS: u32 = 7;
 const BUCKETS: usize = 256;
 

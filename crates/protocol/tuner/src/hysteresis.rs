@@ -1,9 +1,9 @@
 //! Chooses among paths by predicted cost, without oscillating ([plane-3]).
 //!
-//! `judge` receives a new prediction for each path at regular intervals. It switches once another
-//! path has been better by a fifth for a second, but no sooner than two seconds after the last
-//! change. A quick return lengthens the minimum time before the next change. A path that no longer
-//! works is left at once.
+//! `judge` repeatedly receives a prediction for each path. It switches once another path has been
+//! better by a fifth for a second, but no sooner than two seconds after the last change. A quick
+//! return lengthens the minimum time before the next change. A path that no longer works is left at
+//! once.
 
 use crate::time::Moment;
 

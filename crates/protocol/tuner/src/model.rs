@@ -21,7 +21,7 @@ pub enum Network {
     Wan,
 }
 
-/// Processors available to the leader. The paper has a single one, which is [`Cores::ONE`].
+/// Processors available to the leader. The paper has a single one ([`Cores::ONE`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cores {
     /// Maximum number of processors that the leader's process keeps busy.
@@ -67,7 +67,7 @@ pub struct Model {
     pub network: Network,
     /// B: bandwidth of the leader's link (LAN), or of its channel to each other node (WAN).
     pub bandwidth: Bandwidth,
-    /// L: one-way delay between nodes, which is half a round trip.
+    /// L: one-way delay between nodes, half a round trip.
     pub one_way: Micros,
     /// φcli: the leader's processor time to receive one request and reply to it. The argument is
     /// the size of both together.

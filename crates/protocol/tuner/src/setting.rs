@@ -61,7 +61,8 @@ pub enum Reason {
     Faster(f64),
     /// A probe had the same throughput, and its latency was the given fraction of the base's.
     Sooner(f64),
-    /// This setting and another one both meet the latency goal, and this one has the larger batch.
+    /// The previous setting and this one both meet the latency goal, and this one has the larger
+    /// batch.
     Goal,
     /// The throughput was lower than at an earlier step towards the previous setting.
     TooFar,

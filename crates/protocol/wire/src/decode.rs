@@ -294,8 +294,7 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
     }
 }
 
-/// Returns the 128-bit number in the header, which is the digest of a snapshot or the id of a
-/// cluster.
+/// Returns the 128-bit number in the header: the digest of a snapshot or the id of a cluster.
 fn halves(header: &Header) -> u128 {
     u128::from(header.number) | u128::from(header.check) << 64
 }

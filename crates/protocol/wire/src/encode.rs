@@ -1,4 +1,4 @@
-//! Encodes frames to bytes, which are appended to the caller's buffer.
+//! Encodes frames and appends the bytes to the caller's buffer.
 
 use alloc::{borrow::Cow, vec::Vec};
 use core::fmt;
@@ -192,7 +192,7 @@ enum Carried<'a> {
     Named(&'a [u8], u32),
     /// Bytes whose checksum must be computed.
     Bytes(&'a [u8]),
-    /// The body that the function `body` encodes, which is often empty.
+    /// The body that the function `body` encodes. It is often empty.
     Body,
 }
 

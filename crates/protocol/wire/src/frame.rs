@@ -32,7 +32,7 @@ pub const DATAGRAM_CHANNELS_MAX: usize = 16;
 /// queue behind it ([catch-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// Messages of the protocol, which must not wait for repairs.
+    /// Messages of the protocol. They must not wait for repairs.
     Control,
     /// `Learn`, fetched bytes, snapshots, and other repairs.
     Bulk,
@@ -168,7 +168,7 @@ pub struct Founding<'a> {
 /// Parameters for exchanging datagrams with a node, as sent to one peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Datagrams<'a> {
-    /// Number of the node's process start, which is part of its datagrams.
+    /// Number of the node's process start. The node's datagrams contain it.
     pub boot: u32,
     /// Address of the node for datagrams, as `HOST:PORT`; empty if it no longer accepts any.
     pub address: &'a str,
@@ -203,8 +203,8 @@ pub enum Frame<'a> {
     Join(Join),
     /// Response to a `Join`, from the founder.
     Founding(Founding<'a>),
-    /// Request by a starting node to a member of its cluster. It asks for the state that the
-    /// starting node's own log had when it last reported it ([lie-3]).
+    /// Request by a starting node to a member of its cluster for the state that the starting node
+    /// last reported about its log ([lie-3]).
     Recall {
         /// Id of the cluster whose members are queried.
         cluster: u128,

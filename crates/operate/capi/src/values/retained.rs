@@ -25,7 +25,7 @@ pub struct Retained {
 /// A snapshot in progress.
 #[derive(Debug)]
 struct Image {
-    /// The first item, until it has been passed on.
+    /// First item of the snapshot; `None` once it has been passed on.
     head: Option<Vec<u8>>,
     /// Next slot to pass on.
     at: u64,

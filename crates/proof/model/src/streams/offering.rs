@@ -58,14 +58,13 @@ impl Offering {
         }
     }
 
-    /// Returns the next run of this stream to propose, of at most `most` bytes. Given a position,
-    /// `held_to` returns the end of the contiguous bytes in memory that start there.
+    /// Records that the run of this stream was not proposed after all.
     pub fn refused(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
     }
 
-    /// Returns the next run of this stream to propose, of at most `most` bytes. `held_to` returns
-    /// the end of the contiguous bytes in memory from a position on.
+    /// Returns the next run of this stream to propose, of at most `most` bytes. Given a position,
+    /// `held_to` returns the end of the contiguous bytes in memory that start there.
     pub fn next_run(
         &self,
         stream: StreamName,

@@ -44,7 +44,7 @@ impl Leasing {
     }
 
     /// Returns the time until which this node may not promise another node's ballot; `None` if it
-    /// may.
+    /// already may.
     pub(super) fn bound_until(&self, now: Time) -> Option<Time> {
         self.granter.bound_until(now)
     }

@@ -58,7 +58,7 @@ impl Demand {
 }
 
 impl Controller {
-    /// Reacts to commands that begin to queue up, which is a change of load even if the throughput
+    /// Reacts to commands that begin to queue up. This is a change of load even if the throughput
     /// does not change. The best setting for few commands may be far too small for many. On a link
     /// with a high round-trip time nothing changes, because more space would lengthen an existing
     /// queue.

@@ -24,8 +24,9 @@ const PAUSE: u32 = 2;
 const PAUSE_MOST: u32 = 64;
 /// Factors by which neighbours differ from the base.
 const STEPS: [f64; 3] = [4.0, 2.0, 1.5];
-/// Fraction of the base's score below which a prediction vetoes a candidate. The constants apply to
-/// short epochs, to long ones if the model has been right, and to long ones if it has not.
+/// Ratio of a candidate's predicted throughput to the base's below which the candidate is vetoed.
+/// The constants apply to short epochs, to long ones if the model has been right, and to long ones
+/// if it has not.
 const VETO_SHORT: f64 = 0.6;
 const VETO_LONG: f64 = 1.01;
 const VETO_DOUBT: f64 = 0.4;
@@ -57,7 +58,7 @@ impl Candidate {
     }
 }
 
-/// Inputs for choosing and judging candidates, borrowed for one decision.
+/// Inputs for choosing and assessing candidates, borrowed for one decision.
 #[derive(Debug)]
 pub(super) struct SearchInputs<'a> {
     pub(super) bounds: &'a Bounds,

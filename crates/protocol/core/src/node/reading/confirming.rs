@@ -57,8 +57,8 @@ impl Node {
         }
     }
 
-    /// [read-2] Starts a round if reads are waiting, and ends it once it is certain that no higher
-    /// ballot had been promised.
+    /// [read-2] Starts a round if reads are waiting, and ends it once no higher ballot can have
+    /// been promised.
     pub(in crate::node) fn confirm_reads(&mut self, now: Time, effects: &mut Effects) {
         let own = self.spine.options().member;
         loop {

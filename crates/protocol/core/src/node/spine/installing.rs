@@ -56,13 +56,13 @@ impl Node {
     }
 
     /// Returns whether a snapshot of everything below `to`, with these eras, is useful to this node
-    /// and does not contradict what it knows. The caller must check this before it installs the
+    /// and does not contradict its state. The caller must check this before it installs the
     /// snapshot durably.
     pub fn may_install(&self, to: Slot, eras: &Eras) -> bool {
         let own = self.spine.learner.eras();
         let later = eras.era() > own.era() || (eras.era() == own.era() && eras == own);
         let news = match self.is_hollow() {
-            // The node learns again what its log holds from that slot on.
+            // The node learns the slots from `to` onwards again, even those that its log holds.
             true => to >= self.spine.learner.log_start(),
             false => to > self.spine.learner.decided_to(),
         };

@@ -209,8 +209,8 @@ impl Node {
         seq
     }
 
-    /// Records `run` as this node's votes in the newest ballot. `record` is the last record of the
-    /// run, which is being written.
+    /// Records `run` as this node's votes in the newest ballot. `record`, the last record of the
+    /// run, is still being written.
     pub(in crate::node) fn runs_to(
         &mut self,
         now: Time,
