@@ -32,8 +32,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns whether the record is readable, and is a vote for this value in this slot or its
-    /// decision.
+    /// Returns whether the record is readable, and shows either a vote for this value in this slot
+    /// or that the slot decided this value.
     fn is_about(&self, slot: Slot, value: &Value) -> bool {
         match self.record {
             Record::Vote { range, value: held, .. } | Record::Decided { range, value: held } => {
@@ -185,7 +185,7 @@ impl Disk {
         entries.any(|entry| entry.bare && entry.is_about(slot, value))
     }
 
-    /// Returns the end of the slots learned without bytes.
+    /// Returns the end of the slots that were learned without bytes.
     pub fn bare_to(&self) -> Slot {
         let bare = self.entries.iter().filter(|entry| entry.bare && !entry.lost);
         let ends = bare.map(|entry| match entry.record {

@@ -94,8 +94,8 @@ properties! {
     Inheritance = "inheritance",
     /// Values reported to clients as durable are on the disks of a quorum.
     Lasting = "lasting",
-    /// A value that was reported to clients as being in memory was voted for by a quorum, and is
-    /// decided unless one of those members loses its memory.
+    /// A quorum has voted for each value that was reported to clients as being in memory. The value
+    /// is decided unless one of those members loses its memory.
     Early = "early",
     /// After faults end, the group makes progress.
     Liveness = "liveness",

@@ -44,11 +44,11 @@ pub enum Profile {
     /// Events of years in the life of a cluster: reconfigurations, scaled weights, trims,
     /// snapshots, machines that return as new nodes, transfers back and forth, and an auxiliary.
     Years,
-    /// Byte streams, with owners that crash and return, bytes that arrive late, partially, out of
-    /// order or never, and leaders that change in the middle of a run.
+    /// Byte streams: owners crash and return, bytes arrive late, partially, out of order or never,
+    /// and leaders change in the middle of a run.
     Streams,
-    /// Votes that travel along any ring, which is rebuilt at any moment, through members, learners
-    /// or unknown nodes, or replaced by a star.
+    /// Votes that travel along any ring. The ring may be rebuilt at any moment, through members,
+    /// learners or unknown nodes, or replaced by a star.
     Ring,
     /// Devices that vote, assign slots and count votes. Steps are in flight when devices are fenced
     /// or withdrawn; devices lose power, owners crash, and old frames arrive.

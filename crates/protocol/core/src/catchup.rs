@@ -27,8 +27,8 @@ pub struct Catchup {
     /// The outstanding request; `None` if there is none.
     asked: Option<CatchupQuery>,
     /// Number of slots in the next request. It doubles after a complete reply. After a partial
-    /// reply it falls to the number of slots that arrived, because requesting more than the plane
-    /// and its queues can carry would waste the excess every time.
+    /// reply it falls to the number of slots that arrived. Requesting more than the plane and its
+    /// queues can carry would waste the excess every time.
     chunk: u64,
     /// Upper bound for `chunk`. A run of stream content can span very many slots.
     chunk_max: u64,

@@ -336,8 +336,8 @@ impl Configuration {
 /// Returns whether every phase-`p` quorum of `a` shares a member with every phase-`q` quorum of
 /// `b`.
 ///
-/// The check is exact. Two quorums can be disjoint iff some set of `a`'s members is a quorum there
-/// while all other nodes form one in `b`, because adding members never breaks a quorum. All subsets
+/// The check is exact. Two quorums can be disjoint iff some set of members is a quorum in `a` while
+/// all other nodes form a quorum in `b`, because adding members never breaks a quorum. All subsets
 /// are enumerated.
 fn quorums_meet(a: &Configuration, p: Phase, b: &Configuration, q: Phase) -> bool {
     let all_a = 1u32 << a.members().len();

@@ -108,11 +108,11 @@ impl Pending {
     }
 
     /// Returns the end of the slots that the hard state may restate as decided. Slots that only a
-    /// later record of the same step covers are excluded, because a crash may leave the earlier
-    /// record alone ([decide-3]).
+    /// later record of the same step covers are excluded, because a crash may leave only the
+    /// earlier record ([decide-3]).
     ///
     /// The result never falls below its value before the step, even if the step's records are about
-    /// lost slots ([disk-8]), because votes below a slot that was once restated have been dropped.
+    /// lost slots ([disk-8]), because votes below the end that was once restated have been dropped.
     pub fn restates(&self, decided_to: Slot) -> Slot {
         decided_to.min(self.spoken_of.max(self.decided_before))
     }

@@ -105,7 +105,7 @@ pub enum Input {
     Route(Route),
     /// Number of slots that each program of the device has space for, a power of two; 0 if there is
     /// no device or it must not be used. With 0, the device's work is withdrawn and the device is
-    /// fenced, which is required before a clean stop ([offload-8]).
+    /// fenced. A clean stop requires this first ([offload-8]).
     Offload {
         /// Number of slots, or 0.
         cells: u64,

@@ -23,8 +23,9 @@ fn hold(condition: bool, seen: impl FnOnce() -> String) -> Verdict {
     if condition { Ok(()) } else { Err(seen()) }
 }
 
-/// [class-1], [class-4], [era-5] Returns whether these votes, all in `ballot` and at the group's
-/// class, make a value chosen in a slot of era `slot_era`, whose configuration is `configuration`.
+/// [class-1], [class-4], [era-5] Returns whether these votes make a value chosen in a slot of era
+/// `slot_era`, whose configuration is `configuration`. The votes must all be in `ballot` and at the
+/// group's class.
 ///
 /// The arithmetic is independent of the learner's.
 pub fn is_chosen(

@@ -21,7 +21,7 @@ impl Default for Level {
 
 impl Level {
     /// The oldest level that this release supports, and the level of a new group. Every replica
-    /// derives the group's level from this constant and the log, so it must not change as long as
+    /// derives the group's level from this constant and the log. So it must not change as long as
     /// logs of groups founded at this level can be opened.
     pub const BASE: Self = Self(8);
     /// The newest level that this release knows.
@@ -58,8 +58,8 @@ impl fmt::Display for Level {
     }
 }
 
-/// Range of levels that a node supports, from the lowest that it may use with the group to the
-/// newest that it knows.
+/// Levels that a node supports, from the lowest that it may use with the group to the newest that
+/// it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Levels {
     /// Peers that support only lower levels are refused.

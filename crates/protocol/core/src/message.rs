@@ -211,8 +211,8 @@ pub struct Heartbeat {
     /// Slots that all nodes hold, as in [`Held::all`]; slot 0 while unknown.
     pub held_by_all: Slot,
     /// Slots that a quorum holds, as in [`Held::quorum`]; slot 0 while unknown. In a heartbeat to
-    /// an auxiliary, it is the prefix that a quorum of full replicas would still hold and know to
-    /// be decided after all of them crashed.
+    /// an auxiliary, only slots that a quorum of full replicas would still hold, and know to be
+    /// decided, if all of them crashed.
     pub held_by_quorum: Slot,
     /// The lease that this heartbeat requests or releases ([read-4]).
     pub lease: Lease,

@@ -25,9 +25,9 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Records that the base reaches `rate`, and whether it has `lasted`. Stores the best lasting
-    /// base. If the current one is worse by more than `gain`, returns the best one, because a
-    /// setting that was better for one epoch may not be better in the long run.
+    /// Records that the base reaches `rate`, and whether it has `lasted`. Stores the best base that
+    /// has lasted. If the current one is worse by more than `gain`, returns the best one: a setting
+    /// that was better for one epoch may not be better in the long run.
     pub(super) fn remember(
         &mut self,
         base: Setting,

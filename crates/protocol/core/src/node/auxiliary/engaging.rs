@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Node {
-    /// Starts the proposals of a ballot of this node. `again` means that the node already led in an
-    /// earlier ballot, so it knows whether it needs auxiliaries.
+    /// Decides, at the start of a ballot of this node, which nodes receive proposals. `again` means
+    /// that the node already led in an earlier ballot, so it knows whether it needs auxiliaries.
     pub(in crate::node) fn begin_engaging(&mut self, now: Time, again: bool) {
         if !again {
             let configuration = self.spine.learner().eras().current();

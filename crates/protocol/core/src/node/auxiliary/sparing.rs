@@ -73,8 +73,8 @@ impl Node {
     }
 
     /// Returns the end of the decided slots that this node should learn. An auxiliary learns only
-    /// up to its own votes, and only if they are near, or as far as it must in order to enter an
-    /// era ([ballot-5]).
+    /// up to its own votes, and usually only if they are near. It learns further if it must in
+    /// order to enter an era ([ballot-5]).
     pub(in crate::node) fn learns_to(&self) -> Slot {
         if !self.is_auxiliary() {
             return Slot(u64::MAX);

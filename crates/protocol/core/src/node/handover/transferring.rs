@@ -66,8 +66,8 @@ impl Node {
     }
 
     /// Hands over to a fit member as soon as there is one, if this leader cannot write or apply, or
-    /// has many decided slots left to apply ([live-6]). Until then it continues for as long as it
-    /// can, with the votes of other members ([p2-5]).
+    /// has many decided slots left to apply ([live-6]). Until then it continues for as long as the
+    /// votes of other members allow ([p2-5]).
     pub(in crate::node) fn give_way(&mut self, now: Time, effects: &mut Effects) {
         if !self.handover.fitness.gives_way() || self.handover.transfer.is_some() {
             return;

@@ -163,7 +163,7 @@ impl Node {
         self.spine.learner.knows_to()
     }
 
-    /// Raises the slots that other nodes are known to hold.
+    /// Raises the recorded ends of the slots that other nodes hold.
     pub(super) fn note_held(&mut self, held: Held) {
         self.spine.peers.note_held(held);
     }

@@ -309,7 +309,8 @@ impl Node {
         self.spine.voted.join_run();
     }
 
-    /// Reports this node's votes in the newest ballot to its leader only ([p2-7]), if they count.
+    /// Reports this node's votes in the newest ballot, if they count. Only the ballot's leader
+    /// receives the report ([p2-7]).
     pub(in crate::node) fn report_run(&mut self, effects: &mut Effects) {
         let leader = self.spine.voted.run().ballot.node;
         if let Some(vote) = self.own_statement().filter(|_| self.is_heard()) {
