@@ -14,7 +14,6 @@ use quorate_core::{
 /// A frame between devices, which remains in the soup permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Frame {
-    /// A proposal.
     Propose {
         /// Ballot in which the coordinator proposes.
         ballot: Ballot,
@@ -94,7 +93,6 @@ pub struct Device {
     looks: usize,
 }
 
-/// Result of a device step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepResult {
     /// Frames to send to all devices.

@@ -103,7 +103,6 @@ impl Disk {
         self.rebased.as_ref().filter(|_| !self.hollow)
     }
 
-    /// Returns the first slot of the log.
     pub fn log_start(&self) -> Slot {
         self.rebased.as_ref().map_or(Slot::FIRST, |(start, _)| *start)
     }
@@ -250,7 +249,6 @@ impl Disk {
         (self.entries.len() - self.base) as u64
     }
 
-    /// Appends a record.
     pub fn append(&mut self, record: Record, bytes_from: Slot, bare: bool) {
         let hard = HardState::default();
         self.entries.push(Entry { record, hard, lost: false, bytes_from, bare });

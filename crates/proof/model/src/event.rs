@@ -205,7 +205,6 @@ pub enum Event {
         site: usize,
         /// Index of the report among the unreported votes.
         which: usize,
-        /// The report is lost.
         lost: bool,
     },
     /// Cuts a device's power.

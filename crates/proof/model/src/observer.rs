@@ -102,7 +102,6 @@ properties! {
 }
 
 impl Property {
-    /// Returns the property with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|p| p.name() == name)
     }
@@ -142,7 +141,6 @@ impl Watched {
         Self(properties.iter().fold(0, |bits, p| bits | 1 << *p as u32))
     }
 
-    /// Returns whether this property is checked.
     pub fn has(self, property: Property) -> bool {
         self.0 & (1 << property as u32) != 0
     }
@@ -273,7 +271,6 @@ impl Observer {
         self.chosen_to
     }
 
-    /// Returns the chosen value of a slot.
     pub fn chosen(&self, slot: Slot) -> Option<&Value> {
         self.view(slot).and_then(|view| view.chosen.as_ref())
     }

@@ -156,7 +156,6 @@ pub struct Plan {
 }
 
 impl Profile {
-    /// All profiles.
     pub const ALL: [Self; 18] = [
         Self::Mixed,
         Self::Duel,

@@ -61,7 +61,6 @@ pub struct Site {
     pub forgets: Option<Slot>,
     /// Node that reported that the missing slots are available only as a snapshot.
     pub needs: Option<NodeId>,
-    /// The log has failed.
     pub failed: bool,
     /// Indexes of the sites connected to this one, as reported to this node.
     pub connected: BTreeSet<usize>,

@@ -753,7 +753,6 @@ impl World {
         (0..self.sites.len()).filter(|at| ballot(at).is_some()).max_by_key(|at| ballot(at))
     }
 
-    /// Returns whether this node leads.
     pub fn leads(&self, at: usize) -> bool {
         let node = self.sites[at].node.as_ref();
         node.is_some_and(|node| node.role() == Role::Leader)
@@ -764,7 +763,6 @@ impl World {
         self.sites[at].decided_to()
     }
 
-    /// Returns the era of this node.
     pub fn era(&self, at: usize) -> Option<Era> {
         self.sites[at].node.as_ref().map(Node::era)
     }

@@ -16,7 +16,6 @@ const LANES_MAX: u32 = 4;
 /// Reason for failing to hash a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// The password is empty.
     Empty,
     /// The password has more than [`PASSWORD_BYTES_MAX`] bytes.
     TooLong,

@@ -61,7 +61,6 @@ impl Users {
         self.by_name.iter()
     }
 
-    /// Returns the user with this name.
     pub fn get(&self, name: &str) -> Option<&User> {
         self.by_name.get(name)
     }

@@ -81,7 +81,8 @@ impl Acceptor {
         self.floor
     }
 
-    /// Returns the vote for a slot.
+    /// Returns the stored vote for a slot; `None` if there is none, as for all slots below the
+    /// floor.
     pub fn vote(&self, slot: Slot) -> Option<&Vote> {
         self.votes.get(slot)
     }

@@ -17,7 +17,7 @@ const BACK_OFF_MAX: u32 = 3;
 /// A node's view of the leader and of its own attempts to be elected.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Election {
-    /// The known leader and its ballot.
+    /// The known leader and its ballot; `None` if this node knows no leader.
     leader: Option<(NodeId, Ballot)>,
     /// Time of the last message from the leader.
     heard: Option<Time>,
@@ -64,12 +64,12 @@ impl Election {
         }
     }
 
-    /// Returns the known leader.
+    /// Returns the known leader; `None` if there is none.
     pub fn leader(&self) -> Option<NodeId> {
         self.leader.map(|(node, _)| node)
     }
 
-    /// Returns the ballot of the known leader.
+    /// Returns the ballot of the known leader; `None` if there is none.
     pub fn leader_ballot(&self) -> Option<Ballot> {
         self.leader.map(|(_, ballot)| ballot)
     }

@@ -109,7 +109,7 @@ pub enum Campaign {
     },
     /// This node leads, but a member promised a higher ballot ([live-2]).
     Stray {
-        /// The higher ballot.
+        /// The higher ballot that the member promised.
         promised: Ballot,
     },
     /// This node was leader, and its device lost the slots it had assigned ([offload-12]).

@@ -61,7 +61,7 @@ impl Extents {
         self.runs.is_empty()
     }
 
-    /// Returns the vote for a slot.
+    /// Returns the vote for a slot; `None` if there is none.
     pub fn get(&self, slot: Slot) -> Option<&Vote> {
         let at = self.runs.partition_point(|run| run.range.to <= slot);
         self.runs.get(at).filter(|run| run.range.contains(slot))

@@ -62,7 +62,7 @@ impl Fence {
         self.armed == Some(ballot) && self.confirmed && !self.in_flight
     }
 
-    /// Returns whether a fence is in flight.
+    /// Returns whether a fence has been ordered and the device has not been read out yet.
     pub fn is_in_flight(&self) -> bool {
         self.in_flight
     }

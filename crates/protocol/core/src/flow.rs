@@ -21,7 +21,7 @@ use crate::{
 pub struct Peer {
     /// Node id and current incarnation.
     pub member: Member,
-    /// The node is connected.
+    /// This node is connected to the peer.
     pub connected: bool,
     /// Time of the peer's last reply to this leader.
     pub heard: Option<Time>,
@@ -99,12 +99,12 @@ impl Peers {
         self.list.iter().filter(|peer| peer.connected).map(|peer| peer.member.node)
     }
 
-    /// Returns the peer with this id, for changes.
+    /// Returns the peer with this id, for changes; `None` if it is unknown.
     pub fn find(&mut self, node: NodeId) -> Option<&mut Peer> {
         self.list.iter_mut().find(|peer| peer.member.node == node)
     }
 
-    /// Returns the peer with this id.
+    /// Returns the peer with this id; `None` if it is unknown.
     pub fn peer(&self, node: NodeId) -> Option<&Peer> {
         self.list.iter().find(|peer| peer.member.node == node)
     }

@@ -3,8 +3,8 @@
 //!
 //! A ring is as fast as its slowest member. A leader that makes no progress for
 //! [`RingControl::patience_us`] requests votes from all members directly, sees which members reply,
-//! and sets up a ring of those members ([ring-7]). The others are readmitted after a while. The
-//! exclusion gets twice as long each time.
+//! and sets up a ring without those that do not ([ring-7]). Excluded members are readmitted after a
+//! while, which doubles on each exclusion.
 
 use alloc::vec::Vec;
 

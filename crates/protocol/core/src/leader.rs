@@ -152,7 +152,7 @@ impl Phase1 {
         Some(best.log.from)
     }
 
-    /// Returns whether this member promised.
+    /// Returns whether this member's promise has arrived.
     pub fn promised(&self, member: Member) -> bool {
         self.promises.contains(&member)
     }

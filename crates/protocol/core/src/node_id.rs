@@ -20,7 +20,7 @@ pub struct Incarnation(pub u32);
 /// ([class-4]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
-    /// Id that the node has in all its incarnations.
+    /// Id of the node, the same in all its incarnations.
     pub node: NodeId,
     /// Current incarnation of the node.
     pub incarnation: Incarnation,

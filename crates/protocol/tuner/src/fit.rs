@@ -111,7 +111,6 @@ impl Line {
         self.yy = self.yy * self.keep + dy * dy * share;
     }
 
-    /// Returns the mean of x.
     pub(crate) const fn mean_x(&self) -> f64 {
         self.x
     }

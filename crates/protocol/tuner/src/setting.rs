@@ -53,7 +53,6 @@ pub enum Reason {
     Short,
     /// The model predicts a throughput that is higher by the given factor.
     Model(f64),
-    /// A probe begins.
     Probe,
     /// A probe was not better, so the previous setting is restored.
     Worse,
@@ -104,7 +103,6 @@ impl fmt::Display for Reason {
 pub struct Change {
     pub from: Setting,
     pub to: Setting,
-    /// Reason for the change.
     pub reason: Reason,
 }
 

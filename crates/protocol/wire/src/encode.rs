@@ -607,7 +607,6 @@ pub(crate) const fn lane_number(lane: Lane) -> u8 {
     }
 }
 
-/// Appends the body of a frame.
 fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
     match frame {
         Frame::Hello(hello) | Frame::Welcome(hello) => {

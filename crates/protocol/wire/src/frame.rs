@@ -208,7 +208,6 @@ pub enum Frame<'a> {
     Recall {
         /// Id of the cluster whose members are queried.
         cluster: u128,
-        /// Node that is starting.
         node: NodeId,
     },
     /// The receiver's log and starts, as the sender remembers them; zeros if it remembers nothing.

@@ -62,7 +62,6 @@ impl Name {
         Some(Self { origin, boot })
     }
 
-    /// Encodes the name.
     pub fn bytes(self) -> [u8; NAME_BYTES] {
         let mut bytes = [0; NAME_BYTES];
         bytes[..4].copy_from_slice(&self.origin.to_le_bytes());

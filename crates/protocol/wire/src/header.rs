@@ -17,7 +17,6 @@ use crate::{
     words::{word32, word64},
 };
 
-/// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 160;
 /// First bytes of every frame: `QRTE`.
 pub const MAGIC: [u8; 4] = *b"QRTE";

@@ -217,7 +217,6 @@ pub enum Answer<'a> {
     },
     /// Response to a request for one stream, and entry of a list of streams.
     Info(Info<'a>),
-    /// End of a list of streams.
     ListEnd,
     /// Bytes of a stream, at least one.
     Bytes {

@@ -329,7 +329,7 @@ impl Inner {
         }
     }
 
-    /// Connects to the node with the address `node`.
+    /// Connects to the node at address `node`.
     fn connect(&self, node: &str) -> io::Result<()> {
         let mut connected = Err(io::Error::other("the name has no address"));
         for address in node.to_socket_addrs()? {

@@ -80,7 +80,6 @@ impl Drain {
         self.jumps = 0;
     }
 
-    /// Starts the search at this setting.
     pub(super) fn start(&mut self, setting: Setting) {
         self.grown = bytes(setting);
     }

@@ -147,7 +147,6 @@ impl Search {
         self.model_asked = false;
     }
 
-    /// Records that the base was measured.
     pub(super) fn base_measured(&mut self) {
         self.in_a_row = 0;
     }
