@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use crate::{slot::SlotRange, value::Value};
 
-    /// [disk-8] Recording a lost slot again does not lower the restated decisions, although the
+    /// [disk-8] Recording a lost slot again does not lower the restated decisions, even though the
     /// slot is far below them. Otherwise the next start would consider the votes in between
     /// dropped.
     #[test]

@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras), (4, 7));
         assert_eq!(held(&peers(&[(2, 12), (3, 4)]), &eras), (4, 10), "own is 10");
         assert_eq!(held(&peers(&[(2, 7)]), &eras), (0, 7), "node 3 has said nothing");
-        // A learner counts while it is connected, or once it has reported what it holds.
+        // A learner counts while it is connected, or once it has reported how much it holds.
         assert_eq!(held(&peers(&[(2, 7), (3, 4), (4, 2)]), &eras), (2, 7));
         let mut with_learner = peers(&[(2, 7), (3, 4), (4, 2)]);
         with_learner.disconnect(NodeId(4));

@@ -41,7 +41,7 @@ impl GroupTime {
 mod tests {
     use super::*;
 
-    /// [time-1] The group's time never goes back, although leaders with different clocks succeed
+    /// [time-1] The group's time never goes back, even if leaders with different clocks succeed
     /// each other and values of earlier leaders are decided late.
     #[test]
     fn time_never_goes_back() {

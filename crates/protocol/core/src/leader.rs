@@ -368,8 +368,8 @@ mod tests {
         assert_eq!(l(&|_| false), None);
     }
 
-    /// [p1-6] Slots without votes before reported votes become no-ops, although the run after them
-    /// began earlier.
+    /// [p1-6] Slots without votes that precede reported votes become no-ops, even though the run
+    /// after them began earlier.
     #[test]
     fn hole_in_what_was_reported_gets_no_value() {
         let ballot = |round| Ballot { era: Era(0), round, node: NodeId(1) };

@@ -486,8 +486,8 @@ mod tests {
     use super::*;
     use crate::{ballot::Era, configuration::Change, value::Value};
 
-    /// [disk-8] A member that lost decided slots votes again from there on in the same ballot; its
-    /// earlier and its new votes count together.
+    /// [disk-8] A member that lost decided slots votes for them and later slots again in the same
+    /// ballot. Its earlier and its new votes count together.
     #[test]
     fn a_run_that_begins_earlier_joins_the_one_that_is_known() {
         let members = [1, 2, 3].map(Member::first);

@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(witness.recall(NODE), memory(0, 7, 0));
     }
 
-    /// [lie-5] After it reconnects, a node must report at least what it reported before; otherwise
-    /// each of its messages shows the loss.
+    /// [lie-5] After it reconnects, a node must report at least as much as before. Otherwise each
+    /// of its messages shows the loss.
     #[test]
     fn who_comes_back_with_less_is_found_out() {
         let mut witness = RollbackDetector::default();
