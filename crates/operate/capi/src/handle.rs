@@ -442,7 +442,7 @@ impl Turn<'_> {
     }
 
     /// Records that a value was delivered, so that the next one follows. Does nothing if the
-    /// program has set another position since.
+    /// program has set another position in the meantime.
     pub fn delivered(&self, slot: u64, epoch: u64) {
         self.with(|hand, _| {
             if hand.epoch == epoch && hand.values.front().is_some_and(|(at, _)| *at == slot) {

@@ -17,7 +17,7 @@ use crate::{
 /// attached program contains a whole value.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// Settings of nodes and attached programs, each of which uses only its own.
+/// Settings of nodes and attached programs. Each uses only the settings that apply to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Data folder of the node.
@@ -50,7 +50,8 @@ pub struct Options {
     pub when_full: WhenFull,
     /// Time limit for each request.
     pub request: Duration,
-    /// Maximum time for which opening a handle waits for the node. Zero does not wait.
+    /// Maximum time for which opening a handle waits for the node. If it is zero, opening does not
+    /// wait.
     pub start_wait: Duration,
     /// Maximum interval in milliseconds between messages of a leader.
     pub heartbeat_ms: Option<u64>,

@@ -26,7 +26,7 @@ pub struct Entry {
     /// First slot whose bytes are in the record. Content whose bytes are not needed is recorded
     /// without them, in a separate record ([stream-4]).
     pub bytes_from: Slot,
-    /// [snap-5] Content that was learned without its bytes. Bytes that are retained are fetched
+    /// [snap-5] The content was learned without its bytes. Bytes that are retained are fetched
     /// later.
     pub bare: bool,
 }

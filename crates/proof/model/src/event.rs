@@ -249,7 +249,7 @@ pub enum Event {
         /// End of the delivered bytes, exclusive.
         to: u64,
     },
-    /// Makes a leader propose bytes that it holds in the next slots.
+    /// Makes a leader propose, in the next slots, bytes that it holds.
     Offer {
         site: usize,
         stream: StreamName,

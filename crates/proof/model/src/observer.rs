@@ -58,7 +58,7 @@ properties! {
     DecidedIsChosen = "decided-is-chosen",
     /// Slots are decided in order.
     DecidedInOrder = "decided-in-order",
-    /// A value that a restarted node finds in its log as decided was chosen.
+    /// If a restarted node finds a value in its log as decided, the value was chosen.
     Recovery = "recovery",
     /// A promise never decreases, and no vote contradicts a promise.
     Promise = "promise",

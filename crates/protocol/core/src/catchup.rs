@@ -37,7 +37,8 @@ pub struct Catchup {
     /// Start of a peer's log that lies above the missing slots, and the time of that peer's last
     /// report.
     start: Option<(Slot, Time)>,
-    /// Slot below which each peer cannot help, because its log starts there or it did not reply.
+    /// Peers that cannot help, each with the slot below which it cannot, because its log starts
+    /// there or it did not reply.
     useless: BTreeMap<NodeId, Slot>,
     /// Lowest start of a log reported by a peer.
     earliest: Option<Slot>,
@@ -95,7 +96,8 @@ impl Catchup {
         self.note(next.next(), source);
     }
 
-    /// Returns the latest era seen in another node's ballot while it was unknown on this node.
+    /// Returns the latest era that was seen in another node's ballot while this node did not know
+    /// the era.
     pub fn era(&self) -> Era {
         self.era
     }
@@ -182,8 +184,8 @@ impl Catchup {
         self.useless.get(&node).is_none_or(|to| *to <= decided_to)
     }
 
-    /// Returns the peer to query next, in turn after the current source, that may have the missing
-    /// slots.
+    /// Returns the peer to query next, which is the first one after the current source, in turn,
+    /// that may have the missing slots.
     fn next_candidate(&self, decided_to: Slot, peers: &[NodeId]) -> Option<NodeId> {
         let behind = peers.iter().filter(|peer| **peer > self.source);
         let mut turns = behind.chain(peers);

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::slot::{Slot, SlotRange};
 
-/// Maximum number of stored ranges. Slots beyond them are decided without the devices' counts.
+/// Maximum number of stored ranges. Slots outside them are decided without the devices' counts.
 const RANGES_MAX: usize = 64;
 
 /// Disjoint ranges of counted slots, in slot order.

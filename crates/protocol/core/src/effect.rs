@@ -30,8 +30,8 @@ pub enum Role {
     Leader,
     /// Has no weight in the configuration. It learns decisions but does not vote.
     Learner,
-    /// Makes promises, votes for the proposals it receives (none while the others suffice), and
-    /// never leads ([aux-1], [aux-3]).
+    /// Makes promises, votes for the proposals that it receives (none while the full replicas
+    /// suffice), and never leads ([aux-1], [aux-3]).
     Auxiliary,
 }
 

@@ -225,8 +225,8 @@ impl Election {
         self.pre_vote = Some((ballot, alloc::vec![own]));
     }
 
-    /// Records that a member would promise this ballot. Returns all members that would, or `None`
-    /// if the pre-vote is over.
+    /// Records that a member would promise this ballot. Returns all members that would promise it,
+    /// or `None` if the pre-vote is over.
     pub fn granted(&mut self, ballot: Ballot, by: Member) -> Option<&[Member]> {
         let (_, by_now) = self.pre_vote.as_mut().filter(|(asked, _)| *asked == ballot)?;
         if !by_now.contains(&by) && by_now.len() < PEERS_MAX {

@@ -34,7 +34,7 @@ pub struct Peer {
     /// The peer has decided and stored all slots below this one.
     pub decided_to: Slot,
     /// The peer has decided and stored all slots below this one at the group's class, as its
-    /// current incarnation reported to this ballot; slot 0 if it reported nothing.
+    /// current incarnation reported in this ballot; slot 0 if it has reported nothing.
     pub held_to: Slot,
     /// The peer would still know after a crash that all slots below this one are decided.
     pub kept_to: Slot,

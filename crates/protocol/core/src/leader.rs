@@ -185,7 +185,7 @@ impl Phase1 {
     }
 
     /// [cast-3] Returns whether the promises would form a phase-1 quorum together with this
-    /// member's.
+    /// member's own promise.
     pub fn has_quorum_with(&self, own: Member, configuration: &Configuration) -> bool {
         let mut promises = self.promises.clone();
         promises.push(own);

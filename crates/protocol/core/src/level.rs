@@ -72,8 +72,8 @@ impl Levels {
     /// Levels that this release supports in a group at the base level.
     pub const SUPPORTED: Self = Self { lowest: Level::BASE, newest: Level::NEWEST };
 
-    /// [level-3] Returns the level for two nodes to use, which is the newest that both know; `None`
-    /// if that level is too old for one of them.
+    /// [level-3] Returns the level that two nodes use with each other, the newest that both know;
+    /// `None` if that level is too old for one of them.
     pub fn agreed(self, other: Self) -> Option<Level> {
         let newest = self.newest.min(other.newest);
         (newest >= self.lowest.max(other.lowest)).then_some(newest)

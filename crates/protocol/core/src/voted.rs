@@ -101,7 +101,7 @@ impl Voted {
 /// Effect of a proposal on the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Every slot of the proposal was voted for before, so only the report is repeated.
+    /// Every slot of the proposal has already been voted for, so only the report is repeated.
     Repeat,
     /// Vote for this range. The run shows the votes afterwards.
     Vote(SlotRange, Run),

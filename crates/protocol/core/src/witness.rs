@@ -22,8 +22,8 @@ pub const SINCE: Level = Level(10);
 /// once. The limit keeps false claims from using up all of them ([lie-4]).
 pub const STEPS_MAX: u32 = 1 << 20;
 
-/// End of a node's log on stable storage, as the number of a log write in an incarnation. A later
-/// incarnation is always further.
+/// End of a node's log on stable storage, as the number of a log write in an incarnation. Any write
+/// of a later incarnation is further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Written {
     /// Incarnation of the node that wrote the log.
@@ -98,7 +98,7 @@ pub struct RollbackDetector {
 
 impl RollbackDetector {
     /// Records a new connection to a member and the number of its start. Returns the state of the
-    /// node that was remembered until now, which its reports over this connection must reach
+    /// node that has been remembered so far. The node's reports over this connection must reach it
     /// ([lie-5]). The start number proves nothing, because it may have gone back with the folder,
     /// or with all of the machine's memory.
     pub fn meet(&mut self, member: Member, boot: u32) -> Memory {

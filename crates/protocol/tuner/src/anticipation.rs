@@ -49,8 +49,8 @@ pub struct Anticipation {
 }
 
 impl Anticipation {
-    /// Starts a wait, if appropriate, after a batch completed and none is in flight. The batch had
-    /// `commands` commands and was formed at `formed`. `gathered` commands are already queued.
+    /// Starts a wait, if appropriate, after a batch has completed and none is in flight. The batch
+    /// had `commands` commands and was formed at `formed`. `gathered` commands are already queued.
     pub fn on_completed(&mut self, now: Moment, formed: Moment, commands: usize, gathered: usize) {
         let (part, of) = EXPECTED;
         let returning = commands.saturating_mul(part).div_ceil(of);

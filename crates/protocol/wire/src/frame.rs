@@ -123,7 +123,7 @@ impl RefusalCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hello<'a> {
     /// Levels that the sender supports ([level-3]). The lowest is also the protocol version of the
-    /// hello, the only part that releases before levels read.
+    /// hello. Releases that do not know levels read only the version.
     pub levels: Levels,
     /// Id of the cluster, or [`NO_CLUSTER`].
     pub cluster: u128,

@@ -23,8 +23,8 @@ pub const MAGIC: [u8; 4] = *b"FRMS";
 pub const LENT: u32 = 1 << 31;
 /// Maximum id of a node that can lend names.
 pub const LENDER_MAX: u32 = 0x7fff;
-/// Number of the registration of a lent name. Each such name has only one. The high bit marks the
-/// number as belonging to an origin.
+/// Number of the registration of a lent name. Each lent name has only one registration. The high
+/// bit marks the number as belonging to an origin.
 pub const REGISTRATION: u64 = 1 << 63 | 1;
 /// Length of a request before its body, in bytes.
 const HEAD_BYTES: usize = 9;
@@ -254,8 +254,8 @@ impl NodePosition {
     }
 }
 
-/// Returns the bytes of a batch: its session and its number in it, then complete commands of the
-/// service.
+/// Returns the bytes of a batch: its session, its number in the session, and then complete commands
+/// of the service.
 ///
 /// # Panics
 ///

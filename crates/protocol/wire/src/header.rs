@@ -196,7 +196,7 @@ impl Header {
     }
 }
 
-/// Returns the end of the proposed slots from the header of a proposal; `None` for other frames.
+/// Decodes the end of the proposed slots from the header of a proposal; `None` for other frames.
 pub fn proposed_to(header: &[u8]) -> Option<Slot> {
     let header = header.first_chunk::<HEADER_BYTES>()?;
     (header[5] == kind::PHASE2A).then(|| Slot(word64(header, 64)))

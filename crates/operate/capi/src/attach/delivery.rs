@@ -77,7 +77,7 @@ impl Delivery {
         }
     }
 
-    /// Returns the id for the request for the end of the log, which no other request has.
+    /// Returns the id of the request for the end of the log. No other request uses it.
     fn end_id(&self) -> u64 {
         1 << 63 | u64::from(self.epoch)
     }

@@ -113,7 +113,7 @@ impl Line {
         mem::replace(&mut self.input, Input::new())
     }
 
-    /// Puts the received bytes back, of which the first `used` have been handled.
+    /// Puts the received bytes back after the first `used` of them have been handled.
     pub(super) fn put_back(&mut self, mut input: Input, used: usize) {
         input.bytes.copy_within(used..input.filled, 0);
         input.filled -= used;

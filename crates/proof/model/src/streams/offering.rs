@@ -13,7 +13,7 @@ use quorate_stream::Table;
 /// Progress of the proposals of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Offer {
-    /// Every position below it has been proposed in this ballot or is decided.
+    /// Every position below this one has been proposed in this ballot or is decided.
     proposed_to: u64,
     /// Slots of the proposals since the position last jumped.
     slots: SlotRange,

@@ -105,8 +105,8 @@ impl World {
         self.step(at, Input::Offload { cells })
     }
 
-    /// Handles the end or the start of the owner's process, which fences the device before its
-    /// first message ([offload-9]).
+    /// Fences the device because the owner's process has ended, or because a new process is about
+    /// to send its first message ([offload-9]).
     pub(super) fn leave_device(&mut self, at: usize) -> Result<(), Violation> {
         let done = self.sites[at].device.leave_owner();
         self.done(at, done)

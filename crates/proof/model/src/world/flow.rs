@@ -67,8 +67,7 @@ impl World {
         self.carry(at, stream, from, to)
     }
 
-    /// [stream-3] Delivers bytes that an owner received to a node, which stores those that it may
-    /// still need.
+    /// [stream-3] Delivers an owner's bytes to a node, which stores those that it may still need.
     pub(super) fn carry(
         &mut self,
         at: usize,
@@ -132,7 +131,7 @@ impl World {
         self.next_run(at, stream, 1).is_some()
     }
 
-    /// [stream-1] Makes a leader propose bytes that it holds in the next slots.
+    /// [stream-1] Makes a leader propose, in the next slots, bytes that it holds.
     pub(super) fn offer(
         &mut self,
         at: usize,

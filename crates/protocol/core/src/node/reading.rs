@@ -47,12 +47,13 @@ impl Reading {
         self.reads.restart(slot);
     }
 
-    /// Removes and returns the reads of a leader that steps down, which fail.
+    /// Removes the reads of a leader that steps down, and returns them so that they can be failed.
     pub(super) fn fail(&mut self) -> impl Iterator<Item = Reader> + '_ {
         self.reads.fail()
     }
 
-    /// Removes and returns the requests to a leader that has been replaced, which fail.
+    /// Removes the requests to a leader that has been replaced, and returns them so that they can
+    /// be failed.
     pub(super) fn fail_requests(&mut self) -> impl Iterator<Item = ReadToken> + '_ {
         self.asked.fail()
     }

@@ -173,7 +173,7 @@ impl Spine {
 
 /// Changes that inputs and wings make.
 impl Spine {
-    /// Records that the bytes of a value that waits for its vote are present.
+    /// Records the arrival of the bytes of a value that is waiting for its vote.
     pub(super) fn bytes_arrived(&mut self, value: &Value, range: SlotRange) {
         self.waiting.hold(value, range);
     }

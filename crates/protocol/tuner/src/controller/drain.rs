@@ -45,8 +45,8 @@ pub(super) struct Drain {
     jumps: u32,
     /// Number of rate samples at the last jump.
     jumped_at: u64,
-    /// Setting with the highest throughput of those left by a jump, and that throughput in bytes
-    /// per second.
+    /// Of the settings that jumps have left, the one with the highest throughput, and that
+    /// throughput in bytes per second.
     drained_most: Option<(Setting, f64)>,
     /// Number of reductions because of a queue since the search began.
     cuts: u32,

@@ -1,7 +1,7 @@
 //! Measurement noise: the spread of repeated measurements of one setting, and the gain that exceeds
 //! it.
 
-/// Bounds of the relative gain that counts: the minimum, however low the noise, and the maximum
+/// Bounds for the relative gain that counts: the minimum, however low the noise, and the maximum
 /// that is required for long and for short epochs.
 const GAIN_LEAST: f64 = 0.02;
 const GAIN_MOST: f64 = 0.08;

@@ -19,7 +19,8 @@ use crate::{
     voted::Run,
 };
 
-/// The floor of the device is raised in steps of its number of cells divided by this constant.
+/// Divisor that yields, from the number of cells of the device, the step in which the device's
+/// floor is raised.
 pub(super) const FLOOR_PARTS: u64 = 8;
 
 impl Node {
@@ -83,7 +84,8 @@ impl Node {
         }
     }
 
-    /// [offload-14] Notifies the leader that the device votes, and of the device's first cell.
+    /// [offload-14] Notifies the leader that the device votes, and of the slot at which the
+    /// device's cells begin.
     fn say_armed(&mut self, ballot: Ballot, effects: &mut Effects) {
         let floor = self.devices.fence.floor();
         if ballot.node == self.spine.options().member.node {

@@ -167,7 +167,7 @@ impl Node {
         self.on_arm(now, self.spine.options().member.node, begin, effects);
     }
 
-    /// [offload-5] Starts the device. Until it is withdrawn, only the device assigns slots of this
+    /// [offload-5] Starts the device. Until the device is withdrawn, only it assigns slots of this
     /// ballot.
     fn start_device(&mut self, effects: &mut Effects) {
         let Some(leading) = self.spine.leading() else { return };
@@ -372,7 +372,7 @@ impl Node {
     }
 
     /// [offload-18] Asks the device for the index of a read, because only the device knows it while
-    /// it assigns slots. Returns false if too many reads wait.
+    /// it assigns slots. Returns `false` if too many reads wait.
     pub(in crate::node) fn look_next(&mut self, reader: Reader, effects: &mut Effects) -> bool {
         if self.devices.offload.looking() >= crate::reads::GATHERED_MAX {
             return false;

@@ -168,8 +168,8 @@ impl Node {
         self.spine.peers.note_held(held);
     }
 
-    /// Returns the number of slots that the log lost and that have not been learned again. Some of
-    /// the first value's slots may have been learned.
+    /// Returns the number of slots that the log lost and that have not been learned again. The
+    /// first lost value may already have been learned in part.
     pub fn lost_slots(&self) -> u64 {
         self.spine.learner.lost().slots()
     }

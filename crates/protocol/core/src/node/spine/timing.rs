@@ -73,8 +73,9 @@ impl Node {
         self.may_lead() && configuration.is_quorum(Phase::One, own)
     }
 
-    /// [lie-6] Campaigns as a quorum by itself, without asking another node. The node first waits
-    /// for other nodes to connect that may know more, and does not campaign while one of them does.
+    /// [lie-6] Campaigns as a quorum by itself, without asking another node. It first waits for
+    /// other nodes that may know more to connect, and does not campaign while one of them does know
+    /// more.
     fn lead_alone(&mut self, now: Time, effects: &mut Effects) {
         if let Some(until) = self.timers.waits_alone(now) {
             effects.explain(Explanation::WaitsAlone { us: until.since_us(now) });
@@ -199,8 +200,8 @@ impl Node {
         effects.send_all(self.spine.peers.connected(), &Message::PreVote { ballot });
     }
 
-    /// [live-1] Responds to a pre-vote with whether this node would promise the ballot. The request
-    /// changes no state.
+    /// [live-1] Responds to a pre-vote. The response says whether this node would promise the
+    /// ballot. The request changes no state.
     pub(in crate::node) fn on_pre_vote(
         &mut self,
         now: Time,
