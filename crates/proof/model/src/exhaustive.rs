@@ -39,7 +39,7 @@ pub struct Bounds {
     pub crashes: u8,
     /// Maximum number of submitted values in a schedule.
     pub values: u8,
-    /// A reconfiguration that adds the last node may be submitted, once.
+    /// A reconfiguration that adds the last node may be submitted once.
     pub change: bool,
     /// Number of stream bytes that a client has handed to the last node; 0 for no stream. With a
     /// stream, node 1 is leader from the start.

@@ -254,7 +254,7 @@ impl Catchup {
         self.unanswered = 0;
     }
 
-    /// Returns the time at which the outstanding request is overdue.
+    /// Returns the time at which the outstanding request becomes overdue.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
         self.asked.map(|asked| asked.at.plus_us(retry_us))
     }

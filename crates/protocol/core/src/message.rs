@@ -219,8 +219,8 @@ pub struct Heartbeat {
     /// The receiver is an auxiliary in the configuration in force, and does not count towards
     /// `held_by_quorum`.
     pub auxiliary: bool,
-    /// Reading of the group's clock, Unix time in milliseconds ([time-3]); 0 while the leader does
-    /// not know it. Filled in by the host; the core has no clock and ignores the field.
+    /// Reading of the group's clock, as Unix time in milliseconds ([time-3]); 0 while the leader
+    /// does not know it. Filled in by the host; the core has no clock and ignores the field.
     pub clock_ms: u64,
     /// Worst recent lateness of the leader's event loop turns, in microseconds ([live-5]).
     pub late_us: u32,
@@ -262,7 +262,7 @@ pub struct HeartbeatReply {
     pub lease: Lease,
     /// This node should not lead, because it cannot write its log or apply decided slots.
     pub unfit: bool,
-    /// Reading of the sender's wall clock, Unix time in milliseconds.
+    /// Reading of the sender's wall clock, as Unix time in milliseconds.
     pub clock_ms: u64,
     /// The sender's estimate of the group's clock, as in [`Heartbeat::clock_ms`].
     pub group_ms: u64,

@@ -152,7 +152,7 @@ impl ReadRequests {
         (now.since_us(first.at) > patience_us).then(|| self.open.remove(0).token)
     }
 
-    /// Returns the time at which the oldest request is overdue.
+    /// Returns the time at which the oldest request becomes overdue.
     pub fn wake_at(&self, patience_us: u64) -> Option<Time> {
         self.open.first().map(|question| question.at.plus_us(patience_us + 1))
     }

@@ -63,7 +63,7 @@ impl Reading {
         self.asked.overdue(now, patience_us)
     }
 
-    /// Returns the time at which the next request is overdue.
+    /// Returns the time at which the next request becomes overdue.
     pub(super) fn wake_at(&self, patience_us: u64) -> Option<Time> {
         self.asked.wake_at(patience_us)
     }
