@@ -53,7 +53,7 @@ impl Bell {
             let written = !std::mem::replace(&mut state.readable, true);
             (state.waiting > 0, written)
         };
-        // Notified without the lock, on which a woken thread would otherwise block at once.
+        // Notify after unlocking. Otherwise a woken thread would block on the lock at once.
         if waited_for {
             self.changed.notify_all();
         }
@@ -62,9 +62,9 @@ impl Bell {
         }
     }
 
-    /// Makes the descriptor unreadable until the next ring, although a ring in progress may still
-    /// make it readable. The caller must check for events afterwards. Only one thread at a time may
-    /// call this.
+    /// Makes the descriptor unreadable until the next ring. A ring in progress may still make it
+    /// readable. The caller must check for events afterwards. Only one thread at a time may call
+    /// this.
     pub fn hush(&self) {
         if !self.state().readable {
             return;
@@ -76,7 +76,7 @@ impl Bell {
         }
     }
 
-    /// Returns the number of rings so far.
+    /// Returns the number of rings since the bell was created.
     pub fn rung(&self) -> u64 {
         self.state().rung
     }

@@ -12,7 +12,7 @@ pub enum Code {
     Invalid = 1,
     /// A value or buffer has the wrong size.
     Size = 2,
-    /// Too many requests are unanswered. The value was not submitted.
+    /// Too many requests are waiting for an answer. The value was not submitted.
     Busy = 3,
     /// The retained values have reached their limit. The value was not submitted; trim first.
     Full = 4,
@@ -26,10 +26,10 @@ pub enum Code {
     Unavailable = 8,
     /// The node has stopped or is stopping. The request was not executed.
     Stopped = 9,
-    /// A call that excludes this one is in progress.
+    /// A call that excludes the current one is in progress.
     InUse = 10,
-    /// The environment does not permit the call, for example a folder, a port, another cluster, or
-    /// a setting.
+    /// The environment does not permit the call: for example, a folder, a port, another cluster or
+    /// a setting prevents it.
     Refused = 11,
     /// Internal error: the library panicked.
     Panicked = 12,
@@ -53,7 +53,7 @@ impl Code {
         (Self::Panicked, "QUORATE_PANICKED"),
     ];
 
-    /// Returns the code with the number `number`.
+    /// Returns the code with this number; `None` if there is none.
     pub fn of(number: i32) -> Option<Self> {
         let mut codes = Self::ALL.into_iter().map(|(code, _)| code);
         codes.find(|code| *code as i32 == number)

@@ -21,7 +21,7 @@ use crate::{
     submits::{Ended, Submits, Teller},
 };
 
-/// Maximum time for which values submitted within callbacks wait to be bundled with further ones.
+/// Maximum time for which values submitted within callbacks wait to be bundled with later ones.
 const GATHER: Duration = Duration::from_micros(100);
 
 /// Position of the next value to deliver; `None` while delivery is off.
@@ -41,7 +41,7 @@ struct Hand {
 pub enum Event {
     /// Completion of a request.
     Completed(Done, Outcome),
-    /// A value. It counts as delivered after a call of [`Turn::delivered`].
+    /// A value. It counts as delivered once [`Turn::delivered`] has been called.
     Value {
         /// Slot of the value.
         slot: u64,
@@ -67,7 +67,7 @@ pub struct Handle {
     /// Thread that handles events; 0 for none.
     dispatcher: AtomicUsize,
     hand: Mutex<Hand>,
-    /// Values submitted within callbacks wait for the end of the turn.
+    /// Values submitted within callbacks are held back until the end of the turn.
     gathers: AtomicBool,
     /// The source has ended, so no more events will arrive.
     closed: AtomicBool,
@@ -78,7 +78,8 @@ fn this_thread() -> usize {
     thread_local! {
         static HERE: u8 = const { 0 };
     }
-    // In a thread that is ending the thread-local is gone, but such a thread handles no events.
+    // In a thread that is ending the thread-local is gone, but such a thread does not handle
+    // events.
     HERE.try_with(|here| std::ptr::from_ref(here).addr()).unwrap_or(1)
 }
 
@@ -208,7 +209,7 @@ impl Handle {
         })
     }
 
-    /// Sends the values that wait to be bundled with further ones.
+    /// Sends the values that are waiting to be bundled with later ones.
     fn send_gathered(&self) {
         if self.gathers.swap(false, Ordering::Relaxed) {
             self.source.gathered();
@@ -278,7 +279,7 @@ impl Handle {
         self.hand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to handle events. Fails within a callback, and while another thread handles events.
+    /// Begins handling events. Fails within a callback, and while another thread handles events.
     pub fn turn(&self) -> Result<Turn<'_>, Failed> {
         let (own, set, get) = (this_thread(), Ordering::Acquire, Ordering::Relaxed);
         if let Err(thread) = self.dispatcher.compare_exchange(0, own, set, get) {
@@ -345,8 +346,8 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.with(|hand, _| {
             self.handle.settle(hand);
-            // Undelivered values may be trimmed before the next turn, which must then report that
-            // instead.
+            // Undelivered values may be trimmed before the next turn, which must then report the
+            // trim.
             hand.values.clear();
         });
         self.handle.dispatcher.store(0, Ordering::Release);
@@ -375,8 +376,8 @@ impl Handle {
         let read = self.source.read(&mut cursor, &mut hand.values);
         *delivery = Some(cursor);
         if let Some((slot, _)) = hand.values.front() {
-            // The delivery position is now known, and the trimming of older values is no longer
-            // reported.
+            // The delivery position is now known, so from now on trimming of older values need not
+            // be reported.
             *delivery = Some(Cursor::At(*slot));
             return None;
         }
@@ -441,7 +442,7 @@ impl Turn<'_> {
     }
 
     /// Records that a value was delivered, so that the next one follows. Does nothing if the
-    /// program has set another position since.
+    /// program has set another position in the meantime.
     pub fn delivered(&self, slot: u64, epoch: u64) {
         self.with(|hand, _| {
             if hand.epoch == epoch && hand.values.front().is_some_and(|(at, _)| *at == slot) {

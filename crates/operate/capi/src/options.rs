@@ -13,11 +13,11 @@ use crate::{
     },
 };
 
-/// Maximum size in bytes of a value under any settings, because a frame between a node and an
+/// Upper bound for the configured maximum value size, in bytes. A frame between a node and an
 /// attached program contains a whole value.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// Settings of nodes and attached programs, each of which uses only its own.
+/// Settings of nodes and attached programs. Each uses only the settings that apply to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Data folder of the node.
@@ -26,7 +26,7 @@ pub struct Options {
     pub node: Option<u32>,
     /// Addresses on which the nodes listen for peers, by node id.
     pub cluster: BTreeMap<u32, String>,
-    /// Address on which this node listens for peers, if it differs from the entry in `cluster`.
+    /// Address on which this node listens for peers; `None` if it is the entry in `cluster`.
     pub peer: Option<String>,
     /// Device that votes for the node.
     pub device: Device,
@@ -50,11 +50,12 @@ pub struct Options {
     pub when_full: WhenFull,
     /// Time limit for each request.
     pub request: Duration,
-    /// Maximum time for which opening a handle waits for the node. Zero does not wait.
+    /// Maximum time for which opening a handle waits for the node. If it is zero, opening does not
+    /// wait.
     pub start_wait: Duration,
     /// Maximum interval in milliseconds between messages of a leader.
     pub heartbeat_ms: Option<u64>,
-    /// Range in milliseconds of the randomly chosen silence after which an election starts.
+    /// Range in milliseconds from which the election timeout is drawn at random.
     pub election_ms: Option<(u64, u64)>,
     /// Size in bytes of a new log segment.
     pub log_segment_bytes: Option<u64>,

@@ -1,10 +1,11 @@
-//! Where a handle submits values and reads them: a node in this process, or a remote node.
+//! The source behind a handle, to which it submits values and from which it reads them: a node in
+//! this process, or a remote node.
 
 use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 use crate::error::Failed;
 
-/// Outcome of a request: the slot, or the reason why the request was not executed.
+/// Outcome of a request: the slot, or the error.
 pub type Outcome = Result<u64, Failed>;
 
 /// Callback that is called once with the outcome of a request, on a thread of the library. It must
@@ -41,10 +42,12 @@ pub type Values = VecDeque<(u64, Arc<[u8]>)>;
 /// A node, local or remote. No call blocks, except [`Source::ready`], [`Source::status`] and
 /// [`Source::close`].
 pub trait Source: Send + Sync {
-    /// Announces that values have been gathered after there were none ([`crate::submits`]).
+    /// Announces that there are gathered values to send, after there were none
+    /// ([`crate::submits`]).
     fn gathered(&self);
 
-    /// Announces a caller that waits for an answer and does not handle events while it waits.
+    /// Announces a caller that is waiting for an answer and will not handle events until it
+    /// arrives.
     fn attend(&self) {}
 
     /// Trims all slots below `below`. `done` gets the first retained slot.
@@ -54,13 +57,13 @@ pub trait Source: Send + Sync {
     fn sync(&self, done: Done) -> Result<(), Failed>;
 
     /// Sets the reading position and returns it. [`Cursor::End`] is resolved to a slot if the end
-    /// is known. Values that this program appends afterwards are always at or after the end. Fails
-    /// if the slot is known to be trimmed.
+    /// is known. Values that this program appends after the call are always at or after the end.
+    /// Fails if the slot is known to be trimmed.
     fn seek(&self, cursor: Cursor) -> Result<Cursor, Failed>;
 
     /// Appends some values, starting at the cursor, to `to`. The cursor must be the last position
-    /// set, or the one after the values taken since. Returns a reason if there are no values.
-    /// [`Cursor::End`] is resolved to a slot as soon as the end is known.
+    /// set, or the one after the values taken since then. If there are no values, returns the
+    /// reason. [`Cursor::End`] is resolved to a slot as soon as the end is known.
     fn read(&self, cursor: &mut Cursor, to: &mut Values) -> Option<Read>;
 
     /// Returns the value in a slot, if this source retains it. Delivery is not affected.
@@ -84,11 +87,12 @@ pub trait Source: Send + Sync {
     /// Returns the status of the node as JSON.
     fn status(&self, wait: Duration) -> Result<String, Failed>;
 
-    /// Closes the source. Unanswered requests are first completed with what is known about them.
+    /// Closes the source. Unanswered requests are completed first, as far as their outcome is
+    /// known.
     fn close(&self) -> Result<(), Failed>;
 }
 
-/// Returns the error for a trimmed slot, where `first` is the first retained one.
+/// Returns the error for a trimmed slot. `first` is the first retained slot.
 pub fn forgotten(slot: u64, first: u64) -> Failed {
     Failed::new(
         crate::error::Code::Trimmed,

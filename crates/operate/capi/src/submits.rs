@@ -56,8 +56,8 @@ impl Bundle {
     }
 }
 
-/// Outcome of a bundle. The first `count` values are in consecutive slots from `slot` on, and the
-/// remaining ones have another outcome.
+/// Outcome of a bundle. The first `count` values are in consecutive slots starting at `slot`. The
+/// others share the outcome `otherwise`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ends {
     /// Slot of the first value.
@@ -121,7 +121,7 @@ struct State {
     /// Bundles that have not been sent yet. New values are added to the last one.
     gathered: VecDeque<Bundle>,
     completed: VecDeque<Ended>,
-    /// Reason why no values are accepted, if they are not.
+    /// Reason for refusing values; `None` while values are accepted.
     closed: Option<Failed>,
 }
 
@@ -157,8 +157,8 @@ impl State {
 }
 
 impl Submits {
-    /// Creates the state without open requests. `closed` is the reason why no values are accepted
-    /// yet, if they are not.
+    /// Creates the state without open requests. `closed` is the reason for refusing values at
+    /// first, if any.
     pub fn new(value_bytes_max: usize, closed: Option<Failed>) -> Self {
         let state = State { closed, ..State::default() };
         Self { state: Mutex::new(state), value_bytes_max: AtomicUsize::new(value_bytes_max) }
@@ -195,8 +195,7 @@ impl Submits {
         Ok(state.gathered.len() == 1 && state.gathered[0].count() == 1)
     }
 
-    /// Removes the oldest gathered bundle and returns it. The second result is whether there are
-    /// more.
+    /// Removes the oldest gathered bundle and returns it, with `true` if there are more.
     pub fn take(&self) -> Option<(Bundle, bool)> {
         let mut state = self.state();
         let bundle = state.gathered.pop_front()?;
@@ -210,8 +209,7 @@ impl Submits {
         let (mut for_program, mut at_once) = (Vec::with_capacity(bundle.count()), Vec::new());
         let waits = |teller: &Teller| matches!(teller, Teller::Now(_));
         if bundle.tellers.iter().any(waits) {
-            // If the bundle contains the value of a blocked caller, the outcomes are reported one
-            // by one.
+            // If the bundle contains the value of a blocked caller, report the outcomes one by one.
             for (number, teller) in bundle.tellers.into_iter().enumerate() {
                 let outcome = ends.of(number);
                 match teller {
@@ -265,13 +263,13 @@ impl Submits {
         !self.state().completed.is_empty()
     }
 
-    /// Accepts values from now on.
+    /// Starts accepting values.
     pub fn admit(&self) {
         self.state().closed = None;
     }
 
-    /// Refuses values from now on, and fails the gathered ones with the error `why`. Returns
-    /// whether there are completions for the program.
+    /// Stops accepting values, and fails the gathered ones with the error `why`. Returns whether
+    /// there are completions for the program.
     pub fn close(&self, why: &Failed) -> bool {
         let gathered = {
             let mut state = self.state();

@@ -1,6 +1,6 @@
-//! Checks the notifications to clients of a durable group that a value is in memory at a quorum
-//! ([less-4]). Records votes as they are cast, and the members that lost votes before these were on
-//! disk.
+//! Checks the notifications by which clients of a durable group learn that a value is in memory at
+//! a quorum ([less-4]). Records votes as they are cast, and the members that lost votes before
+//! these were on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 

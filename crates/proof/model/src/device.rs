@@ -14,7 +14,6 @@ use quorate_core::{
 /// A frame between devices, which remains in the soup permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Frame {
-    /// A proposal.
     Propose {
         /// Ballot in which the coordinator proposes.
         ballot: Ballot,
@@ -56,7 +55,7 @@ struct Start {
     quorum: u8,
 }
 
-/// An order that takes two steps, and whose end the owner waits for.
+/// An order that takes two steps and whose completion the owner waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Draining {
     Fence { ballot: Ballot, hint: bool },
@@ -94,7 +93,6 @@ pub struct Device {
     looks: usize,
 }
 
-/// Result of a step of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepResult {
     /// Frames to send to all devices.
@@ -103,12 +101,12 @@ pub struct StepResult {
     pub words: Vec<DeviceReport>,
     /// New votes: ballot, slot and value.
     pub votes: Vec<(Ballot, Slot, Value)>,
-    /// The device saw two values for one slot of one ballot.
+    /// The device saw two values for the same slot in the same ballot.
     pub conflict: bool,
 }
 
 impl Device {
-    /// Creates a device with this many cells in each of its programs; 0 for no device.
+    /// Creates a device with `cells` cells in each of its programs; 0 for no device.
     pub fn new(cells: u64) -> Self {
         Self { cells, ..Self::default() }
     }
@@ -122,8 +120,8 @@ impl Device {
         slot.0 % self.cells.max(1)
     }
 
-    /// Ends all activity, because the owner's process has ended, or because a new process fences
-    /// the device before its first message ([offload-9]). Pending orders are void.
+    /// Ends all activity. The owner's process has ended, or a new process fences the device before
+    /// its first message ([offload-9]). Pending orders are void.
     pub fn leave_owner(&mut self) -> StepResult {
         let done = self.finish();
         let cells = (self.cells, self.floor, self.given_floor, self.next);
@@ -227,7 +225,7 @@ impl Device {
         done
     }
 
-    /// [offload-8], [offload-12] Completes steps in flight, then reads the device out.
+    /// [offload-8], [offload-12] Completes steps in flight, then reads out the device.
     fn drained(&mut self, draining: Draining) -> StepResult {
         let mut done = self.finish();
         match draining {
@@ -375,8 +373,8 @@ impl Device {
         done.frames.push(Frame::Vote { ballot, slot, value: stored, position });
     }
 
-    /// [offload-10] Counts a vote for a slot assigned since this start, in exactly this ballot, and
-    /// from a position not counted yet. The quorum is reported once.
+    /// [offload-10] Counts a vote for a slot that was assigned since the coordinator started, in
+    /// the same ballot, from a position not counted yet. The quorum is reported once.
     fn count(&mut self, ballot: Ballot, slot: Slot, value: Value, position: u8) -> StepResult {
         let mut done = StepResult::default();
         let Some(start) = self.started.filter(|start| start.ballot == ballot) else {
@@ -413,8 +411,8 @@ impl Device {
         self.started.is_some() && (given || counted)
     }
 
-    /// Returns the coordinator's next report to its owner, which has the value of the next slot in
-    /// order, and the counted slots.
+    /// Returns the coordinator's next report to its owner: the value of the next slot in order, and
+    /// the counted slots.
     pub fn take_report(&mut self) -> Vec<DeviceReport> {
         let mut words = Vec::new();
         let Some(Start { ballot, .. }) = self.started else {

@@ -6,8 +6,8 @@
 pub struct Dice(quorate_core::dice::Dice);
 
 impl Dice {
-    /// Creates the generator of this seed. `stream` distinguishes users of the same seed, which
-    /// then draw different numbers.
+    /// Creates the generator for a seed. `stream` distinguishes users of the same seed, so that
+    /// they draw different numbers.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut dice =
             quorate_core::dice::Dice::new(seed ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03));

@@ -26,14 +26,14 @@ pub struct Entry {
     /// First slot whose bytes are in the record. Content whose bytes are not needed is recorded
     /// without them, in a separate record ([stream-4]).
     pub bytes_from: Slot,
-    /// [snap-5] Content that was learned without its bytes. Bytes that are retained are fetched
+    /// [snap-5] The content was learned without its bytes. Bytes that are retained are fetched
     /// later.
     pub bare: bool,
 }
 
 impl Entry {
-    /// Returns whether the record is readable, and is a vote for this value in this slot or its
-    /// decision.
+    /// Returns whether the record is readable, and shows either a vote for this value in this slot
+    /// or that the slot decided this value.
     fn is_about(&self, slot: Slot, value: &Value) -> bool {
         match self.record {
             Record::Vote { range, value: held, .. } | Record::Decided { range, value: held } => {
@@ -60,8 +60,8 @@ pub struct Disk {
     /// Start of the log, and the eras there. A durable snapshot covers the slots below. Entries for
     /// those slots remain, as in a segment that has not been recycled yet ([snap-3]).
     rebased: Option<(Slot, Eras)>,
-    /// [trim-1] No snapshot covers the slots below the start of the log. The eras are those that an
-    /// auxiliary knew when it forgot these slots.
+    /// Set if no snapshot covers the slots below the start of the log. `rebased` then holds the
+    /// eras that the auxiliary knew when it discarded those slots ([trim-1]).
     hollow: bool,
 }
 
@@ -80,7 +80,7 @@ pub struct Found {
 }
 
 impl Disk {
-    /// Returns the entries of all processes.
+    /// Returns the entries of all processes that have run on this disk.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -91,7 +91,8 @@ impl Disk {
         self.hollow = false;
     }
 
-    /// [trim-1] Moves the start of the log of an auxiliary that forgets slots.
+    /// [trim-1] Moves the start of an auxiliary's log, because the auxiliary forgets the slots
+    /// below.
     pub fn forget(&mut self, start: Slot, known: Eras) {
         self.rebased = Some((start, known));
         self.hollow = true;
@@ -102,7 +103,6 @@ impl Disk {
         self.rebased.as_ref().filter(|_| !self.hollow)
     }
 
-    /// Returns the first slot of the log.
     pub fn log_start(&self) -> Slot {
         self.rebased.as_ref().map_or(Slot::FIRST, |(start, _)| *start)
     }
@@ -138,8 +138,8 @@ impl Disk {
         self.entries[..self.persisted].iter().any(same)
     }
 
-    /// Returns whether, after a crash now, the last record for the slot would hold this value or a
-    /// snapshot would cover the slot.
+    /// Returns whether, if a crash happened now, the last record for the slot would hold this value
+    /// or a snapshot would cover the slot.
     pub fn lasts(&self, slot: Slot, value: &Value) -> bool {
         if slot < self.log_start() {
             return !self.hollow;
@@ -156,7 +156,7 @@ impl Disk {
         last == Some(*value)
     }
 
-    /// Returns whether, after a crash now, a record would show that this slot is decided.
+    /// Returns whether, if a crash happened now, a record would show that this slot is decided.
     pub fn says_decided(&self, slot: Slot) -> bool {
         let safe = self.entries[..self.persisted].last();
         slot < self.log_start() || safe.is_some_and(|entry| slot < entry.hard.decided_to)
@@ -184,7 +184,7 @@ impl Disk {
         entries.any(|entry| entry.bare && entry.is_about(slot, value))
     }
 
-    /// Returns the end of the slots learned without bytes.
+    /// Returns the end of the slots that were learned without bytes.
     pub fn bare_to(&self) -> Slot {
         let bare = self.entries.iter().filter(|entry| entry.bare && !entry.lost);
         let ends = bare.map(|entry| match entry.record {
@@ -199,8 +199,8 @@ impl Disk {
         self.stored.insert(byte);
     }
 
-    /// Returns whether the log has a record of the value whose bytes were not needed at that time,
-    /// and never will be.
+    /// Returns whether the log has a record of the value that was written without its bytes because
+    /// they were not needed. Such bytes never become needed later.
     pub fn needed_no_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| slot < entry.bytes_from && !entry.bare && entry.is_about(slot, value))
@@ -249,14 +249,13 @@ impl Disk {
         (self.entries.len() - self.base) as u64
     }
 
-    /// Appends a record.
     pub fn append(&mut self, record: Record, bytes_from: Slot, bare: bool) {
         let hard = HardState::default();
         self.entries.push(Entry { record, hard, lost: false, bytes_from, bare });
     }
 
-    /// Makes `count` entries from `from` on unreadable, but never the last one on stable storage
-    /// ([model-3]).
+    /// Makes `count` entries unreadable, starting at `from`, but never the last one on stable
+    /// storage ([model-3]).
     pub fn rot(&mut self, from: usize, count: usize) {
         let end = self.persisted.saturating_sub(1);
         for entry in self.entries.iter_mut().take(end).skip(from).take(count) {
@@ -270,8 +269,8 @@ impl Disk {
         self.owned_to = self.entries.len();
     }
 
-    /// Sets the hard state of the records from `from` on. They were appended by the step that led
-    /// to this state.
+    /// Sets the hard state of the records starting at `from`, which were appended by the step that
+    /// led to this state.
     pub fn restate(&mut self, from: usize, hard: HardState) {
         for entry in &mut self.entries[from..] {
             entry.hard = hard;
@@ -296,7 +295,7 @@ impl Disk {
         news
     }
 
-    /// Loses the entries from `from` on, although they were on stable storage, without a trace.
+    /// Silently loses the entries starting at `from`, even though they were on stable storage.
     pub fn lose_from(&mut self, from: usize) {
         self.entries.truncate(from);
         self.persisted = self.persisted.min(from);
@@ -328,9 +327,9 @@ impl Disk {
         entries.any(|entry| entry.hard.promised >= ballot)
     }
 
-    /// Recovers the state as quorate-log does. The last log write restates the hard state, and the
-    /// last record of a slot is final. Around a loss, the headers show which slots the loss may
-    /// have affected ([disk-8]).
+    /// Recovers the state in the same way as quorate-log. The last log write restates the hard
+    /// state, and the last record of a slot is final. Around a loss, the headers show which slots
+    /// the loss may have affected ([disk-8]).
     pub fn recover(&self, founding: &Configuration) -> Found {
         let mut hard = self.entries.last().map(|entry| entry.hard);
         let hard = hard.get_or_insert_default();

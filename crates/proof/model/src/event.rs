@@ -42,7 +42,7 @@ pub enum Event {
         /// The node forgot its votes and promises, as it does in a volatile group after a crash.
         forget: bool,
     },
-    /// Lets time pass, and wakes a node.
+    /// Advances the time, and wakes a node.
     Tick {
         /// Index of the site that wakes.
         site: usize,
@@ -89,13 +89,13 @@ pub enum Event {
         /// Index of the site that answers.
         site: usize,
     },
-    /// Connects a node to a peer.
+    /// Notifies a node that it is connected to a peer.
     Connect {
         /// Index of the site that notices the connection.
         site: usize,
         peer: usize,
     },
-    /// Disconnects a node from a peer.
+    /// Notifies a node that it is disconnected from a peer.
     Disconnect {
         /// Index of the site that notices the disconnection.
         site: usize,
@@ -205,7 +205,6 @@ pub enum Event {
         site: usize,
         /// Index of the report among the unreported votes.
         which: usize,
-        /// The report is lost.
         lost: bool,
     },
     /// Cuts a device's power.
@@ -250,7 +249,7 @@ pub enum Event {
         /// End of the delivered bytes, exclusive.
         to: u64,
     },
-    /// Makes a leader propose bytes that it holds in the next slots.
+    /// Makes a leader propose, in the next slots, bytes that it holds.
     Offer {
         site: usize,
         stream: StreamName,

@@ -39,17 +39,18 @@ pub struct Bounds {
     pub crashes: u8,
     /// Maximum number of submitted values in a schedule.
     pub values: u8,
-    /// A reconfiguration that adds the last node may be submitted, once.
+    /// A reconfiguration that adds the last node may be submitted once.
     pub change: bool,
-    /// Number of bytes that a client handed to the last node for a stream, with node 1 as leader
-    /// from the start; 0 for no stream.
+    /// Number of stream bytes that a client has handed to the last node; 0 for no stream. With a
+    /// stream, node 1 is leader from the start.
     pub bytes: u64,
     /// Maximum number of actions in a schedule.
     pub depth: usize,
     /// Maximum number of states to visit.
     pub states: usize,
-    /// Number of threads. With one thread, the order does not depend on time. A search that is cut
-    /// off by depth alone then visits the same number of states for equal behaviour.
+    /// Number of threads. With one thread, the order does not depend on timing. A search that is
+    /// cut off by depth alone then visits the same number of states whenever the behaviour is the
+    /// same.
     pub threads: usize,
 }
 
@@ -109,7 +110,8 @@ impl Bounds {
                 continue;
             };
             let held_to = world.sites[site].held_to(stream, next, end);
-            // Bytes are delivered in order, and once the last byte alone.
+            // The bytes up to any position are delivered in order. In addition, the last byte may
+            // arrive alone.
             let mut carry = |from, to| {
                 actions.push(Action::Event(Event::Carry { site, stream, from, to }));
             };
@@ -202,7 +204,7 @@ pub struct Report {
     pub depth: usize,
     /// The search ended before the maximum number of states.
     pub complete: bool,
-    /// Some schedule decided a value.
+    /// At least one schedule decided a value.
     pub decided: bool,
 }
 
@@ -401,7 +403,7 @@ pub fn small() -> Vec<Bounds> {
     ]
 }
 
-/// Returns the small bounds, cut off by the number of actions alone, to compare the number of
+/// Returns the small bounds, cut off only by the number of actions, for comparing the number of
 /// states.
 pub fn to_depth(depth: usize) -> Vec<Bounds> {
     let cut = |bounds| Bounds { depth, states: usize::MAX, threads: 1, ..bounds };

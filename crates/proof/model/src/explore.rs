@@ -66,7 +66,7 @@ struct Run {
     opens: u64,
 }
 
-/// Makes the run of one seed. A panic in the core counts as a violation.
+/// Runs one seed. A panic in the core counts as a violation.
 pub fn run(profile: Profile, seed: u64, mode: Mode) -> Outcome {
     let shared = std::cell::RefCell::new(Outcome::default());
     let played = catch_unwind(AssertUnwindSafe(|| play(profile, seed, mode, &shared)));

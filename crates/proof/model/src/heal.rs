@@ -22,7 +22,7 @@ const TURNS_MAX: usize = 600;
 const READ_TURNS_MAX: u64 = 20;
 /// First token of the reads in the second act. It is distinct from those of the first act.
 const READS_FROM: u64 = 1 << 32;
-/// Number of delivered messages above which messages are assumed to cause each other without end.
+/// Number of delivered messages beyond which messages are assumed to cause each other endlessly.
 const DELIVERIES_MAX: usize = 20_000;
 
 /// Returns one line that describes an event.
@@ -111,7 +111,7 @@ impl Act<'_> {
 
     /// Repairs the world, so that every node runs except the absent one, every disk works, and all
     /// nodes are connected. Messages lost on a connection that remains up stay lost. No node
-    /// reconnects unnecessarily, because that would resend them.
+    /// reconnects unnecessarily, because reconnecting would resend them.
     fn bring_back(&mut self) -> Result<(), Violation> {
         self.world.in_order = true;
         self.world.setup.silent = crate::setup::Silent::default();
@@ -143,8 +143,8 @@ impl Act<'_> {
 
     /// [class-5], [disk-8] Returns whether the group can make progress. The members of the newest
     /// era that remember their votes, and lack nothing they decided, must form quorums, and some
-    /// member must hold every chosen value. The core ensures that a node knows what began an era in
-    /// which others have promised a ballot ([ballot-5]).
+    /// member must hold every chosen value. The core ensures that a node knows the value that began
+    /// an era if others have promised a ballot in that era ([ballot-5]).
     fn can_decide(&self) -> bool {
         let nodes = || self.world.sites.iter().filter_map(|site| site.node.as_ref());
         let able = |site: &&Site| {
@@ -245,7 +245,7 @@ impl Act<'_> {
     }
 
     /// [last-4] Checks that clients that wait for disks are notified on every node that applies
-    /// commands, even if they ask for the first time.
+    /// commands, even if they wait for the first time.
     fn everybody_waits_for_disks(&mut self) -> Result<(), Violation> {
         if self.world.sites.iter().any(|site| site.disk.is_damaged()) {
             // A node that cannot read back a slot does not report it as being on disk.
@@ -323,7 +323,7 @@ impl Act<'_> {
     }
 
     /// Lets devices carry out their orders and receive frames, and delivers their reports to their
-    /// owners. Returns whether any of that occurred.
+    /// owners. Returns whether there was anything to do.
     fn move_devices(&mut self) -> Result<bool, Violation> {
         let mut moved = false;
         for site in 0..self.world.sites.len() {
@@ -362,7 +362,7 @@ impl Act<'_> {
     }
 
     /// Delivers all bytes of clients to all nodes, lets leaders propose them, and closes streams
-    /// without an owner. Returns whether any of that occurred.
+    /// without an owner. Returns whether there was anything to do.
     fn flow(&mut self) -> Result<bool, Violation> {
         let mut moved = false;
         let given: Vec<(StreamName, u64)> = self.world.clients.streams().collect();
@@ -402,8 +402,8 @@ impl Act<'_> {
         Ok(moved)
     }
 
-    /// If a node needs a snapshot and no node has one, returns a node that should take it, and the
-    /// end of the slots to cover. Like a replica, it chooses the node that has decided most.
+    /// If a node needs a snapshot and no node has one, returns a node that should take one, and the
+    /// end of the slots to cover. As in a replica, that is the node that has decided most.
     fn snapshot_wanted(&self, site: usize) -> Option<(usize, Slot)> {
         let sites = &self.world.sites;
         let node = sites[site].node.as_ref()?;
@@ -456,9 +456,8 @@ impl Act<'_> {
         (target.0..to.0).any(|slot| self.world.observer.chosen(Slot(slot)) == wanted.as_ref())
     }
 
-    /// Returns whether the group has converged. All nodes must know the same leader, nothing may be
-    /// undecided, the ballot must be of the era in force, and all nodes must have decided
-    /// everything.
+    /// Returns whether the group has converged: all nodes know the same leader, nothing is
+    /// undecided, the ballot is of the era in force, and all nodes have decided everything.
     fn is_level(&self) -> bool {
         let Some(leader) = self.world.leader() else {
             return false;

@@ -33,15 +33,17 @@ pub struct Mutant {
     pub properties: Vec<String>,
     /// The mutant must be found. If `false`, `why` has the reason.
     pub caught: bool,
-    /// Reason why the mutant is not found.
+    /// Reason for not finding the mutant.
     pub why: String,
     /// Time limit of the search in seconds.
     pub seconds: u64,
     /// Runs include the second act.
     pub heal: bool,
-    /// Unit test of the core that detects the mutant, if random search does not, or takes too long.
+    /// Unit test of the core that detects the mutant. Used if random search does not detect it, or
+    /// takes too long.
     pub unit: Option<String>,
-    /// Transcript that detects the mutant, if random search does not, or takes too long.
+    /// Transcript that detects the mutant. Used if random search does not detect it, or takes too
+    /// long.
     pub transcript: Option<String>,
     pub edits: Vec<Edit>,
 }

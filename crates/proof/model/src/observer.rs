@@ -58,7 +58,7 @@ properties! {
     DecidedIsChosen = "decided-is-chosen",
     /// Slots are decided in order.
     DecidedInOrder = "decided-in-order",
-    /// A value that a restarted node finds in its log as decided was chosen.
+    /// If a restarted node finds a value in its log as decided, the value was chosen.
     Recovery = "recovery",
     /// A promise never decreases, and no vote contradicts a promise.
     Promise = "promise",
@@ -66,7 +66,8 @@ properties! {
     Report = "report",
     /// A ballot belongs to one process and has one value per slot.
     Ballot = "ballot",
-    /// No statement is sent before its record has the class that it claims.
+    /// No statement is sent before its record has reached the durability class that the statement
+    /// claims.
     Durable = "durable",
     /// Eras begin in order.
     Eras = "eras",
@@ -84,7 +85,8 @@ properties! {
     Assertion = "assertion",
     /// Every phase-1 quorum includes a holder of every chosen value.
     Holders = "holders",
-    /// The output of a stream is a prefix of its input, the same on every node, and never revoked.
+    /// The output of a stream is a prefix of its input, is the same on every node, and is never
+    /// revoked.
     Streams = "streams",
     /// The group's time never goes back, even across leaders.
     Time = "time",
@@ -92,15 +94,14 @@ properties! {
     Inheritance = "inheritance",
     /// Values reported to clients as durable are on the disks of a quorum.
     Lasting = "lasting",
-    /// A value that was reported to clients as being in memory was voted for by a quorum, and is
-    /// decided unless one of those members loses its memory.
+    /// A quorum has voted for each value that was reported to clients as being in memory. The value
+    /// is decided unless one of those members loses its memory.
     Early = "early",
     /// After faults end, the group makes progress.
     Liveness = "liveness",
 }
 
 impl Property {
-    /// Returns the property with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|p| p.name() == name)
     }
@@ -140,7 +141,6 @@ impl Watched {
         Self(properties.iter().fold(0, |bits, p| bits | 1 << *p as u32))
     }
 
-    /// Returns whether this property is checked.
     pub fn has(self, property: Property) -> bool {
         self.0 & (1 << property as u32) != 0
     }
@@ -151,7 +151,7 @@ impl Watched {
 pub struct Observer {
     watched: Watched,
     slots: Vec<SlotView>,
-    /// Every slot below it has a chosen value. The eras follow from these values.
+    /// Every slot below this one has a chosen value. The eras follow from these values.
     chosen_to: Slot,
     eras: Eras,
     /// Configuration of each era, and the first slot to which it applies.
@@ -162,7 +162,7 @@ pub struct Observer {
     told: BTreeMap<Member, Ballot>,
     /// Entries that members released on a ring.
     released: BTreeSet<(Ballot, RingEntry)>,
-    /// Some node knew that every slot below this one was decided.
+    /// Slot below which some node knew every slot to be decided.
     known_to: Slot,
     seen: Seen,
     /// Proposer of the reconfiguration that began the newest era.
@@ -271,7 +271,6 @@ impl Observer {
         self.chosen_to
     }
 
-    /// Returns the chosen value of a slot.
     pub fn chosen(&self, slot: Slot) -> Option<&Value> {
         self.view(slot).and_then(|view| view.chosen.as_ref())
     }
@@ -308,7 +307,7 @@ impl Observer {
         &mut self.slots[at]
     }
 
-    /// Records a vote at the class that counts in this group.
+    /// Records a vote that has reached the class required in this group.
     pub fn voted(
         &mut self,
         member: Member,

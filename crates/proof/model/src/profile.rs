@@ -36,7 +36,7 @@ pub enum Profile {
     Damage,
     /// Trimmed logs, installed snapshots, and members that join and leave permanently.
     Lifecycle,
-    /// Reads under leases, with clocks that differ by the maximum.
+    /// Reads under leases, with clocks that differ by the permitted maximum.
     Leases,
     /// Like `Lifecycle`, with auxiliaries that are activated and bypassed. Some groups have
     /// flexible quorums, and some leaders are thrifty.
@@ -44,11 +44,11 @@ pub enum Profile {
     /// Events of years in the life of a cluster: reconfigurations, scaled weights, trims,
     /// snapshots, machines that return as new nodes, transfers back and forth, and an auxiliary.
     Years,
-    /// Byte streams, with owners that crash and return, bytes that arrive late, partially, out of
-    /// order or never, and leaders that change in the middle of a run.
+    /// Byte streams: owners crash and return, bytes arrive late, partially, out of order or never,
+    /// and leaders change in the middle of a run.
     Streams,
-    /// Votes that travel along any ring, which is rebuilt at any moment, through members, learners
-    /// or unknown nodes, or replaced by a star.
+    /// Votes that travel along any ring. The ring may be rebuilt at any moment, through members,
+    /// learners or unknown nodes, or replaced by a star.
     Ring,
     /// Devices that vote, assign slots and count votes. Steps are in flight when devices are fenced
     /// or withdrawn; devices lose power, owners crash, and old frames arrive.
@@ -67,7 +67,7 @@ pub enum Profile {
 pub struct Rates {
     /// Rate at which a message arrives.
     pub deliver: u64,
-    /// Percentage of deliveries that pick one of the newest messages.
+    /// Percentage of deliveries that pick one of the most recent messages.
     pub recent: u64,
     /// Rate at which records reach the disk.
     pub persist: u64,
@@ -75,7 +75,7 @@ pub struct Rates {
     pub persist_all: u64,
     /// Rate at which a node tries to become leader.
     pub campaign: u64,
-    /// Rate at which some nodes communicate only with each other for a while.
+    /// Rate at which some nodes temporarily communicate only with each other.
     pub burst: u64,
     /// Rate at which time passes for one node.
     pub tick: u64,
@@ -91,7 +91,7 @@ pub struct Rates {
     pub start: u64,
     /// Rate at which a read is requested.
     pub read: u64,
-    /// Rate at which a leader receives a read request, and then replies to old heartbeats.
+    /// Rate at which a leader receives a read request followed by replies to old heartbeats.
     pub late: u64,
     /// Rate at which a fetch of bytes succeeds or fails.
     pub fetch: u64,
@@ -118,7 +118,7 @@ pub struct Rates {
     pub lease: u64,
     /// Rate at which an auxiliary's log is trimmed to the slot that it requested.
     pub forget: u64,
-    /// Rate at which a full replica is down while a leader continues without it for some time.
+    /// Rate at which a full replica goes down for some time while a leader continues without it.
     pub absence: u64,
     /// Rate of events that concern streams.
     pub stream: u64,
@@ -151,12 +151,11 @@ pub struct Plan {
     pub changes: u64,
     /// Percentage of values that cover more than one slot.
     pub spans: u64,
-    /// Percentage of nodes that belong to a group that communicates only within itself.
+    /// Percentage of nodes in a group that communicates only within itself.
     pub inside: u64,
 }
 
 impl Profile {
-    /// All profiles.
     pub const ALL: [Self; 18] = [
         Self::Mixed,
         Self::Duel,
@@ -504,7 +503,7 @@ impl Profile {
     }
 }
 
-/// Returns the setup with leases that outlast elections, so that only leases prevent other nodes
+/// Returns the setup with leases that outlast elections, so that only the leases keep other nodes
 /// from leading, and with clocks at the limits of the permitted drift.
 fn leased(setup: Setup, dice: &mut Dice) -> Setup {
     const DRIFT_PPM: u64 = 100_000;

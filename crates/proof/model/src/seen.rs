@@ -40,9 +40,9 @@ pub struct Seen {
     pub hollow: u64,
     /// Number of votes for a part of a run.
     pub cut: u64,
-    /// Number of runs of content that were learned without their bytes.
+    /// Number of runs of content that were learned without bytes.
     pub bare: u64,
-    /// Number of bytes missing from such content that were found later.
+    /// Number of bytes that were missing from such content and were found later.
     pub looked: u64,
     /// Number of votes that a member added to the votes on a ring.
     pub ring_votes: u64,
@@ -54,9 +54,9 @@ pub struct Seen {
     pub broke: u64,
     /// Number of votes by devices.
     pub device_votes: u64,
-    /// Number of quorums that a device counted, or that a node learned of from a device.
+    /// Number of quorums that a device counted or reported to a node.
     pub device_counted: u64,
-    /// Number of decisions that a learner received in a frame.
+    /// Number of decisions that a learner received in a device frame.
     pub device_told: u64,
     /// Number of slots that a device assigned and its leader learned of.
     pub given: u64,

@@ -22,7 +22,7 @@ pub struct Setup {
     pub thrifty: bool,
     /// Initial route of votes to leaders.
     pub route: Route,
-    /// Seed of the random numbers that the nodes draw themselves.
+    /// Seed for the random numbers that the nodes draw themselves.
     pub seed: u64,
     /// The soup is sorted, so that equal soups are equal states.
     pub sorted: bool,
@@ -43,7 +43,7 @@ pub struct Setup {
     pub cells: u64,
     /// Decided content is learned even without its bytes ([snap-5]).
     pub bare: bool,
-    /// Nodes report the ends of their logs, and remember the reports of others ([lie-1]).
+    /// Nodes report the ends of their logs, and remember the ends that others report ([lie-1]).
     pub witness: bool,
 }
 

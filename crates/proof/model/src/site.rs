@@ -41,7 +41,8 @@ pub struct Site {
     pub process: u64,
     /// Index of the first log entry that has not been forgotten ([volatile-1]).
     pub memory_from: usize,
-    /// Bytes in memory, of a batch (in slot 0) or of a stream (with offset 0, at a position).
+    /// Bytes in memory. Those of a batch are listed under slot 0; those of a stream under offset 0,
+    /// with the position as the slot.
     held: BTreeSet<(Value, Slot)>,
     /// State applied from the decided values.
     pub applied: Applied,
@@ -56,11 +57,10 @@ pub struct Site {
     pub fetches: Vec<(Value, SlotRange)>,
     /// Catch-up requests of peers.
     pub serves: Vec<(NodeId, SlotRange)>,
-    /// Start of the log that an auxiliary requested; `None` if it requested none ([trim-1]).
+    /// Start of the log that an auxiliary requested; `None` if there is no such request ([trim-1]).
     pub forgets: Option<Slot>,
     /// Node that reported that the missing slots are available only as a snapshot.
     pub needs: Option<NodeId>,
-    /// The log has failed.
     pub failed: bool,
     /// Indexes of the sites connected to this one, as reported to this node.
     pub connected: BTreeSet<usize>,
@@ -73,7 +73,7 @@ pub struct Site {
     pub lack: BTreeSet<(StreamName, u64)>,
     /// A value is being learned without its bytes.
     pub learns_bare: bool,
-    /// Last value of the notification whether bytes are missing.
+    /// Most recent notification to the node of whether bytes are missing.
     pub told_lack: bool,
     /// State of other nodes' logs, as they reported it ([lie-2]).
     pub witness: RollbackDetector,
@@ -134,8 +134,8 @@ impl Site {
         self.witness = RollbackDetector::default();
     }
 
-    /// [lie-1] Returns how much of the site's log is on stable storage, and the number of its
-    /// start.
+    /// [lie-1] Returns the end of the log on stable storage, as this site reports it to other
+    /// nodes.
     pub(crate) fn memory(&self) -> Memory {
         let to = self.disk.persisted() as u64;
         Memory { written: Written { incarnation: self.member.incarnation, to }, boot: 0 }
@@ -271,14 +271,14 @@ impl Site {
         }
     }
 
-    /// Returns the end of the contiguous bytes of a stream in memory from `position` on, but at
-    /// most `most`.
+    /// Returns the end of the contiguous bytes of a stream in memory that start at `position`, but
+    /// at most `most`.
     pub fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let here = |at: &u64| self.held.contains(&Self::byte((stream, *at)));
         position + (position..most).take_while(here).count() as u64
     }
 
-    /// Drops the bytes of this stream below `next`, which have been applied or never will be.
+    /// Drops the bytes of this stream below `next`. They have been applied or never will be.
     pub(crate) fn drop_stream(&mut self, stream: StreamName, next: u64) {
         let (same, next) = Self::byte((stream, next));
         self.held.retain(|(held, at)| *held != same || *at >= next);
@@ -350,7 +350,8 @@ impl Site {
             return range.from;
         };
         if offset > range.from.0 {
-            // The slot has no position in the stream, which is established only when it is applied.
+            // The slot has no position in the stream yet. The position is established only when the
+            // slot is applied.
             return range.from;
         }
         let needed = self.applied.table().may_append(stream, offset, range);
@@ -361,7 +362,7 @@ impl Site {
         range.from.plus(slots.take_while(known).count() as u64)
     }
 
-    /// Queues a fetch of these bytes. Fetches for one content value are merged into one range.
+    /// Queues a fetch of these bytes. Fetches for the same content value are merged into one range.
     pub(crate) fn queue_fetch(&mut self, value: Value, range: SlotRange) {
         let same = |(known, _): &&mut (Value, SlotRange)| *known == value && value.may_span();
         if let Some((_, known)) = self.fetches.iter_mut().find(same) {
@@ -397,8 +398,9 @@ impl Site {
         self.fetches.retain(|(_, range)| !range.is_empty());
     }
 
-    /// Returns the slot from which on the bytes of `value` belong in a record for these slots. The
-    /// part that needs no bytes is recorded separately. Returns `None` if bytes are missing.
+    /// Returns the first slot in `range` for which a record must include the bytes of `value`, or
+    /// `None` if any of those bytes are missing. Earlier slots need no bytes and get a separate
+    /// record.
     pub(crate) fn recorded(&self, value: &Value, range: SlotRange) -> Option<Slot> {
         let from = self.needless_to(value, range);
         let here = |slot| self.held.contains(&Self::key(value, Slot(slot)));

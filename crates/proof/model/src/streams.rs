@@ -1,6 +1,6 @@
 //! Byte streams around the core: bytes from clients, bytes applied by a node, a leader's offers,
 //! and the check of the output. A byte is represented by ⟨inner stream, position⟩, which [value-2]
-//! binds to one value permanently.
+//! permanently binds to one value.
 
 pub mod applied;
 pub mod clients;

@@ -72,12 +72,12 @@ pub struct World {
     pub now: Time,
     /// Every message is added to the soup, even a repeated one. Used in the second act.
     pub in_order: bool,
-    /// Era and end of the chosen slots when holders were last checked.
+    /// Era and end of the chosen slots at the time when holders were last checked.
     judged: (Era, Slot),
     processes: u64,
     /// Number of reads answered under a lease.
     pub leased: u64,
-    /// Commands of clients about streams, and the bytes that clients handed over.
+    /// Commands of clients about streams, and the bytes that clients have handed over.
     pub clients: Clients,
     /// The check of the output of streams.
     streams: Judge,
@@ -388,13 +388,13 @@ impl World {
         Ok(())
     }
 
-    /// Returns the reading of this node's clock.
+    /// Returns the current time by this node's clock.
     pub(crate) fn time(&self, at: usize) -> Time {
         let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
         Time(scaled(self.now.0, rate, RIGHT_PPM))
     }
 
-    /// Returns the time at which this node's clock shows `time` or more.
+    /// Returns the time at which this node's clock first shows at least `time`.
     fn moment(&self, at: usize, time: Time) -> Time {
         let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
         match (time, rate) {
@@ -444,8 +444,8 @@ impl World {
             return self.learn_bare(site_of(to), from, message);
         }
         let message = match message {
-            // The part of a decided run that needs no bytes is learned and recorded separately from
-            // the rest, which is requested again.
+            // The part of a decided run that needs no bytes is learned and recorded separately. The
+            // rest is requested again.
             Message::Learn { range, value } if !held => {
                 Message::Learn { range: site.held_of(&value, range), value }
             }
@@ -611,7 +611,7 @@ impl World {
         self.observer.judge(Property::Durable, verdict)
     }
 
-    /// [lie-2] [lie-5] Returns whether a message of a process counts, given the end of its log.
+    /// [lie-2], [lie-5] Returns whether a message of a process counts, given the end of its log.
     /// Messages of earlier processes count, because they were true when sent.
     fn accepts_message(
         &mut self,
@@ -627,8 +627,8 @@ impl World {
             Ok(()) => Ok(true),
             Err(remembered) => {
                 // A node whose log is less advanced was notified before it sent a message. A node
-                // that was only reminded, by this node or another, cannot record that. It responds
-                // until its process ends, but its messages do not count.
+                // that has only been reminded, by this node or another, cannot record the loss. It
+                // responds until its process ends, but its messages do not count.
                 if self.sites[sender].owes {
                     return Ok(false);
                 }
@@ -753,7 +753,6 @@ impl World {
         (0..self.sites.len()).filter(|at| ballot(at).is_some()).max_by_key(|at| ballot(at))
     }
 
-    /// Returns whether this node leads.
     pub fn leads(&self, at: usize) -> bool {
         let node = self.sites[at].node.as_ref();
         node.is_some_and(|node| node.role() == Role::Leader)
@@ -764,7 +763,6 @@ impl World {
         self.sites[at].decided_to()
     }
 
-    /// Returns the era of this node.
     pub fn era(&self, at: usize) -> Option<Era> {
         self.sites[at].node.as_ref().map(Node::era)
     }

@@ -29,7 +29,7 @@ impl<T> Default for PendingChecks<T> {
     }
 }
 
-/// Reason why a password cannot be checked now.
+/// Reason for not checking a password now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotChecked {
     /// This node has no checker.

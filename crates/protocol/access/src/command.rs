@@ -49,13 +49,12 @@ pub enum Command {
     Open,
 }
 
-/// Reason why a command was refused.
+/// Reason for refusing a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Denied {
     /// This version does not understand the command.
     Malformed = 16,
-    /// The name is invalid.
     Name = 17,
     /// No user has this name.
     Unknown = 18,
@@ -69,7 +68,6 @@ pub enum Denied {
     Hash = 22,
 }
 
-/// Reply to a command.
 pub type Reply = Result<(), Denied>;
 
 const SET: u8 = 1;
@@ -155,7 +153,6 @@ impl fmt::Display for Denied {
     }
 }
 
-/// Encodes a reply.
 pub fn encode_reply(reply: Reply, out: &mut Vec<u8>) {
     out.push(reply.map_or_else(|denied| denied as u8, |()| DONE));
 }

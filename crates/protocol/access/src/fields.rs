@@ -16,7 +16,7 @@ impl<'a> Fields<'a> {
         Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// Reads a text with its length in front.
+    /// Reads a text that is prefixed with its length.
     pub(crate) fn text(&mut self) -> Option<&'a str> {
         let length = usize::from(self.short()?);
         let (bytes, rest) = self.0.split_at_checked(length)?;
@@ -25,7 +25,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends a text with its length in front. Texts of this crate are short. A longer text is
+/// Appends a text, prefixed with its length. Texts of this crate are short. A longer text is
 /// truncated, and refused by the node that executes the command.
 pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
     let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];

@@ -2,8 +2,8 @@
 //!
 //! [`users`] is replicated state: it is equal on every node after the same slots, and only the
 //! commands in [`command`] change it. As long as there are no users, every admitted client has all
-//! permissions. From the first user on, a client without a role has none ([access-1]). A node
-//! consults the table at every request, so revoking a role takes effect at once ([access-2]).
+//! permissions. Once there is a user, a client without a role has no permissions ([access-1]). A
+//! node consults the table at every request, so revoking a role takes effect at once ([access-2]).
 //! [`password`] creates and verifies hashes, which is too slow for a thread that has other work.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]

@@ -1,9 +1,9 @@
-//! Names of users. Certificates can contain them, so that a name means the same person however they
-//! authenticate.
+//! Names of users. Certificates can contain them, so that a name means the same person whichever
+//! way that person authenticates.
 
 use std::{borrow::Borrow, fmt};
 
-/// Maximum length of a name in bytes, which is that of a DNS label.
+/// Maximum length of a name in bytes, the same as for a DNS label.
 pub const NAME_BYTES_MAX: usize = 63;
 /// Name of callers that have not authenticated.
 pub const DEFAULT: &str = "default";

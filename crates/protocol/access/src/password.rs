@@ -7,16 +7,15 @@ use argon2::{
 
 /// Maximum length of a password in bytes.
 pub const PASSWORD_BYTES_MAX: usize = 512;
-/// Limits of the cost parameters of a hash. The hash comes from the log and must not exhaust the
+/// Limits for the cost parameters of a hash. The hash comes from the log and must not exhaust the
 /// memory.
 const MEMORY_KIB_MAX: u32 = 64 << 10;
 const PASSES_MAX: u32 = 8;
 const LANES_MAX: u32 = 4;
 
-/// Reason why a password cannot be hashed.
+/// Reason for failing to hash a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// The password is empty.
     Empty,
     /// The password has more than [`PASSWORD_BYTES_MAX`] bytes.
     TooLong,

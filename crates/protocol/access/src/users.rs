@@ -1,4 +1,4 @@
-//! The table of users, which is replicated state. It depends only on commands, and reads no clock.
+//! The table of users: replicated state that depends only on commands and reads no clock.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -61,7 +61,6 @@ impl Users {
         self.by_name.iter()
     }
 
-    /// Returns the user with this name.
     pub fn get(&self, name: &str) -> Option<&User> {
         self.by_name.get(name)
     }
@@ -98,7 +97,7 @@ impl Users {
         Ok(())
     }
 
-    /// Returns the table that results from a command, or the reason to refuse the command.
+    /// Returns the table that results from a command, or the reason for refusing the command.
     pub fn after(&self, command: Command) -> Result<Self, Denied> {
         let mut users = self.clone();
         match command {

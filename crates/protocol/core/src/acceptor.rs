@@ -12,10 +12,10 @@ use crate::{
     value::Value,
 };
 
-/// Reason why an acceptor refuses to vote.
+/// Reason for refusing to vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The acceptor has promised a higher ballot, which this variant holds.
+    /// The acceptor has promised this higher ballot.
     Preempted(Ballot),
     /// Every slot of the proposal is already decided on this node.
     Decided,
@@ -32,7 +32,7 @@ pub struct Acceptor {
     promised: Ballot,
     /// Number of the record that last raised `promised`.
     promised_by: RecordSeq,
-    /// Every slot below it is decided on this node, and its vote has been dropped.
+    /// Every slot below this one is decided on this node, and its vote has been dropped.
     floor: Slot,
     /// One past the highest slot ever voted for.
     voted_to: Slot,
@@ -81,7 +81,8 @@ impl Acceptor {
         self.floor
     }
 
-    /// Returns the vote for a slot.
+    /// Returns the stored vote for a slot; `None` if there is none, as for all slots below the
+    /// floor.
     pub fn vote(&self, slot: Slot) -> Option<&Vote> {
         self.votes.get(slot)
     }
@@ -109,9 +110,9 @@ impl Acceptor {
         self.promised_by = record;
     }
 
-    /// [p2-1], [p2-3] Returns the part of `range` to vote for, or the reason to refuse. Slots below
-    /// `announced` are decided on some node. The caller checks that the value's bytes are present
-    /// ([value-3]).
+    /// [p2-1], [p2-3] Returns the part of `range` to vote for, or the reason for refusing. Slots
+    /// below `announced` are decided on some node. The caller checks that the value's bytes are
+    /// present ([value-3]).
     pub fn may_vote(
         &self,
         ballot: Ballot,
@@ -168,7 +169,7 @@ impl Acceptor {
 
     /// Drops the votes below `decided_to`, because those slots are decided and stored on this node.
     ///
-    /// A candidate that needs such a vote receives the floor instead, and learns the decisions
+    /// A candidate that needs such a vote receives the floor instead, and must learn the decisions
     /// first ([p1-5]).
     pub fn advance_floor(&mut self, decided_to: Slot) {
         if decided_to > self.floor {
@@ -177,8 +178,8 @@ impl Acceptor {
         }
     }
 
-    /// [p1-3] Returns every vote from `from` on. A vote whose record is not persisted yet is
-    /// included, marked as volatile.
+    /// [p1-3] Returns every vote from slot `from` onwards. A vote whose record is not persisted yet
+    /// is included, marked as volatile.
     pub fn report(&self, from: Slot, persisted: RecordSeq) -> Vec<Extent> {
         let extent = |vote: Vote| {
             let class = if vote.record <= persisted { Class::Durable } else { Class::Volatile };

@@ -1,5 +1,5 @@
-//! Auxiliaries (Cheap Paxos): which members the leader sends no proposals, and what an auxiliary
-//! knows about its role.
+//! Auxiliaries (Cheap Paxos): which members receive no proposals from the leader, and what an
+//! auxiliary knows about its role.
 //!
 //! An auxiliary has weight, makes promises, and votes for the proposals that it receives. It
 //! receives none while the full replicas can decide without it ([aux-1]). The choice of receivers
@@ -107,7 +107,8 @@ impl ProposalReceivers {
         self.era == era
     }
 
-    /// Sets the nodes that receive no proposals from now on. Returns those that receive them again.
+    /// Sets the nodes that receive no proposals from now on. Returns the nodes that start to
+    /// receive proposals again.
     pub fn set_idle(&mut self, era: Era, idle: NodeSet) -> NodeSet {
         self.era = era;
         let before = core::mem::replace(&mut self.idle, idle);

@@ -9,15 +9,14 @@ use crate::node_id::NodeId;
 pub struct Era(pub u32);
 
 impl Era {
-    /// Returns the era after this one. Overflow is out of reach: it would take four billion
-    /// reconfigurations.
+    /// Returns the era after this one. Overflow would take four billion reconfigurations, so it is
+    /// not checked.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// An attempt of a node to lead. The order of the fields is the order of comparison: era, round,
-/// node.
+/// A node's attempt to lead. Ballots are compared by the fields in order: era, round, node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ballot {
     /// Era of the configuration whose quorum decides phase 1 of this ballot ([era-5]).
@@ -30,7 +29,7 @@ pub struct Ballot {
 }
 
 impl Ballot {
-    /// A ballot lower than any that a node can start, because rounds start at 1.
+    /// A ballot below every ballot that a node can start, because rounds start at 1.
     pub const ZERO: Self = Self { era: Era(0), round: 0, node: NodeId(0) };
 }
 

@@ -13,7 +13,7 @@ use crate::{
 
 /// Maximum number of values in one request, estimated from the recent number of slots per value.
 const CHUNK_VALUES_MAX: u64 = 4096;
-/// Maximum number of slots in one request, however many slots a value spans.
+/// Maximum number of slots in one request, regardless of how many slots a value spans.
 const CHUNK_SLOTS_MAX: u64 = 16 << 20;
 
 /// Tracks slots that are decided on other nodes and missing on this one, and requests them.
@@ -27,17 +27,18 @@ pub struct Catchup {
     /// The outstanding request; `None` if there is none.
     asked: Option<CatchupQuery>,
     /// Number of slots in the next request. It doubles after a complete reply. After a partial
-    /// reply it falls to the number of slots that arrived, because requesting more than the plane
-    /// and its queues can carry would waste the rest every time.
+    /// reply it falls to the number of slots that arrived. Requesting more than the plane and its
+    /// queues can carry would waste the excess every time.
     chunk: u64,
-    /// Upper bound of `chunk`. A run of stream content can span very many slots.
+    /// Upper bound for `chunk`. A run of stream content can span very many slots.
     chunk_max: u64,
     /// Number of consecutive requests for the same slot without a reply.
     unanswered: u32,
-    /// Start of a peer's log if it is above the missing slots, and the time of that peer's last
+    /// Start of a peer's log that lies above the missing slots, and the time of that peer's last
     /// report.
     start: Option<(Slot, Time)>,
-    /// Slot below which each peer cannot help, because its log starts there or it did not reply.
+    /// Peers that cannot help, each with the slot below which it cannot, because its log starts
+    /// there or it did not reply.
     useless: BTreeMap<NodeId, Slot>,
     /// Lowest start of a log reported by a peer.
     earliest: Option<Slot>,
@@ -88,14 +89,15 @@ impl Catchup {
         }
     }
 
-    /// Records a ballot of an era that is unknown on this node. The node `source` decided the
-    /// reconfiguration that began this era, in slot `next` or later.
+    /// Records a ballot of an era that is unknown on this node. The node `source` has decided the
+    /// reconfiguration that began the era, in slot `next` or later.
     pub fn note_era(&mut self, era: Era, next: Slot, source: NodeId) {
         self.era = self.era.max(era);
         self.note(next.next(), source);
     }
 
-    /// Returns the latest era seen in another node's ballot while it was unknown on this node.
+    /// Returns the latest era that was seen in another node's ballot while this node did not know
+    /// the era.
     pub fn era(&self) -> Era {
         self.era
     }
@@ -117,9 +119,9 @@ impl Catchup {
     }
 
     /// Returns the next request, if one is due. It is due at once after a complete reply, and
-    /// otherwise after `retry_us` without progress; then it goes to the next peer in turn. A peer
-    /// whose log starts above the missing slots is used only if no other is left. Nothing past
-    /// `gap_to` is requested.
+    /// otherwise after `retry_us` without progress. In the latter case it goes to the next peer in
+    /// turn. A peer whose log starts above the missing slots is used only if no other is left.
+    /// Nothing past `gap_to` is requested.
     pub fn next(
         &mut self,
         now: Time,
@@ -182,8 +184,8 @@ impl Catchup {
         self.useless.get(&node).is_none_or(|to| *to <= decided_to)
     }
 
-    /// Returns the peer to query next, in turn after the current source, that may have the missing
-    /// slots.
+    /// Returns the peer to query next, which is the first one after the current source, in turn,
+    /// that may have the missing slots.
     fn next_candidate(&self, decided_to: Slot, peers: &[NodeId]) -> Option<NodeId> {
         let behind = peers.iter().filter(|peer| **peer > self.source);
         let mut turns = behind.chain(peers);
@@ -208,13 +210,13 @@ impl Catchup {
             self.asked.take_if(|asked| asked.to == from);
             return None;
         }
-        // The next round of requests starts without these results.
+        // The next round of requests starts over, without these results.
         self.useless.clear();
         self.earliest.take()
     }
 
     /// Records that a peer's log starts at `log_start`, above the missing slots. Returns whether a
-    /// snapshot request is due, which is at most once every `retry_us`.
+    /// snapshot request is due. One is due at most once every `retry_us`.
     pub fn starts_at(&mut self, now: Time, log_start: Slot, retry_us: u64) -> bool {
         self.start = Some((log_start, now));
         let asked = self.snapshot_asked;
@@ -225,14 +227,14 @@ impl Catchup {
         due
     }
 
-    /// [p1-5] Returns whether a peer reported within the last `within_us` that the slots missing
-    /// from `decided_to` on are available only as a snapshot.
+    /// [p1-5] Returns whether a peer reported within the last `within_us` that the missing slots,
+    /// which start at `decided_to`, are available only as a snapshot.
     pub fn needs_snapshot(&self, now: Time, decided_to: Slot, within_us: u64) -> bool {
         let lately = |at: Time| now.since_us(at) <= within_us;
         self.start.is_some_and(|(start, at)| start > decided_to && lately(at))
     }
 
-    /// Resets the requests after a snapshot was installed in place of the missing slots.
+    /// Resets the requests after a snapshot has been installed in place of the missing slots.
     pub fn installed(&mut self) {
         self.asked = None;
         self.start = None;
@@ -252,7 +254,7 @@ impl Catchup {
         self.unanswered = 0;
     }
 
-    /// Returns the time at which the outstanding request is overdue.
+    /// Returns the time at which the outstanding request becomes overdue.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
         self.asked.map(|asked| asked.at.plus_us(retry_us))
     }

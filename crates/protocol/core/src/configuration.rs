@@ -23,8 +23,8 @@ pub struct Voter {
     pub member: Member,
     /// Voting weight, at least 1.
     pub weight: u32,
-    /// The member is an auxiliary: it has weight, receives no proposals while the others suffice,
-    /// and never leads ([aux-1], [aux-3]).
+    /// The member is an auxiliary: it has weight, receives no proposals while the full replicas
+    /// suffice, and never leads ([aux-1], [aux-3]).
     pub auxiliary: bool,
 }
 
@@ -37,11 +37,11 @@ pub struct Configuration {
     class: Class,
 }
 
-/// A reconfiguration ([era-4]). Each changes one member's weight by one, all weights by a factor,
-/// one member's role, or the quorum rule, or removes a node permanently.
+/// A reconfiguration ([era-4]). It changes one member's weight by one, all weights by a factor, one
+/// member's role, or the quorum rule, or it permanently removes a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
-    /// Adds 1 to a member's weight. A node that is not a member yet joins with weight 1.
+    /// Adds 1 to a member's weight. A node that is not yet a member joins with weight 1.
     Increment(Member),
     /// Subtracts 1 from a member's weight. At weight 0 the member leaves, and may rejoin
     /// ([member-1]).
@@ -63,7 +63,7 @@ pub enum Change {
     Rule(QuorumRule),
 }
 
-/// Reason why a configuration or a change is invalid.
+/// Reason for rejecting a configuration or a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invalid {
     /// The configuration would have no voters.
@@ -80,7 +80,7 @@ pub enum Invalid {
     Factor,
     /// The node still has weight, so it cannot be removed.
     HasWeight(NodeId),
-    /// A node with this id was removed ([member-1]).
+    /// The node with this id has been removed ([member-1]).
     Spent(NodeId),
     /// A later incarnation of the node has had weight ([member-1]).
     Forgotten(Member),
@@ -175,8 +175,8 @@ impl Configuration {
         self.position(member).is_some_and(|at| self.members[at].auxiliary)
     }
 
-    /// Returns the configuration after `change`, or why the change is invalid under this one
-    /// ([era-4]). [`crate::reconfigure::Eras::changed`] checks which node ids may have weight.
+    /// Returns the configuration after `change`, or the reason for rejecting the change ([era-4]).
+    /// [`crate::reconfigure::Eras::changed`] checks which node ids may have weight.
     pub fn changed(&self, change: Change) -> Result<Self, Invalid> {
         let mut members = self.members.clone();
         let mut rule = self.rule;
@@ -258,8 +258,8 @@ impl Configuration {
         self.rule
     }
 
-    /// Returns the durability class that a vote needs to count. It is fixed for the life of the
-    /// group.
+    /// Returns the durability class that a vote needs in order to count. It is fixed for the life
+    /// of the group.
     pub const fn class(&self) -> Class {
         self.class
     }
@@ -302,8 +302,8 @@ impl Configuration {
         self.rule.satisfied(phase, voting)
     }
 
-    /// Returns the highest slot up to which a quorum for the phase has everything; slot 0 if there
-    /// is none. `to` returns the end of each member's slots.
+    /// Returns the slot below which a quorum for the phase has everything; slot 0 if there is none.
+    /// `to` returns the end of each member's slots.
     pub fn reached(&self, phase: Phase, to: impl Fn(&Voter) -> Slot) -> Slot {
         // Members sorted by `to`, highest first. There are few, so insertion sort is enough.
         let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
@@ -336,8 +336,8 @@ impl Configuration {
 /// Returns whether every phase-`p` quorum of `a` shares a member with every phase-`q` quorum of
 /// `b`.
 ///
-/// The check is exact. Two quorums can be disjoint iff some set of `a`'s members is a quorum there
-/// while all other nodes form one in `b`, because adding members never breaks a quorum. All subsets
+/// The check is exact. Two quorums can be disjoint iff some set of members is a quorum in `a` while
+/// all other nodes form a quorum in `b`, because adding members never breaks a quorum. All subsets
 /// are enumerated.
 fn quorums_meet(a: &Configuration, p: Phase, b: &Configuration, q: Phase) -> bool {
     let all_a = 1u32 << a.members().len();

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::slot::{Slot, SlotRange};
 
-/// Maximum number of stored ranges. Slots beyond them are decided without the devices' counts.
+/// Maximum number of stored ranges. Slots outside them are decided without the devices' counts.
 const RANGES_MAX: usize = 64;
 
 /// Disjoint ranges of counted slots, in slot order.
@@ -30,8 +30,8 @@ impl Counted {
         self.ranges.truncate(RANGES_MAX);
     }
 
-    /// Returns the end of the contiguous counted slots from `slot` on; `slot` itself if it is not
-    /// counted.
+    /// Returns the end of the contiguous counted slots that start at `slot`; `slot` itself if it is
+    /// not counted.
     pub fn reaches(&self, slot: Slot) -> Slot {
         let at = self.ranges.partition_point(|known| known.to <= slot);
         let known = self.ranges.get(at).filter(|known| known.contains(slot));

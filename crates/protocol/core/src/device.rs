@@ -17,7 +17,8 @@ use crate::{
 /// that changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Start voting in `ballot` only, from `floor` on. Response: [`DeviceReport::Armed`].
+    /// Start voting in `ballot`, and in no other, from slot `floor` onwards. Response:
+    /// [`DeviceReport::Armed`].
     Arm {
         /// The only ballot in which the device may vote.
         ballot: Ballot,
@@ -26,7 +27,7 @@ pub enum Order {
         /// First slot in which the device may vote.
         floor: Slot,
     },
-    /// [offload-8] Stop voting; once no vote is in flight, read out all votes. Response:
+    /// [offload-8] Stop voting. Once no vote is in flight, read out all votes. Response:
     /// [`DeviceReport::Fenced`].
     Fence {
         /// The ballot in which the device was armed.
@@ -47,9 +48,9 @@ pub enum Order {
         ballot: Ballot,
         /// First slot that the device assigns.
         first: Slot,
-        /// The first slot that the device may not assign yet.
+        /// First slot that the device may not assign yet.
         limit: Slot,
-        /// Number of members that form a quorum, whichever they are.
+        /// Number of members that form a quorum. Any members will do.
         quorum: u8,
         /// Number of members in the configuration.
         members: u8,
@@ -61,10 +62,10 @@ pub enum Order {
     Allow {
         /// The lowest slot that the device retains.
         floor: Slot,
-        /// The first slot that the device may not assign yet.
+        /// First slot that the device may not assign yet.
         limit: Slot,
     },
-    /// [offload-12] Stop assigning slots; once no assignment is in flight, read out the assigned
+    /// [offload-12] Stop assigning slots. Once no assignment is in flight, read out the assigned
     /// slots. Response: [`DeviceReport::TakenBack`].
     TakeBack {
         /// The ballot in which the device was started.
@@ -92,8 +93,8 @@ pub enum DeviceReport {
         /// Ballot in which the device now votes.
         ballot: Ballot,
     },
-    /// The device voted. Each slot is reported at most once, in any order; a fence reads out all
-    /// votes.
+    /// The device voted. Slots may be reported in any order, each at most once. A fence reads out
+    /// all votes.
     Voted {
         /// Ballot in which the device voted.
         ballot: Ballot,
@@ -102,13 +103,13 @@ pub enum DeviceReport {
         /// The value voted for.
         value: Value,
     },
-    /// The device no longer votes, nothing is in flight, and these are all the votes it cast in
-    /// this ballot from its floor on.
+    /// The device no longer votes and nothing is in flight. `votes` holds all votes that it cast in
+    /// this ballot, starting at its floor.
     Fenced {
         /// Ballot in which the device was armed.
         ballot: Ballot,
-        /// Votes in slot order, possibly with gaps. If votes are hints, only those that were read
-        /// out.
+        /// Votes in slot order, possibly with gaps. If votes are only hints, this may be just some
+        /// of them.
         votes: Vec<(Slot, Value)>,
     },
     /// The device assigns slots of this ballot.
@@ -116,8 +117,8 @@ pub enum DeviceReport {
         /// Ballot in which the device was started.
         ballot: Ballot,
     },
-    /// The device assigned a slot to this value. Slots are reported in order from the first on,
-    /// each once.
+    /// The device assigned a slot to this value. Each slot is reported once and in order, starting
+    /// with the first.
     Given {
         /// Ballot in which the slot was assigned.
         ballot: Ballot,
@@ -134,7 +135,7 @@ pub enum DeviceReport {
         /// Slots that have a quorum.
         range: SlotRange,
     },
-    /// [offload-11] A quorum voted for this value in one slot. Reported to a node that has no vote.
+    /// [offload-11] A quorum voted for this value in one slot. Sent to a node that has no vote.
     CountedValue {
         /// Ballot of the counted votes.
         ballot: Ballot,
@@ -143,8 +144,8 @@ pub enum DeviceReport {
         /// Value that the quorum voted for.
         value: Value,
     },
-    /// The device no longer assigns slots, nothing is in flight, and these are all the slots it
-    /// assigned from `from` on. `from` is at or below the first unreported slot.
+    /// The device no longer assigns slots and nothing is in flight. `rest` holds all the slots that
+    /// it assigned from `from` onwards. `from` is at or below the first unreported slot.
     TakenBack {
         /// Ballot in which the device was started.
         ballot: Ballot,
@@ -164,8 +165,8 @@ pub enum DeviceReport {
         slot: Option<Slot>,
     },
     /// The device does not respond at the moment, but may still have its state. It must not be used
-    /// until it responds, and only then carries out its orders ([offload-9]).
+    /// until it responds. Only then does it carry out its orders ([offload-9]).
     Late,
-    /// The device has lost its state, or cannot be read ([offload-9]).
+    /// The device has lost its state or cannot be read ([offload-9]).
     Lost,
 }

@@ -39,13 +39,13 @@ pub struct Pending {
     known_to: Slot,
     /// The last record before the current step.
     appended_before: RecordSeq,
-    /// The lowest slot covered by a record of the current step.
+    /// The lowest slot covered by any record of the current step.
     spoken_of: Slot,
     /// End of the decided slots when the current step began.
     decided_before: Slot,
-    /// Records that replace an earlier one, each with the first slot replaced.
+    /// Records that replace earlier ones, each with the first slot that it replaces.
     replacing: VecDeque<(RecordSeq, Slot)>,
-    /// [disk-9] The log failed, so nothing is released any more.
+    /// [disk-9] The log has failed, so nothing is released.
     failed: bool,
 }
 
@@ -108,11 +108,11 @@ impl Pending {
     }
 
     /// Returns the end of the slots that the hard state may restate as decided. Slots that only a
-    /// later record of the same step covers are excluded, because a crash may leave the earlier
-    /// record alone ([decide-3]).
+    /// later record of the same step covers are excluded, because a crash may leave only the
+    /// earlier record ([decide-3]).
     ///
     /// The result never falls below its value before the step, even if the step's records are about
-    /// lost slots ([disk-8]), because votes below a slot that was once restated have been dropped.
+    /// lost slots ([disk-8]), because votes below the end that was once restated have been dropped.
     pub fn restates(&self, decided_to: Slot) -> Slot {
         decided_to.min(self.spoken_of.max(self.decided_before))
     }
@@ -122,7 +122,7 @@ impl Pending {
         self.persisted
     }
 
-    /// Returns whether the log failed.
+    /// Returns whether the log has failed.
     pub fn failed(&self) -> bool {
         self.failed
     }
@@ -145,7 +145,7 @@ impl Pending {
         }
     }
 
-    /// Records that `record` replaces earlier records of slots from `from` on.
+    /// Records that `record` replaces earlier records of slot `from` and the slots above it.
     pub fn replaces(&mut self, record: RecordSeq, from: Slot) {
         self.replacing.push_back((record, from));
     }
@@ -161,7 +161,7 @@ impl Pending {
         !self.failed && seq <= self.persisted
     }
 
-    /// Parks a promise until `record` reaches the group's class.
+    /// Parks a promise until `record` has reached the group's class.
     pub fn park_promise(&mut self, record: RecordSeq, to: NodeId, promise: Phase1b) {
         // A repeated request gets only one reply, because the newest promise replaces older ones to
         // the same node.
@@ -190,8 +190,8 @@ impl Pending {
         Some((to, Durable::released(Statement::Promise(promise))))
     }
 
-    /// Removes and returns the furthest vote that became durable in the oldest parked run, in the
-    /// form in which it was cast.
+    /// Removes the votes of the oldest parked run that have become durable, and returns the run in
+    /// the form that it had at the last of them.
     pub fn next_durable_vote(&mut self) -> Option<Run> {
         let mut last: Option<Run> = None;
         while let Some(parked) = self.votes.front() {
@@ -205,7 +205,7 @@ impl Pending {
         last
     }
 
-    /// Removes and returns the end of the learned decisions that became durable.
+    /// Removes the learned decisions that have become durable, and returns their end.
     pub fn next_durable_decision(&mut self) -> Option<Slot> {
         let mut last = None;
         while let Some((record, to)) = self.decided.front() {
@@ -218,8 +218,8 @@ impl Pending {
         last
     }
 
-    /// Returns the statement that may be sent about the votes of `run`, which is on stable storage
-    /// up to `durable_to`; `None` if the group's class allows none.
+    /// Returns the statement that may be sent about the votes of `run`, given that they are on
+    /// stable storage up to `durable_to`; `None` if none may be sent.
     pub fn vote(&self, run: &Run, durable_to: Slot) -> Option<Durable<Statement>> {
         if self.failed || (self.class == Class::Durable && durable_to <= run.from) {
             return None;
@@ -234,7 +234,7 @@ impl Pending {
         })))
     }
 
-    /// Returns the durability class at which this group votes.
+    /// Returns the durability class that votes need in this group.
     pub fn class(&self) -> Class {
         self.class
     }
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use crate::{slot::SlotRange, value::Value};
 
-    /// [disk-8] Recording a lost slot again does not lower the restated decisions, although the
+    /// [disk-8] Recording a lost slot again does not lower the restated decisions, even though the
     /// slot is far below them. Otherwise the next start would consider the votes in between
     /// dropped.
     #[test]

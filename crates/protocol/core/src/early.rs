@@ -1,5 +1,5 @@
-//! In-memory votes, before any disk has written them: which clients wait for a quorum of such
-//! votes, what other members reported, and which peers' requests are open ([class-2], [less-1]).
+//! In-memory votes, before any disk has written them: clients that wait for a quorum of such votes,
+//! other members' reports of such votes, and peers' open requests ([class-2], [less-1]).
 //!
 //! No report counts as a vote. Replies go to the requesting node and are never tallied, so an error
 //! here cannot change a decision. A node sends requests only while a client waits.
@@ -27,8 +27,8 @@ struct VoteReport {
 /// Waiting clients and peers, and the reports of other members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EarlyVotes {
-    /// Ballot and slot for which clients of this node wait. A quorum must have voted in this
-    /// ballot, in memory, for every slot below it.
+    /// Ballot and slot for which clients of this node wait. A quorum must have voted in that
+    /// ballot, in memory, for every slot below that slot.
     wanted: Option<(Ballot, Slot)>,
     /// End of the slots reported to clients, in the ballot of `wanted`.
     told: Slot,
@@ -80,8 +80,8 @@ impl EarlyVotes {
         news
     }
 
-    /// Returns the request to send to other members. It is due at once when a client waits for
-    /// more, and again after `retry_us` without a reply.
+    /// Returns the request to send to other members, if one is due. A request is due at once when a
+    /// client waits for more, and again after `retry_us` without a reply.
     pub fn question(&mut self, now: Time, retry_us: u64) -> Option<(Ballot, Slot)> {
         let Some((ballot, to)) = self.wanted() else {
             self.asked = None;
@@ -125,8 +125,8 @@ impl EarlyVotes {
         }
     }
 
-    /// Returns the end of the contiguous votes that this member reported in this ballot from `from`
-    /// on; slot 0 if there are none.
+    /// Returns the end of the contiguous votes, starting at `from`, that this member reported in
+    /// this ballot; slot 0 if there are none.
     pub fn reported_to(&self, by: Member, ballot: Ballot, from: Slot) -> Slot {
         let speaks =
             |word: &&VoteReport| word.by == by && word.ballot == ballot && word.from <= from;
@@ -141,7 +141,7 @@ impl EarlyVotes {
         self.said.retain(|word| word.by.node != node);
     }
 
-    /// Removes and returns a request that need not wait any longer, because this node has voted for
+    /// Removes and returns a request that no longer needs to wait, because this node has voted for
     /// its slots or never will.
     pub fn next_question(&mut self, run: &Run, promised: Ballot) -> Option<(NodeId, Question)> {
         let is_ripe = |question: &Question| {

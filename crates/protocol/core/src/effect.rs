@@ -30,12 +30,12 @@ pub enum Role {
     Leader,
     /// Has no weight in the configuration. It learns decisions but does not vote.
     Learner,
-    /// Makes promises, votes for the proposals it receives (none while the others suffice), and
-    /// never leads ([aux-1], [aux-3]).
+    /// Makes promises, votes for the proposals that it receives (none while the full replicas
+    /// suffice), and never leads ([aux-1], [aux-3]).
     Auxiliary,
 }
 
-/// Reason for refusing a proposal, a read or a transfer. Nothing was proposed.
+/// Reason for refusing a proposal, a read or a transfer. Nothing has been proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Refusal {
     /// This node is not the leader.
@@ -121,8 +121,8 @@ pub enum Effect {
         /// The record to append.
         record: Record,
     },
-    /// These slots are decided. Slots are reported in order, without gaps, and each once per
-    /// process. Exceptions: slots that the log of a damaged node holds after a lost range
+    /// These slots are decided. Slots are reported in order, without gaps, and each at most once
+    /// per process. Exceptions: slots that the log of a damaged node holds after a lost range
     /// ([disk-8]), and slots covered by an installed snapshot ([snap-2]).
     Decided {
         /// The decided slots.
@@ -131,8 +131,8 @@ pub enum Effect {
         value: Value,
     },
     /// Find the bytes of this value, first locally, then at `from`, then at any peer. Retain them
-    /// while the slots are undecided, and report with `Input::Held`, all at once or in parts from
-    /// the first slot on.
+    /// while the slots are undecided, and report with `Input::Held`, either all at once or in parts
+    /// in slot order.
     Fetch {
         /// A node that should have the bytes.
         from: NodeId,
@@ -154,13 +154,12 @@ pub enum Effect {
     NeedSnapshot {
         /// The peer that reported its log start.
         from: NodeId,
-        /// Start of that peer's log.
+        /// Start of the peer's log.
         log_start: Slot,
     },
     /// [trim-1] An auxiliary no longer needs its log below this slot. Make the log start there,
     /// durably, with a note that no snapshot covers the slots below, and report with
-    /// `Input::Forgotten`. Void if the log has since been made to start there or later for another
-    /// reason.
+    /// `Input::Forgotten`. Void if the log has come to start there or later for another reason.
     Forget {
         /// The first slot to retain.
         to: Slot,
@@ -177,15 +176,15 @@ pub enum Effect {
         /// Token of the read, from `Input::Read`.
         token: ReadToken,
     },
-    /// Everything below `to` is on stable storage at a phase-2 quorum. Notifies clients that wait
+    /// Everything below `to` is on stable storage at a phase-2 quorum, so notify clients that wait
     /// for durability ([class-2]). `to` only grows.
     Lasts {
         /// End of the slots, exclusive.
         to: Slot,
     },
     /// A phase-2 quorum has voted for everything below `to` in this ballot, whether or not on
-    /// stable storage. Notifies clients that wait for in-memory votes ([class-2]). The slots are
-    /// not decided yet: they will be unless one of those members loses its memory before its disk
+    /// stable storage, so notify clients that wait for in-memory votes ([class-2]). The slots are
+    /// not decided yet. They will be, unless one of those members loses its memory before its disk
     /// has the votes ([less-4]). `to` only grows within a ballot.
     InMemory {
         /// Ballot in which the quorum voted.
@@ -212,7 +211,7 @@ pub enum Effect {
         /// Ballot of the leader, if this node knows one.
         leader: Option<Ballot>,
     },
-    /// The reason why leadership began, ended or was not won, for logs.
+    /// Reason for the start or end of this node's leadership, or for a lost election. For logs.
     Explain(Explanation),
     /// Call `step` with `Input::Tick` no later than this. The latest such effect counts.
     WakeAt(Time),
@@ -247,8 +246,8 @@ pub struct SlowPaths {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Effects {
     list: Vec<Effect>,
-    /// Counters of slow paths. They are here and not in the node, whose state must not depend on
-    /// its history.
+    /// Counters of slow paths. They are kept outside the node, whose state must not depend on its
+    /// history.
     pub slow: SlowPaths,
 }
 
@@ -306,7 +305,7 @@ impl Effects {
     }
 
     /// Sends a statement. Invariant 4 of the design: no promise or vote leaves before its record
-    /// has the class it claims.
+    /// has the class that it claims.
     pub(crate) fn send_statement(&mut self, to: NodeId, statement: Durable<Statement>) {
         let message = match statement.into_inner() {
             Statement::Promise(promise) => Message::Phase1b(promise),

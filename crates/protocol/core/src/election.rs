@@ -17,7 +17,7 @@ const BACK_OFF_MAX: u32 = 3;
 /// A node's view of the leader and of its own attempts to be elected.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Election {
-    /// The known leader and its ballot.
+    /// The known leader and its ballot; `None` if this node knows no leader.
     leader: Option<(NodeId, Ballot)>,
     /// Time of the last message from the leader.
     heard: Option<Time>,
@@ -25,7 +25,7 @@ pub struct Election {
     deadline: Time,
     /// The deadline was set by [`Election::defer`] rather than by a timeout.
     deferred: bool,
-    /// Time at which a leader last asked this node to take over leadership.
+    /// Time of the last request by a leader to take over leadership.
     told_at: Option<Time>,
     /// Number of failed attempts since the last message from a leader.
     attempts: u32,
@@ -37,8 +37,8 @@ pub struct Election {
     max_us: u64,
     /// [live-5] Additional silence tolerated from a leader, in microseconds.
     borne_us: u64,
-    /// A timeout has already been restarted once since the leader's last message, because this node
-    /// was paused when it expired.
+    /// The timeout has already been restarted once since the leader's last message, because this
+    /// node was paused when it expired.
     excused: bool,
     dice: u64,
 }
@@ -64,12 +64,12 @@ impl Election {
         }
     }
 
-    /// Returns the known leader.
+    /// Returns the known leader; `None` if there is none.
     pub fn leader(&self) -> Option<NodeId> {
         self.leader.map(|(node, _)| node)
     }
 
-    /// Returns the ballot of the known leader.
+    /// Returns the ballot of the known leader; `None` if there is none.
     pub fn leader_ballot(&self) -> Option<Ballot> {
         self.leader.map(|(_, ballot)| ballot)
     }
@@ -79,7 +79,7 @@ impl Election {
         self.deadline
     }
 
-    /// Returns the longest silence to expect of a healthy leader, in microseconds.
+    /// Returns the longest silence to expect from a healthy leader, in microseconds.
     pub fn patience_us(&self) -> u64 {
         self.max_us + self.borne_us
     }
@@ -139,7 +139,7 @@ impl Election {
         self.pre_vote = None;
     }
 
-    /// Records that this node knows no leader any more.
+    /// Records that this node no longer knows a leader.
     pub fn forget_leader(&mut self, now: Time) {
         self.leader = None;
         self.heard = None;
@@ -158,12 +158,12 @@ impl Election {
         self.deadline = now.plus_us(wait);
     }
 
-    /// Returns how long the leader has sent nothing, in microseconds.
+    /// Returns the time since the leader's last message, in microseconds.
     pub fn silent_us(&self, now: Time) -> u64 {
         self.heard.map_or(0, |at| now.since_us(at))
     }
 
-    /// [live-1] Returns whether a leader sent a message within the minimum timeout.
+    /// [live-1] Returns whether a leader has sent a message within the minimum timeout.
     pub fn leader_is_fresh(&self, now: Time) -> bool {
         self.heard.is_some_and(|at| now.since_us(at) < self.min_us + self.borne_us)
     }
@@ -183,7 +183,7 @@ impl Election {
         self.deferred = false;
     }
 
-    /// Defers this node's attempts until `until`, however late the node runs.
+    /// Defers this node's attempts until `until`, even if the node runs late.
     pub fn defer(&mut self, until: Time) {
         self.deadline = until;
         self.deferred = true;
@@ -225,8 +225,8 @@ impl Election {
         self.pre_vote = Some((ballot, alloc::vec![own]));
     }
 
-    /// Records that a member would promise this ballot. Returns all members that would, or `None`
-    /// if the pre-vote is over.
+    /// Records that a member would promise this ballot. Returns all members that would promise it,
+    /// or `None` if the pre-vote is over.
     pub fn granted(&mut self, ballot: Ballot, by: Member) -> Option<&[Member]> {
         let (_, by_now) = self.pre_vote.as_mut().filter(|(asked, _)| *asked == ballot)?;
         if !by_now.contains(&by) && by_now.len() < PEERS_MAX {

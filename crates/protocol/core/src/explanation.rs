@@ -1,4 +1,4 @@
-//! Reasons why leadership began, ended or was not won, for logs. A caller may drop them, because
+//! Causes of leadership changes and lost elections, for logs. A caller may drop them, because
 //! nothing depends on them and the node does not remember them.
 
 use core::fmt;
@@ -95,7 +95,7 @@ pub enum Explanation {
     },
 }
 
-/// Reason why a node starts phase 1.
+/// Reason for starting phase 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Campaign {
     /// The node is a quorum by itself.
@@ -109,7 +109,7 @@ pub enum Campaign {
     },
     /// This node leads, but a member promised a higher ballot ([live-2]).
     Stray {
-        /// The higher ballot.
+        /// The higher ballot that the member promised.
         promised: Ballot,
     },
     /// This node was leader, and its device lost the slots it had assigned ([offload-12]).
@@ -124,7 +124,7 @@ pub enum Campaign {
     AskedAgain,
 }
 
-/// Reason why a node's ballot ended.
+/// Reason for the end of a node's ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
     /// This node promised or followed a higher ballot of another node.

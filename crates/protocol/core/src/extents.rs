@@ -1,4 +1,4 @@
-//! Votes by slot: an ordered list of runs, most often changed at its ends.
+//! Votes by slot: an ordered list of runs that mostly changes at its ends.
 //!
 //! In steady state a vote extends or follows the last run, and a decision drops the first. Both
 //! cost the same however many slots they cover. Everything else is a slow path.
@@ -30,7 +30,7 @@ impl Vote {
         Self { range: self.range.intersect(range), ..self }
     }
 
-    /// Returns whether `next` continues this run, so that one entry can hold both.
+    /// Returns whether `next` continues this run, so that both fit into one entry.
     fn continues_in(&self, next: &Self) -> bool {
         self.range.to == next.range.from
             && self.ballot == next.ballot
@@ -61,7 +61,7 @@ impl Extents {
         self.runs.is_empty()
     }
 
-    /// Returns the vote for a slot.
+    /// Returns the vote for a slot; `None` if there is none.
     pub fn get(&self, slot: Slot) -> Option<&Vote> {
         let at = self.runs.partition_point(|run| run.range.to <= slot);
         self.runs.get(at).filter(|run| run.range.contains(slot))
@@ -72,12 +72,12 @@ impl Extents {
         self.runs.back().map_or(Slot(0), |last| last.range.to)
     }
 
-    /// Returns the first run, which is the only one that decisions in slot order affect.
+    /// Returns the first run. Decisions in slot order affect no other run.
     pub fn first(&self) -> Option<&Vote> {
         self.runs.front()
     }
 
-    /// Returns all runs, clipped to start at `from`.
+    /// Returns all runs, clipped so that none starts below `from`.
     pub fn iter_from(&self, from: Slot) -> impl Iterator<Item = Vote> + '_ {
         let start = self.runs.partition_point(|run| run.range.to <= from);
         let rest = SlotRange::new(from, Slot(u64::MAX));

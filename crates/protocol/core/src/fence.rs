@@ -40,9 +40,9 @@ pub struct Fence {
     armed: Option<Ballot>,
     /// The device has confirmed that it votes in the armed ballot.
     confirmed: bool,
-    /// A fence was ordered, and the device has not been read out yet.
+    /// A fence has been ordered, and the device has not been read out yet.
     in_flight: bool,
-    /// Upper bound of the first slot that has a cell on the device.
+    /// Upper bound for the first slot that has a cell on the device.
     floor: Slot,
     begin: Option<Begin>,
     /// Slots that a coordinator counted, and their ballot.
@@ -62,7 +62,7 @@ impl Fence {
         self.armed == Some(ballot) && self.confirmed && !self.in_flight
     }
 
-    /// Returns whether a fence is in flight.
+    /// Returns whether a fence has been ordered and the device has not been read out yet.
     pub fn is_in_flight(&self) -> bool {
         self.in_flight
     }
@@ -97,20 +97,20 @@ impl Fence {
         Some(ballot)
     }
 
-    /// Ends the fence. The device no longer votes, and its votes are now this acceptor's or never
-    /// counted.
+    /// Ends the fence. The device no longer votes. Its votes are now this acceptor's, or will never
+    /// count.
     pub fn end(&mut self) {
         self.armed = None;
         self.confirmed = false;
         self.in_flight = false;
     }
 
-    /// Returns the upper bound of the first slot that has a cell on the device.
+    /// Returns the upper bound for the first slot that has a cell on the device.
     pub fn floor(&self) -> Slot {
         self.floor
     }
 
-    /// [offload-14] Raises the upper bound of the first slot that has a cell.
+    /// [offload-14] Raises the upper bound for the first slot that has a cell.
     pub fn raise_floor(&mut self, floor: Slot) {
         self.floor = self.floor.max(floor);
     }
@@ -143,15 +143,15 @@ impl Fence {
         }
     }
 
-    /// Drops counted slots below `slot`, which are decided.
+    /// Drops counted slots below `slot`, because they are decided.
     pub fn drop_counted_below(&mut self, slot: Slot) {
         if let Some((_, counted)) = &mut self.counted {
             counted.drop_below(slot);
         }
     }
 
-    /// Makes a promise wait for the fence. If one is waiting already, only the one with the higher
-    /// ballot is kept.
+    /// Makes a promise wait for the fence. If another promise is already waiting, only the one with
+    /// the higher ballot is kept.
     pub fn wait_to_promise(&mut self, promise: Promise) {
         if self.promise.is_none_or(|waiting| waiting.ballot < promise.ballot) {
             self.promise = Some(promise);

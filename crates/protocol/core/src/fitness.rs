@@ -1,7 +1,7 @@
 //! Fitness of a node to lead. Fitness affects liveness only: an unfit node still votes as well as
 //! it can.
 
-/// A node's fitness to lead, as judged by its caller ([live-3], [live-6]).
+/// A node's fitness to lead, as assessed by its caller ([live-3], [live-6]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fitness {
     /// The node can lead.
@@ -9,13 +9,14 @@ pub enum Fitness {
     Fit,
     /// The node has become fit only recently, so leadership is not transferred to it yet.
     Settling,
-    /// The node has many decided slots left to apply. It leads only while no other node is closer.
+    /// The node has many decided slots left to apply. It leads only while no other node has fewer
+    /// left.
     FarBehind,
     /// The node writes its log, but its service accepts no commands. It leads only while no other
     /// node is fit.
     CannotApply,
-    /// The node's log does not accept writes, or not in time. The node does not campaign, because
-    /// it could not even record a round.
+    /// The node's log accepts no writes, or accepts them too late. The node does not campaign,
+    /// because it could not even record a round.
     CannotWrite,
 }
 

@@ -1,7 +1,7 @@
 //! Flow of proposals: how many may be in flight, and how far they have been sent to each follower.
 //!
 //! Liveness only. A follower accepts proposals in order ([`crate::voted`]). If its reply shows that
-//! a proposal was lost, the leader resends everything from that slot on.
+//! a proposal was lost, the leader resends everything from that slot onwards.
 
 use alloc::vec::Vec;
 
@@ -21,7 +21,7 @@ use crate::{
 pub struct Peer {
     /// Node id and current incarnation.
     pub member: Member,
-    /// The node is connected.
+    /// This node is connected to the peer.
     pub connected: bool,
     /// Time of the peer's last reply to this leader.
     pub heard: Option<Time>,
@@ -29,12 +29,12 @@ pub struct Peer {
     pub promised: Ballot,
     /// End of the proposals sent to the peer, exclusive.
     pub sent_to: Slot,
-    /// End of the peer's votes in the leader's ballot, at the class that counts.
+    /// End of the peer's votes in the leader's ballot that have reached the group's class.
     pub voted_to: Slot,
     /// The peer has decided and stored all slots below this one.
     pub decided_to: Slot,
     /// The peer has decided and stored all slots below this one at the group's class, as its
-    /// current incarnation reported to this ballot; slot 0 if it reported nothing.
+    /// current incarnation reported in this ballot; slot 0 if it has reported nothing.
     pub held_to: Slot,
     /// The peer would still know after a crash that all slots below this one are decided.
     pub kept_to: Slot,
@@ -51,9 +51,9 @@ pub struct Peer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peers {
     list: Vec<Peer>,
-    /// Followers have been notified that the slots below are decided.
+    /// Followers have been notified that all slots below this one are decided.
     announced_to: Slot,
-    /// How much all other members, and a quorum, are known to hold. Never falls.
+    /// How much all other members, and a quorum of them, are known to hold. Never falls.
     held: Held,
 }
 
@@ -73,12 +73,12 @@ impl Peers {
         self.announced_to = decided_to;
     }
 
-    /// Returns what the other members hold, as far as this node knows.
+    /// Returns how much the other members are known to hold.
     pub fn held_known(&self) -> Held {
         self.held
     }
 
-    /// Records newer knowledge of what the other members hold.
+    /// Records how much the other members are now known to hold.
     pub fn note_held(&mut self, held: Held) {
         self.held.all = self.held.all.max(held.all);
         self.held.quorum = self.held.quorum.max(held.quorum);
@@ -99,12 +99,12 @@ impl Peers {
         self.list.iter().filter(|peer| peer.connected).map(|peer| peer.member.node)
     }
 
-    /// Returns the peer with this id, for changes.
+    /// Returns the peer with this id, for changes; `None` if it is unknown.
     pub fn find(&mut self, node: NodeId) -> Option<&mut Peer> {
         self.list.iter_mut().find(|peer| peer.member.node == node)
     }
 
-    /// Returns the peer with this id.
+    /// Returns the peer with this id; `None` if it is unknown.
     pub fn peer(&self, node: NodeId) -> Option<&Peer> {
         self.list.iter().find(|peer| peer.member.node == node)
     }
@@ -185,9 +185,9 @@ impl Peers {
     }
 
     /// [trim-1] Returns the end of the slots that an auxiliary may forget. Full replicas that form
-    /// a phase-2 quorum hold these slots, and each would know after a crash that they are decided.
-    /// A replica with only a vote could not rule out, without the auxiliary, that another value was
-    /// chosen.
+    /// a phase-2 quorum hold these slots, and each would still know after a crash that they are
+    /// decided. A replica with only a vote could not rule out, without the auxiliary, that another
+    /// value was chosen.
     pub fn kept(&self, eras: &Eras, own: Member, own_to: Slot) -> Slot {
         eras.current().reached(Phase::Two, |voter| {
             if voter.auxiliary {
@@ -201,9 +201,10 @@ impl Peers {
         })
     }
 
-    /// [trim-1] Returns how much of the log the members hold, as their incarnations reported to
-    /// this ballot, with `own_to` for this node. A member without a report counts as holding
-    /// nothing, whatever of the log a plane still has in its buffers ([ring-11]).
+    /// [trim-1] Returns how much of the log the members hold, as their current incarnations
+    /// reported in this ballot, with `own_to` for this node. A member without a report counts as
+    /// holding nothing, regardless of how much of the log a plane still has in its buffers
+    /// ([ring-11]).
     pub fn held(&self, eras: &Eras, own: Member, own_to: Slot) -> Held {
         let configuration = eras.current();
         let of = |member: Member| {
@@ -221,7 +222,7 @@ impl Peers {
             .map(|voter| of(voter.member))
             .fold(own_to, Slot::min);
         for peer in &self.list {
-            // A learner counts while it is connected, or once it has reported what it holds.
+            // A learner counts while it is connected, or once it has reported how much it holds.
             let gone = eras.identity(peer.member.node).is_some_and(|id| id.spent);
             let spared = configuration.is_auxiliary(peer.member);
             if !gone && !spared && (peer.connected || peer.held_to > Slot(0)) {
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras), (4, 7));
         assert_eq!(held(&peers(&[(2, 12), (3, 4)]), &eras), (4, 10), "own is 10");
         assert_eq!(held(&peers(&[(2, 7)]), &eras), (0, 7), "node 3 has said nothing");
-        // A learner counts while it is connected, or once it has reported what it holds.
+        // A learner counts while it is connected, or once it has reported how much it holds.
         assert_eq!(held(&peers(&[(2, 7), (3, 4), (4, 2)]), &eras), (2, 7));
         let mut with_learner = peers(&[(2, 7), (3, 4), (4, 2)]);
         with_learner.disconnect(NodeId(4));

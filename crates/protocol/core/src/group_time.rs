@@ -29,7 +29,7 @@ impl GroupTime {
     }
 
     /// Returns the T for a leader to propose. `clock_ms` is the leader's clock, and `deadline` is
-    /// the earliest deadline of an applied key. Returns `None` before that deadline, or while the
+    /// the earliest deadline of any applied key. Returns `None` before that deadline, or while the
     /// clock is not above the group's time.
     pub fn stamp(self, clock_ms: u64, deadline: Option<u64>) -> Option<u64> {
         let due = deadline.is_some_and(|deadline| deadline <= clock_ms);
@@ -41,7 +41,7 @@ impl GroupTime {
 mod tests {
     use super::*;
 
-    /// [time-1] The group's time never goes back, although leaders with different clocks succeed
+    /// [time-1] The group's time never goes back, even if leaders with different clocks succeed
     /// each other and values of earlier leaders are decided late.
     #[test]
     fn time_never_goes_back() {

@@ -13,7 +13,7 @@ use crate::{
     value::Value,
 };
 
-/// A number that the caller chose to recognise a read. One token may stand for many reads.
+/// A number chosen by the caller to recognise a read. One token may stand for many reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadToken(pub u64);
 
@@ -28,7 +28,7 @@ pub enum Input {
         message: Message,
         /// The bytes of the message's value are present on this node, whether they arrived with the
         /// message or earlier. Bytes of slots from `decided_to` to the end of the window are
-        /// retained until the slots are decided. Meaningless for messages without a value, and for
+        /// retained until the slots are decided. Not used for messages without a value, and for
         /// values without bytes.
         held: bool,
     },
@@ -56,13 +56,13 @@ pub enum Input {
     /// process started, have not been learned again, and cannot be read back from the log
     /// ([disk-8]).
     Lost(SlotRange),
-    /// First slot that was decided in this process and whose value cannot be read back at the
-    /// moment; `None` once all values can be read again ([disk-8]).
+    /// First slot that was decided in this process and whose value currently cannot be read back;
+    /// `None` once all values can be read again ([disk-8]).
     Missing(Option<Slot>),
     /// `true` while bytes of retained streams may be missing on this node, now or after a restart;
     /// `false` once none are ([snap-5], [here-1]).
     Lacking(bool),
-    /// No connected peer has the missing value, although each was asked twice.
+    /// No connected peer has the missing value. Each was asked twice.
     FoundNowhere,
     /// A snapshot of everything below `to` was installed durably, and the log starts there
     /// ([snap-2]). The caller must check it with [`crate::node::Node::may_install`] first.
@@ -85,8 +85,8 @@ pub enum Input {
     /// A linearizable read waits for its read index.
     Read(ReadToken),
     /// A client waits until everything below `to` is on stable storage at a phase-2 quorum
-    /// ([class-2]). [`crate::effect::Effect::Lasts`] reports it. Not used while a member might not
-    /// understand the request.
+    /// ([class-2]). [`crate::effect::Effect::Lasts`] reports when it is. Not used while there may
+    /// be a member that does not understand the request.
     Last {
         /// End of the slots, exclusive.
         to: Slot,
@@ -94,9 +94,9 @@ pub enum Input {
     /// A client waits until a phase-2 quorum has voted for everything below `to` in this ballot, in
     /// memory. This node has already voted for it in the same ballot ([class-2]).
     /// [`crate::effect::Effect::InMemory`] reports it, unless the votes never reach a quorum. Not
-    /// used while a member might not understand the request.
+    /// used while there may be a member that does not understand the request.
     Early {
-        /// The votes of the quorum must be in this ballot.
+        /// Ballot in which the quorum must vote.
         ballot: Ballot,
         /// End of the slots, exclusive.
         to: Slot,
@@ -105,7 +105,7 @@ pub enum Input {
     Route(Route),
     /// Number of slots that each program of the device has space for, a power of two; 0 if there is
     /// no device or it must not be used. With 0, the device's work is withdrawn and the device is
-    /// fenced, which is required before a clean stop ([offload-8]).
+    /// fenced. A clean stop requires this first ([offload-8]).
     Offload {
         /// Number of slots, or 0.
         cells: u64,
@@ -122,6 +122,6 @@ pub enum Input {
         /// The delay in microseconds.
         us: u64,
     },
-    /// Time passed. Required no later than the time of `Effect::WakeAt`.
+    /// Time has passed. Required no later than the time of `Effect::WakeAt`.
     Tick,
 }

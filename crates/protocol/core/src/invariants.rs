@@ -1,7 +1,7 @@
 //! Invariants of every group at every moment, as one pure function per property, for tests.
 //!
 //! The core does not call them. The model checker, the simulator and the transcripts do, each with
-//! its own observations from outside. No invariant trusts the counting of [`crate::learner`].
+//! its own external observations. No invariant trusts the counting of [`crate::learner`].
 
 use alloc::{format, string::String};
 
@@ -23,8 +23,9 @@ fn hold(condition: bool, seen: impl FnOnce() -> String) -> Verdict {
     if condition { Ok(()) } else { Err(seen()) }
 }
 
-/// [class-1], [class-4], [era-5] Returns whether these votes, all in `ballot` and at the group's
-/// class, make a value chosen in a slot of era `slot_era`, whose configuration is `configuration`.
+/// [class-1], [class-4], [era-5] Returns whether these votes make a value chosen in a slot of era
+/// `slot_era`, whose configuration is `configuration`. The votes must all be in `ballot` and at the
+/// group's class.
 ///
 /// The arithmetic is independent of the learner's.
 pub fn is_chosen(
@@ -109,7 +110,7 @@ pub fn ballot_is_not_reused(ballot: Ballot, known: u64, process: u64) -> Verdict
 }
 
 /// [p2-6] Checks that a vote is sent only once its records have the class that the vote claims.
-/// `in_memory` and `on_disk` return whether this node has cast a vote in the ballot for a slot.
+/// `in_memory` and `on_disk` return whether this node has cast a vote for a slot in the ballot.
 pub fn vote_is_true(
     vote: &Phase2b,
     in_memory: impl Fn(Slot) -> bool,
@@ -132,9 +133,9 @@ pub fn vote_is_true(
     })
 }
 
-/// [p1-3] Checks that a promise reports every vote that was cast before it in a lower ballot, from
-/// the start of the promise on. `cast` is the highest ballot in which this acceptor voted for
-/// `slot`.
+/// [p1-3] Checks that a promise reports every vote that was cast before it in a lower ballot, for
+/// slots from the start of the promise onwards. `cast` is the highest ballot in which this acceptor
+/// voted for `slot`.
 pub fn promise_is_complete(promise: &Phase1b, slot: Slot, cast: Ballot, value: &Value) -> Verdict {
     if slot < promise.from.max(promise.floor) || cast >= promise.ballot {
         return Ok(());

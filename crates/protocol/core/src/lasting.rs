@@ -1,6 +1,6 @@
-//! Durability of the decided prefix across a crash of all nodes: how much of the prefix this node's
-//! log has on stable storage, what other members reported about theirs, and which nodes wait for it
-//! ([class-2], [last-1]).
+//! Durability of the decided prefix across a crash of all nodes: how much of it is on stable
+//! storage on this node, how much other members reported, and which nodes wait for it ([class-2],
+//! [last-1]).
 //!
 //! In a durable group, everything decided is durable. In a volatile group, a decision says nothing
 //! about disks, and votes are the wrong evidence, because a vote on stable storage may be for a
@@ -23,12 +23,12 @@ pub struct DurablePrefix {
     here_to: Slot,
     /// Record that restates the decided prefix, while the record is being written.
     restated: Option<RecordSeq>,
-    /// Nodes that wait until this node's disk has a slot, each with that slot.
+    /// Nodes that wait for a slot to be on this node's disk, each with that slot.
     waiting: Vec<(NodeId, Slot)>,
     /// Members that reported how far their logs are durable, each with the end of its durable
     /// slots.
     said: Vec<(Member, Slot)>,
-    /// Clients of this node wait until every slot below this one is durable in the group.
+    /// Clients of this node are waiting until every slot below this one is durable in the group.
     wanted: Slot,
     /// Clients have been notified that every slot below this one is durable.
     told: Slot,
@@ -90,8 +90,8 @@ impl DurablePrefix {
     }
 
     /// [last-1] Records that everything below `here_to` is durable on this node, and that
-    /// everything below `held_to` is decided and held. Returns whether the log should write another
-    /// record that restates the decided prefix, because a client or a peer waits for it.
+    /// everything below `held_to` is decided and held. Returns whether a client or a peer waits for
+    /// another record, in which the log restates the decided prefix.
     pub fn update(
         &mut self,
         here_to: Slot,
@@ -108,7 +108,7 @@ impl DurablePrefix {
         self.restated = Some(record);
     }
 
-    /// Returns whether a client or a peer waits for more than is durable on this node.
+    /// Returns whether a client or a peer waits for slots that are not durable on this node yet.
     fn is_awaited(&self) -> bool {
         let by_peers = self.waiting.iter().any(|(_, to)| *to > self.here_to);
         by_peers || (self.wanted > self.told && self.wanted > self.here_to)
@@ -135,8 +135,8 @@ impl DurablePrefix {
         news
     }
 
-    /// Returns the request to send to other members. One request serves all waiting clients; it is
-    /// repeated after `retry_us` without a reply.
+    /// Returns the request to send to other members, if one is due. One request serves all waiting
+    /// clients, and is repeated after `retry_us` without a reply.
     pub fn question(&mut self, now: Time, retry_us: u64) -> Option<Slot> {
         if self.wanted <= self.told {
             self.asked = None;

@@ -3,8 +3,8 @@
 //!
 //! A ring is as fast as its slowest member. A leader that makes no progress for
 //! [`RingControl::patience_us`] requests votes from all members directly, sees which members reply,
-//! and sets up a ring without the others ([ring-7]). The others are readmitted after a while, which
-//! doubles on each exclusion.
+//! and sets up a ring without those that do not ([ring-7]). Excluded members are readmitted after a
+//! while, which doubles on each exclusion.
 
 use alloc::vec::Vec;
 
@@ -17,11 +17,12 @@ use crate::{
 /// Minimum and maximum time that a leader waits for a decision before it considers its ring broken,
 /// in microseconds.
 const PATIENCE_US: (u64, u64) = (2_000, 40_000);
-/// A decision is late after this multiple of its usual time, plus the deviation of that time.
+/// A decision is late once it has taken this multiple of its usual time, plus the deviation from
+/// that time.
 const PATIENCE: u64 = 4;
 /// A ring that lasted at least this long, in microseconds, is considered good.
 const GOOD_US: u64 = 1_000_000;
-/// Duration of direct voting after a ring broke, in microseconds. It is long enough to show which
+/// Duration of direct voting after a ring breaks, in microseconds. It is long enough to show which
 /// members are slow.
 const LOOK_US: u64 = 10_000;
 /// Initial and maximum time for which a slow member is excluded from the ring, in microseconds. The
@@ -36,8 +37,9 @@ pub enum Route {
     Star,
     /// Along a ring that the leader chooses.
     Ring,
-    /// Along these members, and then to the leader. They are not checked to be connected or to form
-    /// a quorum; if the ring makes no progress, the leader chooses another one itself.
+    /// Along these members, and then to the leader. The leader does not check that they are
+    /// connected or form a quorum. If the ring makes no progress, the leader chooses another one
+    /// itself.
     Through(Vec<Member>),
 }
 
@@ -61,7 +63,7 @@ struct Exclusion {
     us: u64,
 }
 
-/// Leader's side: the ring in use, its progress, and the excluded members.
+/// The leader's view of the ring: the ring in use, its progress, and the excluded members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RingControl {
     wish: Route,
@@ -74,7 +76,7 @@ pub struct RingControl {
     probe: Option<(Slot, Time)>,
     /// Moving average of the time to a decision, in microseconds; 0 before the first decision.
     usual_us: u64,
-    /// Average deviation from `usual_us`.
+    /// Average deviation from `usual_us`, in microseconds.
     varies_us: u64,
     /// Time at which the ring was set up or given up.
     since: Time,
@@ -87,7 +89,7 @@ pub struct RingControl {
     benched: Vec<Exclusion>,
     /// End of the decided slots at the last two heartbeats, older first.
     beats: [Slot; 2],
-    /// The next heartbeat counts only from this time on.
+    /// Heartbeats before this time do not count.
     beat_at: Time,
 }
 
@@ -188,7 +190,7 @@ impl RingControl {
         breaks.into_iter().chain(again).min()
     }
 
-    /// Returns whether the ring makes no progress although a proposal is outstanding.
+    /// Returns whether the ring has stalled with a proposal outstanding (`open`).
     pub fn is_stuck(&self, now: Time, open: bool) -> bool {
         let waited = now.since_us(self.progress.1) >= self.patience_us();
         self.is_ring() && open && waited
@@ -200,15 +202,15 @@ impl RingControl {
         self.give_up();
     }
 
-    /// From now on, replaces a requested list of members by the leader's own choice.
+    /// Abandons a requested list of members. From now on, the leader chooses the members.
     fn give_up(&mut self) {
         if matches!(self.wish, Route::Through(_)) {
             self.wish = Route::Ring;
         }
     }
 
-    /// Records that the ring broke. All members vote directly, and are judged soon. A requested
-    /// list of members is given up.
+    /// Records that the ring broke. All members vote directly for a while, so that the slow ones
+    /// can be identified. A requested list of members is abandoned.
     pub fn breaks(&mut self, now: Time) {
         let members = core::mem::take(&mut self.members);
         if now.since_us(self.since) >= GOOD_US {
@@ -224,10 +226,10 @@ impl RingControl {
         self.broken.as_ref().map_or(&[], |(_, members)| members)
     }
 
-    /// Judges the members of the broken ring, after which a ring may be set up again. Members that
-    /// voted for the slot at which the ring broke are fine. If that slot was decided without the
-    /// others, they are excluded for a while. If no member was slow, the next ring is postponed,
-    /// for longer each time.
+    /// Examines the members of the broken ring, after which a ring may be set up again. Members
+    /// that voted for the slot at which the ring broke are cleared. If the slot was decided without
+    /// the other members, those are excluded for a while. If no member was slow, the next ring is
+    /// postponed, for longer each time.
     pub fn judge(&mut self, now: Time, decided_to: Slot, voted_to: &[(Member, Slot)]) {
         let Some((slot, _)) = self.broken else {
             return;
@@ -287,9 +289,9 @@ impl RingControl {
         }
     }
 
-    /// Returns the end of the slots that caught-up members must hold. They were decided more than a
-    /// heartbeat ago, so a member that replies to a heartbeat and holds less, at the group's class,
-    /// lags.
+    /// Returns the end of the slots that caught-up members must hold. These slots were decided more
+    /// than a heartbeat ago, so a member that replies to a heartbeat and holds fewer, at the
+    /// group's class, lags.
     pub fn level_at(&self) -> Slot {
         self.beats[0]
     }

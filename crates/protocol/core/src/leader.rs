@@ -32,10 +32,11 @@ pub enum Stage {
     Recording(RecordSeq),
     /// 1A messages have been sent, and promises are awaited.
     Asking,
-    /// [cast-3] All requested promises have arrived, and this node's own promise is being written.
+    /// [cast-3] All requested promises have arrived, and the record of this node's own promise is
+    /// being written.
     Casting,
-    /// A quorum has promised, but some member dropped its votes below `floor`. This node must catch
-    /// up before it proposes ([p1-5]).
+    /// A quorum has promised, but some member has dropped its votes below `floor`. This node must
+    /// catch up before it proposes ([p1-5]).
     CatchingUp,
 }
 
@@ -50,7 +51,8 @@ pub struct Phase1 {
     pub asked: PromiseTargets,
     /// Current stage of phase 1.
     pub stage: Stage,
-    /// Every slot below it is decided, and a member that promised has dropped its votes there.
+    /// Every slot below this one is decided, and a member that promised has dropped its votes
+    /// there.
     pub floor: Slot,
     /// Node to catch up from: the node that reported the floor, or another that promised and has
     /// more of the slots in its log.
@@ -127,8 +129,8 @@ impl Phase1 {
             self.teachers.push(Teacher { node, log });
         }
         self.floor = self.floor.max(promise.floor);
-        // Prefer members whose log starts at or below this leader's first undecided slot, then the
-        // member that is furthest ahead.
+        // Prefer members whose log starts at or below this leader's first undecided slot, and among
+        // them the one that is furthest ahead.
         let use_of = |teacher: &&Teacher| (teacher.log.from <= self.from, teacher.log.to);
         if let Some(best) = self.teachers.iter().max_by_key(use_of) {
             self.floor_at = best.node;
@@ -136,8 +138,9 @@ impl Phase1 {
         Ok(())
     }
 
-    /// [p1-5] Checks whether a member that promised has the slots from `decided_to` on in its log.
-    /// If none has, returns the start of the log of the best member.
+    /// [p1-5] Returns `None` if a member that promised has the slots from `decided_to` onwards in
+    /// its log, or if they are not needed. Otherwise returns the start of the log of the best
+    /// member.
     pub fn unreachable(&self, decided_to: Slot) -> Option<Slot> {
         let behind = |teacher: &&Teacher| teacher.log.to > decided_to;
         let teaches = |teacher: &Teacher| teacher.log.from <= decided_to;
@@ -149,7 +152,7 @@ impl Phase1 {
         Some(best.log.from)
     }
 
-    /// Returns whether this member promised.
+    /// Returns whether this member's promise has arrived.
     pub fn promised(&self, member: Member) -> bool {
         self.promises.contains(&member)
     }
@@ -182,15 +185,15 @@ impl Phase1 {
     }
 
     /// [cast-3] Returns whether the promises would form a phase-1 quorum together with this
-    /// member's.
+    /// member's own promise.
     pub fn has_quorum_with(&self, own: Member, configuration: &Configuration) -> bool {
         let mut promises = self.promises.clone();
         promises.push(own);
         configuration.is_quorum(Phase::One, set_of(configuration, &promises))
     }
 
-    /// [p1-6] Returns the proposals that phase 1 requires for the slots from `decided_to` on. In
-    /// each slot, that is the value reported in the highest ballot. Without a report, it is this
+    /// [p1-6] Returns the proposals that phase 1 requires for the slots from `decided_to` onwards.
+    /// Each slot gets the value reported in the highest ballot. Without a report, it gets this
     /// leader's own earlier proposal, or else a no-op. New values start after these slots.
     pub fn inheritance(&self, decided_to: Slot, own: Option<&Tally>) -> Vec<Inherited> {
         let mut out = Vec::new();
@@ -247,8 +250,8 @@ pub fn set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
 pub struct Leading {
     /// Proposals of the current ballot, and the votes for them.
     pub tally: Tally,
-    /// Tally of the previous ballot after a casting vote, because late votes in that ballot still
-    /// count ([cast-4]).
+    /// Tally of the previous ballot after a casting vote. Late votes in that ballot still count
+    /// ([cast-4]).
     pub before: Option<Tally>,
     /// First slot proposed in the current ballot.
     pub began: Slot,
@@ -289,7 +292,7 @@ impl Leading {
 /// [cast-1] Splits the members other than `leader` into disjoint sets L and R, so that L ∪ {leader}
 /// is a phase-1 quorum and R ∪ {leader} a phase-2 quorum. Returns the smallest such L. `usable`
 /// returns whether a member can be relied on. `votes` returns whether a member is sent proposals,
-/// as every member of R must be.
+/// which is required of every member of R.
 pub fn split(
     configuration: &Configuration,
     leader: Member,
@@ -299,7 +302,7 @@ pub fn split(
     split_among(configuration, leader, usable, votes, |_| true)
 }
 
-/// [ballot-5] Splits like [`split`], but puts as few members into L as possible that are not
+/// [ballot-5] Splits like [`split`], but puts as few members as possible into L that are not
 /// `level`, because those would have to catch up first.
 pub fn split_among(
     configuration: &Configuration,
@@ -365,8 +368,8 @@ mod tests {
         assert_eq!(l(&|_| false), None);
     }
 
-    /// [p1-6] Slots without votes before reported votes become no-ops, although the run after them
-    /// began earlier.
+    /// [p1-6] Slots without votes that precede reported votes become no-ops, even though the run
+    /// after them began earlier.
     #[test]
     fn hole_in_what_was_reported_gets_no_value() {
         let ballot = |round| Ballot { era: Era(0), round, node: NodeId(1) };

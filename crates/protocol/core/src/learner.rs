@@ -1,7 +1,7 @@
 //! Learner: counts votes in slot order, by ballot and descriptor, and knows the decided prefix.
 //!
-//! Safety lives here. Slots are decided in order, so "decided" is one number ([decide-1]). Only
-//! once everything below a slot is decided is the configuration of that slot known.
+//! Safety lives here. Slots are decided in order, so "decided" is one number ([decide-1]). The
+//! configuration for a slot is known only once everything below the slot is decided.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -100,7 +100,7 @@ impl Tally {
         self.proposals.is_empty()
     }
 
-    /// Returns the undecided proposals from `slot` on.
+    /// Returns the undecided proposals from `slot` onwards.
     pub fn proposals_from(&self, slot: Slot) -> impl Iterator<Item = &Proposal> {
         let start = self.proposals.partition_point(|proposal| proposal.range.to <= slot);
         self.proposals.range(start..)
@@ -116,7 +116,7 @@ impl Tally {
         proposal
     }
 
-    /// Returns the prefix sum of all proposals below `slot`; `None` if it is not known any more, or
+    /// Returns the prefix sum of all proposals below `slot`; `None` if it is no longer known, or
     /// not yet.
     pub(crate) fn prefix_at(&self, slot: Slot) -> Option<u64> {
         if slot == self.next {
@@ -131,8 +131,8 @@ impl Tally {
         Some(proposal.prefix.wrapping_add(range_check(part, &proposal.value)))
     }
 
-    /// Adds a vote of this ballot, at the class that counts. Votes are cumulative, so repeated or
-    /// reordered messages lead to the same result.
+    /// Adds a vote of this ballot. Only its part that has reached `class` counts. Votes are
+    /// cumulative, so repeated or reordered messages lead to the same result.
     pub fn vote(&mut self, member: Member, vote: &Phase2b, class: Class) -> Result<(), Mismatch> {
         assert_eq!(vote.ballot, self.ballot, "a vote of another ballot");
         let to = match class {
@@ -154,7 +154,7 @@ impl Tally {
                 if range.from == known.from {
                     known.to = known.to.max(range.to);
                 } else if range.from > known.from {
-                    // The run is later, so the slots of the older one are decided.
+                    // The new run is later, so the slots of the older one are decided.
                     *known = range;
                 } else if range.to >= known.from {
                     // [disk-8] An earlier run: the member lost decided slots and is voting for them
@@ -173,8 +173,8 @@ impl Tally {
         self.counted.add(range);
     }
 
-    /// Returns the end of the slots from `from` on for which a phase-2 quorum of `configuration`
-    /// voted in this ballot.
+    /// Returns the end of the slots, starting at `from`, for which a phase-2 quorum of
+    /// `configuration` has voted in this ballot.
     fn quorum_to(&self, configuration: &Configuration, from: Slot) -> Slot {
         // Members sorted by the end of their votes, highest first. There are few, so insertion sort
         // is enough.
@@ -205,7 +205,7 @@ impl Tally {
         from
     }
 
-    /// Drops the proposals below `slot`, which are decided.
+    /// Drops the proposals below `slot`, because they are decided.
     pub fn drop_below(&mut self, slot: Slot) {
         self.counted.drop_below(slot);
         while let Some(first) = self.proposals.front_mut() {
@@ -232,9 +232,10 @@ pub struct Learner {
     lost: Lost,
     /// First slot decided in this process whose value cannot be read back.
     missing: Option<Slot>,
-    /// [here-1] Bytes of streams may be missing on this node, although their descriptors are known.
+    /// [here-1] Bytes of streams may be missing on this node, even though their descriptors are
+    /// known.
     lacking: bool,
-    /// Reconfigurations decided from `log_start` on.
+    /// Reconfigurations decided from `log_start` onwards.
     changes: Vec<(Slot, Value)>,
     /// [trim-1] No snapshot covers the slots below `log_start`, so neither their values nor the
     /// eras that began there are known.
@@ -281,7 +282,7 @@ impl Learner {
     }
 
     /// [snap-2] Installs a snapshot of everything below `to`. Lost slots below `to` need not be
-    /// learned again. Slots above it remain in the log.
+    /// learned again. Later slots remain in the log.
     pub fn install(&mut self, to: Slot, eras: Eras) {
         assert!(
             to > self.decided_to || self.hollow,
@@ -295,8 +296,8 @@ impl Learner {
             self.decided_to = to;
             self.pass_gaps();
         } else {
-            // The slots from `to` on were decided on this node, and began eras whose numbers were
-            // unknown.
+            // The slots from `to` onwards were decided on this node, and began eras whose numbers
+            // were unknown.
             for (slot, value) in self.changes.iter().filter(|(slot, _)| *slot >= to) {
                 self.eras.decide(*slot, value);
             }
@@ -330,8 +331,8 @@ impl Learner {
         &self.lost
     }
 
-    /// Sets the first slot decided in this process whose value cannot be read back; `None` if every
-    /// value can.
+    /// Sets the first slot that was decided in this process and whose value cannot be read back;
+    /// `None` if every value can be read back.
     pub fn miss(&mut self, first: Option<Slot>) {
         self.missing = first;
     }
@@ -341,12 +342,12 @@ impl Learner {
         self.lacking = lacking;
     }
 
-    /// [disk-8] Returns whether every value that this node ever decided is readable.
+    /// [disk-8] Returns whether every value that this node has ever decided is readable.
     ///
-    /// A node that lacks a value learns it again, and meanwhile votes for later slots. It does not
-    /// answer a 1A for lost slots and does not campaign, because it could not report the values of
-    /// slots that perhaps no other node knows to be decided. Missing bytes of streams do not
-    /// matter, because the descriptors are the values ([here-3]).
+    /// A node that lacks a value learns it again. Until it has, the node still votes for later
+    /// slots, but it does not answer a 1A for lost slots and does not campaign, because it could
+    /// not report the values of slots that perhaps no other node knows to be decided. Missing bytes
+    /// of streams do not matter, because the descriptors are the values ([here-3]).
     pub fn is_whole(&self) -> bool {
         self.lost.is_empty() && self.missing.is_none()
     }
@@ -372,7 +373,7 @@ impl Learner {
         self.lost.add(range.intersect(held));
     }
 
-    /// Decides the next run of slots, and passes it to `each`.
+    /// Decides the next run of slots, and passes the run to `each`.
     fn decide(&mut self, range: SlotRange, value: Value, each: &mut impl FnMut(SlotRange, Value)) {
         assert_eq!(range.from, self.decided_to, "slots are decided in order");
         self.decided_to = range.to;
@@ -391,8 +392,8 @@ impl Learner {
         }
     }
 
-    /// [disk-8] Skips slots after a gap that the log holds as decided. They are known, and are not
-    /// reported again.
+    /// [disk-8] Skips slots after a gap that the log already holds as decided. They are known, and
+    /// are not reported again.
     fn pass_gaps(&mut self) {
         let mut known = Vec::new();
         self.decided_to =
@@ -406,9 +407,8 @@ impl Learner {
     /// passes each run to `each`. A reconfiguration changes the configuration for the slots after
     /// it.
     ///
-    /// Counting stops at a value for which this node's acceptor has not voted in any ballot,
-    /// because a restarted node finds the value and its bytes through the record of that vote
-    /// ([catch-1]).
+    /// Counting stops at a value for which this node's acceptor has not voted in any ballot. A
+    /// restarted node finds the value and its bytes through the record of that vote ([catch-1]).
     pub fn count(
         &mut self,
         tally: &mut Tally,
@@ -486,8 +486,8 @@ mod tests {
     use super::*;
     use crate::{ballot::Era, configuration::Change, value::Value};
 
-    /// [disk-8] A member that lost decided slots votes again from there on in the same ballot; its
-    /// earlier and its new votes count together.
+    /// [disk-8] A member that lost decided slots votes for them and later slots again in the same
+    /// ballot. Its earlier and its new votes count together.
     #[test]
     fn a_run_that_begins_earlier_joins_the_one_that_is_known() {
         let members = [1, 2, 3].map(Member::first);

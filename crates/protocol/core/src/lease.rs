@@ -35,8 +35,8 @@ impl Leases {
     }
 }
 
-/// Error allowance for two clock readings in whole microseconds, each of which may be up to one too
-/// high.
+/// Error allowance in microseconds for two clock readings in whole microseconds. Each reading may
+/// be up to one microsecond too high.
 const READINGS_US: u64 = 2;
 
 /// Returns how long a leader may rely on a grant of `us` microseconds by another node, whose clock
@@ -73,7 +73,7 @@ pub struct Granter {
     rules: Option<Leases>,
     grant: Option<Grant>,
     /// No new promise is made before this time, because an earlier process may have made grants
-    /// that this one does not know. Unlimited until the first clock reading.
+    /// that the current process does not know of. Unlimited until the first clock reading.
     silent_until: Time,
 }
 
@@ -88,7 +88,7 @@ impl Granter {
         }
     }
 
-    /// Handles the first reading of the clock, from which `silent_us` counts.
+    /// Handles the first reading of the clock. `silent_us` counts from then on.
     pub fn start(&mut self, now: Time, silent_us: u64) {
         if silent_us > 0 {
             self.silent_until = now.plus_us(silent_us);
@@ -109,8 +109,8 @@ impl Granter {
         (now < until).then_some(until)
     }
 
-    /// Responds to a request by the leader of `ballot`. No ballot above that one has been promised.
-    /// `now` must be read after the request was received.
+    /// Responds to a request by the leader of `ballot`, given that no higher ballot has been
+    /// promised. `now` must be read after the request has been received.
     pub fn asked(&mut self, now: Time, ballot: Ballot, question: Lease) -> Lease {
         if question.us == 0 {
             self.give_back(ballot, question.asked_at);
@@ -171,7 +171,7 @@ impl Holder {
         self.rules.is_some()
     }
 
-    /// Returns the lease that the next heartbeat requests. If leases are not `wanted`, the
+    /// Returns the lease for the next heartbeat to request. If leases are not `wanted`, the
     /// heartbeat releases all grants.
     pub fn ask(&mut self, now: Time, wanted: bool) -> Lease {
         let Some(rules) = self.rules else {

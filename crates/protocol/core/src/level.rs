@@ -1,5 +1,5 @@
-//! Feature levels: limits what a node may send and write to what every node of the group can read
-//! ([level-1]).
+//! Feature levels: restrict a node to sending and writing only what every node of the group can
+//! read ([level-1]).
 //!
 //! A level is the number of the protocol version that introduced it. A release supports its own
 //! level and at least the previous one. The group's level is decided in the log and never falls.
@@ -21,7 +21,7 @@ impl Default for Level {
 
 impl Level {
     /// The oldest level that this release supports, and the level of a new group. Every replica
-    /// derives the group's level from this constant and the log, so it must not change as long as
+    /// derives the group's level from this constant and the log. So it must not change as long as
     /// logs of groups founded at this level can be opened.
     pub const BASE: Self = Self(8);
     /// The newest level that this release knows.
@@ -58,8 +58,8 @@ impl fmt::Display for Level {
     }
 }
 
-/// Range of levels that a node supports, from the lowest it may use at the group's level to the
-/// newest it knows.
+/// Levels that a node supports, from the lowest that it may use with the group to the newest that
+/// it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Levels {
     /// Peers that support only lower levels are refused.
@@ -72,8 +72,8 @@ impl Levels {
     /// Levels that this release supports in a group at the base level.
     pub const SUPPORTED: Self = Self { lowest: Level::BASE, newest: Level::NEWEST };
 
-    /// [level-3] Returns the level for two nodes to use, which is the newest that both know; `None`
-    /// if that level is too old for one of them.
+    /// [level-3] Returns the level that two nodes use with each other, the newest that both know;
+    /// `None` if that level is too old for one of them.
     pub fn agreed(self, other: Self) -> Option<Level> {
         let newest = self.newest.min(other.newest);
         (newest >= self.lowest.max(other.lowest)).then_some(newest)

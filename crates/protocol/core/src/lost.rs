@@ -64,9 +64,9 @@ impl Lost {
         self.ranges.front().map(|range| range.to)
     }
 
-    /// Records that the slots below `decided_to` were learned. If that closes the first gap, every
-    /// slot below the returned one is known, and each reconfiguration that was passed over goes to
-    /// `each`.
+    /// Records that the slots below `decided_to` have been learned. Returns the slot below which
+    /// every slot is now known, which is higher than `decided_to` if this closed a gap. Passes each
+    /// reconfiguration after the gap to `each`.
     pub fn learned(&mut self, decided_to: Slot, mut each: impl FnMut(Slot, &Value)) -> Slot {
         let mut known_to = decided_to;
         while self.ranges.pop_front_if(|range| range.to <= known_to).is_some() {

@@ -59,7 +59,8 @@ pub struct Extent {
 }
 
 /// A promise with the votes cast before it ([p1-3]). One message covers all slots from `max(from,
-/// floor)` on, and fits because the number of an acceptor's votes is bounded ([p2-3]).
+/// floor)` onwards. It fits into a frame because the number of an acceptor's votes is bounded
+/// ([p2-3]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Phase1b {
     /// The promised ballot.
@@ -75,14 +76,14 @@ pub struct Phase1b {
     pub log_start: Slot,
     /// Every slot below this one is decided, as far as this acceptor knows.
     pub decided_to: Slot,
-    /// Every vote from `max(from, floor)` on, in slot order.
+    /// Every vote from `max(from, floor)` onwards, in slot order.
     pub extents: Vec<Extent>,
 }
 
 impl Phase1b {
     /// Returns whether the extents could come from an acceptor: in order, disjoint, and valid. A
-    /// plane never invents a message, but decoded messages are checked again where an invalid one
-    /// would do harm.
+    /// plane never invents a message, but decoded messages are checked again wherever an invalid
+    /// one would do harm.
     pub fn is_well_formed(&self) -> bool {
         let sound = |extent: &Extent| {
             let spans = extent.range.len() == 1 || extent.value.may_span();
@@ -112,8 +113,8 @@ pub struct Phase2a {
     /// End of the leader's own votes in this ballot, on stable storage. A learner that counts
     /// durable votes counts only these.
     pub own_durable_to: Slot,
-    /// The value's bytes are to be sent along. Otherwise the receiver looks for its own copy, and
-    /// requests one if it has none.
+    /// The message is to carry the value's bytes. Otherwise the receiver looks for its own copy,
+    /// and requests one if it has none.
     pub with_bytes: bool,
 }
 
@@ -148,7 +149,7 @@ pub struct RingEntry {
 }
 
 impl RingEntry {
-    /// Creates the ring entry of this member's vote.
+    /// Creates the ring entry for this member's vote.
     pub const fn of(member: Member, vote: &Phase2b) -> Self {
         Self {
             member,
@@ -209,17 +210,17 @@ pub struct Heartbeat {
     pub read_round: u64,
     /// Slots that all nodes hold, as in [`Held::all`]; slot 0 while unknown.
     pub held_by_all: Slot,
-    /// Slots that a quorum holds, as in [`Held::quorum`]; slot 0 while unknown. To an auxiliary, it
-    /// is the prefix that a quorum of full replicas would still hold and know to be decided after
-    /// all of them crashed.
+    /// Slots that a quorum holds, as in [`Held::quorum`]; slot 0 while unknown. In a heartbeat to
+    /// an auxiliary, only slots that a quorum of full replicas would still hold, and know to be
+    /// decided, if all of them crashed.
     pub held_by_quorum: Slot,
     /// The lease that this heartbeat requests or releases ([read-4]).
     pub lease: Lease,
     /// The receiver is an auxiliary in the configuration in force, and does not count towards
     /// `held_by_quorum`.
     pub auxiliary: bool,
-    /// Reading of the group's clock, Unix time in milliseconds ([time-3]); 0 while the leader does
-    /// not know it. Filled in by the host; the core has no clock and ignores the field.
+    /// Reading of the group's clock, as Unix time in milliseconds ([time-3]); 0 while the leader
+    /// does not know it. Filled in by the host; the core has no clock and ignores the field.
     pub clock_ms: u64,
     /// Worst recent lateness of the leader's event loop turns, in microseconds ([live-5]).
     pub late_us: u32,
@@ -261,7 +262,7 @@ pub struct HeartbeatReply {
     pub lease: Lease,
     /// This node should not lead, because it cannot write its log or apply decided slots.
     pub unfit: bool,
-    /// Reading of the sender's wall clock, Unix time in milliseconds.
+    /// Reading of the sender's wall clock, as Unix time in milliseconds.
     pub clock_ms: u64,
     /// The sender's estimate of the group's clock, as in [`Heartbeat::clock_ms`].
     pub group_ms: u64,
@@ -272,7 +273,7 @@ pub struct HeartbeatReply {
 /// A message between nodes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
-    /// Request to promise `ballot` for all slots from `from` on ([p1-1]).
+    /// Request to promise `ballot` for all slots from `from` onwards ([p1-1]).
     Phase1a {
         /// Ballot that the candidate tries to lead in.
         ballot: Ballot,
@@ -319,11 +320,11 @@ pub enum Message {
     Armed {
         /// Ballot in which the device votes.
         ballot: Ballot,
-        /// Upper bound of the first slot that has a cell on the device.
+        /// Upper bound for the first slot that has a cell on the device.
         floor: Slot,
     },
-    /// Slots below `decided_to` are decided. Sent when no proposal follows soon that could carry
-    /// the number.
+    /// Slots below `decided_to` are decided. Sent when no proposal that could carry the number
+    /// follows soon.
     Decided {
         /// Ballot of the leader ([decide-2]).
         ballot: Ballot,

@@ -12,7 +12,7 @@ pub struct NodeId(pub u32);
 /// Number of times that a node may have forgotten a vote or a promise ([volatile-1]).
 ///
 /// A node that restarts with a new incarnation is a new member. It cannot contradict statements of
-/// its earlier incarnation, because its own statements do not count for that one.
+/// its earlier incarnation, because its own statements do not count for the earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u32);
 
@@ -20,7 +20,7 @@ pub struct Incarnation(pub u32);
 /// ([class-4]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
-    /// Id that the node has in all its incarnations.
+    /// Id of the node, the same in all its incarnations.
     pub node: NodeId,
     /// Current incarnation of the node.
     pub incarnation: Incarnation,

@@ -4,18 +4,18 @@ use core::fmt;
 
 use crate::{configuration::MEMBERS_MAX, node_id::NodeId};
 
-/// Maximum size of a set, which is the number of other members in the largest configuration.
+/// Maximum size of a set: the number of other members in the largest configuration.
 pub const NODES_MAX: usize = MEMBERS_MAX - 1;
 
 /// A small set of nodes, sorted by id.
 ///
-/// The set is an array of ids rather than a mask over a member list, because a message may go to
-/// nodes that are not members or that belong to another era, and a consumer of the set (an event
-/// log, a plane, a model) has no such list. A set can hold a whole group. A message to more nodes
-/// is sent in several parts.
+/// The set is an array of ids rather than a mask over a member list. A message may go to nodes that
+/// are not members or that belong to another era, and a consumer of the set (an event log, a plane,
+/// a model) has no member list. A set can hold a whole group. A message to more nodes is sent in
+/// several parts.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeSet {
-    /// Ids of the nodes. Entries from `len` on are zero, so that equal sets compare equal.
+    /// Ids of the nodes. Entries at `len` and beyond are zero, so that equal sets compare equal.
     nodes: [NodeId; NODES_MAX],
     len: u8,
 }

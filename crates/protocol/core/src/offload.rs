@@ -7,8 +7,8 @@ use crate::{
     ballot::Ballot, message::Phase2b, node_id::Member, reads::Reader, slot::Slot, time::Time,
 };
 
-/// Assigner of the slots of this leader's ballot, which is the node, its device, or neither during
-/// a change.
+/// The current assigner of the slots of this leader's ballot: the node, its device, or neither
+/// during a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// This node assigns slots.
@@ -39,7 +39,7 @@ pub struct Offload {
     armed: Vec<(Member, Slot)>,
     /// First slot that may not be assigned yet.
     pub limit: Slot,
-    /// The device is not used again before this time after it was withdrawn.
+    /// After a withdrawal, the device is not used again before this time.
     pub rests_until: Time,
     /// End of the decided prefix, and the time of the last progress.
     progress: (Slot, Time),
@@ -84,7 +84,8 @@ impl Offload {
         due
     }
 
-    /// Records that the device of this member votes in the leader's ballot from this slot on.
+    /// Records that the device of this member votes in the leader's ballot, from slot `floor`
+    /// onwards.
     pub fn note_armed(&mut self, member: Member, floor: Slot) {
         self.armed.retain(|(armed, _)| armed.node != member.node || *armed == member);
         match self.armed.iter_mut().find(|(armed, _)| *armed == member) {
@@ -123,7 +124,7 @@ impl Offload {
     }
 
     /// Handles the device's report of its next slot. Returns the reads that were queued before the
-    /// query was sent, and whether to query the device again for the others.
+    /// query was sent, and whether to query the device again for later reads.
     pub fn looked(&mut self) -> (Vec<Reader>, bool) {
         let rest = self.looking.split_off(self.asked);
         let answered = core::mem::replace(&mut self.looking, rest);

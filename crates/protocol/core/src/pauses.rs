@@ -4,11 +4,12 @@
 
 use crate::time::Time;
 
-/// Lateness from which a turn counts as a stop, which no tolerance should cover, in microseconds.
+/// Minimum lateness of a turn that counts as a stop, in microseconds. No tolerance should cover a
+/// stop.
 const STOP_US: u64 = 1_000_000;
 /// Maximum tolerated silence in microseconds, unless the configured timeouts are longer.
 const PATIENCE_MAX_US: u64 = 1_000_000;
-/// Length of a span in microseconds. The worst lateness of the current and of the previous span
+/// Length of a span in microseconds. The worst lateness of the current and the previous span
 /// counts.
 const SPAN_US: u64 = 60_000_000;
 
@@ -17,8 +18,8 @@ const SPAN_US: u64 = 60_000_000;
 pub struct Pauses {
     /// Start of the current span.
     since: Time,
-    /// Worst lateness in the current span, in microseconds. `before_us` is the worst of the
-    /// previous span.
+    /// Worst lateness in the current span, in microseconds. `before_us` is the worst lateness in
+    /// the previous span.
     worst_us: u64,
     before_us: u64,
     /// Lateness that the leader last reported, in microseconds.
@@ -44,7 +45,7 @@ impl Pauses {
         self.leader_us
     }
 
-    /// Returns the worst lateness of the last one to two minutes in microseconds, for use in
+    /// Returns the worst lateness in the last one to two minutes, in microseconds, for use in
     /// heartbeats.
     pub fn worst_us(&mut self, now: Time) -> u32 {
         self.look(now);

@@ -76,7 +76,7 @@ pub enum Phase {
     Two,
 }
 
-/// The members that voted, in the form in which a rule needs them.
+/// Members that voted, as the input to a quorum rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voting {
     /// Members that voted.
@@ -90,14 +90,13 @@ pub struct Voting {
 }
 
 impl QuorumRule {
-    /// [era-4] Returns the equivalent rule after all weights were multiplied by `factor`; `None` on
-    /// overflow.
+    /// [era-4] Returns the equivalent rule for weights multiplied by `factor`; `None` on overflow.
     pub fn multiplied(self, factor: u32) -> Option<Self> {
         self.scaled(|threshold| threshold.checked_mul(factor))
     }
 
-    /// Returns the equivalent rule after all weights were divided by `factor`; `None` if a
-    /// threshold is not divisible.
+    /// Returns the equivalent rule for weights divided by `factor`; `None` if a threshold is not
+    /// divisible.
     pub fn divided(self, factor: u32) -> Option<Self> {
         let whole = |threshold: &u32| factor > 0 && threshold.is_multiple_of(factor);
         self.scaled(|threshold| Some(threshold).filter(whole).map(|some| some / factor))

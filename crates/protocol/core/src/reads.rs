@@ -1,5 +1,4 @@
-//! Reads that need no slot. One round of confirmations serves all waiting reads
-//! ([read-1]–[read-3]).
+//! Reads that use no slot. One round of confirmations serves all waiting reads ([read-1]–[read-3]).
 
 use alloc::vec::Vec;
 
@@ -26,13 +25,13 @@ pub enum Reader {
 /// Reads that wait at a leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reads {
-    /// Number of the last round that was started. Rounds of one ballot never share a number.
+    /// Number of the last round that was started. Rounds of the same ballot never share a number.
     round: u64,
     /// Reads that the current round confirms, each with its index.
     confirming: Vec<(Reader, Slot)>,
     /// Reads that arrived since the current round started.
     gathering: Vec<(Reader, Slot)>,
-    /// Members that confirmed "promised ≤ b" in the current round.
+    /// Members that have confirmed "promised ≤ b" in the current round.
     confirmed_by: Vec<Member>,
 }
 
@@ -84,10 +83,10 @@ impl Reads {
         self.confirming.drain(..)
     }
 
-    /// Restarts the reads after the leader moved to another ballot of its own and proposed
-    /// everything it inherited, below `slot`. Unconfirmed reads are confirmed in the new ballot
-    /// with a new index, because a leader between the two ballots may have decided more than was
-    /// known when the read arrived.
+    /// Restarts the reads after the leader has moved to another ballot of its own and has proposed
+    /// everything that it inherited, below `slot`. Unconfirmed reads are confirmed in the new
+    /// ballot with a new index, because a leader between the two ballots may have decided more than
+    /// was known when the read arrived.
     pub fn restart(&mut self, slot: Slot) {
         self.confirmed_by.clear();
         self.gathering.append(&mut self.confirming);
@@ -119,7 +118,8 @@ struct Question {
 
 impl ReadRequests {
     /// Creates an empty list whose ids begin after `last`. No earlier process of this node may have
-    /// used these ids, or a reply to its request could be mistaken for a reply to this process.
+    /// used these ids. Otherwise a reply to its request could be mistaken for a reply to this
+    /// process.
     pub fn starting_at(last: u64) -> Self {
         Self { last, open: Vec::new() }
     }
@@ -152,7 +152,7 @@ impl ReadRequests {
         (now.since_us(first.at) > patience_us).then(|| self.open.remove(0).token)
     }
 
-    /// Returns the time at which the oldest request is overdue.
+    /// Returns the time at which the oldest request becomes overdue.
     pub fn wake_at(&self, patience_us: u64) -> Option<Time> {
         self.open.first().map(|question| question.at.plus_us(patience_us + 1))
     }

@@ -21,8 +21,8 @@ pub struct Identity {
     pub spent: bool,
 }
 
-/// The configurations that still matter, which are the one in force and the previous one. Together
-/// with all node ids ever used, they determine which changes are valid next.
+/// The configurations that still matter: the one in force and the previous one. Together with all
+/// node ids ever used, they determine which changes are valid next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Eras {
     era: Era,
@@ -34,7 +34,7 @@ pub struct Eras {
 
 impl Eras {
     /// Creates the eras before the first change. The founding configuration applies from the first
-    /// slot on.
+    /// slot onwards.
     pub fn founded(founding: Configuration) -> Self {
         let identity = |member: Member| Identity {
             node: member.node,
@@ -174,7 +174,7 @@ impl Eras {
         true
     }
 
-    /// [member-1] Records permanently how a valid change affects a node id.
+    /// [member-1] Permanently records how a valid change affects a node id.
     fn remember(&mut self, change: Change) {
         let (node, incarnation, spent) = match change {
             Change::Increment(member) => (member.node, member.incarnation, false),

@@ -10,9 +10,9 @@ use crate::{
 /// A record to persist, appended in the order in which the core emits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Record {
-    /// This node uses this ballot, which is one of its own, and never uses it again after a restart
-    /// ([ballot-2]). The record is not a promise: a leader that prepares its next ballot still
-    /// votes in the old one ([cast-2]).
+    /// This node uses this ballot of its own, and never uses it again after a restart ([ballot-2]).
+    /// The record is not a promise: a leader that prepares its next ballot still votes in the old
+    /// one ([cast-2]).
     Round {
         /// Ballot that this node starts.
         ballot: Ballot,
@@ -50,7 +50,7 @@ pub struct RecordSeq(pub u64);
 /// the log is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HardState {
-    /// Highest of the node's own ballots that it has recorded ([`Record::Round`]).
+    /// Highest of the node's own ballots that has been recorded ([`Record::Round`]).
     pub spoken: Ballot,
     /// Highest ballot that the node has promised.
     pub promised: Ballot,

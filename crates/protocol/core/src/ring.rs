@@ -1,10 +1,10 @@
 //! Ring: the route of votes to a leader, and what each member forwards. Liveness only.
 //!
 //! Members that form a phase-2 quorum forward votes along the ring, with the leader last. Each adds
-//! its own vote to the votes that it received, unchanged, so one small message per member carries
-//! all of them (Ring Paxos, §3). The other members vote silently. A vote counts by whatever route
-//! it arrives. No acceptor speaks for another, and a received vote never becomes this node's own
-//! ([ring-2], [ring-4]).
+//! its own vote to the votes that it has received, which stay unchanged, so one small message per
+//! member carries all of them (Ring Paxos, §3). The other members vote silently. A vote counts by
+//! whatever route it arrives. No acceptor speaks for another, and a received vote never becomes
+//! this node's own ([ring-2], [ring-4]).
 
 use alloc::vec::Vec;
 
@@ -19,8 +19,8 @@ use crate::{
 
 /// Maximum number of members of a ring, and so of entries in a ring vote.
 pub const RING_MAX: usize = 16;
-/// Time that a member waits for its predecessor's vote, or for its own, before it sends the votes
-/// that it has ([ring-6]), in microseconds.
+/// Maximum time in microseconds that a member waits for its predecessor's vote, or for its own,
+/// before it sends the votes that it has ([ring-6]).
 pub const HOLD_US: u64 = 300;
 
 /// A message to send on the ring, and its receiver.
@@ -53,7 +53,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Sets the ring of `ballot`, or removes it if `members` is empty. Returns whether the ring was
+    /// Sets the ring of `ballot`, or removes it if `members` is empty. Returns whether the ring is
     /// newer than the known one. Votes that travelled along an older ring remain valid ([ring-1]).
     pub fn lay(&mut self, ballot: Ballot, number: u32, members: &[Member]) -> bool {
         if (ballot, number) <= (self.ballot, self.number) {

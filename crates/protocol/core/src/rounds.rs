@@ -13,17 +13,18 @@ const ROUNDS_PER_INCARNATION: u32 = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rounds {
     own: Member,
-    /// Highest of the node's own ballots that it has recorded ([ballot-2]).
+    /// Highest of the node's own ballots that has been recorded ([ballot-2]).
     spoken: Ballot,
 }
 
 impl Rounds {
-    /// Creates the rounds of `own`. `spoken` is the highest of its ballots that it has recorded.
+    /// Creates the rounds of `own`. `spoken` is the highest of the member's ballots that has been
+    /// recorded.
     pub fn new(own: Member, spoken: Ballot) -> Self {
         Self { own, spoken }
     }
 
-    /// Returns the highest of this node's own ballots that it has recorded.
+    /// Returns the highest of this node's own ballots that has been recorded.
     pub fn spoken(&self) -> Ballot {
         self.spoken
     }
@@ -34,7 +35,7 @@ impl Rounds {
     }
 
     /// [ballot-2] Returns the end of the rounds that earlier incarnations may have used and
-    /// forgotten, above which new rounds must be. `None` if all rounds are used up.
+    /// forgotten; `None` if all rounds are used up. New rounds must be above it.
     fn forgotten(&self) -> Option<u32> {
         let incarnation = self.own.incarnation.0;
         incarnation.checked_mul(ROUNDS_PER_INCARNATION)

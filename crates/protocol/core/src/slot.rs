@@ -10,8 +10,8 @@ impl Slot {
     /// First slot of every log.
     pub const FIRST: Self = Self(1);
 
-    /// Returns the slot `count` slots later. Saturates, because honest use never reaches 2^64
-    /// slots, and a hostile number must not wrap around to a small one.
+    /// Returns the slot `count` slots later. Saturates: honest use never reaches 2^64 slots, and a
+    /// hostile number must not wrap around to a small one.
     pub const fn plus(self, count: u64) -> Self {
         Self(self.0.saturating_add(count))
     }

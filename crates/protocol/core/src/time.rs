@@ -1,7 +1,7 @@
 //! Time as an argument. Only liveness code and leases read it; no other safety module has it in a
 //! signature ([model-4]).
 
-/// Microseconds since a start that the caller chose. Never goes back.
+/// Microseconds since a starting point chosen by the caller. Never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 

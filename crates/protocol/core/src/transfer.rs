@@ -1,13 +1,12 @@
 //! Deliberate transfer of leadership ([live-4]). Liveness only; every wait is bounded.
 //!
 //! Proposals continue until the target is close, and then pause briefly so that it can catch up.
-//! They resume if the target takes longer to become leader than the pause allows, because its disk
-//! may be slow. After sending the transfer message, the old leader does not compete with the
-//! target.
+//! They resume if the target takes longer than that to become leader, because its disk may be slow.
+//! After sending the transfer message, the old leader does not compete with the target.
 
 use crate::{node_id::NodeId, time::Time};
 
-/// Progress of a transfer, with the time that bounds the stage.
+/// Stage of a transfer, with the time that bounds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// The target is not close, or did not catch up. Proposals continue, and the next attempt
@@ -41,8 +40,8 @@ pub struct Transfer {
     /// Time at which the old leader gives up the transfer and continues.
     pub deadline: Time,
     stage: Stage,
-    /// Time since which so many members have promised the target's ballot that this leader cannot
-    /// continue.
+    /// Time since which this leader cannot continue, because too many members have promised the
+    /// target's ballot.
     campaign_seen: Option<Time>,
 }
 
@@ -88,9 +87,9 @@ impl Transfer {
         false
     }
 
-    /// Records that so many members have promised the target's ballot that this leader cannot
-    /// continue. The target is elected, or never will be. Returns whether this state has lasted
-    /// longer than an election takes.
+    /// Records that this leader cannot continue, because too many members have promised the
+    /// target's ballot. The target is elected, or never will be. Returns whether this state has
+    /// lasted longer than an election takes.
     pub fn has_failed(&mut self, now: Time, election_us: u64) -> bool {
         let since = *self.campaign_seen.get_or_insert(now);
         now.since_us(since) > election_us

@@ -91,7 +91,7 @@ pub enum Value {
     Raise {
         /// Era of the members that the leader queried.
         era: Era,
-        /// Checksum over the nodes that the leader queried, which are members and learners.
+        /// Checksum of the nodes that the leader queried, that is, of the members and learners.
         nodes: u32,
         /// The new level.
         to: Level,
@@ -99,8 +99,8 @@ pub enum Value {
 }
 
 impl Value {
-    /// Returns whether bytes belong to this descriptor. A vote for the descriptor asserts that the
-    /// voter has its bytes ([value-3]).
+    /// Returns whether the descriptor stands for bytes. A vote for such a descriptor asserts that
+    /// the voter has the bytes ([value-3]).
     pub const fn has_bytes(&self) -> bool {
         matches!(self, Self::Batch(_) | Self::Content { .. })
     }
@@ -111,12 +111,12 @@ impl Value {
     }
 }
 
-/// Returns the checksum over ⟨slot, descriptor⟩ pairs that a ballot sums up, for [p2-6].
+/// Returns the checksum of ⟨slot, descriptor⟩ pairs that a ballot sums up, for [p2-6].
 ///
-/// It is a sum over the slots of a linear function of the slot, modulo 2^64. Cutting a range
-/// anywhere does not change the sum, and a range costs the same whatever its length. The checksum
-/// guards against counting votes for different values together, not against an adversary
-/// ([model-1]).
+/// The checksum is a sum over the slots of a linear function of the slot, modulo 2^64. Cutting a
+/// range anywhere does not change the sum, and the cost does not depend on the length of the range.
+/// The checksum prevents votes for different values from being counted together. It does not
+/// protect against an adversary ([model-1]).
 pub fn range_check(range: SlotRange, value: &Value) -> u64 {
     if range.is_empty() {
         return 0;

@@ -21,7 +21,7 @@ pub struct Run {
     pub check: u64,
 }
 
-/// This acceptor's votes in the newest ballot, and the end of its slots on stable storage.
+/// This acceptor's votes in the newest ballot, and the end of the slots that are on stable storage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Voted {
     run: Run,
@@ -48,8 +48,8 @@ impl Voted {
         self.run_durable_to
     }
 
-    /// Returns the ends of the volatile and the durable votes in `ballot`; slot 0 if there are
-    /// none.
+    /// Returns the ends of the volatile and the durable votes in `ballot`; slot 0 for both if there
+    /// are none.
     pub fn in_ballot(&self, ballot: Ballot) -> (Slot, Slot) {
         if self.run.ballot == ballot {
             (self.run.to, self.run_durable_to)
@@ -101,7 +101,7 @@ impl Voted {
 /// Effect of a proposal on the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Every slot of the proposal was voted for before, so only the report is repeated.
+    /// Every slot of the proposal has already been voted for, so only the report is repeated.
     Repeat,
     /// Vote for this range. The run shows the votes afterwards.
     Vote(SlotRange, Run),
@@ -124,7 +124,7 @@ impl Run {
 
     /// Returns the effect of a proposal on the run. A run has no holes, so that one message can
     /// report all of it. Therefore a proposal is accepted only if it continues the run, or if every
-    /// slot before it is decided on this node or another.
+    /// earlier slot is decided on this node or another.
     pub fn step(&self, m: &Phase2a, decided_here: Slot) -> Step {
         let continues = self.ballot == m.ballot && m.range.from <= self.to && self.from < self.to;
         if continues {

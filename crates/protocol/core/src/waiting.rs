@@ -1,8 +1,8 @@
 //! Proposals that cannot be voted for yet, because their bytes ([value-3]) or the slots before them
 //! ([gap-1]) are missing.
 //!
-//! A waiting proposal is like a message that arrives later: it is retried after every vote, and
-//! changes nothing until then.
+//! A waiting proposal is like a message that arrives later: it is retried after every vote, and has
+//! no effect until then.
 
 use alloc::collections::VecDeque;
 
@@ -30,8 +30,9 @@ impl QueuedProposal {
         Self { held_to: if held { to } else { from }, given_to: from, proposal }
     }
 
-    /// Records that the value's bytes are present for these slots. A value in one slot has the same
-    /// bytes in any slot. Those of a spanning value count contiguously from its first slot on.
+    /// Records that the value's bytes are present for these slots. A value that fits into one slot
+    /// has the same bytes in any slot. The bytes of a spanning value count contiguously from its
+    /// first slot onwards.
     fn hold(&mut self, range: SlotRange) {
         let all = self.proposal.range.to;
         if !self.proposal.value.may_span() {
@@ -61,7 +62,7 @@ impl Waiting {
         self.proposals.front().map(|first| first.proposal.ballot)
     }
 
-    /// Returns the time since which the current first proposal has been first.
+    /// Returns the time at which the current first proposal became first.
     pub fn since(&self) -> Option<Time> {
         self.proposals.front().map(|_| self.since)
     }
@@ -76,7 +77,7 @@ impl Waiting {
         }
         let repeat = self.proposals.iter_mut().find(|known| known.proposal.range == proposal.range);
         if let Some(known) = repeat {
-            // More slots may be decided by now, so that the proposal can be voted for.
+            // More slots may have been decided since, so that the proposal can be voted for.
             let decided_to = &mut known.proposal.decided_to;
             *decided_to = proposal.decided_to.max(*decided_to);
             if held {
@@ -130,8 +131,8 @@ impl Waiting {
         }
     }
 
-    /// Stops the first proposal from waiting for slots below `announced`, which are decided on
-    /// another node. Returns whether that changed the queue.
+    /// Stops the first proposal from waiting for slots below `announced`, because those are decided
+    /// on another node. Returns whether that changed the queue.
     pub fn give_up_below(&mut self, now: Time, announced: Slot) -> bool {
         let served = |first: &mut QueuedProposal| first.proposal.range.to <= announced;
         if self.proposals.pop_front_if(served).is_some() {

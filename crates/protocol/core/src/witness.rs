@@ -1,10 +1,10 @@
-//! Rollback detection: remembers what other nodes reported about their logs and starts. A node that
-//! reconnects with less than it reported has lost what it promised ([lie-2]).
+//! Rollback detection: remembers what other nodes have reported about their logs and starts. A node
+//! that reconnects with less than it has reported has lost state that it vouched for ([lie-2]).
 //!
 //! A log counts its writes across all processes of a folder, and the count never falls. If a node
-//! reported its log as being on stable storage up to a number, the log still reaches that number
-//! after every crash, unless the disk lied. So one number suffices, whatever the log contains. A
-//! folder counts its starts in the same way.
+//! has reported its log as being on stable storage up to a number, the log still reaches that
+//! number after every crash, unless the disk lied. So one number suffices, whatever the log
+//! contains. A folder counts its starts in the same way.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -14,16 +14,16 @@ use crate::{
     node_id::{Incarnation, Member, NodeId, PEERS_MAX},
 };
 
-/// Level since which nodes report the state of their logs. Nodes of earlier releases report
+/// Lowest level at which nodes report the state of their logs. Nodes of earlier releases report
 /// nothing, and receive no such requests ([lie-1]).
 pub const SINCE: Level = Level(10);
 
-/// Maximum number of incarnations, and of starts, by which a node advances to follow another node's
-/// claim at once, so that false claims cannot use up all of them ([lie-4]).
+/// Maximum number of incarnations, and of starts, by which a node follows another node's claim at
+/// once. The limit keeps false claims from using up all of them ([lie-4]).
 pub const STEPS_MAX: u32 = 1 << 20;
 
-/// End of a node's log on stable storage, as the number of a log write in an incarnation. A later
-/// incarnation is always further.
+/// End of a node's log on stable storage, as the number of a log write in an incarnation. Any write
+/// of a later incarnation is further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Written {
     /// Incarnation of the node that wrote the log.
@@ -43,8 +43,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// [lie-4] Returns whether a node whose folder has this state was further ahead before. Such a
-    /// node has forgotten votes, promises, or names that it allocated ([value-2]).
+    /// [lie-4] Returns whether a node whose folder has this state was further ahead before. If it
+    /// was, it has forgotten votes, promises, or names that it allocated ([value-2]).
     pub fn fell_behind(self, remembered: Self) -> bool {
         remembered.written > self.written || remembered.boot > self.boot
     }
@@ -98,7 +98,7 @@ pub struct RollbackDetector {
 
 impl RollbackDetector {
     /// Records a new connection to a member and the number of its start. Returns the state of the
-    /// node that was remembered until now, which its reports over this connection must reach
+    /// node that has been remembered so far. The node's reports over this connection must reach it
     /// ([lie-5]). The start number proves nothing, because it may have gone back with the folder,
     /// or with all of the machine's memory.
     pub fn meet(&mut self, member: Member, boot: u32) -> Memory {
@@ -113,10 +113,10 @@ impl RollbackDetector {
     }
 
     /// Records this member's report that its log is on stable storage up to this write. The error
-    /// is an earlier report that was higher ([lie-5]).
+    /// is a higher report that was made earlier ([lie-5]).
     ///
-    /// A report below another one over the same connection is not an error, because messages may
-    /// overtake each other.
+    /// A report that is lower than another one over the same connection is not an error, because
+    /// messages may overtake each other.
     pub fn hear(&mut self, from: Member, to: u64) -> Result<(), Memory> {
         let Some(known) = self.known.iter_mut().find(|one| one.node == from.node) else {
             self.learn(from, 0, to);
@@ -143,7 +143,7 @@ impl RollbackDetector {
         }
     }
 
-    /// Returns the highest reports of this node ([lie-3]).
+    /// Returns the furthest log end and the latest start that this node has reported ([lie-3]).
     pub fn recall(&self, node: NodeId) -> Memory {
         let known = self.known.iter().find(|known| known.node == node);
         known.map_or(Memory::default(), Known::memory)
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(witness.recall(NODE), memory(0, 7, 0));
     }
 
-    /// [lie-5] After it reconnects, a node must report at least what it reported before; otherwise
-    /// each of its messages shows the loss.
+    /// [lie-5] After it reconnects, a node must report at least as much as before. Otherwise each
+    /// of its messages shows the loss.
     #[test]
     fn who_comes_back_with_less_is_found_out() {
         let mut witness = RollbackDetector::default();

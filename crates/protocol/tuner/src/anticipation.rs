@@ -5,11 +5,11 @@
 //! its replies, the disk starts at once with the commands that have gathered. A moment later the
 //! commands of the first group arrive again, and wait for a complete write. This continues, so
 //! every write carries half of the commands. An engine that waits for that moment after a batch has
-//! completed with nothing in flight has both groups in its next batch.
+//! completed with nothing else in flight has both groups in its next batch.
 //!
 //! The wait ends when nearly as many commands have arrived as got replies, or after a fraction of
 //! the batch's duration. After several waits in vain, waits become ever rarer, so that commands
-//! which arrive regardless of replies are not delayed.
+//! that arrive regardless of replies are not delayed.
 //!
 //! The idea and its name come from disk reads: Iyer and Druschel, "Anticipatory scheduling", SOSP
 //! 2001. In group commit, the wait is known as a commit or batching delay; here it is bounded by
@@ -17,16 +17,16 @@
 
 use crate::time::Moment;
 
-/// Fraction of the commands with replies to wait for. It is below 1 because some of many commands
-/// are always late.
+/// Number of commands to wait for, as a fraction of the commands that got replies. Below 1, because
+/// some of many commands are always late.
 const EXPECTED: (usize, usize) = (9, 10);
 /// The maximum wait is the batch's duration divided by this constant.
 const PATIENCE: u64 = 4;
-/// Upper bound of a wait in nanoseconds. A batch that took longer than usual because of a change of
-/// leader does not justify a long wait.
+/// Upper bound for a wait in nanoseconds. A batch that took longer than usual because of a change
+/// of leader does not justify a long wait.
 const PATIENCE_MOST_NS: u64 = 25_000_000;
-/// Number of waits in vain before one wait is skipped. After each further one, twice as many are
-/// skipped, up to 2^6.
+/// Number of waits in vain before one wait is skipped. After each further wait in vain, twice as
+/// many are skipped, up to 2^6.
 const TRUST: u32 = 3;
 const DOUBT_MOST: u32 = TRUST + 7;
 
@@ -49,8 +49,8 @@ pub struct Anticipation {
 }
 
 impl Anticipation {
-    /// Starts a wait, if appropriate, after a batch completed and none is in flight. The batch had
-    /// `commands` commands and was formed at `formed`. `gathered` commands are already queued.
+    /// Starts a wait, if appropriate, after a batch has completed and none is in flight. The batch
+    /// had `commands` commands and was formed at `formed`. `gathered` commands are already queued.
     pub fn on_completed(&mut self, now: Moment, formed: Moment, commands: usize, gathered: usize) {
         let (part, of) = EXPECTED;
         let returning = commands.saturating_mul(part).div_ceil(of);

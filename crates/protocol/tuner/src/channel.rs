@@ -17,8 +17,8 @@ const RATE_NS: u64 = 20_000_000;
 const RATES: u64 = 2;
 /// Maximum number of stored heartbeats in flight.
 const ASKED: usize = 64;
-/// Minimum round trip, in nanoseconds, at which bytes in flight indicate a queue. With a shorter
-/// one, they may be waiting for the disk.
+/// Minimum round trip in nanoseconds for which bytes in flight indicate a queue. With a shorter
+/// round trip, they may be waiting for the disk.
 const QUEUE_NS: f64 = 10e6;
 /// Time after which a minimum expires, in nanoseconds.
 const FLOOR_NS: u64 = 5_000_000_000;
@@ -31,7 +31,8 @@ const RECENT: usize = 6;
 pub(crate) struct Drained {
     /// Throughput in bytes per second.
     pub(crate) rate: f64,
-    /// Number of bytes that were sent and not voted for yet, except for the batches at either end.
+    /// Number of bytes that have been sent and not voted for yet, except for one batch at either
+    /// end.
     pub(crate) ahead: f64,
     /// Number of rate samples behind the rate.
     pub(crate) samples: u64,
@@ -44,11 +45,11 @@ pub(crate) struct Channel {
     ring: VecDeque<(u64, u64)>,
     sent: u64,
     acknowledged: u64,
-    /// Heartbeats in flight: the time sent, the mark, and the number of bytes in flight ahead of
-    /// the heartbeat.
+    /// Heartbeats in flight: the time of sending, the mark, and the number of bytes in flight ahead
+    /// of the heartbeat.
     asked: VecDeque<(Moment, u64, u64)>,
     trips: Line,
-    /// Minimum round trip, which a heartbeat has if no bytes are ahead of it.
+    /// Minimum round trip, that of a heartbeat without bytes ahead of it.
     least: Floor,
     /// Recent round trips. If all of them are much longer than the minimum, the round-trip time has
     /// risen and the old minimum no longer counts.
@@ -58,9 +59,9 @@ pub(crate) struct Channel {
     rate: f64,
     /// Number of completed rate samples.
     rates: u64,
-    /// Size of the largest recent batch in bytes, which decays.
+    /// Size of the largest recent batch in bytes. The value decays over time.
     batch: f64,
-    /// Smoothed number of bytes in flight, except for the batches at either end.
+    /// Smoothed number of bytes in flight, except for one batch at either end.
     queued: f64,
 }
 
@@ -84,7 +85,7 @@ impl Channel {
 
     pub(crate) fn on_sent(&mut self, now: Moment, slot: u64, bytes: usize) {
         if self.ring.back().is_some_and(|&(last, _)| last >= slot) {
-            // The batch is sent again after a loss, or by another leader, so start over.
+            // The batch is being sent again after a loss, or by another leader, so start over.
             self.ring.clear();
             self.acknowledged = self.sent;
         }
@@ -125,7 +126,7 @@ impl Channel {
     }
 
     pub(crate) fn on_answered(&mut self, now: Moment, mark: u64, guard: &Guard) {
-        // Replies arrive in order, so replies to earlier heartbeats are lost.
+        // Replies arrive in order, so the replies to earlier heartbeats have been lost.
         while self.asked.pop_front_if(|asked| asked.1 < mark).is_some() {}
         let Some((at, _, ahead)) = self.asked.pop_front_if(|asked| asked.1 == mark) else {
             return;
@@ -208,7 +209,7 @@ impl Channel {
         }
         // Nanoseconds per byte.
         let value = 1e9 / slope.value;
-        // A channel whose rate is always less than 40 % of that value limits nothing.
+        // A channel that never reaches 40 % of that rate is not a bottleneck.
         (self.rate > value * 0.4).then_some(Estimate {
             value: value.max(self.rate),
             error: value * slope.error / slope.value,

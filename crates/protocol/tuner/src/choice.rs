@@ -30,7 +30,7 @@ pub(crate) const BATCHES: [usize; 11] = [
 const EQUAL: f64 = 0.98;
 /// Fraction of a window, except for its first batch, that is assumed to be late.
 const SLACK: f64 = 0.3;
-/// Overhead of a batch sent to a peer, in bytes: its own header and the frame's.
+/// Overhead in bytes of a batch sent to a peer: the batch header and the frame header.
 const HEADERS: f64 = 145.0;
 /// Minimum batch size to recommend, in bytes. The headers of smaller batches cost too much.
 const FITTING_LEAST: f64 = 8192.0;
@@ -71,8 +71,8 @@ impl Fitted {
         });
         let model = Model {
             nodes: nodes.max(2) as f64,
-            // The bandwidth is that of a channel to one peer as measured, so it already includes
-            // any sharing.
+            // The bandwidth was measured on a channel to one peer, so it already accounts for
+            // sharing.
             network: Network::Wan,
             bandwidth: known
                 .bandwidth
@@ -155,8 +155,8 @@ impl Fitted {
     }
 
     /// Returns the setting with batches sized for 1.5 times the commands per batch that the load
-    /// provides. Smaller batches would split commands that arrive together. Much larger ones would
-    /// let commands gather into one batch after a hiccup, and then circulate together.
+    /// provides. Smaller batches would split commands that arrive together. With much larger ones,
+    /// commands would gather into one batch after a hiccup and keep circulating together.
     fn fitting(&self, setting: Setting) -> Setting {
         let outstanding = self.load.outstanding.unwrap_or(f64::INFINITY);
         let commands = (outstanding / setting.window as f64).max(1.0) * 1.5;

@@ -50,8 +50,9 @@ use crate::{
 
 /// If a probe seems better than the base by more than this factor, the base is measured again.
 const DOUBT: f64 = 1.3;
-/// Time after a change during which measurements still reflect the previous setting, as a multiple
-/// of a batch's duration. They are ignored if a batch takes less than `SETTLE_NS`.
+/// Time after a change during which measurements still reflect the previous setting and are
+/// ignored, as a multiple of a batch's duration. Applies only if a batch takes less than
+/// `SETTLE_NS`.
 const SETTLE_WALLS: f64 = 2.0;
 const SETTLE_NS: f64 = 25e6;
 
@@ -78,7 +79,7 @@ pub(crate) struct Controller {
     stage: Stage,
     /// First score of the probe that is being measured a second time.
     confirming: Option<Score>,
-    /// The base was measured again because a probe seemed too good to be true.
+    /// The base has been measured again because a probe seemed too good to be true.
     doubted: bool,
     epoch: Epoch,
     /// Recent duration of a batch in nanoseconds.
@@ -180,15 +181,16 @@ impl Controller {
         self.epoch.on_done(now, done);
     }
 
-    /// Restarts an interrupted epoch, because its measurements are meaningless, and ignores the
-    /// first measurements, which include the commands that queued during the interruption.
+    /// Restarts an interrupted epoch, because its measurements are meaningless. Ignores the first
+    /// measurements of the new one, which include the commands that queued up during the
+    /// interruption.
     pub(crate) fn interrupted(&mut self, now: Moment) {
         let setting = self.target_setting();
         self.epoch.restart(setting, now);
         self.settle(now);
     }
 
-    /// Decides on a change of the setting, if one is due.
+    /// Decides whether to change the setting. Returns the change, if any.
     pub(crate) fn decide(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         if let Some(wall) = view.estimator.wall() {
             self.wall_ns = wall.value;
@@ -254,7 +256,7 @@ impl Controller {
         match self.score {
             Some(old) if self.lasted > 1 => self.compare_with_itself(&old, &score),
             // The score of a probe is a setting's initial performance, and the luckiest of several
-            // measurements, so the first epoch as the base replaces it.
+            // measurements. So the first epoch as the base replaces it.
             _ => self.score = Some(score),
         }
         self.remember();
@@ -330,7 +332,7 @@ impl Controller {
             return self.back(now, view);
         };
         if self.goal_ns.is_none() && score.rate > base.rate * DOUBT && !self.doubted {
-            // The base was more likely measured at a bad moment, so measure both again in sequence.
+            // More likely, the base was measured at a bad moment. Measure both again in sequence.
             self.doubted = true;
             self.search.again(candidate);
             self.score = None;
@@ -354,7 +356,7 @@ impl Controller {
         change.map(|change| Change { from, ..change })
     }
 
-    /// Leaves a probe, for the next one or for the base.
+    /// Ends a probe, and continues with the next one or with the base.
     fn back(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         self.confirming = None;
         self.record.disappoints(self.target_setting());

@@ -7,9 +7,9 @@ use crate::{setting::Setting, time::Moment};
 
 /// Minimum length of an epoch after its first batch, in nanoseconds.
 const LEAST_NS: u64 = 12_000_000;
-/// Bounds of an epoch's length as multiples of a batch's duration; within them it lasts `WALLS_NS`.
-/// Batches that circulate together make the throughput of a few of them uneven, but if a batch
-/// takes long, a few must be enough.
+/// Bounds for an epoch's length as multiples of a batch's duration; within them it lasts
+/// `WALLS_NS`. Batches that circulate together make the throughput of a few of them uneven, but if
+/// a batch takes long, a few must be enough.
 const WALLS: (f64, f64) = (3.0, 16.0);
 const WALLS_NS: f64 = 60e6;
 /// Minimum number of commands in an epoch with a latency goal, unless it has lasted
@@ -19,15 +19,15 @@ const PERCENTILE_NS: u64 = 250_000_000;
 /// Fraction of turns that end with commands waiting for space in the window, above which the
 /// setting counts as delaying them.
 const HELD_UP: f64 = 0.1;
-/// Logarithm of the number of buckets per octave in the histogram of latencies. The histogram
-/// starts at about a microsecond.
+/// Binary logarithm of the number of buckets per octave in the histogram of latencies. The
+/// histogram starts at about a microsecond.
 const EIGHTHS_BITS: u32 = 3;
 const EIGHTHS: u64 = 1 << EIGHTHS_BITS;
-/// Logarithm of the width of a bucket in the first octave, which is 128 ns.
+/// Binary logarithm of the bucket width in the first octave, in nanoseconds.
 const FINEST_BITS: u32 = 7;
 const BUCKETS: usize = 256;
 
-/// A batch that was applied on this node, and whose clients got their replies.
+/// A batch that has been applied on this node and whose clients have received their replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Time at which the first command of the batch was accepted.
@@ -234,9 +234,9 @@ impl Epoch {
         stuck || (seen && self.rate() < rate * 0.6)
     }
 
-    /// Returns whether commands wait under this setting that did not wait under `base`. If a fixed
-    /// number of clients waits three times as long, a third of the commands comes through. With an
-    /// open load, commands queue up during the trial and wait even after it.
+    /// Returns whether this setting makes commands wait that did not wait under `base`. If a fixed
+    /// number of clients waits three times as long, only a third of the commands gets through. With
+    /// an open load, commands queue up during the trial and wait even after it.
     pub(crate) fn makes_wait(&self, base: &Score) -> bool {
         let latency = self.latency / self.commands.max(1) as f64;
         self.batches >= 4 && !base.holds_up() && latency > base.latency_ns * 3.0

@@ -33,13 +33,13 @@ pub const PEERS_MAX: usize = 16;
 const TURNS: u32 = 16;
 /// Time span in nanoseconds after which fewer turns are enough for a sample.
 const SPAN_NS: u64 = 10_000_000;
-/// Number of samples before the shares of processor time are trusted.
+/// Number of samples before the breakdown of processor time is trusted.
 const PART_SAMPLES: f64 = 6.0;
 
 /// One turn of the reactor's event loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// Time at which the reactor woke.
+    /// Time at which the reactor woke up.
     pub began: Moment,
     /// Time at which the reactor is about to sleep.
     pub ended: Moment,
@@ -77,7 +77,7 @@ pub struct Parameters {
     pub round_trip_ns: Option<Estimate>,
     /// Throughput B of a channel to one peer in bytes per second. It is measured while the other
     /// channels are in use too, so that a shared link is accounted for. Known only if the channel
-    /// was busy enough.
+    /// has been busy enough.
     pub bandwidth: Option<Estimate>,
     /// Processor time per command, φcli + φexec, in nanoseconds.
     pub command_ns: Option<Estimate>,
@@ -98,7 +98,7 @@ pub struct Parameters {
     pub stalls: u64,
 }
 
-/// Measures the parameters of the model, all the time.
+/// Continuously measures the parameters of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Estimator {
     guard: Guard,
@@ -194,7 +194,7 @@ impl Estimator {
     }
 
     pub(crate) fn on_flush(&mut self, began: Moment, now: Moment, bytes: usize) {
-        // A write that began while another one was in flight first had to wait for it.
+        // A write that began while another one was in flight first had to wait for the other one.
         let alone = began.max(self.flushed_at.min(now));
         self.flushed_at = now;
         if self.guard.is_clean(began, now) && alone < now {

@@ -28,7 +28,7 @@ impl Estimate {
     }
 }
 
-/// Number of standard deviations up to which a deviation counts fully.
+/// Number of standard deviations within which a deviation counts in full.
 const USUAL: f64 = 4.0;
 /// Minimum standard deviation of x, as a fraction of its mean.
 const SPREAD: f64 = 0.02;
@@ -111,7 +111,6 @@ impl Line {
         self.yy = self.yy * self.keep + dy * dy * share;
     }
 
-    /// Returns the mean of x.
     pub(crate) const fn mean_x(&self) -> f64 {
         self.x
     }

@@ -48,7 +48,7 @@ impl Guard {
         late || self.last.is_some_and(|last| now < last)
     }
 
-    /// Returns whether the work that began at `began` and ended now was not interrupted.
+    /// Returns whether work ran from `began` until `now` without interruption.
     pub(crate) fn is_clean(&self, began: Moment, now: Moment) -> bool {
         began >= self.clean_since && began <= now && !self.is_late(now)
     }

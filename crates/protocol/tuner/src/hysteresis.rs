@@ -1,9 +1,9 @@
 //! Chooses among paths by predicted cost, without oscillating ([plane-3]).
 //!
-//! `judge` receives a prediction for each path, again and again. It switches when another path has
-//! been better by a fifth for a second, but no sooner than two seconds after the last change. A
-//! quick return lengthens the minimum time before the next change. A path that no longer works is
-//! left at once.
+//! `judge` repeatedly receives a prediction for each path. It switches once another path has been
+//! better by a fifth for a second, but no sooner than two seconds after the last change. A quick
+//! return lengthens the minimum time before the next change. A path that no longer works is left at
+//! once.
 
 use crate::time::Moment;
 
@@ -23,7 +23,7 @@ pub struct Choice<W> {
     since: Moment,
     /// The previous choice.
     before: Option<W>,
-    /// The candidate that is sufficiently better, and the time since which it has been.
+    /// The candidate that is sufficiently better, and the time since which it has been better.
     better: Option<(W, Moment)>,
     hold_off_ns: u64,
 }
@@ -62,8 +62,8 @@ impl<W: Copy + Eq> Choice<W> {
             return false;
         }
         let since = match self.better {
-            // Even if a different path was best at first, the chosen one has been too expensive
-            // since then.
+            // A different path may have been best at first, but the chosen one has been too
+            // expensive since then.
             Some((_, since)) => since,
             None => now,
         };

@@ -21,7 +21,7 @@ pub enum Network {
     Wan,
 }
 
-/// Processors available to the leader. The paper has a single one, which is [`Cores::ONE`].
+/// Processors available to the leader. The paper has a single one ([`Cores::ONE`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cores {
     /// Maximum number of processors that the leader's process keeps busy.
@@ -67,7 +67,7 @@ pub struct Model {
     pub network: Network,
     /// B: bandwidth of the leader's link (LAN), or of its channel to each other node (WAN).
     pub bandwidth: Bandwidth,
-    /// L: one-way delay between nodes, which is half a round trip.
+    /// L: one-way delay between nodes, half a round trip.
     pub one_way: Micros,
     /// φcli: the leader's processor time to receive one request and reply to it. The argument is
     /// the size of both together.
@@ -170,7 +170,7 @@ impl Instance {
 pub struct Prediction {
     /// Throughput in requests per second.
     pub throughput: f64,
-    /// Time from forming a batch to the replies, with the rest of the window in flight.
+    /// Time from forming a batch to the replies, with the other batches of the window in flight.
     pub latency: Micros,
     pub bottleneck: Bottleneck,
 }
@@ -286,7 +286,7 @@ impl Model {
             _ => Bottleneck::Window,
         };
         // With a closed load, replies arrive in groups and meet a window that has just become full.
-        // The first request takes the free place, and the others wait for the next one, `wall /
+        // The first request takes the free place, and the others wait for the next place, `wall /
         // window` later.
         let place = match load.outstanding {
             Some(_) => 1.0 + 1.0 / window,

@@ -51,24 +51,24 @@ impl Bounds {
 pub enum Reason {
     /// The round trip is short, so the cautious first setting is replaced by the starting setting.
     Short,
-    /// The model predicts a throughput that is higher by this factor.
+    /// The model predicts a throughput that is higher by the given factor.
     Model(f64),
-    /// A probe begins.
     Probe,
     /// A probe was not better, so the previous setting is restored.
     Worse,
-    /// A probe had a throughput that was higher by this factor.
+    /// A probe had a throughput that was higher by the given factor.
     Faster(f64),
-    /// A probe had the same throughput, and its latency was this fraction of the base's.
+    /// A probe had the same throughput, and its latency was the given fraction of the base's.
     Sooner(f64),
-    /// Of two settings that meet the latency goal, this is the one with the larger batch.
+    /// The previous setting and this one both meet the latency goal, and this one has the larger
+    /// batch.
     Goal,
     /// The throughput was lower than at an earlier step towards the previous setting.
     TooFar,
     /// The setting may be too small for the load, so it is replaced by [`Setting::ROOMY`].
     Room,
-    /// More bytes were in flight than a round trip needs, by this factor, and the excess only
-    /// waited.
+    /// The bytes in flight exceeded those that a round trip needs by the given factor, and the
+    /// excess only waited.
     Queue(f64),
 }
 
@@ -103,7 +103,6 @@ impl fmt::Display for Reason {
 pub struct Change {
     pub from: Setting,
     pub to: Setting,
-    /// Reason for the change.
     pub reason: Reason,
 }
 

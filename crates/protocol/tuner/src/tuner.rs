@@ -52,8 +52,8 @@ impl Tuner {
         self.controller.setting()
     }
 
-    /// Records that another setting was imposed. Estimates continue. Decisions do not, because
-    /// measurements no longer result from them.
+    /// Records that another setting has been imposed. Estimates continue. Decisions are suspended,
+    /// because they no longer affect the measurements.
     pub fn suspend(&mut self, now: Moment) {
         self.suspended = true;
         self.controller.interrupted(now);
@@ -92,7 +92,7 @@ impl Tuner {
         self.estimator.on_answered(now, peer, mark);
     }
 
-    /// Handles a change of leader or broken connections by dropping everything in flight.
+    /// Handles a change of leader or a broken connection by dropping everything in flight.
     pub fn on_peers_changed(&mut self) {
         self.estimator.forget_peers();
     }

@@ -55,7 +55,8 @@ pub enum Decoded<'a> {
     NeedMore(usize),
 }
 
-/// Reason why bytes are not a frame. The connection on which they arrived cannot be used any more.
+/// Reason for rejecting bytes as a frame. The connection on which they arrived can no longer be
+/// used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The bytes belong to another protocol.
@@ -293,8 +294,7 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
     }
 }
 
-/// Returns the 128-bit number in the header, which is the digest of a snapshot or the id of a
-/// cluster.
+/// Returns the 128-bit number in the header: the digest of a snapshot or the id of a cluster.
 fn halves(header: &Header) -> u128 {
     u128::from(header.number) | u128::from(header.check) << 64
 }
@@ -451,8 +451,8 @@ fn range(header: &Header) -> Result<SlotRange, Malformed> {
     Ok(SlotRange::new(Slot(header.from), Slot(header.to)))
 }
 
-/// Checks the range of a value. It must not be empty or begin before the first slot, and may have
-/// several slots only if the value may span.
+/// Checks the slots that a value is assigned to. The range must not be empty or begin before the
+/// first slot, and may have several slots only if the value may span.
 fn assigned(range: SlotRange, value: Value) -> Result<(SlotRange, Value), Malformed> {
     let length_ok = range.len() == 1 || (range.len() > 1 && value.may_span());
     if range.from < Slot::FIRST || !length_ok {
@@ -629,7 +629,7 @@ fn cluster(fixed: &[u8]) -> u128 {
     u128::from(word64(fixed, 0)) | u128::from(word64(fixed, 8)) << 64
 }
 
-/// Reads a text with its length in front. Returns the text and the remaining bytes.
+/// Reads a text that is prefixed with its length. Returns the text and the remaining bytes.
 fn text(input: &[u8]) -> Result<(&str, &[u8]), Malformed> {
     let bad = Malformed::Field("text");
     let (length, rest) = input.split_first_chunk::<2>().ok_or(bad)?;

@@ -1,4 +1,4 @@
-//! Encodes frames to bytes, which are appended to the caller's buffer.
+//! Encodes frames and appends the bytes to the caller's buffer.
 
 use alloc::{borrow::Cow, vec::Vec};
 use core::fmt;
@@ -34,12 +34,12 @@ use crate::{
 /// Length of an extent in the body of a `Phase1b`, in bytes.
 pub const EXTENT_BYTES: usize = 32 + VALUE_BYTES;
 
-/// Reason why a frame cannot be encoded. Nothing was appended.
+/// Reason for failing to encode a frame. Nothing has been appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unencodable {
     /// The body, or a text in it, is longer than receivers accept.
     TooLong,
-    /// The bytes do not belong to the value ([value-2]), or the value has no bytes.
+    /// The bytes do not belong to the value ([value-2]), or the value takes no bytes.
     NotItsBytes,
 }
 
@@ -186,13 +186,13 @@ pub fn encode(from: Member, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-/// Body of a frame, by the way in which its checksum is obtained.
+/// Body of a frame. The variants differ in how the checksum is obtained.
 enum Carried<'a> {
     /// Bytes of a value, whose name contains their checksum.
     Named(&'a [u8], u32),
     /// Bytes whose checksum must be computed.
     Bytes(&'a [u8]),
-    /// The body that the function `body` encodes, which is often empty.
+    /// The body that the function `body` encodes. It is often empty.
     Body,
 }
 
@@ -352,7 +352,7 @@ fn text_fits(text: &str) -> Result<(), Unencodable> {
     if text.len() <= TEXT_BYTES_MAX { Ok(()) } else { Err(Unencodable::TooLong) }
 }
 
-/// Returns the bytes of a value as the body.
+/// Returns a body that consists of the bytes of a value.
 fn carry<'a>(
     header: &mut Header,
     value: &Value,
@@ -607,7 +607,6 @@ pub(crate) const fn lane_number(lane: Lane) -> u8 {
     }
 }
 
-/// Appends the body of a frame.
 fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
     match frame {
         Frame::Hello(hello) | Frame::Welcome(hello) => {

@@ -1,4 +1,4 @@
-//! All frames between two nodes, which are the handshake and the messages after it.
+//! All frames between two nodes: the handshake, and the messages after it.
 
 use alloc::vec::Vec;
 
@@ -28,11 +28,11 @@ pub const FOUNDING_MEMBERS_MAX: usize = 64;
 /// Maximum number of channels that one peer listens to.
 pub const DATAGRAM_CHANNELS_MAX: usize = 16;
 
-/// Purpose of a connection. Bulk repair uses a separate connection, so that the protocol never
-/// queues after it ([catch-2]).
+/// Purpose of a connection. Bulk repair uses a separate connection, so that protocol messages never
+/// queue behind it ([catch-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// Messages of the protocol, which must not wait for repairs.
+    /// Messages of the protocol. They must not wait for repairs.
     Control,
     /// `Learn`, fetched bytes, snapshots, and other repairs.
     Bulk,
@@ -51,8 +51,7 @@ impl Lane {
     }
 }
 
-/// Reason why a node refuses a connection. Codes of later versions are decoded as
-/// [`RefusalCode::Other`].
+/// Reason for refusing a connection. Codes of later versions are decoded as [`RefusalCode::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RefusalCode {
     /// The peer has another cluster id.
@@ -124,7 +123,7 @@ impl RefusalCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hello<'a> {
     /// Levels that the sender supports ([level-3]). The lowest is also the protocol version of the
-    /// hello, the only part that releases before levels read.
+    /// hello. Releases that do not know levels read only the version.
     pub levels: Levels,
     /// Id of the cluster, or [`NO_CLUSTER`].
     pub cluster: u128,
@@ -147,7 +146,7 @@ pub struct Hello<'a> {
 pub struct Join {
     /// Id with which the new node was started.
     pub node: NodeId,
-    /// Number chosen at the node's first start, by which retries are recognised.
+    /// Number chosen at the node's first start, for recognising retries.
     pub nonce: u64,
     /// Hash of the founding list with which the new node was started.
     pub list_hash: u64,
@@ -169,7 +168,7 @@ pub struct Founding<'a> {
 /// Parameters for exchanging datagrams with a node, as sent to one peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Datagrams<'a> {
-    /// Number of the node's process start, which is part of its datagrams.
+    /// Number of the node's process start. The node's datagrams contain it.
     pub boot: u32,
     /// Address of the node for datagrams, as `HOST:PORT`; empty if it no longer accepts any.
     pub address: &'a str,
@@ -204,17 +203,16 @@ pub enum Frame<'a> {
     Join(Join),
     /// Response to a `Join`, from the founder.
     Founding(Founding<'a>),
-    /// Request by a starting node to a member of its cluster for the state of its own log that it
-    /// reported earlier ([lie-3]).
+    /// Request by a starting node to a member of its cluster for the state that the starting node
+    /// last reported about its log ([lie-3]).
     Recall {
         /// Id of the cluster whose members are queried.
         cluster: u128,
-        /// Node that is starting.
         node: NodeId,
     },
     /// The receiver's log and starts, as the sender remembers them; zeros if it remembers nothing.
-    /// Sent in response to a `Recall`, and unsolicited on a new connection to a node whose state is
-    /// less advanced ([lie-3], [lie-5]).
+    /// Sent in response to a `Recall`, and without a request on a new connection to a node whose
+    /// state is less advanced ([lie-3], [lie-5]).
     Recalled(Memory),
     /// Parameters with which the sender exchanges datagrams ([pkt-2]).
     Datagrams(Datagrams<'a>),
@@ -257,7 +255,7 @@ pub enum Frame<'a> {
         /// Digest of everything that the sender has applied.
         digest: u64,
     },
-    /// Request for the snapshot ⟨`at`, `digest`⟩ from an offset on ([snap-4]).
+    /// Request for the snapshot ⟨`at`, `digest`⟩, starting at an offset ([snap-4]).
     SnapshotAsk {
         /// First slot that the snapshot does not cover; slot 0 to query which snapshot is
         /// available.
@@ -301,8 +299,8 @@ pub enum Frame<'a> {
         /// Bytes of the stream, at least one and at most [`STREAM_PIECE_BYTES_MAX`].
         bytes: &'a [u8],
     },
-    /// Report that the content of a stream below a position is a no-op in all slots from `from` on,
-    /// so that its bytes are not needed ([aux-5]).
+    /// Report that the content of a stream below a position is a no-op in all slots from `from`
+    /// onwards, so that its bytes are not needed ([aux-5]).
     Needless {
         stream: StreamName,
         /// Position below which the content is a no-op; `u64::MAX` if the stream is closed.

@@ -23,8 +23,8 @@ pub const MAGIC: [u8; 4] = *b"FRMS";
 pub const LENT: u32 = 1 << 31;
 /// Maximum id of a node that can lend names.
 pub const LENDER_MAX: u32 = 0x7fff;
-/// Number of the registration of a lent name. Each such name has only one. The high bit marks the
-/// number as belonging to an origin.
+/// Number of the registration of a lent name. Each lent name has only one registration. The high
+/// bit marks the number as belonging to an origin.
 pub const REGISTRATION: u64 = 1 << 63 | 1;
 /// Length of a request before its body, in bytes.
 const HEAD_BYTES: usize = 9;
@@ -50,9 +50,9 @@ pub struct Name {
 }
 
 impl Name {
-    /// Returns name `number` of those that a node lends during a start; `None` if the node lends
-    /// none. Different starts begin with different numbers, because a new name ends the session of
-    /// an older name with the same origin.
+    /// Returns name `number` of those that a node lends during one start; `None` if the node cannot
+    /// lend it. Different starts begin with different numbers, because a new name ends the session
+    /// of an older name with the same origin.
     pub const fn of(node: u32, boot: u32, number: u32) -> Option<Self> {
         if node > LENDER_MAX {
             return None;
@@ -62,7 +62,6 @@ impl Name {
         Some(Self { origin, boot })
     }
 
-    /// Encodes the name.
     pub fn bytes(self) -> [u8; NAME_BYTES] {
         let mut bytes = [0; NAME_BYTES];
         bytes[..4].copy_from_slice(&self.origin.to_le_bytes());
@@ -255,8 +254,8 @@ impl NodePosition {
     }
 }
 
-/// Returns the bytes of a batch: its session and its number in it, then complete commands of the
-/// service.
+/// Returns the bytes of a batch: its session, its number in the session, and then complete commands
+/// of the service.
 ///
 /// # Panics
 ///

@@ -17,14 +17,13 @@ use crate::{
     words::{word32, word64},
 };
 
-/// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 160;
 /// First bytes of every frame: `QRTE`.
 pub const MAGIC: [u8; 4] = *b"QRTE";
 /// Version of the header layout.
 pub const FORMAT_VERSION: u8 = 1;
 
-/// Flag of frames whose body contains the bytes of the value.
+/// Flag for frames whose body contains the bytes of the value.
 pub const FLAG_BYTES: u16 = 1;
 /// Flag that encodes `Phase2a::with_bytes`.
 pub const FLAG_WITH_BYTES: u16 = 2;
@@ -88,7 +87,7 @@ pub(crate) struct Header {
     pub(crate) group: u64,
 }
 
-/// Reason why a header is invalid.
+/// Reason for rejecting a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InvalidHeader {
     Magic,
@@ -97,8 +96,8 @@ pub(crate) enum InvalidHeader {
 }
 
 /// Returns the offset at which frames of this kind contain the end of the sender's log ([lie-1]),
-/// in a field that the kind does not use otherwise; `None` if they do not contain it. The kinds
-/// that do are those that depend on records of the log, and one that all nodes send to each other.
+/// in a field that the kind does not use otherwise; `None` if they do not contain it. It is in the
+/// kinds that depend on records of the log, and in one kind that all nodes send to each other.
 pub(crate) const fn logged_at(kind: u8) -> Option<usize> {
     match kind {
         kind::PHASE1A
@@ -197,7 +196,7 @@ impl Header {
     }
 }
 
-/// Returns the end of the proposed slots from the header of a proposal; `None` for other frames.
+/// Decodes the end of the proposed slots from the header of a proposal; `None` for other frames.
 pub fn proposed_to(header: &[u8]) -> Option<Slot> {
     let header = header.first_chunk::<HEADER_BYTES>()?;
     (header[5] == kind::PHASE2A).then(|| Slot(word64(header, 64)))

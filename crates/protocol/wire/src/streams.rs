@@ -175,9 +175,11 @@ impl fmt::Debug for Password<'_> {
 /// retained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// Maximum number of newest bytes to retain. `u64::MAX` is encoded as no bound.
+    /// Maximum number of bytes to retain, counting back from the newest; `None` for no limit.
+    /// `u64::MAX` is encoded in the same way as `None`.
     pub bytes: Option<u64>,
-    /// Maximum age of bytes in milliseconds. `u64::MAX` is encoded as no bound.
+    /// Maximum age of bytes in milliseconds; `None` for no limit. `u64::MAX` is encoded in the same
+    /// way as `None`.
     pub age_ms: Option<u64>,
 }
 
@@ -207,21 +209,20 @@ pub enum Answer<'a> {
         /// End of the decided bytes.
         position: u64,
     },
-    /// Another client ended writing on this connection at the position. Bytes sent beyond it are
-    /// void.
+    /// Another client ended writing on this connection. Bytes that were sent beyond the position
+    /// are void.
     Ended {
         /// End of the decided bytes.
         position: u64,
     },
     /// Response to a request for one stream, and entry of a list of streams.
     Info(Info<'a>),
-    /// End of a list of streams.
     ListEnd,
     /// Bytes of a stream, at least one.
     Bytes {
         /// Position of the first byte.
         position: u64,
-        /// Bytes from that position on.
+        /// Bytes of the stream, starting at that position.
         bytes: &'a [u8],
     },
     /// All bytes of a read were sent.
@@ -236,7 +237,7 @@ pub enum Answer<'a> {
         /// Current start of the stream; 0 if the stream was deleted.
         position: u64,
     },
-    /// The request failed. With [`Code::Uncertain`] it may have been executed all the same.
+    /// The request failed. With [`Code::Uncertain`], it may nevertheless have been executed.
     Error {
         /// Number of a [`Code`], which may be unknown to this version.
         code: u16,
@@ -258,8 +259,8 @@ pub struct Info<'a> {
     pub id: u64,
     /// The stream is finished permanently.
     pub finished: bool,
-    /// Inner stream that is being appended to; `None` if the stream has no writer. Its owner is the
-    /// node to which the writer is connected.
+    /// Inner stream that is being appended to; `None` if the stream has no writer. The owner of the
+    /// inner stream is the node to which the writer is connected.
     pub writing: Option<StreamName>,
     /// First retained position.
     pub start: u64,
@@ -273,7 +274,7 @@ pub struct Info<'a> {
     pub name: &'a str,
 }
 
-/// Reason why a request for a stream failed.
+/// Reason for the failure of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
 pub enum Code {
@@ -287,7 +288,7 @@ pub enum Code {
     Name = 4,
     /// The stream does not exist.
     Unknown = 10,
-    /// A stream with this name exists already.
+    /// A stream with this name already exists.
     Exists = 11,
     /// The stream is finished permanently.
     Finished = 12,

@@ -41,18 +41,18 @@ use crate::{
     submits::Submits,
 };
 
-/// Time limit for connecting, and then again for the node's greeting.
+/// Time limit for connecting, and separately for receiving the node's greeting.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
-/// Time without input, or without progress of output, after which the client gives up on a node. A
-/// live node sends at least once a second.
+/// Time without input or output progress after which the client gives up on a node. A live node
+/// sends at least once a second.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// Delay between two attempts to connect.
 const BACK_OFF: Duration = Duration::from_millis(50);
-/// Time without handling events after which the program is considered not to read.
+/// Time since the program last handled events after which it no longer counts as reading.
 const READS_WITHIN: Duration = Duration::from_millis(100);
 /// Interval at which an idle keeper checks the connection.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Approximate number of bytes sent at a time.
+/// Approximate maximum number of bytes to send at a time.
 const BATCH_BYTES: usize = 256 << 10;
 /// Maximum size in bytes of a frame from a node.
 const FRAME_BYTES_MAX: usize = {
@@ -71,9 +71,9 @@ struct Inner {
     options: Options,
     state: Mutex<State>,
     submits: Arc<Submits>,
-    /// The program has handled events recently and reads from the connection.
+    /// The program has handled events recently and is reading from the connection.
     reads: AtomicBool,
-    /// The keeper waits for input because the program does not read.
+    /// The keeper is waiting for input because the program is not reading.
     keeper_reads: AtomicBool,
     /// Bell that wakes the keeper.
     work: Bell,
@@ -94,7 +94,7 @@ struct State {
     /// Id of the cluster, from the first node that sent a greeting.
     cluster: Option<u128>,
     node: u32,
-    /// Reason why the last connection failed or ended.
+    /// Reason for the failure or end of the last connection.
     obstacle: String,
     /// Permanent failure, after which the client gives up.
     fatal: Option<Failed>,
@@ -110,7 +110,7 @@ struct Link {
     line: Line,
     number: u64,
     heard_at: Instant,
-    /// Time from which on the connection has accepted no output; `None` while it does.
+    /// Time since which the connection has accepted no output; `None` while it accepts output.
     stuck_since: Option<Instant>,
 }
 
@@ -128,7 +128,7 @@ impl Told {
 }
 
 impl Client {
-    /// Starts to attach to one of the nodes in `options`. Sends the values gathered in `submits`,
+    /// Starts attaching to one of the nodes in `options`. Sends the values gathered in `submits`,
     /// and rings `news` for readers of values.
     pub fn start(
         options: Options,
@@ -216,7 +216,8 @@ impl Inner {
         };
         let now = Instant::now();
         loop {
-            // While enough bundles are in flight, gathered values wait and form a larger bundle.
+            // While enough bundles are in flight, newly gathered values wait to form a larger
+            // bundle.
             while pending.has_room()
                 && let Some((bundle, _)) = self.submits.take()
             {
@@ -279,7 +280,7 @@ impl Inner {
         self.work.ring();
     }
 
-    /// Returns the time without an answer after which another node is tried.
+    /// Returns how long to wait for an answer before trying another node.
     fn patience(&self) -> Duration {
         self.options.request / 3
     }
@@ -328,7 +329,7 @@ impl Inner {
         }
     }
 
-    /// Connects to the node with the address `node`.
+    /// Connects to the node at address `node`.
     fn connect(&self, node: &str) -> io::Result<()> {
         let mut connected = Err(io::Error::other("the name has no address"));
         for address in node.to_socket_addrs()? {
@@ -394,7 +395,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits for work of the keeper and does it. Returns `false` if there is no connection.
+    /// Waits until the keeper has work, and does it. Returns `false` if there is no connection.
     fn look(&self) -> bool {
         self.work.hush();
         // The order matters: a program that stops reading between the two steps wakes the keeper.
@@ -441,7 +442,7 @@ impl Inner {
         true
     }
 
-    /// Closes a connection that is silent or stuck, or on which answers take too long.
+    /// Closes the connection if it is silent or stuck, or if answers take too long.
     fn check(&self, state: &mut State, now: Instant, told: &mut Told) {
         let Some(link) = &state.link else { return };
         let silent = now.duration_since(link.heard_at) >= SILENCE_MAX;

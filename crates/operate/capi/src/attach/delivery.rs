@@ -20,12 +20,13 @@ fn cost(value: &[u8]) -> usize {
 #[derive(Default)]
 pub(super) struct Delivery {
     epoch: u32,
-    /// Position from which to request more values, after those already received.
+    /// Position at which the next request for values starts, after the values already received.
     wanted: Option<Cursor>,
     /// Number of the connection on which the position was requested.
     asked_on: u64,
     received: VecDeque<(u64, Arc<[u8]>)>,
-    /// Delivery is to start at the end of the log, whose slot is being requested.
+    /// Delivery is to start at the end of the log, whose slot has been requested but is not known
+    /// yet.
     pub(super) ending: bool,
     /// Position that turned out to be trimmed, and the first retained slot.
     pub(super) forgotten: Option<(Option<u64>, u64)>,
@@ -65,8 +66,8 @@ impl Delivery {
             let (epoch, from) = (self.epoch, wanted);
             Ask::Deliver { epoch, from }.encode(to);
         }
-        // Sent together with other frames, or once enough was taken. Until then the node can
-        // continue within the window.
+        // Taken values are reported together with other frames, or once they add up to enough.
+        // Until then the node can continue within the window.
         if self.unreported >= WINDOW_BYTES / 4 || (self.unreported > 0 && !to.is_empty()) {
             let epoch = self.epoch;
             if let Some(slot) = self.taken {
@@ -76,7 +77,7 @@ impl Delivery {
         }
     }
 
-    /// Returns the id for the request for the end of the log, which no other request has.
+    /// Returns the id of the request for the end of the log. No other request uses it.
     fn end_id(&self) -> u64 {
         1 << 63 | u64::from(self.epoch)
     }
@@ -130,7 +131,7 @@ impl Delivery {
     }
 
     /// Records that the next value to deliver was trimmed. Returns `false` if the program has
-    /// requested another position since.
+    /// requested another position in the meantime.
     pub(super) fn forget(&mut self, epoch: u32, first: u64) -> bool {
         if epoch != self.epoch {
             return false;

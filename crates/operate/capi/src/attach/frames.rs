@@ -67,7 +67,7 @@ pub enum Ask<'a> {
         /// Id of the request, which the answer repeats.
         id: u64,
     },
-    /// Requests delivery from a position on. Replaces any earlier request.
+    /// Requests delivery starting at a position. Replaces any earlier request.
     Deliver {
         /// Number that identifies this request for delivery.
         epoch: u32,
@@ -108,7 +108,7 @@ pub enum Answer<'a> {
     Done {
         /// Id of the request.
         id: u64,
-        /// Code of `quorate.h`, or [`NO_SESSION`].
+        /// Code from `quorate.h`, or [`NO_SESSION`].
         code: u8,
         /// Slot that the outcome refers to.
         slot: u64,
@@ -131,7 +131,7 @@ pub enum Answer<'a> {
         /// First retained slot.
         first: u64,
     },
-    /// Shows that the node is alive, when it has nothing else to send.
+    /// Keep-alive, sent when the node has nothing else to send.
     Alive,
     /// Reports the outcome of an append. The first `count` values are in consecutive slots.
     Appended {
@@ -139,7 +139,7 @@ pub enum Answer<'a> {
         id: u64,
         /// Slot of the first value.
         slot: u64,
-        /// Number of appended values. There was no capacity for the remaining ones.
+        /// Number of appended values. There was not enough capacity for the others.
         count: u32,
         /// Detail for people, if there was not enough capacity.
         text: &'a str,
@@ -346,8 +346,8 @@ fn half(from: &mut &[u8]) -> Option<u32> {
     take(from).map(u32::from_le_bytes)
 }
 
-/// Splits off the first frame. Returns its kind and body, and the bytes after it, or `None` if the
-/// frame is incomplete. Fails if the length exceeds `bytes_max`, before the rest has arrived.
+/// Splits off the first frame. Returns its kind and body and the bytes after it, or `None` if the
+/// frame is incomplete. Fails as soon as the length field exceeds `bytes_max`.
 pub fn split_frame(bytes: &[u8], bytes_max: usize) -> io::Result<Option<(&[u8], &[u8])>> {
     let Some((length, rest)) = bytes.split_first_chunk() else {
         return Ok(None);
@@ -367,8 +367,8 @@ fn checked(length: [u8; 4], bytes_max: usize) -> io::Result<usize> {
     }
 }
 
-/// Reads the kind and body of the next frame into `frame`. Fails if the length exceeds `bytes_max`,
-/// before anything is buffered. Memory grows only with the bytes that arrive.
+/// Reads the kind and body of the next frame into `frame`. Fails as soon as the length field
+/// exceeds `bytes_max`, before buffering anything. Memory grows only with the bytes that arrive.
 pub fn read_frame(from: &mut impl Read, bytes_max: usize, frame: &mut Vec<u8>) -> io::Result<()> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;

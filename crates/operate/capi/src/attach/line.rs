@@ -14,12 +14,12 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// Buffer capacity in bytes that is retained after a large frame.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// Extent to which the output was sent.
+/// Result of sending output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
     /// All output was sent.
     All,
-    /// Some output remains, because the connection accepts no more at the moment.
+    /// Some output remains, because the connection accepts no more for now.
     Some,
 }
 
@@ -95,8 +95,8 @@ impl Line {
             let received = *filled - before;
             match read {
                 Ok(0) if received == 0 => return Err(ErrorKind::UnexpectedEof.into()),
-                // All available bytes were read, or the limit was reached and the connection
-                // remains readable.
+                // All available bytes have been read, or the limit has been reached and the
+                // connection remains readable.
                 Ok(count) if count < room || received >= READ_BYTES_MAX => return Ok(received),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(received),
@@ -113,7 +113,7 @@ impl Line {
         mem::replace(&mut self.input, Input::new())
     }
 
-    /// Puts the received bytes back, of which the first `used` have been handled.
+    /// Puts the received bytes back after the first `used` of them have been handled.
     pub(super) fn put_back(&mut self, mut input: Input, used: usize) {
         input.bytes.copy_within(used..input.filled, 0);
         input.filled -= used;

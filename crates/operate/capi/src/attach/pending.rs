@@ -19,14 +19,14 @@ use crate::{
 /// Maximum number of bundles in flight. It is below the limit of a session ([session-2]), and the
 /// next bundle grows while the client waits.
 const BUNDLES_MAX: usize = 4;
-/// Delay before a request is repeated that a node refused temporarily.
+/// Delay before repeating a request that a node refused temporarily.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Kind of a request, with its parameters.
 pub(super) enum Wanted {
     /// Appends values exactly once.
     Append(Bundle),
-    /// Trims all slots below this one.
+    /// Trims all slots below the given one.
     Trim(u64),
     /// Returns the end of the log.
     Sync,
@@ -40,7 +40,7 @@ struct Open {
     done: Option<Done>,
     until: Instant,
     not_before: Instant,
-    /// Session and sequence number under which the request was first sent, if it was.
+    /// Session and sequence number under which the request was first sent; `None` before that.
     number: Option<(SessionId, u64)>,
     /// Number of times the request has been sent.
     attempts: u32,
@@ -89,8 +89,8 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Adds a request with a deadline. The request can be sent at once, so `now` must not be later
-    /// than the time of sending.
+    /// Adds a request with a deadline. The request may be sent immediately, so `now` must not be
+    /// later than the time of sending.
     pub(super) fn push(
         &mut self,
         wanted: Wanted,
@@ -129,14 +129,14 @@ impl Pending {
         self.open.values().map(wake).chain(register).min()
     }
 
-    /// Returns the time at which the oldest request sent on a connection exceeds `patience`, so
-    /// that another node should be tried.
+    /// Returns the time at which the oldest request on a connection will have waited for
+    /// `patience`, after which another node should be tried.
     pub(super) fn impatient(&self, link: u64, patience: Duration) -> Option<Instant> {
         let sent = self.open.values().filter(|open| open.sent_on == link);
         sent.map(|open| open.sent_at + patience).min()
     }
 
-    /// Appends the frames to send now on the connection `link`, about `bytes` bytes of them.
+    /// Appends the frames to send now on connection `link`, up to about `bytes` bytes.
     pub(super) fn frames(&mut self, link: u64, now: Instant, bytes: usize, to: &mut Vec<u8>) {
         let wants_number = |open: &Open| matches!(open.wanted, Wanted::Append(_));
         if self.session.is_none()
@@ -206,7 +206,7 @@ impl Pending {
         self.next_number = 0;
     }
 
-    /// Handles a failed registration, which is repeated later.
+    /// Handles a failed registration, which will be repeated later.
     pub(super) fn not_registered(&mut self) {
         self.registering_on = 0;
         self.register_at = Some(Instant::now() + AGAIN_AFTER);
@@ -219,9 +219,9 @@ impl Pending {
         }
     }
 
-    /// Handles a session that the node does not know. A request that was sent once has not been
-    /// executed, so it is repeated in a new session. The outcome of a request that was sent more
-    /// often is unknown ([session-4]).
+    /// Handles the answer that the node does not know the session. A request that was sent only
+    /// once has not been executed, so it is repeated in a new session. The outcome of a request
+    /// that was sent more than once is unknown ([session-4]).
     pub(super) fn no_session(&mut self, id: u64) -> Option<End> {
         let open = self.open.get_mut(&id)?;
         let number = open.number.take();
@@ -251,8 +251,8 @@ impl Pending {
                 }
                 (Wanted::Trim(_) | Wanted::Sync, done) => Some(End::Ask(done?, Ok(slot))),
             },
-            // The request was not executed now, or its outcome is unknown. It is repeated under its
-            // number.
+            // The request was not executed this time, or its outcome is unknown. It is repeated
+            // under the same number.
             Code::Busy | Code::Unavailable | Code::Stopped | Code::Unknown => {
                 detail.clone_into(&mut open.obstacle);
                 open.sent_on = 0;

@@ -1,5 +1,4 @@
-//! The side of a node to which programs attach. Each attached program has two threads, which block,
-//! so that nothing is queued.
+//! The node's side of attached programs. Each attached program has two threads, which may block.
 //!
 //! A reader accepts requests while there is capacity for them. A writer sends outcomes, and reads
 //! values directly from the log, so that nothing is queued for a slow program. Values are not
@@ -34,13 +33,13 @@ const OPEN_MAX: usize = 256;
 /// Maximum size in bytes of the values in unanswered requests, over all programs. A single larger
 /// request is accepted if there is no other.
 const OPEN_BYTES_MAX: usize = 64 << 20;
-/// Time without output after which a program is sent a sign that the node is alive.
+/// Time without output after which a keep-alive is sent to a program.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
-/// Time without progress of output after which the node gives up on a program.
+/// Time without output progress after which the node gives up on a program.
 const WRITE_WAIT: Duration = Duration::from_secs(10);
 /// Time limit for a program's greeting.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
-/// Approximate number of bytes sent at a time.
+/// Approximate maximum number of bytes to send at a time.
 const BATCH_BYTES: usize = 256 << 10;
 /// Time limit for the node to report its status.
 const STATUS_WAIT: Duration = Duration::from_secs(2);
@@ -138,7 +137,7 @@ impl ServerState {
             }
             let Ok(socket) = socket else {
                 // Most likely no descriptor is free. Existing connections continue, and one of them
-                // will end.
+                // will eventually end.
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };
@@ -186,7 +185,8 @@ impl ServerState {
             value_bytes_max: most as u64,
         }
         .encode(&mut welcome);
-        // The greeting tells a program with another version the version of this node.
+        // The greeting reports this node's protocol version even to a program that uses another
+        // one.
         (&*socket).write_all(&welcome)?;
         if hello != Some(Ask::Hello { version: VERSION }) {
             return Ok(());
@@ -237,8 +237,8 @@ impl ServerState {
         }
     }
 
-    /// Waits for capacity for a request, which throttles a program to the rate of its answers.
-    /// Returns `None` if the program has disconnected.
+    /// Waits until there is capacity for a request, so that a program sends requests no faster than
+    /// they are answered. Returns `None` if the program has disconnected.
     fn wait_for_room(&self, bytes: usize, line: &Arc<Line>) -> Option<Room> {
         loop {
             let seen = line.bell.rung();
@@ -349,7 +349,7 @@ impl ServerState {
         }
     }
 
-    /// Adds the values that the program requested, as far as its window has capacity.
+    /// Adds the values that the program requested, as far as its window allows.
     fn add_values(&self, line: &Line, batch: &mut Vec<u8>) {
         let mut some = Found::new();
         while batch.len() < BATCH_BYTES {

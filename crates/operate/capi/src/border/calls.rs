@@ -77,7 +77,7 @@ pub extern "C" fn quorate_code_name(code: c_int) -> *const c_char {
 /// Starts to write log lines to standard error; see `quorate.h`.
 ///
 /// # Safety
-/// `filter` is null, or a zero-terminated string.
+/// `filter` must be null or point to a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_log_to_stderr(filter: *const c_char) -> c_int {
     guard(|| {
@@ -108,7 +108,7 @@ pub extern "C" fn quorate_options_new() -> *mut Opaque {
 /// Sets an option by name; see `quorate.h`.
 ///
 /// # Safety
-/// `name` and `value` are null, or zero-terminated strings.
+/// `name` and `value` must each be null or point to a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_options_set(
     handle: *mut Opaque,
@@ -136,7 +136,7 @@ pub extern "C" fn quorate_options_free(handle: *mut Opaque) {
 /// Opens a handle and writes it to `out`.
 ///
 /// # Safety
-/// `out` is null, or a handle can be written there.
+/// `out` must be null or valid for writes.
 unsafe fn begin(
     handle: *const Opaque,
     out: *mut *mut Opaque,
@@ -154,7 +154,7 @@ unsafe fn begin(
 /// Starts a node in this process; see `quorate.h`.
 ///
 /// # Safety
-/// `out` is null, or a handle can be written there.
+/// `out` must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_start(handle: *const Opaque, out: *mut *mut Opaque) -> c_int {
     // SAFETY: as the caller promises.
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn quorate_start(handle: *const Opaque, out: *mut *mut Opa
 /// Attaches to a remote node; see `quorate.h`.
 ///
 /// # Safety
-/// As [`quorate_start`].
+/// `out` must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_attach(handle: *const Opaque, out: *mut *mut Opaque) -> c_int {
     // SAFETY: as the caller promises.
@@ -194,8 +194,8 @@ pub extern "C" fn quorate_close(handle: *mut Opaque) -> c_int {
 /// Submits a value without waiting; see `quorate.h`.
 ///
 /// # Safety
-/// `length` bytes can be read at `value`; `function` has the signature declared in the
-/// header.
+/// `value` must be null or valid for reads of `length` bytes. `function` must be null or have the
+/// signature declared in the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_submit(
     handle: *mut Opaque,
@@ -214,7 +214,8 @@ pub unsafe extern "C" fn quorate_submit(
 /// Submits a value and waits for its slot; see `quorate.h`.
 ///
 /// # Safety
-/// `length` bytes can be read at `value`; `slot` is null, or can be written.
+/// `value` must be null or valid for reads of `length` bytes. `slot` must be null or valid for
+/// writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_submit_wait(
     handle: *mut Opaque,
@@ -232,10 +233,10 @@ pub unsafe extern "C" fn quorate_submit_wait(
     })
 }
 
-/// Waits for the next slot that the cluster will assign; see `quorate.h`.
+/// Writes the next slot that the cluster will assign to `next`; see `quorate.h`.
 ///
 /// # Safety
-/// `slot` is null, or can be written.
+/// `next` must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_sync(
     handle: *mut Opaque,
@@ -253,7 +254,7 @@ pub unsafe extern "C" fn quorate_sync(
 /// Starts delivery at a slot; see `quorate.h`.
 ///
 /// # Safety
-/// `function` has the signature declared in the header.
+/// `function` must be null or have the signature declared in the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_deliver_from(
     handle: *mut Opaque,
@@ -297,10 +298,10 @@ pub extern "C" fn quorate_deliver_nothing(handle: *mut Opaque) -> c_int {
     })
 }
 
-/// Returns a descriptor that becomes readable when there is work; see `quorate.h`.
+/// Writes a descriptor that becomes readable when there is work to `fd`; see `quorate.h`.
 ///
 /// # Safety
-/// `fd` is null, or can be written.
+/// `fd` must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_fd(handle: *mut Opaque, fd: *mut c_int) -> c_int {
     guard(|| {
@@ -314,7 +315,7 @@ pub unsafe extern "C" fn quorate_fd(handle: *mut Opaque, fd: *mut c_int) -> c_in
 /// Waits for events and calls their callbacks; see `quorate.h`.
 ///
 /// # Safety
-/// `events` is null, or can be written.
+/// `events` must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_dispatch(
     handle: *mut Opaque,
@@ -389,7 +390,8 @@ fn dispatch(
 /// Takes the next value without a callback; see `quorate.h`.
 ///
 /// # Safety
-/// `slot` and `length` can be written, and `capacity` bytes at `buffer`.
+/// `slot` and `length` must each be null or valid for writes, and `buffer` must be null or valid
+/// for writes of `capacity` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_next(
     handle: *mut Opaque,
@@ -450,7 +452,8 @@ pub unsafe extern "C" fn quorate_next(
 /// Copies the retained value in a slot; see `quorate.h`.
 ///
 /// # Safety
-/// `length` can be written, and `capacity` bytes at `buffer`.
+/// `length` must be null or valid for writes, and `buffer` must be null or valid for writes of
+/// `capacity` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_read(
     handle: *mut Opaque,
@@ -472,7 +475,7 @@ pub unsafe extern "C" fn quorate_read(
 /// Trims slots and waits for the outcome; see `quorate.h`.
 ///
 /// # Safety
-/// `first` is null, or can be written.
+/// `first` must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_trim_wait(
     handle: *mut Opaque,
@@ -491,7 +494,7 @@ pub unsafe extern "C" fn quorate_trim_wait(
 /// Trims slots without waiting; see `quorate.h`.
 ///
 /// # Safety
-/// `function` has the signature declared in the header.
+/// `function` must be null or have the signature declared in the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_trim(
     handle: *mut Opaque,
@@ -505,7 +508,8 @@ pub unsafe extern "C" fn quorate_trim(
 /// Writes the status of the node as JSON; see `quorate.h`.
 ///
 /// # Safety
-/// `capacity` bytes can be written at `buffer`; `length` is null, or can be written.
+/// `buffer` must be null or valid for writes of `capacity` bytes. `length` must be null or valid
+/// for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_status(
     handle: *mut Opaque,
@@ -531,7 +535,7 @@ pub unsafe extern "C" fn quorate_status(
 /// Returns the maximum size of a value; see `quorate.h`.
 ///
 /// # Safety
-/// `bytes` is null, or can be written.
+/// `bytes` must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_value_max(handle: *mut Opaque, bytes: *mut usize) -> c_int {
     guard(|| {

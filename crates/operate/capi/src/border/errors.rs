@@ -55,16 +55,16 @@ pub(super) fn tell(failed: &Failed) -> c_int {
     failed.code as c_int
 }
 
-/// Returns the last error of the calling thread. It is valid until the thread's next call of the
+/// Returns the last error of the calling thread. It is valid until the thread's next call into the
 /// library.
 pub(super) fn last() -> *const QuorateError {
     LAST.try_with(|last| &raw const last.borrow().view).unwrap_or(std::ptr::null())
 }
 
-/// Runs a call of the library and returns its code, even after an error or a panic.
+/// Runs a call into the library and returns its code, even after an error or a panic.
 pub(super) fn guard(call: impl FnOnce() -> Result<(), Failed>) -> c_int {
-    // State that a panic leaves inconsistent is behind locks, and the library handles their
-    // poisoning.
+    // State that a panic could leave inconsistent is protected by locks, and the library handles
+    // their poisoning.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => Code::Ok as c_int,
         Ok(Err(failed)) => tell(&failed),

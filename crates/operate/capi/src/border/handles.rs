@@ -15,8 +15,7 @@ use crate::{
     options::Options,
 };
 
-/// Target type of the pointers `quorate` and `quorate_options` of `quorate.h`. No value of it
-/// exists.
+/// Target type of the pointers `quorate` and `quorate_options` of `quorate.h`. It has no values.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Opaque([u8; 0]);
@@ -44,7 +43,7 @@ impl Open {
         *self.deliver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the callback if it has changed since `version`, which is then updated.
+    /// Returns the callback if it has changed since `version`, and updates `version`.
     pub(super) fn deliver_since(&self, version: &mut u64) -> Option<Option<Deliver>> {
         let now = self.version.load(Ordering::Acquire);
         (std::mem::replace(version, now) != now).then(|| self.deliver())
@@ -63,8 +62,8 @@ fn table() -> &'static Table {
     TABLE.get_or_init(Table::default)
 }
 
-/// Adds an object to the table and returns its handle, a number that was never used and is not the
-/// address of anything.
+/// Adds an object to the table and returns its handle, a number that has not been used before and
+/// is not the address of any object.
 pub(super) fn put(object: Object) -> *mut Opaque {
     // Odd, so that it is never the address of a C object.
     static NEXT: AtomicUsize = AtomicUsize::new(0x5155_0001);
@@ -96,8 +95,8 @@ pub(super) fn options<T>(
     }
 }
 
-/// Calls `with` on the open node or client behind a handle. The object outlives the call even if
-/// another thread closes the handle during it.
+/// Calls `with` on the open node or client behind a handle. The object outlives the call, even if
+/// another thread closes the handle during the call.
 pub(super) fn open<T>(
     handle: *const Opaque,
     with: impl FnOnce(&Open) -> Result<T, Failed>,
@@ -126,7 +125,7 @@ pub(super) fn is_options(object: &Object) -> Result<(), Failed> {
     }
 }
 
-/// Fails unless the object is an open handle and the calling thread is not in one of its callbacks.
+/// Fails unless the object is an open handle and the calling thread is outside its callbacks.
 pub(super) fn may_close(object: &Object) -> Result<(), Failed> {
     match object {
         Object::Handle(open) if open.handle.is_in_turn() => {

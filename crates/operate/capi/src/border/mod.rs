@@ -1,4 +1,4 @@
-//! The C interface. It checks every pointer and length, and lets no panic through.
+//! The C interface. It checks every pointer and length, and never lets a panic cross into C.
 //!
 //! Handles are numbers that look like pointers. They are looked up in a table and never
 //! dereferenced, so a closed or invalid handle causes an error, not a crash.

@@ -63,7 +63,7 @@ impl PaxosMessage {
     /// Converts a message from C.
     ///
     /// # Safety
-    /// `length` bytes can be read at `value`.
+    /// `self.value` must be null or valid for reads of `self.length` bytes.
     unsafe fn message<'a>(&self) -> Result<Message<'a>, Failed> {
         let Self { aid, iid, ballot, value_ballot, .. } = *self;
         // SAFETY: as the caller promises.
@@ -92,7 +92,8 @@ impl PaxosMessage {
 /// Decodes a message of LibPaxos3; see `quorate_paxos.h`.
 ///
 /// # Safety
-/// `length` bytes can be read at `from`; `message` and `used` can be written.
+/// `from` must be null or valid for reads of `length` bytes. `message` and `used` must each be null
+/// or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_paxos_decode(
     from: *const c_void,
@@ -126,8 +127,8 @@ pub unsafe extern "C" fn quorate_paxos_decode(
 /// Encodes a message of LibPaxos3; see `quorate_paxos.h`.
 ///
 /// # Safety
-/// `message` is null, or can be read together with the bytes of its value; `capacity`
-/// bytes can be written at `buffer`, and `length` can be written.
+/// `message` must be null or valid for reads, together with the bytes of its value. `buffer` must
+/// be null or valid for writes of `capacity` bytes, and `length` null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_paxos_encode(
     message: *const PaxosMessage,

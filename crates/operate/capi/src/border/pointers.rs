@@ -12,8 +12,7 @@ fn null(name: &str) -> Failed {
 /// Reads a zero-terminated string.
 ///
 /// # Safety
-/// `text` is null, or points to such a string, which must not change while the result is
-/// used.
+/// `text` must be null or point to such a string, which must not change while the result is used.
 pub(super) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Failed> {
     if text.is_null() {
         return Err(null(name));
@@ -27,7 +26,8 @@ pub(super) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str
 /// Reads bytes from C. With length 0 the pointer may be null.
 ///
 /// # Safety
-/// `length` bytes can be read at `bytes`, and do not change while the result is used.
+/// `bytes` must be null or valid for reads of `length` bytes, which must not change while the
+/// result is used.
 pub(super) unsafe fn bytes<'a>(bytes: *const c_void, length: usize) -> Result<&'a [u8], Failed> {
     if length == 0 {
         return Ok(&[]);
@@ -50,7 +50,7 @@ impl<T> Out<T> {
     /// Wraps a pointer that must not be null.
     ///
     /// # Safety
-    /// `place` is null, or can be written as long as this lives.
+    /// `place` must be null or remain valid for writes as long as the returned value exists.
     pub(super) unsafe fn required(place: *mut T, name: &str) -> Result<Self, Failed> {
         match place.is_null() {
             true => Err(null(name)),
@@ -58,10 +58,10 @@ impl<T> Out<T> {
         }
     }
 
-    /// Wraps a pointer that may be null: then the result is discarded.
+    /// Wraps a pointer. If it is null, the result is discarded.
     ///
     /// # Safety
-    /// As [`Out::required`].
+    /// The same contract as for [`Out::required`] must hold.
     pub(super) unsafe fn optional(place: *mut T) -> Self {
         Self(place)
     }
@@ -76,10 +76,10 @@ impl<T> Out<T> {
     }
 }
 
-/// Copies bytes into a buffer of C, and writes the actual or required length to `length`.
+/// Copies bytes into a buffer provided by C, and writes the number of bytes in `from` to `length`.
 ///
 /// # Safety
-/// `capacity` bytes can be written at `buffer`.
+/// `buffer` must be null or valid for writes of `capacity` bytes.
 pub(super) unsafe fn copy(
     from: &[u8],
     buffer: *mut c_void,

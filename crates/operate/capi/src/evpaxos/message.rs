@@ -64,7 +64,7 @@ pub enum Message<'a> {
     Preempted {
         /// Id of the acceptor.
         aid: u32,
-        /// Instance that the proposer asked about.
+        /// Instance in the proposer's request.
         iid: u32,
         /// Promised ballot.
         ballot: u32,
@@ -106,7 +106,7 @@ pub enum Found<'a> {
     Malformed,
 }
 
-/// Reason why an item cannot be read.
+/// Reason for failing to read an item.
 enum Stop {
     NeedMore,
     Malformed,
@@ -172,7 +172,7 @@ impl<'a> Items<'a> {
         u32::try_from(number).map_err(|_| Stop::Malformed)
     }
 
-    /// Reads a value. Checks the length before more bytes are requested.
+    /// Reads a value. Checks the length before requesting more bytes.
     fn value(&mut self) -> Result<&'a [u8], Stop> {
         let length = match self.byte()? {
             small @ 0xa0..=0xbf => u64::from(small & 0x1f),

@@ -207,7 +207,7 @@ pub enum Reply {
     Bundled {
         /// Slot of the first value, or the next slot if no value was appended.
         slot: u64,
-        /// Number of values appended. There was no capacity for the remaining ones.
+        /// Number of appended values. There was not enough capacity for the others.
         count: u64,
         /// First retained slot.
         first: u64,

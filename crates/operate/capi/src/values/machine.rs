@@ -22,7 +22,7 @@ impl Values {
 }
 
 impl Drop for Values {
-    /// The node drops the service when it stops, for whatever reason.
+    /// Called when the node stops, whatever the reason.
     fn drop(&mut self) {
         self.0.end();
     }

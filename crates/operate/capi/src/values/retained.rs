@@ -25,12 +25,12 @@ pub struct Retained {
 /// A snapshot in progress.
 #[derive(Debug)]
 struct Image {
-    /// The first item, until it has been passed on.
+    /// First item of the snapshot; `None` once it has been passed on.
     head: Option<Vec<u8>>,
     /// Next slot to pass on.
     at: u64,
     end: u64,
-    /// Values from `at` on that were trimmed after the snapshot began.
+    /// Values starting at slot `at` that have been trimmed since the snapshot began.
     kept: VecDeque<Arc<[u8]>>,
 }
 
@@ -54,7 +54,7 @@ pub enum At {
     Forgotten(u64),
 }
 
-/// Reason why a snapshot is invalid.
+/// Reason for rejecting a snapshot.
 pub type Malformed = &'static str;
 
 impl Default for Retained {
@@ -89,7 +89,7 @@ impl Retained {
         value.map_or(At::Ahead, |value| At::Value(Arc::clone(value)))
     }
 
-    /// Appends values from `slot` on to `to`: at most `count` values and about `bytes` bytes.
+    /// Appends values to `to`, starting at `slot`: at most `count` values and about `bytes` bytes.
     pub fn from(&self, slot: u64, count: usize, bytes: usize, to: &mut VecDeque<(u64, Arc<[u8]>)>) {
         let index = slot.checked_sub(self.first).map(usize::try_from);
         let Some(Ok(index)) = index else { return };
@@ -170,8 +170,8 @@ impl Retained {
     }
 
     /// Begins a snapshot of the current values. The snapshot retains values that are trimmed before
-    /// it ends; they were counted towards the limit before. Returns `false` while a snapshot is
-    /// being loaded.
+    /// it ends, although they no longer count towards the limit. Returns `false` while a snapshot
+    /// is being loaded.
     pub fn begin_image(&mut self) -> bool {
         if self.loading.is_some() {
             return false;

@@ -29,8 +29,9 @@ pub struct Shared {
     listeners: Mutex<Vec<Weak<Bell>>>,
     /// Applied position in the log of the node.
     applied_to: AtomicU64,
-    /// Decided position in the log of the node when it started. Reading starts once this is
-    /// applied, because values seen during the replay may have been trimmed long ago.
+    /// Decided position in the log of the node when it started. Reading starts once everything
+    /// below it has been applied, because values seen during the replay may have been trimmed long
+    /// ago.
     read_from: AtomicU64,
     /// First slot after the values that the node knew when it started.
     known_to: AtomicU64,
@@ -77,8 +78,8 @@ impl Shared {
         cursor
     }
 
-    /// Reads at the cursor. During the replay, [`Cursor::End`] stands for the end of the replay and
-    /// is resolved to a slot once that is known.
+    /// Reads at the cursor. During the replay, [`Cursor::End`] means the end of the replay and is
+    /// resolved to a slot once that is known.
     pub fn read(&self, cursor: &mut Cursor) -> Read {
         if !self.is_replayed() {
             return Read::Ahead;
@@ -100,7 +101,7 @@ impl Shared {
         }
     }
 
-    /// Appends some values in consecutive slots to `to`. Returns a reason if there are none.
+    /// Appends some values in consecutive slots to `to`. If there are none, returns the reason.
     pub fn read_some(&self, cursor: &mut Cursor, to: &mut source::Values) -> Option<Read> {
         match self.read(cursor) {
             Read::Value(slot, value) => {
@@ -126,8 +127,8 @@ impl Shared {
 
     /// Sets the applied position in the log of the node.
     pub fn applied(&self, to: u64) {
-        // Values that were applied together, beyond that position, may belong to a reader that
-        // started at the end.
+        // Values that were applied together and lie beyond that position may belong to a reader
+        // that started at the end.
         if to <= self.read_from.load(Ordering::Acquire) {
             self.known_to.store(self.held().next, Ordering::Release);
         }
@@ -135,7 +136,7 @@ impl Shared {
         self.ring();
     }
 
-    /// Marks the node as stopped, so that readers learn that no new values will follow.
+    /// Marks the node as stopped, and wakes readers, because no new values will follow.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.ring();

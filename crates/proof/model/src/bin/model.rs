@@ -108,8 +108,8 @@ fn replay(profile: &str, seed: &str, mode: Mode) -> ExitCode {
     }
 }
 
-/// Returns the processor time that this process has used, in seconds. A limit on it does not
-/// shorten a run on a busy machine.
+/// Returns the processor time that this process has used, in seconds. Unlike a limit on elapsed
+/// time, a limit on processor time does not shorten a run on a busy machine.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     #[expect(clippy::cast_precision_loss, reason = "seconds, to be shown")]

@@ -1,7 +1,7 @@
 //! Builds each mutant in a copy of the core, runs the explorer on it, and prints a table: `mutants
 //! [--check|--lines] [FILTER]`. `--check` only checks that each mutant compiles, because a mutant
-//! that does not compile proves nothing. `--lines` prints for programs: name, seconds and finder of
-//! each mutant, separated by tabs. The finder is empty if the mutant was not found.
+//! that does not compile proves nothing. `--lines` prints machine-readable lines: name, seconds and
+//! finder of each mutant, separated by tabs. The finder is empty if the mutant was not found.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 use std::{

@@ -1,5 +1,5 @@
-//! Choice of the next event in a random run, which is a single event drawn by the rates of the
-//! plan, or a short sequence.
+//! Choice of the next step of a random run: a single event drawn by the rates of the plan, or a
+//! short sequence of events.
 
 use quorate_core::{
     configuration::Change,
@@ -202,8 +202,8 @@ impl Run {
     }
 
     /// Lets some nodes communicate only with each other. Most messages among them arrive in order,
-    /// and most records reach their disks, because decisions need that. A broken rule shows after
-    /// two such groups in sequence whose overlap is too small.
+    /// and most records reach their disks, because decisions need that. A broken rule shows up when
+    /// two such groups in sequence overlap too little.
     fn burst(
         &mut self,
         site: usize,
@@ -219,8 +219,8 @@ impl Run {
         self.among(&inside, next, shared)
     }
 
-    /// Delivers messages among these sites from this index of the soup on, and the messages that
-    /// result from them.
+    /// Delivers the messages among these sites, starting at index `next` of the soup, and the
+    /// messages that result from them.
     pub(super) fn among(
         &mut self,
         inside: &[bool],
@@ -261,7 +261,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets a leader request leases. Then other nodes may elect another leader, and the first one
+    /// Lets a leader request leases. Then other nodes may elect another leader, and the old one
     /// reads.
     fn leased(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let leaders: Vec<usize> =
@@ -308,8 +308,8 @@ impl Run {
         (!asked.is_empty()).then(|| Event::Forget { site: self.dice.pick(&asked) })
     }
 
-    /// Crashes or disconnects a full replica while a leader continues, for long enough to be
-    /// noticed or longer. Sometimes the replica returns, so that auxiliaries are bypassed again.
+    /// Crashes or disconnects a full replica while a leader continues, for at least as long as it
+    /// takes to be noticed. Sometimes the replica returns, so that auxiliaries are bypassed again.
     fn absence(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let Some(leader) = self.some_leader() else {
             return Ok(());

@@ -48,7 +48,7 @@ impl Run {
         let inside: Vec<bool> =
             (0..self.world.sites.len()).map(|_| self.dice.percent(75)).collect();
         let mut next = self.world.frames.len().saturating_sub(self.dice.below(6));
-        // Requesting, arming and starting take one heartbeat each.
+        // Requesting votes, arming and starting take one heartbeat each.
         for _ in 0..self.dice.below(4) {
             if let Some(site) = self.some_leader() {
                 let soup = self.world.soup.len();

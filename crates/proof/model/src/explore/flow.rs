@@ -123,8 +123,8 @@ impl Run {
         Some(Event::Propose { site, value, slots })
     }
 
-    /// [stream-6] Lets a leader close a stream whose owner it considers lost, correctly in most
-    /// cases.
+    /// [stream-6] Lets a leader close a stream whose owner it considers lost. In most cases the
+    /// leader is right.
     fn close_lost(&mut self) -> Option<Event> {
         let site = self.some_leader()?;
         let mut lost = self.world.lost_streams(site);

@@ -55,7 +55,6 @@ impl Applied {
         self.to
     }
 
-    /// Returns the table of streams.
     pub fn table(&self) -> &Table {
         &self.table
     }

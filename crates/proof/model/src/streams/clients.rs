@@ -11,7 +11,6 @@ use quorate_stream::{Command, Name, OpenMode, Writer};
 /// First batch counter used for commands about streams.
 const COMMANDS_FROM: u64 = 1 << 32;
 
-/// State of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clients {
     /// Encoded commands about streams, by the batch that contains them.
@@ -60,7 +59,6 @@ impl Clients {
         self.commands.get(batch).map(Vec::as_slice)
     }
 
-    /// Returns the batches of all commands.
     pub fn commands(&self) -> impl Iterator<Item = &Value> {
         self.commands.keys()
     }

@@ -72,7 +72,6 @@ impl Judge {
         self.appended.get(&slot).copied()
     }
 
-    /// Returns whether this inner stream is open.
     pub fn is_open(&self, stream: StreamName) -> bool {
         self.open.contains_key(&stream)
     }

@@ -13,18 +13,18 @@ use quorate_stream::Table;
 /// Progress of the proposals of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Offer {
-    /// Every position below it has been proposed in this ballot or is decided.
+    /// Every position below this one has been proposed in this ballot or is decided.
     proposed_to: u64,
     /// Slots of the proposals since the position last jumped.
     slots: SlotRange,
 }
 
-/// Progress of the proposals of all streams at one leader.
+/// Progress of one leader's proposals for all streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offering {
     offers: BTreeMap<StreamName, Offer>,
-    /// End of the inherited proposals. Only once they are applied is it known where each stream
-    /// continues.
+    /// End of the inherited proposals. It is not known where each stream continues until they are
+    /// applied.
     wait_for: Option<Slot>,
 }
 
@@ -63,8 +63,8 @@ impl Offering {
         self.offers.remove(&stream);
     }
 
-    /// Returns the next run of this stream to propose, of at most `most` bytes. `held_to` returns
-    /// the end of the contiguous bytes in memory from a position on.
+    /// Returns the next run of this stream to propose, of at most `most` bytes. Given a position,
+    /// `held_to` returns the end of the contiguous bytes in memory that start there.
     pub fn next_run(
         &self,
         stream: StreamName,
@@ -78,8 +78,8 @@ impl Offering {
             return None;
         }
         let next = streams.next(stream)?;
-        // Once all proposals are applied, the stream continues at the end in the table, whatever
-        // was lost.
+        // Once all proposals have been applied, the stream continues at the end in the table,
+        // whatever was lost.
         let under_way = |offer: &&Offer| applied_to < offer.slots.to;
         let offer = self.offers.get(&stream).filter(under_way);
         let position = offer.map_or(next, |offer| offer.proposed_to.max(next));

@@ -18,7 +18,7 @@ impl World {
         self.done(at, done)
     }
 
-    /// Carries out all orders of this node to its device, as before a clean stop.
+    /// Carries out all orders of this node to its device, as happens before a clean stop.
     pub(super) fn obey_all(&mut self, at: usize) -> Result<(), Violation> {
         while self.sites[at].device.is_busy() {
             self.obey(at, true)?;
@@ -105,8 +105,8 @@ impl World {
         self.step(at, Input::Offload { cells })
     }
 
-    /// Handles the end or the start of the owner's process, which fences the device before its
-    /// first message ([offload-9]).
+    /// Fences the device because the owner's process has ended, or because a new process is about
+    /// to send its first message ([offload-9]).
     pub(super) fn leave_device(&mut self, at: usize) -> Result<(), Violation> {
         let done = self.sites[at].device.leave_owner();
         self.done(at, done)
@@ -132,8 +132,8 @@ impl World {
         Ok(())
     }
 
-    /// [offload-10] Checks a vote of a device. In groups in which in-memory votes count, it is its
-    /// member's vote.
+    /// [offload-10] Checks a vote of a device. In groups in which in-memory votes count, it counts
+    /// as its member's vote.
     fn judge_device_vote(
         &mut self,
         at: usize,

@@ -259,7 +259,7 @@ impl World {
     /// [last-3] Checks a notification to a client that everything below `to` is durable. Under the
     /// configuration known to the node, members that form a phase-2 quorum must have it on their
     /// disks as decided, whether or not their processes run. In a durable group, the members at
-    /// that time decided it with durable votes, which is checked when it is decided.
+    /// that time decided it with durable votes. That is checked at the time of the decision.
     fn judge_lasting(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let Some(node) = &self.sites[at].node else {
             return Ok(());

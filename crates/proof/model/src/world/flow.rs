@@ -1,5 +1,5 @@
-//! Bytes of streams in a world, on their way from clients to owners, to every node, into slots, and
-//! to the output.
+//! Stream bytes in a world, on their way from clients to owners, to every node, into slots, and to
+//! the output.
 
 use quorate_core::{
     input::Input,
@@ -67,8 +67,7 @@ impl World {
         self.carry(at, stream, from, to)
     }
 
-    /// [stream-3] Delivers bytes that an owner received to a node, which stores those that it may
-    /// still need.
+    /// [stream-3] Delivers an owner's bytes to a node, which stores those that it may still need.
     pub(super) fn carry(
         &mut self,
         at: usize,
@@ -100,7 +99,7 @@ impl World {
         }
     }
 
-    /// Reports to a node which parts of the content that it fetches are now complete.
+    /// Notifies a node that parts of the content that it fetches are now complete.
     pub(super) fn found(&mut self, at: usize, value: &Value) -> Result<(), Violation> {
         while let Some(range) = self.sites[at].found(value) {
             let value = *value;
@@ -132,7 +131,7 @@ impl World {
         self.next_run(at, stream, 1).is_some()
     }
 
-    /// [stream-1] Makes a leader propose bytes that it holds in the next slots.
+    /// [stream-1] Makes a leader propose, in the next slots, bytes that it holds.
     pub(super) fn offer(
         &mut self,
         at: usize,
@@ -259,7 +258,7 @@ impl World {
     }
 
     /// [value-3], [stream-4] Checks that a recorded value has its bytes, or that they are not
-    /// needed. Returns the slot from which on the record has bytes.
+    /// needed. Returns the first slot for which the record has bytes.
     pub(super) fn record_bytes(
         &mut self,
         at: usize,
@@ -308,7 +307,7 @@ impl World {
         Ok(())
     }
 
-    /// [p1-6] Checks a step that begins a ballot of this node. It may propose only no-ops and
+    /// [p1-6] Checks a step that begins a ballot of this node. The step may propose only no-ops and
     /// values that were proposed in these slots before.
     pub(super) fn judge_inheritance(
         &self,
@@ -344,7 +343,8 @@ impl World {
         Ok(())
     }
 
-    /// [stream-6] Returns the streams whose owners' processes have ended, as far as a leader knows.
+    /// [stream-6] Returns the streams whose owners' processes have ended, as far as a leader can
+    /// know.
     pub fn lost_streams(&self, at: usize) -> Vec<StreamName> {
         let open = self.sites[at].applied.table().open();
         open.filter(|stream| !self.owner_runs(*stream)).collect()

@@ -47,7 +47,7 @@ impl Auxiliary {
         self.spared.begins_at(log_start);
     }
 
-    /// Returns whether the log is being trimmed because slots are forgotten.
+    /// Returns whether the log is being trimmed because this node forgets slots.
     pub(super) fn is_forgetting(&self) -> bool {
         self.spared.is_forgetting()
     }

@@ -14,8 +14,8 @@ use crate::{
 /// A read that a leader may answer without contacting another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeasedRead {
-    /// Ballot in which this node leads. The lease must still be valid in this ballot after the
-    /// state was read.
+    /// Ballot in which this node leads. The lease must still be valid in this ballot once the state
+    /// has been read.
     pub ballot: Ballot,
     /// The read may run once everything below this slot is applied ([read-1]).
     pub slot: Slot,
@@ -43,7 +43,8 @@ impl Leasing {
         self.granter.start(now, silent_us);
     }
 
-    /// Returns the time until which this node may not promise another node's ballot.
+    /// Returns the time until which this node may not promise another node's ballot; `None` if it
+    /// already may.
     pub(super) fn bound_until(&self, now: Time) -> Option<Time> {
         self.granter.bound_until(now)
     }

@@ -21,7 +21,7 @@ pub struct Options {
     pub thrifty: bool,
     /// Route of votes to this node when it leads, until [`Input::Route`] changes it.
     pub route: Route,
-    /// Seed of the randomised timeouts. It must differ between nodes and between starts.
+    /// Seed for the randomised timeouts. It must differ between nodes and between starts.
     pub seed: u64,
     /// Rules for leases ([read-4]); `None` if the group does not use leases.
     pub leases: Option<Leases>,

@@ -15,7 +15,7 @@ use crate::{
 pub(super) struct Reading {
     /// Reads that this leader confirms with a round of heartbeats.
     reads: Reads,
-    /// Reads for which this node requested an index from its leader.
+    /// Reads that wait for a read index from this node's leader.
     asked: ReadRequests,
 }
 
@@ -47,12 +47,13 @@ impl Reading {
         self.reads.restart(slot);
     }
 
-    /// Removes and returns the reads of a leader that steps down, which fail.
+    /// Removes the reads of a leader that steps down, and returns them so that they can be failed.
     pub(super) fn fail(&mut self) -> impl Iterator<Item = Reader> + '_ {
         self.reads.fail()
     }
 
-    /// Removes and returns the requests to a leader that has been replaced, which fail.
+    /// Removes the requests to a leader that has been replaced, and returns them so that they can
+    /// be failed.
     pub(super) fn fail_requests(&mut self) -> impl Iterator<Item = ReadToken> + '_ {
         self.asked.fail()
     }
@@ -62,7 +63,7 @@ impl Reading {
         self.asked.overdue(now, patience_us)
     }
 
-    /// Returns the time at which the next request is overdue.
+    /// Returns the time at which the next request becomes overdue.
     pub(super) fn wake_at(&self, patience_us: u64) -> Option<Time> {
         self.asked.wake_at(patience_us)
     }

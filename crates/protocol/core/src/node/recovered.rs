@@ -21,14 +21,14 @@ pub struct Recovered {
     pub hard: HardState,
     /// First slot of the log. A snapshot covers the slots below.
     pub log_start: Slot,
-    /// Every slot below it is decided, with its value on this node. Equal to `hard.decided_to`, or
-    /// to the first lost slot ([disk-8]).
+    /// Every slot below this one is decided, with its value on this node. Equal to
+    /// `hard.decided_to`, or to the first lost slot ([disk-8]).
     pub decided_to: Slot,
     /// Slots that this node had decided and must learn again.
     pub lost: Lost,
     /// The configuration in force at `decided_to`, its era, and the previous configuration.
     pub eras: Eras,
-    /// Votes from `hard.decided_to` on, in slot order. Each slot has the vote of its highest
+    /// Votes from `hard.decided_to` onwards, in slot order. Each slot has the vote of its highest
     /// ballot.
     pub votes: Vec<Extent>,
     /// Reconfigurations in the log from `log_start` to `decided_to`.
@@ -39,10 +39,10 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// Returns the state that results from a log that starts at `log_start`. `base` are the eras
-    /// there: the founding ones, or those of the snapshot that covers the slots below. `changes`
-    /// are the reconfigurations that the log holds below `hard.decided_to`, in order. `lost` are
-    /// the slots below `hard.decided_to` that the log has lost.
+    /// Returns the state that results from a log that starts at `log_start`. `base` are the eras at
+    /// that slot: the founding ones, or those of the snapshot that covers the slots below.
+    /// `changes` are the reconfigurations that the log holds below `hard.decided_to`, in order.
+    /// `lost` are the slots below `hard.decided_to` that the log has lost.
     ///
     /// [snap-3] Arguments about slots below `log_start` are ignored. A node that crashed right
     /// after it installed a snapshot finds an older hard state, and the snapshot takes precedence.
@@ -77,8 +77,8 @@ impl Recovered {
         }
     }
 
-    /// Returns this state for an auxiliary whose log has no snapshot below its start ([trim-1]).
-    /// `known` replaces the eras, because the reconfigurations in the log need not follow it
+    /// Returns this state as that of an auxiliary whose log has no snapshot below its start
+    /// ([trim-1]). `known` replaces the eras. The reconfigurations in the log need not follow them
     /// directly.
     pub fn hollow(mut self, known: Eras) -> Self {
         self.hollow = true;

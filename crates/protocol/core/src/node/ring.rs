@@ -17,7 +17,7 @@ pub(super) struct Ring {
     relay: Relay,
     /// The ring that this node sets up while it leads.
     laying: RingControl,
-    /// The votes of this node counted at the last check ([learn-1]).
+    /// The votes of this node counted when this was last checked ([learn-1]).
     counts: bool,
 }
 
@@ -53,7 +53,7 @@ impl Ring {
         laying.into_iter().chain(self.relay.wake_at()).min()
     }
 
-    /// Records whether votes of this node count. Returns whether they count now but did not at the
+    /// Records whether votes of this node count now. Returns `true` if they do and did not at the
     /// last check.
     fn is_heard_anew(&mut self, heard: bool) -> bool {
         heard && !core::mem::replace(&mut self.counts, heard)

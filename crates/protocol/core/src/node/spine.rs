@@ -55,7 +55,8 @@ pub(super) struct Spine {
     ///
     /// Invariant: log start ≤ decided ≤ end of the window of votes.
     learner: Learner,
-    /// Votes of this node in the newest ballot, and the end of the log's slots on stable storage.
+    /// Votes of this node in the newest ballot, and the end of the slots that its log has on stable
+    /// storage.
     voted: Voted,
     /// Ballots that this node used.
     ///
@@ -111,7 +112,7 @@ impl Spine {
             leading: None,
             election: Election::new(options.election_min_ms, options.election_max_ms, options.seed),
             peers: Peers::new(decided_to),
-            // [disk-8] A slot that was decided on this node is still decided on other nodes.
+            // [disk-8] A slot that was decided on this node remains decided on other nodes.
             catchup: Catchup::starting_at(hard.decided_to),
             waiting: Waiting::default(),
             options,
@@ -172,7 +173,7 @@ impl Spine {
 
 /// Changes that inputs and wings make.
 impl Spine {
-    /// Records that the bytes of a value that waits for its vote are present.
+    /// Records the arrival of the bytes of a value that is waiting for its vote.
     pub(super) fn bytes_arrived(&mut self, value: &Value, range: SlotRange) {
         self.waiting.hold(value, range);
     }
@@ -214,7 +215,7 @@ impl Spine {
     }
 
     /// [offload-11] Counts slots for which a coordinator counted a quorum, if this node leads in
-    /// `ballot`. Returns whether it does.
+    /// `ballot`. Returns whether this node leads in it.
     pub(super) fn note_counted(&mut self, ballot: Ballot, range: SlotRange) -> bool {
         let leading = self.leading.as_mut().filter(|leading| leading.ballot() == ballot);
         leading.map(|leading| leading.tally.note_counted(range)).is_some()

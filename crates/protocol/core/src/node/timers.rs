@@ -8,10 +8,10 @@ pub(super) struct Timers {
     started: bool,
     heartbeat: Time,
     /// Time of a leader's next check for strays and for its fitness. Separate from `heartbeat`,
-    /// which reads keep postponing ([read-2]), so that the check would never happen.
+    /// which reads keep postponing ([read-2]), so that the check cannot be postponed forever.
     look: Time,
     /// Time at which 1A is resent to nodes that have not replied. Separate from `heartbeat`, which
-    /// a leader that moves to another ballot of its own keeps postponing ([cast-2]).
+    /// is postponed each time a leader moves to another ballot of its own ([cast-2]).
     phase1a: Time,
     /// Until this time the node does not lead as a quorum by itself ([lie-6]).
     alone: Time,

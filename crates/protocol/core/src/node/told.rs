@@ -26,8 +26,8 @@ impl LastNotified {
         core::mem::replace(&mut self.wake, wake) != wake
     }
 
-    /// Records that the caller woke this node, so that the next wake-up time is reported even if it
-    /// is unchanged.
+    /// Records that the caller has woken this node, so that the next wake-up time is reported even
+    /// if it is unchanged.
     pub(super) fn woken(&mut self) {
         self.wake = Time(0);
     }

@@ -23,7 +23,7 @@ const ENOUGH: f64 = 0.6;
 const FLAT: f64 = -0.2;
 /// A load with this slope or a steeper one consists of clients that wait for replies.
 const STEEP: f64 = -0.6;
-/// Upper limit of the influence of one measurement, as a logarithm.
+/// Upper limit for the influence of one measurement, as a logarithm.
 const MOST: f64 = 1.0;
 /// Space that counts as ample, as a multiple of the commands in flight.
 const SPARE: f64 = 8.0;
@@ -58,7 +58,7 @@ impl Demand {
 }
 
 impl Controller {
-    /// Reacts to commands that begin to queue up, which is a change of load even if the throughput
+    /// Reacts to commands that begin to queue up. This is a change of load even if the throughput
     /// does not change. The best setting for few commands may be far too small for many. On a link
     /// with a high round-trip time nothing changes, because more space would lengthen an existing
     /// queue.
@@ -91,8 +91,8 @@ impl Controller {
         (setting.batch_bytes * setting.window) as f64 >= SPARE * in_flight
     }
 
-    /// Moves to a setting with enough space for nearly any load, unless the base already has
-    /// enough.
+    /// Moves to a setting with enough space for nearly any load, unless the base already has that
+    /// much.
     pub(super) fn make_room(&mut self, now: Moment) -> Option<Change> {
         let room = |setting: Setting| setting.batch_bytes.saturating_mul(setting.window);
         let roomy = self.bounds.clamp(Setting::ROOMY);
@@ -102,15 +102,15 @@ impl Controller {
         self.move_to(now, roomy, Reason::Room)
     }
 
-    /// Returns whether the load is independent of the setting and nothing delays it. There is then
-    /// nothing to gain, and a smaller setting would make clients wait.
+    /// Returns whether the load is independent of the setting and nothing delays it. In that case
+    /// there is nothing to gain, and a smaller setting would make clients wait.
     pub(super) fn is_at_ease(&self) -> bool {
         let holds_nothing_up = |score: Score| score.full < FULL && !score.piles();
         self.goal_ns.is_none() && self.demand.is_open() && self.score.is_some_and(holds_nothing_up)
     }
 }
 
-/// Returns whether the round trip is short. With a long one, other limits apply to the bytes in
+/// Returns whether the round trip is short. If it is long, other limits apply to the bytes in
 /// flight.
 fn is_short(view: &View<'_>) -> bool {
     view.round_trip_ns().is_some_and(|round_trip| round_trip < JUMP_NS)

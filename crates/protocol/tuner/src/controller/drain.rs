@@ -27,8 +27,8 @@ const JUMP_GAIN: f64 = 1.15;
 const TOO_FAR: f64 = 0.75;
 /// Maximum number of reductions before the search tries something else.
 const CUTS: u32 = 3;
-/// Minimum round trip, in nanoseconds, for the limits to apply. Links with a shorter one drain
-/// faster than a decision can be made.
+/// Minimum round trip in nanoseconds for which the limits apply. Links with a shorter round trip
+/// drain faster than a decision can be made.
 const LONG_NS: f64 = 1e6;
 /// Maximum factor by which the bytes in flight grow in one jump.
 const GROWTH: f64 = 4.0;
@@ -36,17 +36,17 @@ const GROWTH: f64 = 4.0;
 /// Maximum number of jumps in one search.
 const JUMPS: u32 = 10;
 
-/// Past amounts of bytes in flight, and their effect.
+/// Bytes in flight in the past, and their effect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drain {
-    /// Maximum number of bytes in flight that has done no harm.
+    /// Highest number of bytes in flight that has done no harm.
     grown: f64,
     /// Number of jumps to the model's choice since the search began.
     jumps: u32,
     /// Number of rate samples at the last jump.
     jumped_at: u64,
-    /// Setting with the highest throughput of those left by a jump, and that throughput in bytes
-    /// per second.
+    /// Of the settings that jumps have left, the one with the highest throughput, and that
+    /// throughput in bytes per second.
     drained_most: Option<(Setting, f64)>,
     /// Number of reductions because of a queue since the search began.
     cuts: u32,
@@ -80,7 +80,6 @@ impl Drain {
         self.jumps = 0;
     }
 
-    /// Starts the search at this setting.
     pub(super) fn start(&mut self, setting: Setting) {
         self.grown = bytes(setting);
     }
@@ -99,8 +98,8 @@ impl Drain {
 
     /// Returns a jump to the model's choice, and the predicted gain. On links with a high
     /// round-trip time, where an epoch takes several round trips, jumps are made before any
-    /// measurement. Each jump may increase the bytes in flight only by a factor, so several jumps
-    /// may be needed, each after the previous one shows in the rate.
+    /// measurement. A single jump may increase the bytes in flight only by a limited factor, so
+    /// several jumps may be needed. Each follows once the previous one shows in the rate.
     pub(super) fn jump(
         &mut self,
         base: Setting,
@@ -132,8 +131,8 @@ impl Drain {
         Some((chosen, gain))
     }
 
-    /// Returns the setting to return to if the unmeasured jumps went too far. If less drains than
-    /// before one of them, the last jump overran a buffer.
+    /// Returns the setting to return to if the unmeasured jumps went too far. If throughput is
+    /// lower than before one of the jumps, the last jump overran a buffer.
     pub(super) fn check_jumps(
         &mut self,
         base: Setting,
@@ -151,7 +150,7 @@ impl Drain {
     }
 
     /// Returns a reduced setting, and the excess as a factor, if more bytes are in flight than
-    /// drain in a round trip. The excess only waits, and may overflow a buffer.
+    /// drain in a round trip. Excess bytes only wait, and may overflow a buffer.
     pub(super) fn unqueue(
         &mut self,
         now: Moment,
@@ -207,8 +206,8 @@ impl Drain {
     }
 }
 
-/// Returns the number of bytes to keep in flight on a link with a high round-trip time, which drain
-/// in a few round trips; `None` on other links.
+/// Returns the number of bytes that should be in flight on a link with a high round-trip time, so
+/// that they drain in a few round trips; `None` on other links.
 fn drains(view: &View<'_>) -> Option<f64> {
     let drained = view.drained()?;
     let round_trip = view.round_trip_ns()?;

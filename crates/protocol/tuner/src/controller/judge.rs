@@ -13,13 +13,13 @@ use crate::{
 const SOONER: f64 = 0.10;
 /// Relative change of the base's throughput that indicates a change of load.
 const SHIFT: f64 = 0.25;
-/// Relative margin, in addition to the required gain, by which an abandoned setting must have
-/// beaten the current base to be retried.
+/// Relative margin for retrying an abandoned setting. The setting must have beaten the current base
+/// by this margin in addition to the required gain.
 const AGAIN: f64 = 0.02;
 const QUICK_NS: f64 = 4e6;
 
 impl Controller {
-    /// Returns to the best lasting base if the current one turns out to be worse.
+    /// Returns to the best base that has lasted, if the current one turns out to be worse.
     pub(super) fn remember(&mut self) {
         let Some(score) = self.score else {
             return;
@@ -32,8 +32,8 @@ impl Controller {
     }
 
     /// Retries a setting that lost to the base, once the base has lasted. Batches that circulated
-    /// together under the previous setting continue to do so for a while under the next one, which
-    /// inflates the result of the next one.
+    /// together under the previous setting continue to do so for a while under the next one, and
+    /// inflate the result of the next one.
     pub(super) fn try_again(&mut self) {
         let Some(score) = self.score.filter(|_| self.lasted >= 2) else {
             return;
@@ -93,9 +93,9 @@ impl Controller {
         new.rate < old.rate * clear && old.wall_ns < VETO_NS
     }
 
-    /// Returns whether epochs are so short that they show the machine's own fluctuations. Epochs
-    /// may then last longer, and more gain is required. If a batch takes long, an epoch is already
-    /// long.
+    /// Returns whether epochs are short enough to show the machine's own fluctuations. If they are,
+    /// epochs may last longer, and more gain is required. If a batch takes long, an epoch is
+    /// already long.
     fn is_quick(&self) -> bool {
         self.wall_ns < QUICK_NS && self.goal_ns.is_none()
     }
@@ -130,8 +130,8 @@ impl Controller {
                 if ratio > 1.0 - gain && larger && safely {
                     return Some(Reason::Goal);
                 }
-                // If no command waits for space in the window, more commands in one epoch are due
-                // to chance.
+                // If no command waits for space in the window, a higher number of commands in one
+                // epoch is due to chance.
                 let faster = ratio > 1.0 + gain && old.holds_up();
                 return faster.then_some(Reason::Faster(ratio));
             }
@@ -146,8 +146,9 @@ impl Controller {
         if ratio > 1.0 + gain {
             return Some(Reason::Faster(ratio));
         }
-        // While commands queue up, their latency only shows how long that has lasted. The duration
-        // of their batches shows how much of the latency is queueing caused by the setting.
+        // While commands queue up, their latency only shows how long they have been queueing. The
+        // duration of their batches shows how much of the latency is queueing caused by the
+        // setting.
         let sooner = if old.piles() {
             new.wall_ns / old.wall_ns.max(1.0)
         } else {

@@ -1,16 +1,16 @@
 //! Measurement noise: the spread of repeated measurements of one setting, and the gain that exceeds
 //! it.
 
-/// Bounds of the relative gain that counts: the minimum, however low the noise, and the maximum
+/// Bounds for the relative gain that counts: the minimum, however low the noise, and the maximum
 /// that is required for long and for short epochs.
 const GAIN_LEAST: f64 = 0.02;
 const GAIN_MOST: f64 = 0.08;
 const GAIN_QUICK: f64 = 0.25;
-/// Noise up to which an epoch has its minimum length. Above it, the length grows with the square of
-/// the noise, so that the remaining noise is constant.
+/// Highest noise at which an epoch has its minimum length. Above it, the length grows with the
+/// square of the noise, so that the remaining noise is constant.
 const QUIET: f64 = 0.05;
 const STRETCH_MOST: f64 = 8.0;
-/// A gain of this many times the noise needs no second measurement.
+/// A gain of at least this many times the noise needs no second measurement.
 const CLEAR: f64 = 4.0;
 /// Throughput ratio below which a gain is measured twice if epochs are short.
 const CONFIRM: f64 = 1.15;

@@ -1,4 +1,4 @@
-//! Measurements of settings that are not in force, used to return to the better ones.
+//! Measurements of settings that are not in force, for returning to the better ones.
 
 use crate::setting::Setting;
 
@@ -19,13 +19,14 @@ struct Seen {
 pub(super) struct Record {
     /// The best lasting base, and its throughput.
     best: Option<(Setting, f64)>,
-    /// Settings that did not become the base, with their throughput and their numbers of retries.
+    /// Settings that did not become the base, with the throughput and the number of retries of
+    /// each.
     seen: Vec<Seen>,
 }
 
 impl Record {
-    /// Records that the base reaches `rate`, and whether it `lasted`. Stores the best lasting base.
-    /// If the current one is worse by more than `gain`, returns the best one, because a setting
+    /// Records that the base reaches `rate`, and whether it has `lasted`. Stores the best base that
+    /// has lasted. If the current one is worse by more than `gain`, returns the best one: a setting
     /// that was better for one epoch may not be better in the long run.
     pub(super) fn remember(
         &mut self,
@@ -73,7 +74,7 @@ impl Record {
         self.seen.push(Seen { setting, rate, again: 0 });
     }
 
-    /// Returns a setting to retry, which lost to the base with a throughput above `least`.
+    /// Returns a setting to retry that lost to the base and had a throughput above `least`.
     pub(super) fn again(&mut self, least: f64) -> Option<Setting> {
         let better = self
             .seen

@@ -42,8 +42,8 @@ impl Regroup {
     }
 
     /// Handles a new setting, under which a batch takes `wall_ns`. Commands that were `split` into
-    /// small batches return in small groups, and would continue to do so for long with larger
-    /// batches. Therefore the window is limited to one batch for a moment, so that the other
+    /// small batches return in small groups, and would continue to do so for a long time with
+    /// larger batches. Therefore the window is limited to one batch for a moment, so that the other
     /// commands gather.
     pub(super) fn begin(
         &mut self,

@@ -14,18 +14,19 @@ use crate::{
     setting::{Bounds, Setting},
 };
 
-/// Maximum number of consecutive probes before the base is measured again.
+/// Maximum number of consecutive probes between two measurements of the base.
 const IN_A_ROW: u32 = 3;
 /// Number of base epochs between probes when nothing is better. It doubles up to `REST_MOST`.
 const REST: u32 = 12;
 const REST_MOST: u32 = 256;
-/// Number of base epochs after a failed probe, if epochs are long. It doubles up to `PAUSE_MOST`.
+/// Number of base epochs after a failed probe if epochs are long. It doubles up to `PAUSE_MOST`.
 const PAUSE: u32 = 2;
 const PAUSE_MOST: u32 = 64;
 /// Factors by which neighbours differ from the base.
 const STEPS: [f64; 3] = [4.0, 2.0, 1.5];
-/// Predictions below this fraction of the base veto a candidate. The fraction differs for short
-/// epochs, for long ones if the model has been right, and for long ones if it has not.
+/// Ratio of a candidate's predicted throughput to the base's below which the candidate is vetoed.
+/// The constants apply to short epochs, to long ones if the model has been right, and to long ones
+/// if it has not.
 const VETO_SHORT: f64 = 0.6;
 const VETO_LONG: f64 = 1.01;
 const VETO_DOUBT: f64 = 0.4;
@@ -34,10 +35,10 @@ const TRUST: f64 = 0.85;
 const SHORT_NS: f64 = 10e6;
 /// Maximum duration of a batch, in nanoseconds, for which the ends of the window are tried.
 const ENDS_NS: f64 = 45e6;
-/// Fraction of a batch's duration that its flush must take for the flush to matter.
+/// Minimum share of a batch's duration that the flush must take in order to matter.
 const FLUSH_LEAST: f64 = 0.25;
 
-/// A setting to probe, and the step that led to it, which is repeated if it helps.
+/// A setting to probe, and the step that led to it. The step is repeated if it helps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) setting: Setting,
@@ -57,7 +58,7 @@ impl Candidate {
     }
 }
 
-/// Inputs for choosing and judging candidates, borrowed for one decision.
+/// Inputs for choosing and assessing candidates, borrowed for one decision.
 #[derive(Debug)]
 pub(super) struct SearchInputs<'a> {
     pub(super) bounds: &'a Bounds,
@@ -76,7 +77,7 @@ impl SearchInputs<'_> {
         self.drain.in_flight_max(self.view)
     }
 
-    /// Returns whether the model predicts too little gain to spend an epoch on this setting.
+    /// Returns whether the model predicts too little gain for this setting to be worth an epoch.
     fn is_vetoed(&self, setting: Setting) -> bool {
         let Some(score) = self.score else {
             return false;
@@ -136,7 +137,7 @@ impl Default for Search {
 }
 
 impl Search {
-    /// Restarts the search. The model's choice was already tried and is not requested again.
+    /// Restarts the search. The model's choice has already been tried and is not requested again.
     pub(super) fn forget(&mut self) {
         *self = Self { model_asked: self.model_asked, in_a_row: self.in_a_row, ..Self::default() };
     }
@@ -146,13 +147,12 @@ impl Search {
         self.model_asked = false;
     }
 
-    /// Records that the base was measured.
     pub(super) fn base_measured(&mut self) {
         self.in_a_row = 0;
     }
 
-    /// Returns whether the search pauses after this epoch of the base, so that no candidate is
-    /// tried.
+    /// Returns whether the search pauses after this epoch of the base. No candidate is tried in a
+    /// pause.
     pub(super) fn rests(&mut self) -> bool {
         let rests = self.rest_left > 0;
         self.rest_left -= u32::from(rests);
@@ -241,7 +241,7 @@ impl Search {
                 self.push_together(ground);
             }
         } else if self.rest > REST {
-            // From now on, probes are separated by pauses.
+            // From here on, probes are separated by pauses.
             self.rest_left = self.rest / 2;
         }
     }
@@ -266,9 +266,9 @@ impl Search {
         }
     }
 
-    /// Queues one batch at a time, which waits for the clients that got replies from the previous
-    /// batch. The model does not cover that. It is worthwhile if the disk dominates a batch's
-    /// duration. Clients wait longer, so it is not used if latency is the goal.
+    /// Queues a window of one batch, in which each batch waits for the clients that got replies
+    /// from the previous one. The model does not cover that. It is worthwhile if the disk dominates
+    /// a batch's duration. Clients wait longer, so it is not used if latency is the goal.
     fn push_together(&mut self, ground: &SearchInputs<'_>) {
         let flush = ground.view.known().flush_ns.map_or(0.0, |flush| flush.value);
         let wall = ground.wall_ns;
@@ -293,8 +293,8 @@ impl Search {
         }
     }
 
-    /// Queues a neighbour of the base, if it can have an effect. Batches that are never full need
-    /// no more space, and a reduction starts from their actual size.
+    /// Queues a neighbour of the base if it can have an effect. Batches that are never full need no
+    /// more space, and a reduction starts from the actual batch size.
     pub(super) fn push(&mut self, step: (f64, f64), ground: &SearchInputs<'_>) {
         let Some(score) = ground.score else {
             return;

@@ -25,8 +25,8 @@ pub(super) enum Begin {
     Waits,
     /// The first step is done, or there was nothing to change.
     Begun,
-    /// Start with this setting, because the round trip is short or no peer replies. Commands
-    /// arrived in small groups, so batches regroup for this many nanoseconds.
+    /// Start with this setting, because the round trip is short or no peer replies. Commands have
+    /// arrived in small groups, so batches regroup for this number of nanoseconds.
     With(Setting, u64),
 }
 

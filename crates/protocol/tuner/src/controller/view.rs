@@ -7,7 +7,7 @@ use crate::{
     estimate::{Estimator, Parameters},
 };
 
-/// Round trip in nanoseconds below which measuring is fast enough, so that no jumps are needed.
+/// Round trip in nanoseconds below which measuring is so fast that no jumps are needed.
 pub(super) const JUMP_NS: f64 = 3e6;
 /// Batch duration in nanoseconds above which epochs count as long.
 pub(super) const VETO_NS: f64 = 30e6;

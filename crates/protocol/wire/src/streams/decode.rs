@@ -19,7 +19,8 @@ pub enum Found<T> {
     NeedMore(usize),
 }
 
-/// Reason why bytes are not a frame. The connection on which they arrived cannot be used any more.
+/// Reason for rejecting bytes as a frame. The connection on which they arrived can no longer be
+/// used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The kind of the frame is unknown.

@@ -57,7 +57,7 @@ impl Node {
     }
 
     /// [less-2] Returns the end of the slots for which a phase-2 quorum is known to have voted in
-    /// this ballot, which is the ballot of this node's run.
+    /// this ballot. It must be the ballot of this node's run.
     fn in_memory_to(&self, ballot: Ballot) -> Slot {
         let (eras, decided_to) = (self.spine.learner().eras(), self.spine.learner().decided_to());
         let (own, run) = (self.spine.options().member, self.spine.voted().run());

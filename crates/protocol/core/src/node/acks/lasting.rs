@@ -24,7 +24,7 @@ impl Node {
         }
         // [here-3] Clients wait only for commands, so missing bytes of streams delay none.
         let held_to = self.knows_to();
-        // [last-1] This node does not report what it has lost or not written yet.
+        // [last-1] This node does not report slots that it has lost or not written yet.
         let here_to = held_to.min(self.spine.pending().known_to());
         let safe = |record| self.spine.pending().is_durable(record);
         if self.acks.lasting.update(here_to, held_to, safe) {

@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Node {
-    /// Starts the proposals of a ballot of this node. `again` means that the node already led in an
-    /// earlier ballot, so it knows whether it needs auxiliaries.
+    /// Decides, at the start of a ballot of this node, which nodes receive proposals. `again` means
+    /// that the node already led in an earlier ballot, so it knows whether it needs auxiliaries.
     pub(in crate::node) fn begin_engaging(&mut self, now: Time, again: bool) {
         if !again {
             let configuration = self.spine.learner().eras().current();
@@ -101,14 +101,14 @@ impl Node {
         peer.map_or(Slot(0), |peer| peer.held_to)
     }
 
-    /// Applies the roles of a new era, in which other members may be auxiliaries.
+    /// Applies the roles of a new era, in which different members may be auxiliaries.
     pub(in crate::node) fn follow_roles(&mut self, now: Time, effects: &mut Effects) {
         if self.spine.leading().is_some() && !self.auxiliary.engaging.is_of(self.era()) {
             self.spare(now, effects);
         }
     }
 
-    /// Chooses again which nodes receive proposals. A node that receives them again is sent every
+    /// Chooses anew which nodes receive proposals. A node that receives them again is sent every
     /// undecided proposal ([aux-2]).
     fn spare(&mut self, now: Time, effects: &mut Effects) {
         let idle = self.to_spare(now);

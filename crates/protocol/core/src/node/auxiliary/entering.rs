@@ -27,8 +27,8 @@ impl Node {
         ballot.era <= known || (spared && told >= from)
     }
 
-    /// Makes a promise wait until this node has learned the slots that it needs, from the candidate
-    /// if necessary.
+    /// Makes a promise wait until this node has learned the slots that it needs, if necessary from
+    /// the candidate.
     pub(in crate::node) fn wait_to_enter(&mut self, who: NodeId, ballot: Ballot, from: Slot) {
         self.spine.note_missing(from, who);
         if self.auxiliary.entry.is_none_or(|entry| entry.ballot < ballot) {
@@ -42,7 +42,7 @@ impl Node {
         self.auxiliary.entry.map_or(Slot(0), |entry| entry.from)
     }
 
-    /// Makes the waiting promise if that is allowed now.
+    /// Makes the waiting promise if it is now allowed.
     pub(in crate::node) fn enter(&mut self, now: Time, effects: &mut Effects) {
         let Some(Entry { ballot, from }) = self.auxiliary.entry else {
             return;

@@ -2,9 +2,9 @@
 //! [trim-1]).
 //!
 //! An auxiliary that was activated keeps its votes, bytes included, in its log. From the start of
-//! its log on, it learns like any follower that the slots are decided ([decide-2]). It knows
-//! nothing about earlier slots: it is *hollow*. It learns only the slots between those that full
-//! replicas hold and its own votes.
+//! its log onwards, it learns that slots are decided in the same way as any follower ([decide-2]).
+//! It knows nothing about earlier slots: it is *hollow*. It learns only the slots between those
+//! that full replicas hold and its own votes.
 
 use crate::{
     effect::{Effect, Effects},
@@ -40,8 +40,8 @@ impl Node {
         if announced > decided_to && self.is_auxiliary() { announced } else { decided_to }
     }
 
-    /// [aux-3], [trim-1] Starts to forget slots that full replicas hold: either everything this
-    /// node stored, or the slots before its votes, which it would otherwise have to learn.
+    /// [aux-3], [trim-1] Starts to forget slots that full replicas hold: either everything that
+    /// this node has stored, or the slots before its votes, which it would otherwise have to learn.
     pub(in crate::node) fn forget_held(&mut self, effects: &mut Effects) {
         if let Some(to) = self.may_forget() {
             self.auxiliary.spared.forget(to);
@@ -73,8 +73,8 @@ impl Node {
     }
 
     /// Returns the end of the decided slots that this node should learn. An auxiliary learns only
-    /// up to its own votes, and only if they are near, or as far as it must in order to enter an
-    /// era ([ballot-5]).
+    /// up to its own votes, and usually only if they are near. It learns further if it must in
+    /// order to enter an era ([ballot-5]).
     pub(in crate::node) fn learns_to(&self) -> Slot {
         if !self.is_auxiliary() {
             return Slot(u64::MAX);

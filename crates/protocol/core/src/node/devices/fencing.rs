@@ -19,7 +19,8 @@ use crate::{
     voted::Run,
 };
 
-/// The floor of the device is raised in steps of its number of cells divided by this constant.
+/// Divisor that yields, from the number of cells of the device, the step in which the device's
+/// floor is raised.
 pub(super) const FLOOR_PARTS: u64 = 8;
 
 impl Node {
@@ -83,7 +84,8 @@ impl Node {
         }
     }
 
-    /// [offload-14] Notifies the leader that the device votes, and of the device's first cell.
+    /// [offload-14] Notifies the leader that the device votes, and of the slot at which the
+    /// device's cells begin.
     fn say_armed(&mut self, ballot: Ballot, effects: &mut Effects) {
         let floor = self.devices.fence.floor();
         if ballot.node == self.spine.options().member.node {
@@ -109,8 +111,8 @@ impl Node {
         }
     }
 
-    /// [offload-1], [offload-8] Fences the device. It stops voting, whatever it is sent from now
-    /// on, and the votes that count are read out.
+    /// [offload-1], [offload-8] Fences the device. It stops voting, regardless of which messages it
+    /// receives from now on, and the votes that count are read out.
     pub(in crate::node) fn fence_off(&mut self, effects: &mut Effects) {
         if let Some(ballot) = self.devices.fence.begin() {
             // [offload-10] In a durable group only the votes that this node logged count.
@@ -120,8 +122,9 @@ impl Node {
         }
     }
 
-    /// [offload-8] Returns whether nothing outside this node can vote below this ballot any more.
-    /// If the device still might, it is fenced, and every step that needs the promise waits.
+    /// [offload-8] Returns whether votes below this ballot can no longer be cast outside this node.
+    /// If the device could still cast one, it is fenced, and every step that needs the promise
+    /// waits.
     pub(in crate::node) fn is_fenced_for(&mut self, ballot: Ballot, effects: &mut Effects) -> bool {
         let holds = self.devices.fence.holds_for(ballot);
         if !holds {
@@ -154,8 +157,8 @@ impl Node {
         self.extend_run(now, ballot, effects);
     }
 
-    /// [offload-8] Records the votes of a fenced device. The device no longer votes, and these are
-    /// all the votes that it cast in this ballot.
+    /// [offload-8] Records the votes of a fenced device. The device no longer votes, and `votes`
+    /// holds all votes that it cast in this ballot.
     pub(super) fn on_fenced(
         &mut self,
         now: Time,
@@ -180,7 +183,7 @@ impl Node {
         if let Some(Promise { to, ballot, from }) = promise {
             self.on_phase1a(now, to, ballot, from, effects);
         }
-        // Meanwhile another node may have become leader, or may have requested a promise.
+        // In the meantime another node may have become leader or requested a promise.
         let free = self.spine.phase1().is_none() && promise.is_none();
         // [live-4] The node that handed over is still the last known leader.
         let led_by_another = |why| {
@@ -219,8 +222,8 @@ impl Node {
     }
 
     /// [offload-2], [offload-8], [offload-10] Extends the reported run by the device's votes, up to
-    /// the first gap, in groups in which the votes of devices do not count. Where they count, no
-    /// report is needed.
+    /// the first gap. This applies to groups in which the votes of devices do not count. Where they
+    /// count, no report is needed.
     fn extend_run(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         if self.spine.pending().class() == Class::Volatile || self.spine.pending().failed() {
             return;
@@ -265,8 +268,8 @@ impl Node {
     }
 
     /// [offload-11] Handles a report to a node without a vote that a quorum voted for this value in
-    /// this slot. The value was proposed in this ballot, so it is recorded like a proposal that a
-    /// learner received.
+    /// this slot. The value was proposed in this ballot, so it is recorded in the same way as a
+    /// proposal that a learner received.
     pub(super) fn on_told(
         &mut self,
         now: Time,
@@ -337,8 +340,8 @@ impl Node {
         if self.devices.fence.armed().is_some() {
             self.devices.fence.end();
             if self.spine.pending().class() == Class::Volatile {
-                // [volatile-1] Votes that counted are lost, so this member neither votes nor
-                // promises any more.
+                // [volatile-1] Votes that counted are lost, so this member no longer votes or makes
+                // promises.
                 effects.explain(Explanation::DeviceForgot);
                 self.on_storage_failed(now, effects);
             } else {
@@ -351,8 +354,8 @@ impl Node {
     }
 
     /// [offload-12] Continues after this node had to give up its ballot. Followers received the
-    /// leader's messages a moment ago and would wait for a timeout. So this node leads in another
-    /// ballot or, if it may not lead, hands over to the most advanced follower.
+    /// leader's messages a moment ago and would otherwise wait for a timeout. So this node leads in
+    /// another ballot or, if it may not lead, hands over to the most advanced follower.
     pub(in crate::node) fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.may_lead() {
             return self.campaign(PromiseTargets::AllMembers, Campaign::DeviceLost, effects);

@@ -26,11 +26,11 @@ use crate::{
 /// Number of heartbeat intervals without a decision, while proposals are outstanding, after which
 /// the leader stops using devices for a while.
 const STUCK_HEARTBEATS: u64 = 3;
-/// Number of heartbeat intervals for which devices then remain unused.
+/// Number of heartbeat intervals for which devices remain unused after they were stuck.
 const REST_HEARTBEATS: u64 = 25;
 
 impl Node {
-    /// Handles a report of this node's device.
+    /// Handles a report from this node's device.
     pub(in crate::node) fn on_word(
         &mut self,
         now: Time,
@@ -65,8 +65,8 @@ impl Node {
         }
     }
 
-    /// Sets the number of slots that the device has space for. With 0, no device is used, and the
-    /// device's work is withdrawn.
+    /// Sets the number of slots that the device has space for. If it is 0, no device is used, and
+    /// the device's work is withdrawn.
     pub(in crate::node) fn on_offload(&mut self, cells: u64, effects: &mut Effects) {
         self.devices.offload.cells = cells;
         if cells == 0 {
@@ -167,7 +167,7 @@ impl Node {
         self.on_arm(now, self.spine.options().member.node, begin, effects);
     }
 
-    /// [offload-5] Starts the device. Until it is withdrawn, only the device assigns slots of this
+    /// [offload-5] Starts the device. Until the device is withdrawn, only it assigns slots of this
     /// ballot.
     fn start_device(&mut self, effects: &mut Effects) {
         let Some(leading) = self.spine.leading() else { return };
@@ -185,8 +185,8 @@ impl Node {
     }
 
     /// [offload-14] Returns the first slot that may not be assigned yet. It is limited by the cells
-    /// of a quorum, the cells of this node's device, the window, and the number of proposals in
-    /// flight.
+    /// of a quorum's devices, the cells of this node's device, the window, and the number of
+    /// proposals in flight.
     fn limit(&self, floor: Slot) -> Slot {
         let cells = self.devices.offload.cells;
         let armed = self.devices.offload.armed();
@@ -251,8 +251,8 @@ impl Node {
         }
     }
 
-    /// Passes a value to the device instead of proposing it on this node. Returns the reason if the
-    /// value is refused.
+    /// Passes a value to the device instead of proposing it on this node. Returns the reason for
+    /// refusing the value, if it is refused.
     pub(in crate::node) fn submit(
         &mut self,
         value: Value,
@@ -262,8 +262,8 @@ impl Node {
         match self.devices.offload.stage {
             Stage::TakingBack(_) | Stage::Stopping(_) | Stage::Here => Some(Refusal::Busy),
             Stage::There(_) | Stage::Starting(_) => {
-                // [offload-13], [offload-15] Devices do not carry this value. The node proposes the
-                // value once it assigns slots again.
+                // [offload-13], [offload-15] Devices do not carry this value. The node proposes it
+                // once the node assigns slots again.
                 let carried = slots == 1
                     && !matches!(
                         value,
@@ -336,7 +336,7 @@ impl Node {
     }
 
     /// Lets this node assign slots again. Members that received proposals only through their
-    /// devices are now sent them by this node.
+    /// devices now receive them from this node.
     fn come_back(&mut self, effects: &mut Effects) {
         self.devices.offload.stage = Stage::Here;
         let next = self.spine.leading().map(|leading| leading.tally.next());
@@ -354,7 +354,8 @@ impl Node {
             Stage::Stopping(stopped) if stopped == ballot => {
                 self.devices.offload.stage = Stage::Here
             }
-            // The device could not start, or was withdrawn before it did, so it assigned no slots.
+            // The device could not start, or was withdrawn before it started, so it assigned no
+            // slots.
             Stage::Starting(started) | Stage::TakingBack(started)
                 if started == ballot && self.leads_in(ballot) =>
             {
@@ -371,7 +372,7 @@ impl Node {
     }
 
     /// [offload-18] Asks the device for the index of a read, because only the device knows it while
-    /// it assigns slots. Returns false if too many reads wait.
+    /// it assigns slots. Returns `false` if too many reads wait.
     pub(in crate::node) fn look_next(&mut self, reader: Reader, effects: &mut Effects) -> bool {
         if self.devices.offload.looking() >= crate::reads::GATHERED_MAX {
             return false;

@@ -66,8 +66,8 @@ impl Node {
     }
 
     /// Hands over to a fit member as soon as there is one, if this leader cannot write or apply, or
-    /// has many decided slots left to apply ([live-6]). Until then it continues with the votes of
-    /// other members for as long as it can ([p2-5]).
+    /// has many decided slots left to apply ([live-6]). Until then it continues for as long as the
+    /// votes of other members allow ([p2-5]).
     pub(in crate::node) fn give_way(&mut self, now: Time, effects: &mut Effects) {
         if !self.handover.fitness.gives_way() || self.handover.transfer.is_some() {
             return;
@@ -123,8 +123,8 @@ impl Node {
         }
     }
 
-    /// Repeats the transfer message, which may have been lost, until the target's promise rises and
-    /// so shows that the message arrived.
+    /// Repeats the transfer message, which may have been lost. Stops once the target's promise has
+    /// risen, which shows that the message arrived.
     pub(in crate::node) fn repeat_token(&mut self, effects: &mut Effects) {
         let (Some(leading), Some(transfer)) = (self.spine.leading(), &self.handover.transfer)
         else {
@@ -137,10 +137,10 @@ impl Node {
         }
     }
 
-    /// Returns whether this leader yields to the higher ballot `stray`, because the ballot's node
+    /// Returns whether this leader yields to the higher ballot `stray`, because that ballot's node
     /// is the target of the current transfer. The leader does not compete while the target is
-    /// connected and the other members are `enough` for it to lead, and after that for the duration
-    /// of an election.
+    /// connected and the other members are `enough` for it to lead. Once that is no longer the
+    /// case, the leader still does not compete for the duration of an election.
     pub(in crate::node) fn lets_lead(
         &mut self,
         now: Time,
@@ -185,8 +185,8 @@ impl Node {
         }
     }
 
-    /// Returns whether a campaign that the leader requested waits for this node's own disk. A new
-    /// campaign would only queue after it.
+    /// Returns whether a campaign that the leader requested is waiting for this node's own disk. A
+    /// new campaign would only queue up after it.
     pub(in crate::node) fn records_by_token(&self, now: Time) -> bool {
         let stage = self.spine.phase1().map(|phase1| phase1.stage);
         let asked = self.spine.election().was_told_within(now, self.transfer_patience_us());

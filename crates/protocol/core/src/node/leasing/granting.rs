@@ -12,13 +12,13 @@ use crate::{
 };
 
 impl Node {
-    /// Returns the read that a lease allows at this moment. `now` must be read after the request
-    /// arrived. The lease must be checked again after the state was read.
+    /// Returns the read that the lease currently allows. `now` must be taken after the request has
+    /// arrived. Once the state has been read, the lease must be checked again.
     pub fn leased_read(&self, now: Time) -> Option<LeasedRead> {
         let leading = self.spine.leading().filter(|_| self.leasing.holder.is_on())?;
         let ballot = leading.ballot();
         // A transfer and the casting move end the lease first. [offload-18] This node does not know
-        // the slots that a device assigned.
+        // the slots that a device has assigned.
         let stays = !self.handover.is_in_progress() && self.spine.phase1().is_none();
         let here = stays && !self.devices.assigns_slots();
         if !here || self.spine.acceptor().promised() > ballot || self.spine.pending().failed() {
@@ -51,9 +51,9 @@ impl Node {
         self.leasing.granter.asked(now, beat.ballot, beat.lease)
     }
 
-    /// Returns whether a promise of this ballot, or a vote in it, must wait. It would raise this
-    /// acceptor's promise, and the acceptor has granted a lease, or an earlier process of it may
-    /// have.
+    /// Returns whether a promise of this ballot, or a vote in it, must wait because of a lease. It
+    /// would raise this acceptor's promise, but this process has granted a lease or an earlier one
+    /// may have.
     pub(in crate::node) fn lease_refuses(&self, now: Time, ballot: Ballot) -> bool {
         ballot > self.spine.acceptor().promised() && self.leasing.granter.refuses(now, ballot)
     }

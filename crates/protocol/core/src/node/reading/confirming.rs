@@ -1,5 +1,5 @@
-//! Linearizable reads without a slot of their own: a round of heartbeats at the leader, a request
-//! for a read index at a follower ([read-1]–[read-3]).
+//! Linearizable reads that use no slot: a leader confirms them with a round of heartbeats, and a
+//! follower requests a read index ([read-1]–[read-3]).
 
 use crate::{
     effect::{Effect, Effects},
@@ -57,8 +57,8 @@ impl Node {
         }
     }
 
-    /// [read-2] Starts a round if reads wait, and ends it once no higher ballot can have been
-    /// promised.
+    /// [read-2] Starts a round if reads are waiting, and ends it once no higher ballot can have
+    /// been promised.
     pub(in crate::node) fn confirm_reads(&mut self, now: Time, effects: &mut Effects) {
         let own = self.spine.options().member;
         loop {

@@ -84,8 +84,8 @@ impl Node {
         }
     }
 
-    /// [ring-1] Returns the message that announces the current ring; `None` if none was announced
-    /// in this ballot.
+    /// [ring-1] Returns the message that announces the current ring; `None` if none has been
+    /// announced in this ballot.
     pub(in crate::node) fn ring_said(&self) -> Option<Message> {
         let ballot = self.spine.leading()?.ballot();
         let (number, members) = self.ring.laying.laid();
@@ -103,8 +103,8 @@ impl Node {
         settled && alone && !self.handover.is_in_progress()
     }
 
-    /// Returns whether all members of the ring are connected in the incarnations that the ring was
-    /// set up with.
+    /// Returns whether all members of the ring are connected, each in the incarnation with which
+    /// the ring was set up.
     fn ring_is_there(&self) -> bool {
         let (_, members) = self.ring.laying.laid();
         members.iter().all(|member| {
@@ -131,7 +131,7 @@ impl Node {
     }
 
     /// [ring-1] Returns a ring with the leader last. Its members keep up and form a minimal phase-2
-    /// quorum. The leader counts the votes even if its disk is slow; in that case the others form
+    /// quorum. The leader counts the votes even if its disk is slow. In that case the others form
     /// the quorum without its vote ([ring-7]).
     fn choose_ring(&self, now: Time) -> Option<Vec<Member>> {
         let own = self.spine.options().member;

@@ -1,4 +1,4 @@
-//! A ring member's handling of its own votes and of those of other members ([ring-2]–[ring-8]).
+//! A ring member's handling of its own votes and of other members' votes ([ring-2]–[ring-8]).
 
 use crate::{
     ballot::Ballot,
@@ -49,7 +49,7 @@ impl Node {
         let own = self.spine.options().member;
         if vote.ballot.node == own.node {
             // [ring-4] Each entry counts as if the member had sent it directly. This leader's own
-            // acceptor votes itself.
+            // vote is counted from its acceptor, not from the ring.
             for entry in vote.entries.iter().filter(|entry| entry.member != own) {
                 self.on_phase2b(entry.member, entry.vote(vote.ballot), effects);
             }
@@ -66,8 +66,8 @@ impl Node {
         self.ring.relay.hear(now, own, vote, class);
     }
 
-    /// Reports that this node's votes have grown. The report goes along the ring, directly to the
-    /// leader, or is omitted if this node votes silently.
+    /// Reports that this node's votes have grown. The report goes along the ring or directly to the
+    /// leader. If this node votes silently, nothing is sent.
     pub(in crate::node) fn report_news(&mut self, now: Time, effects: &mut Effects) {
         let ballot = self.spine.voted().run().ballot;
         if !self.ring.relay.is_laid(ballot) {
@@ -105,8 +105,8 @@ impl Node {
         }
     }
 
-    /// [learn-1] Reports the votes of a member that has just gained weight, and until now voted
-    /// silently.
+    /// [learn-1] Reports the votes of a member that has just gained weight and voted silently until
+    /// now.
     pub(in crate::node) fn speak_up(&mut self, effects: &mut Effects) {
         let run = self.spine.voted().run();
         let voted = run.from < run.to && run.ballot.node != self.spine.options().member.node;

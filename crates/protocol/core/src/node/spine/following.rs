@@ -141,8 +141,8 @@ impl Node {
         let reply = HeartbeatReply {
             ballot: beat.ballot,
             promised: self.spine.acceptor.promised(),
-            // [aux-1] An auxiliary reports nothing below the start of its log, but must report what
-            // is above.
+            // [aux-1] An auxiliary reports nothing below the start of its log, but must report
+            // everything above it.
             decided_to: self.spine.learner.knows_to(),
             held_to: self.held_to(),
             kept_to: self.keeps_to(),
@@ -183,7 +183,8 @@ impl Node {
         }
         if let Some(leading) = &self.spine.leading {
             // Followers rely on a leader's report of decisions for their votes in its ballot
-            // ([decide-2]). So a decision learned elsewhere must equal the leader's own proposal.
+            // ([decide-2]). So a decision that the leader learned elsewhere must equal the leader's
+            // own proposal.
             let own = leading.tally.proposals_from(self.spine.learner.decided_to()).next().copied();
             let slot = range.from;
             match own.filter(|own| own.value == value) {
@@ -203,8 +204,7 @@ impl Node {
         self.drop_decided();
     }
 
-    /// [disk-8] Records that further slots, decided before this process started, cannot be read
-    /// back.
+    /// [disk-8] Records that more slots decided before this process started cannot be read back.
     pub(in crate::node) fn on_lost(&mut self, range: SlotRange) {
         self.spine.learner.lose(range, self.spine.acceptor.floor());
     }
@@ -215,8 +215,8 @@ impl Node {
         wanted: SlotRange,
         effects: &mut Effects,
     ) {
-        // [snap-3] Slots below the start of the log do not count, whatever remains of them. Every
-        // slot below the floor is decided, and is in the log unless lost.
+        // [snap-3] Slots below the start of the log do not count, even if the log still holds some
+        // of them. Every slot below the floor is decided, and is in the log unless lost.
         let log_start = self.spine.learner.log_start();
         if wanted.from < log_start && self.is_hollow() {
             // [aux-1] This node has no snapshot of the slots below either, so it does not answer.

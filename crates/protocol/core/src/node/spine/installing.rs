@@ -56,13 +56,13 @@ impl Node {
     }
 
     /// Returns whether a snapshot of everything below `to`, with these eras, is useful to this node
-    /// and does not contradict what it knows. The caller must check this before it installs the
+    /// and does not contradict its state. The caller must check this before it installs the
     /// snapshot durably.
     pub fn may_install(&self, to: Slot, eras: &Eras) -> bool {
         let own = self.spine.learner.eras();
         let later = eras.era() > own.era() || (eras.era() == own.era() && eras == own);
         let news = match self.is_hollow() {
-            // The node learns again what its log holds from that slot on.
+            // The node learns the slots from `to` onwards again, even those that its log holds.
             true => to >= self.spine.learner.log_start(),
             false => to > self.spine.learner.decided_to(),
         };
@@ -79,11 +79,12 @@ impl Node {
         self.spine.learner.trim(log_start);
     }
 
-    /// [snap-2] Continues after a snapshot of everything below `to` was installed durably. The
-    /// promise, and votes from `to` on, remain.
+    /// [snap-2] Continues after a snapshot of everything below `to` has been installed durably. The
+    /// promise remains, and so do the votes from `to` onwards.
     ///
     /// A leader that continued would report slots as decided that it did not propose in its ballot
-    /// ([decide-2]). A candidate would fill slots with no-ops that it wrongly considers undecided.
+    /// ([decide-2]). A candidate would fill slots with no-ops because it wrongly considers them
+    /// undecided.
     pub(in crate::node) fn on_installed(
         &mut self,
         now: Time,
@@ -103,7 +104,7 @@ impl Node {
         self.spine.election.end_pre_vote();
         self.auxiliary.begins_at(to);
         self.spine.learner.install(to, eras);
-        // The snapshot is on stable storage, and so is the log after it.
+        // The snapshot is on stable storage, and so is the log that follows it.
         self.spine.follow_decided();
         self.spine.pending.known(to);
         self.spine.catchup.installed();

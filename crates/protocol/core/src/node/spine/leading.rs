@@ -106,7 +106,7 @@ impl Node {
             self.leasing.granted(ballot, from, reply.lease);
         }
         // Everything below `sent_to` was sent before the heartbeat. Slots that the reply shows
-        // neither as voted for nor as decided were lost, or refused for a while.
+        // neither as voted for nor as decided were lost, or temporarily refused.
         let resume = reply.voted_to.max(reply.decided_to).max(self.spine.learner.decided_to());
         let spared = self.auxiliary.idle().contains(from.node);
         if !spared
@@ -208,10 +208,10 @@ impl Node {
         }
     }
 
-    /// [disk-8] Steps down if this node cannot read back a value that it decided and no connected
-    /// peer has decided it. Peers that voted for the value in an earlier ballot wait for a leader
-    /// that cannot supply it ([decide-2]). Without this leader, which then neither campaigns nor
-    /// promises, they decide the value again and can then supply it.
+    /// [disk-8] Steps down if this node cannot read back a value that it decided, and no connected
+    /// peer has decided that value. Peers that voted for the value in an earlier ballot are waiting
+    /// for a leader that cannot supply it ([decide-2]). Without this leader, which then neither
+    /// campaigns nor promises, they decide the value again and can then supply it.
     ///
     /// This node remains leader if those peers are not enough by themselves. It also remains leader
     /// if the slot that they lack began the current era, because they promised a ballot of that era
@@ -226,8 +226,8 @@ impl Node {
     }
 
     /// Returns whether the members that reply to this leader, and never reported this slot as
-    /// decided, could elect one of them and decide it. A peer that decided the slot and lost it too
-    /// may not promise. A peer that has not reached the slot could not lead.
+    /// decided, could elect one of themselves and decide the slot. A peer that decided the slot and
+    /// also lost it may not promise. A peer that has not reached the slot could not lead.
     fn others_are_enough(&self, now: Time, slot: Slot) -> bool {
         let configuration = self.spine.learner.eras().current();
         let patience = self.spine.election.patience_us();
@@ -246,7 +246,7 @@ impl Node {
         able && configuration.is_quorum(Phase::One, set) && configuration.is_quorum(Phase::Two, set)
     }
 
-    /// Steps down. This node does not try to lead again at once.
+    /// Steps down. This node does not try to become leader again at once.
     pub(in crate::node) fn step_down(&mut self, now: Time, why: End, effects: &mut Effects) {
         let led = self.spine.leading.take().map(|leading| leading.ballot());
         let tried = self.spine.phase1.is_some();

@@ -25,7 +25,7 @@ impl Node {
     }
 
     /// Returns whether this member has voted for everything below this slot, so that it is close to
-    /// deciding it. Always `true` for an auxiliary, which need not do so.
+    /// deciding it. Always `true` for an auxiliary, which need not decide it.
     fn voted_for(&self, member: Member, slot: Slot) -> bool {
         let peer = self.spine.peers.peer(member.node);
         let peer = peer.filter(|peer| peer.member == member);
@@ -67,7 +67,7 @@ impl Node {
             }
             Some(phase1) if phase1.ballot.era < eras.era() && phase1.stage == Stage::Asking => {
                 // The era began during phase 1 of a ballot of the previous era. Quorums of that era
-                // may be gone permanently, and a leader has no timeout after which to retry.
+                // may be gone permanently, and a leader has no timeout that would trigger a retry.
                 self.spine.phase1 = None;
                 self.campaign(PromiseTargets::AllMembers, Campaign::AskedAgain, effects);
             }

@@ -163,8 +163,8 @@ impl Node {
         effects.send_all(missing, &Message::Phase1a { ballot, from });
     }
 
-    /// [cast-3] Makes this node's own promise, last, with its own record. After that record this
-    /// node casts no vote in the old ballot.
+    /// [cast-3] Makes this node's own promise, which is the last one, in a record of its own. After
+    /// that record this node casts no vote in the old ballot.
     fn cast(&mut self, effects: &mut Effects) -> bool {
         let Some(phase1) = &self.spine.phase1 else {
             return false;
@@ -189,8 +189,8 @@ impl Node {
     }
 
     /// Handles a refusal of this node's ballot. Phase 1 continues as long as the other members may
-    /// form a quorum, so that a node without weight, or one that reconnects with an old promise,
-    /// cannot stop it.
+    /// form a quorum. Otherwise a node without weight, or one that reconnects with an old promise,
+    /// could stop it.
     pub(in crate::node) fn on_preempted(
         &mut self,
         now: Time,
@@ -212,7 +212,7 @@ impl Node {
             phase1.refuse(from);
             let leads = self.spine.leading.is_some();
             let over = self.spine.learner.eras().of(ballot.era).is_none_or(|judge| {
-                // A leader has no timeout after which to retry; a higher round includes this
+                // A leader has no timeout that would trigger a retry. A higher round includes this
                 // member.
                 let counts = judge.position(from).is_some();
                 (leads && counts && reachable) || phase1.is_hopeless(judge)
@@ -251,7 +251,8 @@ impl Node {
             return self.step_down(now, why, effects);
         }
         // [era-6] A ballot proposes only after the slot that began its era. The ballot was started
-        // after that slot was decided on this node, and proposes from the first undecided slot on.
+        // after that slot was decided on this node, and proposes from the first undecided slot
+        // onwards.
         assert!(ballot.era <= self.spine.learner.eras().era(), "ballot {ballot} of an era to come");
         let before = self.spine.leading.take().map(|leading| leading.tally);
         let again = before.is_some();
@@ -259,8 +260,8 @@ impl Node {
         let tally = Tally::new(ballot, decided_to, self.spine.options.inflight_max);
         self.spine.leading = Some(Leading {
             tally,
-            // A tally without undecided proposals needs no late votes, and nothing decided later
-            // would drop it.
+            // A tally without undecided proposals needs no late votes, and no later decision would
+            // drop it.
             before: before.filter(|before| !before.is_empty()),
             began: decided_to,
             changing: None,

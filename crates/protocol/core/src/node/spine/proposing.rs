@@ -42,7 +42,7 @@ impl Node {
         }
     }
 
-    /// Returns the reason why a proposal would be refused now; `None` if it would be accepted.
+    /// Returns the reason for refusing a proposal now; `None` if it would be accepted.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         let Some(leading) = &self.spine.leading else {
             return Some(Refusal::NotLeader);
@@ -66,10 +66,10 @@ impl Node {
         next.is_some_and(|next| next.plus(slots) <= end)
     }
 
-    /// [era-8] Returns the reason why a reconfiguration would be refused now. Only one may be
-    /// undecided at a time. It must name the era of this ballot and of everything undecided in it,
-    /// and be valid under the current configuration. [era-12] No decided slot may depend only on
-    /// members that lose weight.
+    /// [era-8] Returns the reason for refusing a reconfiguration now; `None` if it would be
+    /// accepted. Only one may be undecided at a time. It must name the era of this ballot and of
+    /// everything undecided in it, and be valid under the current configuration. [era-12] No
+    /// decided slot may depend only on members that lose weight.
     fn change_refusal(&self, value: &Value) -> Option<Refusal> {
         let Value::Reconfigure { era, change } = *value else {
             return None;
@@ -111,8 +111,8 @@ impl Node {
 
     /// Binds the next slots of this ballot to a value and requests votes, first from the other
     /// members and then from this node's own acceptor, so that no proposal waits for two disks in
-    /// sequence ([p2-4]). The own acceptor is treated like any other: if its disk is slow, the
-    /// others decide ([p2-5]).
+    /// sequence ([p2-4]). This node's acceptor is treated like any other: if its disk is slow, the
+    /// other members decide ([p2-5]).
     pub(in crate::node) fn propose(
         &mut self,
         now: Time,
@@ -171,7 +171,7 @@ impl Node {
         }
     }
 
-    /// Resends all undecided proposals from the peer's `sent_to` on, bytes included.
+    /// Resends all undecided proposals from the peer's `sent_to` onwards, bytes included.
     pub(in crate::node) fn resend(&mut self, node: NodeId, effects: &mut Effects) {
         let Some(leading) = &self.spine.leading else { return };
         let asked = |peer: &&Peer| peer.connected && !self.auxiliary.idle().contains(node);
@@ -215,8 +215,8 @@ impl Node {
         {
             let to = if class == Class::Volatile { vote.volatile_to } else { vote.durable_to };
             peer.voted_to = peer.voted_to.max(to);
-            // [value-3], [decide-2] The peer voted for the values of this ballot, bytes included,
-            // so it holds those of them that are decided.
+            // [value-3], [decide-2] The peer voted for the values of this ballot, bytes included.
+            // So it holds the values that are now decided.
             if peer.member == from && vote.from <= peer.held_to {
                 peer.held_to = peer.held_to.max(to.min(decided_to));
             }
@@ -254,7 +254,7 @@ impl Node {
         more
     }
 
-    /// Votes for this leader's proposals for which its own acceptor had no space earlier. Returns
+    /// Votes for proposals of this leader that its own acceptor had no space for earlier. Returns
     /// whether it cast a vote.
     fn vote_for_own(&mut self, now: Time, effects: &mut Effects) -> bool {
         let Some(leading) = &self.spine.leading else {
@@ -289,9 +289,9 @@ impl Node {
         }
     }
 
-    /// Announces decisions. Followers learn of decisions with the next proposal; if none is
-    /// outstanding, they are notified at once. They are also notified at once of a new era, because
-    /// they enter an era only after deciding the slot that began it ([ballot-5]).
+    /// Announces decisions. Followers usually learn of decisions with the next proposal. If no
+    /// proposal is outstanding, they are notified at once. They are also notified at once of a new
+    /// era, because they enter an era only after deciding the slot that began it ([ballot-5]).
     pub(in crate::node) fn announce(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.spine.leading else { return };
         let decided_to = self.spine.learner.decided_to();

@@ -63,8 +63,8 @@ impl Node {
         self.refusal().is_none() && self.has_room(1)
     }
 
-    /// Returns whether this leader is moving to a new era without a casting vote, and so assigns no
-    /// slots until a quorum has replied ([cast-5]).
+    /// Returns whether this leader is moving to a new era without a casting vote. It then assigns
+    /// no slots until a quorum has replied ([cast-5]).
     pub fn pauses_for_era(&self) -> bool {
         let asks_all = |phase1: &Phase1| phase1.asked == PromiseTargets::AllMembers;
         let leading = self.spine.leading.as_ref();
@@ -119,8 +119,8 @@ impl Node {
         self.spine.learner.eras()
     }
 
-    /// Returns how much of the log other nodes hold, as far as this node knows. Never decreases
-    /// while the node runs.
+    /// Returns how much of the log other nodes hold, as far as this node knows. The result never
+    /// decreases while the node runs.
     pub fn held(&self) -> Held {
         self.spine.peers.held_known()
     }
@@ -131,8 +131,8 @@ impl Node {
         self.safe_to(self.spine.learner.holds_to())
     }
 
-    /// Returns `to`, or the slot below which this node has all values at the group's class if that
-    /// is lower.
+    /// Returns `to`, or the slot below which this node has all values at the group's class,
+    /// whichever is lower.
     pub(in crate::node) fn safe_to(&self, to: Slot) -> Slot {
         let to = self.knows_to().min(to);
         match self.spine.pending.class() {
@@ -144,7 +144,7 @@ impl Node {
     }
 
     /// Returns the slot below which a restart would still find everything that [`Node::held_to`]
-    /// covers. It lags while nothing is written.
+    /// covers. It may lag while no records are written.
     pub(super) fn keeps_to(&self) -> Slot {
         match self.spine.pending.class() {
             Class::Volatile => self.held_to(),
@@ -163,13 +163,13 @@ impl Node {
         self.spine.learner.knows_to()
     }
 
-    /// Raises the slots that other nodes are known to hold.
+    /// Raises the recorded ends of the slots that other nodes hold.
     pub(super) fn note_held(&mut self, held: Held) {
         self.spine.peers.note_held(held);
     }
 
-    /// Returns the number of slots that the log lost and that have not been learned again. Some of
-    /// the first value's slots may have been learned.
+    /// Returns the number of slots that the log lost and that have not been learned again. The
+    /// first lost value may already have been learned in part.
     pub fn lost_slots(&self) -> u64 {
         self.spine.learner.lost().slots()
     }
@@ -244,8 +244,8 @@ impl Node {
     }
 
     /// Returns ⟨node, replied within the election timeout, lag⟩ for each peer. The lag is the
-    /// number of slots by which its votes trail the leader's proposals. Empty unless this node
-    /// leads.
+    /// number of slots by which the peer's votes trail the leader's proposals. Empty unless this
+    /// node leads.
     pub fn followers(&self, now: Time) -> Vec<(NodeId, bool, u64)> {
         let Some(leading) = &self.spine.leading else {
             return Vec::new();

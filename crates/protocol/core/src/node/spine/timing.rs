@@ -15,7 +15,7 @@ use crate::{
 
 /// Number of unanswered requests after which a node that needs a snapshot no longer leaves
 /// elections to others. By then no leader can send it a snapshot, or no node has one, and votes may
-/// show what the log does not.
+/// show values that the log lacks.
 const QUESTIONS_IN_VAIN: u32 = 32;
 
 /// [live-6] Number of election timeouts that a node of low fitness leaves to other nodes. The
@@ -45,7 +45,8 @@ impl Node {
         }
     }
 
-    /// [live-5] Excuses other nodes for messages that this node did not read while it was paused.
+    /// [live-5] Extends the timeouts for other nodes, whose messages this node could not read while
+    /// it was paused.
     pub(in crate::node) fn on_late(&mut self, now: Time, us: u64) {
         self.pauses.note(now, us);
         self.spine.election.excuse(now, us);
@@ -53,8 +54,8 @@ impl Node {
         self.bear_pauses(now);
     }
 
-    /// [live-5] Tolerates silence for as long as nodes run late. A leader considers all peers, a
-    /// follower only its leader.
+    /// [live-5] Sets the tolerated silence according to how late nodes run. A leader considers all
+    /// peers, a follower only its leader.
     pub(super) fn bear_pauses(&mut self, now: Time) {
         let others_us = match &self.spine.leading {
             Some(_) => self.spine.peers.late_us(),
@@ -72,8 +73,9 @@ impl Node {
         self.may_lead() && configuration.is_quorum(Phase::One, own)
     }
 
-    /// [lie-6] Campaigns as a quorum by itself, without asking another node. The node first waits
-    /// for other nodes to connect that may know more, and does not campaign while one of them does.
+    /// [lie-6] Campaigns as a quorum by itself, without asking another node. It first waits for
+    /// other nodes that may know more to connect, and does not campaign while one of them does know
+    /// more.
     fn lead_alone(&mut self, now: Time, effects: &mut Effects) {
         if let Some(until) = self.timers.waits_alone(now) {
             effects.explain(Explanation::WaitsAlone { us: until.since_us(now) });
@@ -85,8 +87,8 @@ impl Node {
     }
 
     /// [lie-6] Returns whether another node knows a decided slot for which this node has no vote. A
-    /// member that is a phase-1 quorum by itself voted for every slot ever decided, so such a slot
-    /// means that its log was set back. If it has the votes, it needs no other node.
+    /// member that is a phase-1 quorum by itself has voted for every slot ever decided, so such a
+    /// slot means that its log was set back. If it has the votes, it needs no other node.
     fn lacks_decided_votes(&self) -> bool {
         let decided_to = self.spine.learner.decided_to();
         if !self.spine.catchup.is_behind_another(decided_to, self.spine.options.member.node) {
@@ -118,8 +120,9 @@ impl Node {
         // [value-4] No peer supplies the bytes of an inherited value. A new ballot may get a quorum
         // without the peer that reported it.
         let stuck = self.spine.waiting.since().is_some_and(|at| now.since_us(at) > patience);
-        // [cast-5] A casting phase 1 may itself wait for a decision that needs those bytes, because
-        // a requested node has lost votes there and replies only once it has learned the decision.
+        // [cast-5] A casting phase 1 may itself be waiting for a decision that needs those bytes,
+        // because one of the nodes in it has lost votes for the slot and replies only once it has
+        // learned the decision.
         let promised_soon = self.spine.phase1.as_ref().is_some_and(|phase1| {
             phase1.asked == PromiseTargets::AllMembers || phase1.stage != Stage::Asking
         });
@@ -155,7 +158,7 @@ impl Node {
             return;
         }
         if let Some(until) = self.leasing.bound_until(now) {
-            // [read-4] This node's own promise would be a promise to a node other than the leader.
+            // [read-4] This node's own promise would be to a node other than the leader.
             return self.spine.election.defer(until);
         }
         if self.records_by_token(now) {
@@ -177,7 +180,8 @@ impl Node {
             && self.spine.catchup.needs_snapshot(now, decided_to, lately_us)
         {
             // [p1-5] The node could not propose before it has installed a snapshot, so other nodes
-            // go first. While the peer that reported the need is connected, it repeats the report.
+            // campaign first. As long as the peer that reported the need is connected, it repeats
+            // the report.
             return;
         }
         if self.is_quorum_alone() {
@@ -196,8 +200,8 @@ impl Node {
         effects.send_all(self.spine.peers.connected(), &Message::PreVote { ballot });
     }
 
-    /// [live-1] Responds to a pre-vote with whether this node would promise the ballot. The request
-    /// changes no state.
+    /// [live-1] Responds to a pre-vote. The response says whether this node would promise the
+    /// ballot. The request changes no state.
     pub(in crate::node) fn on_pre_vote(
         &mut self,
         now: Time,

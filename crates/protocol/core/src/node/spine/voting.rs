@@ -30,8 +30,8 @@ impl Node {
         }
         self.saw(from, ballot);
         if !self.spine.learner.is_whole() && slot < self.spine.acceptor.floor() {
-            // [disk-8] The candidate is better off with promises of other members. Not replying is
-            // always safe.
+            // [disk-8] The candidate is better off with promises from other members. Not replying
+            // is always safe.
             return;
         }
         if self.lease_refuses(now, ballot) {
@@ -42,7 +42,8 @@ impl Node {
             Err(promised) => effects.send(from, Message::Preempted { ballot, promised }),
             Ok(raises) => {
                 if raises && !self.is_fenced_for(ballot, effects) {
-                    // [offload-8] The reply waits until the device's votes are this acceptor's.
+                    // [offload-8] The reply waits until the device's votes have become this
+                    // acceptor's votes.
                     return self.wait_for_fence(from, ballot, slot);
                 }
                 if raises && !self.may_enter(ballot, slot) {
@@ -68,7 +69,7 @@ impl Node {
         self.spine.acceptor.promise(ballot, record);
     }
 
-    /// Parks the reply to a 1A message until the promise has the group's class.
+    /// Parks the reply to a 1A message until the promise has reached the group's class.
     pub(super) fn park_promise(&mut self, to: NodeId, ballot: Ballot, from: Slot) {
         let floor = self.spine.acceptor.floor();
         // [aux-1] A candidate that needs slots that this node forgot must get them elsewhere,
@@ -110,8 +111,8 @@ impl Node {
             effects.send(from, Message::Preempted { ballot: m.ballot, promised });
             return;
         }
-        // Only bytes of a slot within the window are retained. The decisions below may bring a
-        // later slot into the window, but its bytes may be released at any time.
+        // Only bytes of slots within the window are retained. The decisions below may bring a later
+        // slot into the window, but its bytes may be released at any time.
         let stays = held && self.is_near(&m);
         self.follow_leader(now, m.ballot, effects);
         self.auxiliary.announce(m.decided_to);
@@ -208,8 +209,8 @@ impl Node {
         seq
     }
 
-    /// Records `run` as this node's votes in the newest ballot. `record` is the last record of the
-    /// run, which is being written.
+    /// Records `run` as this node's votes in the newest ballot. `record`, the last record of the
+    /// run, is still being written.
     pub(in crate::node) fn runs_to(
         &mut self,
         now: Time,
@@ -218,9 +219,9 @@ impl Node {
         effects: &mut Effects,
     ) {
         if run.from > self.spine.voted.durable_to() && run.from <= self.spine.learner.decided_to() {
-            // The run is not contiguous with what is known to be on stable storage. Everything
-            // before it is decided on this node, and its records are on stable storage once this
-            // one is.
+            // The run is not contiguous with the slots known to be on stable storage. Everything
+            // before the run is decided on this node, and its records are on stable storage once
+            // this one is.
             self.spine.pending.park_decided(record, run.from);
         }
         self.spine.voted.cast(run);
@@ -308,7 +309,8 @@ impl Node {
         self.spine.voted.join_run();
     }
 
-    /// Reports this node's votes in the newest ballot to its leader only ([p2-7]), if they count.
+    /// Reports this node's votes in the newest ballot, if they count. Only the ballot's leader
+    /// receives the report ([p2-7]).
     pub(in crate::node) fn report_run(&mut self, effects: &mut Effects) {
         let leader = self.spine.voted.run().ballot.node;
         if let Some(vote) = self.own_statement().filter(|_| self.is_heard()) {
@@ -347,9 +349,9 @@ impl Node {
         }
     }
 
-    /// [learn-1] Returns whether this node's votes count, because a node without weight votes
-    /// silently. An auxiliary may not know that it has weight ([aux-1]). It was notified of its
-    /// role, or lacks the part of the log that would show it.
+    /// [learn-1] Returns whether this node's votes count. A node without weight votes silently. An
+    /// auxiliary may not know that it has weight ([aux-1]). It was notified of its role, or lacks
+    /// the part of the log that would show its weight.
     pub(in crate::node) fn is_heard(&self) -> bool {
         let configuration = self.spine.learner.eras().current();
         let member = configuration.position(self.spine.options.member).is_some();
