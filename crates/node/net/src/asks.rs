@@ -24,7 +24,7 @@ pub struct RequestReceiver<T> {
     wake: Arc<Wake>,
 }
 
-/// Reason why a request was not queued, with the request itself.
+/// A request that was not queued, and why.
 #[derive(Debug)]
 pub enum NotQueued<T> {
     Full(T),

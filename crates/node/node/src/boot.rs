@@ -48,10 +48,10 @@ pub enum Step<'a> {
 
 /// Settings and callbacks of the program that starts a node.
 pub trait Starter {
-    /// Sets the options of the log, whose owner is already set.
+    /// Sets the options for the log. Their owner is already set.
     fn choose_log(&self, options: &mut LogOptions, class: Class);
 
-    /// Sets the options of the replica, whose member is already set.
+    /// Sets the options for the replica. Their member is already set.
     fn choose_replica(&self, options: &mut ReplicaOptions);
 
     /// Reports a step of the start.
@@ -89,7 +89,7 @@ pub struct Parts<S, F> {
     pub listener: Box<dyn Listener>,
 }
 
-/// Reason why a node did not start.
+/// Why a node did not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootError {
     /// The identity file cannot be written.

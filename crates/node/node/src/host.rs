@@ -47,7 +47,7 @@ pub struct Now {
 }
 
 impl Now {
-    /// Returns a turn at this time, which can send to peers through `plane`.
+    /// Returns a turn at this time. It can send to peers through `plane`.
     pub fn turn(self, plane: &mut dyn Plane) -> Turn<'_> {
         Turn { time: self.time, wall_ms: self.wall_ms, plane }
     }
@@ -109,7 +109,7 @@ pub trait PeerSide {
     /// Handles the disconnection of a peer.
     fn peer_down(&mut self, now: Now, node: NodeId);
 
-    /// Handles the report of more than half of the peers that this node was removed from the
+    /// Handles reports by more than half of the peers that this node has been removed from the
     /// cluster. This node was absent when the removal was decided, and will not learn of it from
     /// the log ([member-1]).
     fn told_removed(&mut self, now: Now);
@@ -132,7 +132,7 @@ pub trait PeerSide {
     fn take_table(&mut self) -> Option<PeerTable>;
 }
 
-/// The side of a host that clients see, which is its front.
+/// The side of a host that clients see: its front.
 pub trait ClientSide {
     type Front: Front;
 
@@ -145,8 +145,8 @@ pub trait ClientSide {
     /// Returns the front with its access to the replica at time `now`.
     fn front_and_requests(&mut self, now: Now) -> (&mut Self::Front, impl Requests);
 
-    /// Returns the pressure from pending client requests. From [`Pressure::High`] on, clients are
-    /// not read until it falls to [`Pressure::Low`].
+    /// Returns the pressure from pending client requests. At [`Pressure::High`] or above, clients
+    /// are not read until the pressure falls to [`Pressure::Low`].
     fn pressure(&self) -> Pressure;
 }
 
@@ -199,9 +199,9 @@ pub struct Wanted {
 pub enum Outcome {
     /// Result of [`Order::Probe`].
     Probed(Probed),
-    /// The new leader, or the reason why leadership was not transferred.
+    /// The new leader, or why leadership was not transferred.
     Transferred(Result<NodeId, Refusal>),
-    /// The snapshot, or the reason why there is none.
+    /// The snapshot, or why there is none.
     Snapshot(Result<Snapshot, String>),
     /// Result of the [`Order::Group`] with this request number.
     Group(u64, Result<Answer, asking::Refused>),
@@ -289,7 +289,7 @@ pub trait OperatorSide {
     ///
     /// # Errors
     ///
-    /// The reason why this node does not have all of the bytes.
+    /// Returns why this node does not have all of the bytes.
     fn hold_streams(&mut self, now: Now, earlier: Option<StreamHold>)
     -> Result<StreamHold, String>;
 

@@ -94,13 +94,13 @@ pub struct Identity<H> {
     home: H,
     state: State,
     /// Minimum incarnation and boot number of the next process, if this process found that its
-    /// folder fell behind.
+    /// folder had fallen behind.
     owed: Option<(Incarnation, u32)>,
     /// This process created the identity.
     made_here: bool,
     book: AddressBook,
     book_unsaved: bool,
-    /// Reason why the address book could not be read; `None` if it was.
+    /// Why the address book could not be read; `None` if it could.
     book_lost: Option<String>,
 }
 
@@ -113,9 +113,9 @@ struct State {
     /// Maximum length in microseconds of any lease that a process of this node may have granted.
     leased_us: u64,
     admitted: BTreeMap<NodeId, u64>,
-    /// Role that the node joined to take; `None` once it has been taken.
+    /// Role that the joining node is to take; `None` once it has been taken.
     joins: Option<As>,
-    /// The node was removed from the group.
+    /// The node has been removed from the group.
     removed: bool,
     /// Level that the contents of the folder need ([level-8]).
     level: Level,
@@ -273,8 +273,8 @@ impl<H: Home> Identity<H> {
         self.state.incarnation
     }
 
-    /// Returns the seed for the timeouts of this process. It differs between nodes and between
-    /// starts, but is not secret.
+    /// Returns the random seed for the timeouts of this process. It differs between nodes and
+    /// between starts, but is not secret.
     pub fn seed(&self) -> u64 {
         let Founding { join_nonce, node, .. } = self.state.founding;
         join_nonce ^ (u64::from(self.state.boot) << 32) ^ u64::from(node.0)
@@ -311,7 +311,7 @@ impl<H: Home> Identity<H> {
         Ok(())
     }
 
-    /// Returns the role that this node joined to take; `None` once it has been taken.
+    /// Returns the role that this node is to take after joining; `None` once it has been taken.
     pub fn joins(&self) -> Option<As> {
         self.state.joins
     }
@@ -324,7 +324,7 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// Returns whether this node was removed from the group.
+    /// Returns whether this node has been removed from the group.
     pub fn is_removed(&self) -> bool {
         self.state.removed
     }
@@ -356,8 +356,8 @@ impl<H: Home> Identity<H> {
     }
 
     /// Counts this start and consumes the mark of a clean stop ([volatile-1], [volatile-4]). Both
-    /// are durable when this returns, before the first message. Returns how the previous process
-    /// ended.
+    /// changes are durable when this returns, before the first message. Returns how the previous
+    /// process ended.
     pub fn begin_boot(&mut self) -> Result<LastStop, IdentityError> {
         let last = match (self.state.boot, self.state.clean) {
             (0, _) => LastStop::Never,
@@ -429,8 +429,8 @@ impl<H: Home> Identity<H> {
     }
 
     /// [read-4] Permits this process to grant leases of `us` microseconds. Durable when this
-    /// returns, so that a later process knows it whatever its settings are. Returns the length that
-    /// earlier processes may have granted.
+    /// returns, so that a later process knows of these leases whatever its own settings are.
+    /// Returns the maximum length that earlier processes may have granted, in microseconds.
     pub fn may_grant(&mut self, us: u64) -> Result<u64, IdentityError> {
         let before = self.state.leased_us;
         if us > before {
@@ -484,7 +484,7 @@ fn next_incarnation(last: Incarnation) -> Result<Incarnation, IdentityError> {
 }
 
 /// Reads the founding record of a home for the offline tools, possibly while a process uses the
-/// home. `folder` is its name in errors.
+/// home. `folder` names the home in errors.
 pub fn peek(files: &impl SmallFiles, folder: &Path) -> Result<Founding, IdentityError> {
     Ok(read(files, folder)?.founding)
 }

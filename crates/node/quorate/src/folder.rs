@@ -40,7 +40,7 @@ pub enum Folder {
     },
 }
 
-/// Callbacks while a folder is set up for a node.
+/// Callbacks used while a folder is set up for a node.
 pub struct Settling<'a> {
     /// Address at which the node actually listens for peers.
     pub peer: &'a str,

@@ -27,8 +27,8 @@ struct Job {
 pub struct Passwords {
     jobs: SyncSender<Job>,
     verdicts: RequestReceiver<(u64, bool)>,
-    /// Number of passwords sent to the thread without a verdict yet. While it is zero, the queue of
-    /// verdicts is not read.
+    /// Number of passwords sent to the thread whose verdict has not arrived yet. While it is zero,
+    /// the queue of verdicts is not read.
     open: usize,
 }
 

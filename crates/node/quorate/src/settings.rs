@@ -1,4 +1,4 @@
-//! Settings of a node, fixed when it starts.
+//! Node settings, fixed when the node starts.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -14,7 +14,7 @@ use quorate_tls::Protection;
 
 use crate::descriptors::Descriptors;
 
-/// Settings of a node, from a command line or from an embedding program.
+/// Node settings, from a command line or from an embedding program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The data folder, created at the first start.
@@ -27,7 +27,7 @@ pub struct Settings {
     /// Role to take in an existing cluster that the node joins; `None` if the node founds a cluster
     /// or is listed in `cluster`. Fixed once the folder belongs to a node.
     pub join: Option<As>,
-    /// Auxiliaries and quorum rule, which must be the same on all nodes at the first start.
+    /// Auxiliaries and quorum rule. They must be the same on all nodes at the first start.
     pub terms: Terms,
     /// Send proposals only to a quorum while this node leads, and to all members when a response is
     /// late.
@@ -53,7 +53,7 @@ pub struct Settings {
     pub leases: bool,
     /// Maximum drift of a clock in either direction, in parts per million.
     pub clock_drift_ppm: u64,
-    /// Timeout of a client's request, in milliseconds.
+    /// Timeout for a client's request, in milliseconds.
     pub client_timeout_ms: u64,
     /// Maximum size of a command, in bytes.
     pub command_bytes_max: usize,

@@ -45,7 +45,7 @@ pub(crate) struct CatchingUp {
     unread_votes: VecDeque<SlotRange>,
     repair: Repair,
     serving: Serving,
-    /// Time of the next attempt to serve peers, after a peer's buffer was full or the budget was
+    /// Time of the next attempt to serve peers, set when a peer's buffer was full or the budget was
     /// used up.
     retry_at: Option<Time>,
     /// Maximum number of bytes sent to lagging peers in one turn.
@@ -130,8 +130,8 @@ impl CatchingUp {
         }
     }
 
-    /// Returns the part of `range` that can be read from the log, which ends before the first lost
-    /// slot.
+    /// Returns the part of `range` that can be read from the log: the slots before the first lost
+    /// one.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let missing = self.repair.first().filter(|first| *first < range.to);
         SlotRange::new(range.from, missing.unwrap_or(range.to))

@@ -128,7 +128,8 @@ pub struct Counters {
     pub batches_malformed: u64,
     /// Batches of other nodes that were proposed here.
     pub forwards_taken: u64,
-    /// Batches of other nodes that were received again while in flight or after they were applied.
+    /// Batches of other nodes that were received again while in flight or after they had been
+    /// applied.
     pub forwards_repeated: u64,
     /// Batches of other nodes that this node refused.
     pub forwards_refused: u64,

@@ -1,4 +1,4 @@
-//! Default settings of a node: the only table of these numbers.
+//! Default node settings: the only table of these numbers.
 //!
 //! The command line, embedded nodes and the simulator use them. A test of the command line checks
 //! that docs/operate.md states the same values.
@@ -28,5 +28,5 @@ pub const LOG_BYTES_MAX: u64 = 8 << 30;
 /// Size of new segments of the log, in bytes.
 pub const LOG_SEGMENT_BYTES: u64 = 64 << 20;
 
-/// Interval in milliseconds from the end of a scrub to the next one, which is a week.
+/// Interval in milliseconds from the end of a scrub to the next one: one week.
 pub const SCRUB_EVERY_MS: u64 = 7 * 24 * 3600 * 1000;

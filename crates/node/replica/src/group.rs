@@ -41,8 +41,8 @@ const WHAT_BYTES_MAX: usize = 256;
 /// Entry of a node to which an id was assigned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Identifies the folder that joined under this id ([join-2]). `None` if the id is reserved for
-    /// a node that has not joined yet, or belongs to a founding member.
+    /// Nonce of the folder that joined under this id ([join-2]); `None` if the id is reserved for a
+    /// node that has not joined yet, or belongs to a founding member.
     pub nonce: Option<u64>,
     /// Address for peers.
     pub peer: String,
@@ -159,7 +159,7 @@ fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRu
 /// Result of a plan that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Id of the plan, which is the slot of the command that made it.
+    /// Id of the plan: the slot of the command that made it.
     pub id: u64,
     /// Whether the plan reached its goal.
     pub reached: bool,
@@ -227,8 +227,8 @@ impl Group {
     }
 
     /// [level-5] Executes a decided raise that was proposed in this era, and returns whether it
-    /// takes effect. It does not if the group has other nodes than those that the leader queried,
-    /// or if `to` is not the next level.
+    /// takes effect. It does not if the group's nodes differ from those that the leader queried, or
+    /// if `to` is not the next level.
     pub fn raise(&mut self, era: Era, nodes: u32, to: Level, eras: &Eras) -> bool {
         let counts = era == eras.era() && nodes == self.nodes_sum() && to == self.level.next();
         if counts {
@@ -449,7 +449,8 @@ pub fn has_weights(configuration: &Configuration, goal: &Goal) -> bool {
     goal_of(configuration).iter().eq(wanted)
 }
 
-/// Returns the weights of all members of the configuration, which are the initial goal of a plan.
+/// Returns the weights of all members of the configuration, the starting point for the goal of a
+/// plan.
 pub fn goal_of(configuration: &Configuration) -> Goal {
     let members = configuration.members().iter();
     members.map(|voter| (voter.member, voter.weight)).collect()

@@ -62,7 +62,7 @@ fn class(us: u64) -> usize {
     (doublings as usize * QUARTERS as usize + quarter as usize).min(CLASSES - 1)
 }
 
-/// Returns the upper bound of a class in microseconds, which is the lower bound of the next class.
+/// Returns the upper bound of a class in microseconds, equal to the lower bound of the next class.
 fn upper_edge_us(class: usize) -> u64 {
     let (doublings, quarter) = (class as u64 / QUARTERS, class as u64 % QUARTERS);
     ((QUARTERS + quarter + 1) << doublings) << FINEST_BITS

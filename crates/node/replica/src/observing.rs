@@ -104,7 +104,7 @@ impl Observing {
         self.promises.take_news(now)
     }
 
-    /// Records that a write of the log ended after `took_us` microseconds.
+    /// Records that a log write ended after `took_us` microseconds.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize) {
         self.watch.on_written(took_us, bytes, &mut self.events);
     }

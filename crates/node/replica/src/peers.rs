@@ -107,7 +107,7 @@ impl Peers {
         self.addresses.get(&node)
     }
 
-    /// Returns the addresses of a node, which are empty if unknown.
+    /// Returns the addresses of a node; empty if unknown.
     pub(crate) fn address(&self, node: NodeId) -> Addresses {
         self.addresses.get(&node).cloned().unwrap_or_default()
     }

@@ -139,8 +139,8 @@ impl Reading {
         shown
     }
 
-    /// Handles a confirmation, after which the confirmed reads may run once everything below `slot`
-    /// is applied. Returns whether it was for clients' reads.
+    /// Handles a confirmation. The confirmed reads may run once everything below `slot` is applied.
+    /// Returns whether the confirmation was for clients' reads.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> bool {
         self.probe.confirmed(token, slot);
         self.of_access.confirmed(token, slot);
@@ -156,7 +156,7 @@ impl Reading {
         self.bounded.confirmed(asked_at, slot);
     }
 
-    /// Handles a refused request for confirmation, which is repeated after a delay.
+    /// Handles a refused request for confirmation. The request is repeated after a delay.
     pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
         self.probe.failed(now, token);
         self.of_access.failed(now, token);

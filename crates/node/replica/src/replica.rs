@@ -118,19 +118,19 @@ pub struct Replica<D: Disk, S: StateMachine> {
     /// Levels that other nodes support, and operators' requests that wait for a raise.
     rising: LevelRaises,
     scrubbing: Scrubbing,
-    /// A small file that was read from disk and not taken yet.
+    /// A small file that has been read from disk but not taken yet.
     recalled: Option<Recalled>,
     /// Level of the group at the last check.
     raised_to: Option<Level>,
     ending: Ending,
     fit: FitnessState,
     lag: Lag,
-    /// Reason why this node's state may be wrong ([differ-2]).
+    /// Why this node's state may be wrong ([differ-2]); `None` if there is no doubt.
     doubt: Option<Doubt>,
     turns: Turns,
     observing: Observing,
     tuning: Tuning,
-    /// This node's device, if any, which may run phase 2.
+    /// This node's device, if any. It may run phase 2.
     devices: Devices,
     /// Number of names assigned to clients of devices ([offload-22]).
     names_lent: u32,
@@ -253,14 +253,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Starts writing the appended records. Called after the plane's buffers were flushed.
+    /// Starts writing the appended records. Called once the plane's buffers have been flushed.
     pub fn submit(&mut self, now: Time) {
         self.storing.submit(now, self.protocol.node().awaits_disk());
         self.note_writes(now);
     }
 
-    /// Ends the turn. `now` is the time at its end. Returns the time at which [`Replica::poll`] is
-    /// due, as [`Replica::wake_at`] does.
+    /// Ends the turn. `now` is the time at the end of the turn. Returns the time at which
+    /// [`Replica::poll`] is due, as [`Replica::wake_at`] does.
     pub fn end_turn(&mut self, now: Time) -> Option<Time> {
         self.watch(now);
         self.choose_route(now);
@@ -949,8 +949,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Takes the result of a requested snapshot: the snapshot, which is complete and referenced by
-    /// the base of the log, or an error.
+    /// Takes the result of a requested snapshot: the complete snapshot, referenced by the base of
+    /// the log, or an error.
     pub fn take_snapshot_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.snapshots.take_answer()
     }

@@ -84,7 +84,7 @@ struct Run {
     asked: Option<Doubt>,
 }
 
-/// Doubtful slots of the log, which are read together because damage may have destroyed some of
+/// Doubtful slots of the log. They are read together because damage may have destroyed some of
 /// them.
 #[derive(Clone, Copy, Debug)]
 struct Doubt {

@@ -96,8 +96,8 @@ pub trait StreamRequests {
     /// `each` returns `false`.
     fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool);
 
-    /// Requests at most `bytes_max` bytes from this position on, as of the applied slots. The
-    /// answer is [`StreamEvent::Bytes`], or an event with the reason why there are none.
+    /// Requests at most `bytes_max` bytes starting at this position, as of the applied slots. The
+    /// answer is [`StreamEvent::Bytes`], or an event that states why there are none.
     fn read(
         &mut self,
         tag: StreamTag,
@@ -110,7 +110,7 @@ pub trait StreamRequests {
     /// certain that it never will.
     fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure>;
 
-    /// Drops the request with this tag, which may still be executed.
+    /// Drops the request with this tag. It may still be executed.
     fn forget(&mut self, tag: StreamTag);
 
     /// Returns the leader's address for streams, if another node leads and its address is known.

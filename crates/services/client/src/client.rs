@@ -107,7 +107,7 @@ impl Client {
     ///
     /// # Panics
     ///
-    /// If `addresses` is empty.
+    /// Panics if `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         assert!(!addresses.is_empty(), "a client needs an address");
         Self {

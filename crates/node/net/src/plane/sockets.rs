@@ -50,7 +50,8 @@ pub struct Sockets {
     pub(crate) wire: Wire,
     /// Limits derived from the interface's capacity.
     pub(crate) limits: Limits,
-    /// Reason why a transport other than the configured one is used, if so.
+    /// Why a transport other than the configured one is used; `None` if the configured transport is
+    /// in use.
     pub(crate) instead: Option<String>,
     /// The datagram keys, if configured.
     pub(crate) keys: Option<KeyFile>,
@@ -71,7 +72,7 @@ impl fmt::Debug for Sockets {
     }
 }
 
-/// Reasons for refusing the settings of a plane.
+/// Why the settings for a plane were refused.
 #[derive(Debug, Error)]
 pub enum Refused {
     /// Without a key, any sender that reaches the address could impersonate a member.
@@ -254,8 +255,7 @@ fn pass_over(what: &str, error: &dyn fmt::Display) -> String {
     why
 }
 
-/// Opens raw Ethernet on an interface. Also returns the reason why AF_XDP is not used, if it was
-/// requested.
+/// Opens raw Ethernet on an interface. Also returns why AF_XDP is not used, if it was requested.
 fn ethernet(
     interface: &str,
     frames: Frames,
@@ -308,7 +308,7 @@ fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
     }
 }
 
-/// Opens a socket that receives from the multicast group. Also returns the address of the group.
+/// Opens a socket that receives from the multicast group. Also returns the group's address.
 fn join(
     one: &Udp,
     (group, interface): (SocketAddr, &str),

@@ -1,4 +1,4 @@
-//! Settings of a plane, as configured by an operator.
+//! Operator's settings for a packet plane.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 

@@ -144,7 +144,7 @@ impl Socket {
         }
     }
 
-    /// Makes one read, which may return fewer bytes than fit in the buffer.
+    /// Makes one read. It may return fewer bytes than fit in the buffer.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::read(&self.fd, session, into);
@@ -157,7 +157,7 @@ impl Socket {
         }
     }
 
-    /// Makes one write, which may write only the first of the bytes.
+    /// Makes one write. It may write only the first part of the bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, &[IoSlice::new(bytes)]);

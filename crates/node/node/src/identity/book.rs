@@ -104,7 +104,7 @@ impl AddressBook {
     }
 }
 
-/// Reason why the book could not be read.
+/// Why the book could not be read.
 #[derive(Debug)]
 pub(super) enum Unreadable {
     /// The disk failed to read the file.

@@ -54,12 +54,12 @@ pub(crate) struct Connection {
     in_bulk: bool,
     /// Input was left unconsumed because a response must be sent first.
     has_left_over: bool,
-    /// No more input is accepted, and the connection closes once all output is sent.
+    /// No more input is accepted, and the connection closes once all output has been sent.
     ending: bool,
     marked: bool,
     /// The connection is in the list of connections that can request more bytes.
     hungry: bool,
-    /// Number of bytes of memory that the accounting includes for this connection.
+    /// Memory that the accounting currently includes for this connection, in bytes.
     counted: usize,
 }
 
@@ -74,7 +74,7 @@ enum State {
         /// before it learned of the end may still arrive.
         ended: bool,
     },
-    /// Waiting for the verdict on a password, which has this ticket.
+    /// Waiting for the verdict on the password check with this ticket.
     Checking(u64, Box<Claim>),
     /// Waiting for the replica's answer to one request.
     Asked(StreamTag, Asked),
@@ -151,8 +151,8 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes to send. A new durable position is added only once the previous one is
-    /// sent, so at most one is queued however slow the client is.
+    /// Returns the bytes to send. A new durable position is added only once the previous one has
+    /// been sent, so at most one is queued however slow the client is.
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty()
             && let State::Writing(writing) = &mut self.state

@@ -130,7 +130,8 @@ impl Raw {
         }
     }
 
-    /// Closes the stream, after the client half-closed the connection and all its bytes are stored.
+    /// Closes the stream once the client has half-closed the connection and all its bytes are
+    /// stored.
     pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
         self.ended = true;
         let Step::Writing { piece, .. } = self.step else {
@@ -277,7 +278,8 @@ impl Raw {
         }
     }
 
-    /// Returns whether the client is owed a response. That is so only after it ended the stream.
+    /// Returns whether the client is owed a response. None is owed before the client has ended the
+    /// stream.
     pub(crate) fn is_busy(&self) -> bool {
         match self.step {
             Step::Opening(_) | Step::Writing { .. } => self.ended,

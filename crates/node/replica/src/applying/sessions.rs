@@ -171,8 +171,8 @@ impl Sessions {
         Ok(table)
     }
 
-    /// Returns the whole table in canonical form, which is equal on all nodes that applied the same
-    /// slots.
+    /// Returns the whole table in canonical form. It is equal on all nodes that have applied the
+    /// same slots.
     pub(crate) fn canonical(&self) -> Metadata {
         let keys = self.nodes.keys().chain(self.clients.keys());
         keys.filter_map(|key| Some((key.encode(), self.encoded(key)?))).collect()

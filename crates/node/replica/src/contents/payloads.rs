@@ -123,7 +123,7 @@ impl Payloads {
         }
     }
 
-    /// Unpins the payloads of slots below `slot`, which are applied.
+    /// Unpins the payloads of slots below `slot`, all of which have been applied.
     pub(crate) fn unpin_below(&mut self, slot: Slot) {
         while let Some(first) = self.pins.first_entry()
             && *first.key() < slot

@@ -29,7 +29,7 @@ pub(crate) struct NodeProgress {
     pub(crate) receiving: Option<(u64, u64)>,
     /// Number of slots lost from the log that must be fetched from peers.
     pub(crate) missing: u64,
-    /// First slot that is not applied.
+    /// First slot that has not been applied.
     pub(crate) applied_to: Slot,
     /// First slot that is not known to be decided, by this node or its peers.
     pub(crate) known_to: Slot,

@@ -14,11 +14,11 @@ use crate::{
 
 /// Interval between checks.
 const LOOK_EVERY_MS: u64 = 50;
-/// Duration after which a write of the log is reported as slow. A slow write does not count as
-/// failed ([live-3]). Most disks need a hundredth of this time.
+/// Duration in milliseconds after which a log write is reported as slow. A slow write does not
+/// count as failed ([live-3]). Most disks need a hundredth of this time.
 const SLOW_WRITE_MS: u64 = 200;
-/// Time after which an unfinished write is reported. It is reported again whenever the time has
-/// doubled.
+/// Time in milliseconds after which an unfinished write is reported. It is reported again whenever
+/// the time has doubled.
 const HANGING_WRITE_MS: u64 = 2_000;
 /// Time without a leader before the first report. The second report follows after ten seconds, then
 /// one each minute.
@@ -39,7 +39,7 @@ pub(crate) struct ReplicaView<'a> {
     pub(crate) oldest_write: Option<Time>,
     /// Total number of bytes that the log has written.
     pub(crate) written_bytes: u64,
-    /// Reason why no log segment can be created, if so.
+    /// Why no log segment can be created; `None` if one can.
     pub(crate) segment_failure: Option<&'a DiskError>,
     /// Number of members that this node is connected to, including itself, and the number of all
     /// members.
@@ -74,7 +74,7 @@ impl Watch {
         }
     }
 
-    /// Records that a write of the log ended.
+    /// Records that a log write ended.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize, events: &mut Events) {
         self.hang_due_ms = HANGING_WRITE_MS;
         let ms = took_us / 1000;

@@ -38,8 +38,7 @@ pub(crate) struct Fitting {
     frames: u64,
     /// Number of batches since the last comparison, in units of 1/[`PARTS`].
     batches: u64,
-    /// Remaining bytes of what would have been one batch without the limit. The next frames carry
-    /// them.
+    /// Bytes left over from a batch that the limit has split. The next frames carry them.
     rest: usize,
 }
 

@@ -106,8 +106,8 @@ impl Gather {
         self.entry_bytes() >= batch_bytes
     }
 
-    /// Returns the total length of the entries that fit into the next batch, which has at least
-    /// one. Returns 0 if only reads are queued.
+    /// Returns the total length of the entries that fit into the next batch, and at least that of
+    /// the first entry; 0 if only reads are queued.
     pub(crate) fn next_bytes(&self, batch_bytes: usize) -> usize {
         self.next(batch_bytes).1
     }

@@ -114,7 +114,7 @@ impl Origin {
         before != self.batch_bytes()
     }
 
-    /// Returns the maximum length of a batch's entries, which only a single command may exceed.
+    /// Returns the maximum length of a batch's entries. Only a single command may exceed it.
     fn batch_bytes(&self) -> usize {
         self.fitting.bound(self.limits.batch_bytes)
     }

@@ -30,7 +30,7 @@ pub enum Probed {
     Unconfirmed,
     /// The read was confirmed, but this node did not apply the necessary slots in time.
     Behind {
-        /// First slot that is not applied.
+        /// First slot that has not been applied.
         applied_to: Slot,
         /// First slot that the read does not need.
         needed: Slot,
@@ -121,15 +121,14 @@ impl Probe {
         }
     }
 
-    /// Handles the confirmation, after which the read may run once everything below `slot` is
-    /// applied.
+    /// Handles the confirmation. The read may run once everything below `slot` is applied.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) {
         if self.stage == Stage::Asked(token) {
             self.stage = Stage::Confirmed(slot);
         }
     }
 
-    /// Handles a refused request for confirmation, which is repeated after a delay.
+    /// Handles a refused request for confirmation. The request is repeated after a delay.
     pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
         if self.stage == Stage::Asked(token) {
             self.stage = Stage::Ask(now.plus_ms(RETRY_MS));

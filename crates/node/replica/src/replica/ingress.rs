@@ -178,7 +178,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [read-4] Returns a message with the time at which it was received. If a lease is requested,
-    /// the clock is read: the lease is granted from that time on, and the turn may have begun before
+    /// the clock is read, because the lease begins at that time and the turn may have begun before
     /// the request was sent. Without a clock, no lease is granted.
     fn received_at(&mut self, now: Time, mut message: Message) -> (Time, Message) {
         let Message::Heartbeat(beat) = &mut message else {

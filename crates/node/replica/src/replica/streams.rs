@@ -367,7 +367,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Passes values after the last checkpoint, which were read from the log, to the store.
+    /// Passes the values after the last checkpoint, as read from the log, to the store.
     pub(super) fn on_streams_read(&mut self, values: Values) {
         let disk = self.storing.log_mut().disk_mut();
         let streams = self.applying.streams();
@@ -391,12 +391,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.loaded(start, applied_to, streams);
     }
 
-    /// [trim-2] Retains the bytes of streams that a snapshot taken from now on refers to, until the
+    /// [trim-2] Retains the bytes of streams that snapshots taken from now on refer to, until the
     /// returned hold is dropped. An earlier hold is returned again if it has not ended; any other
     /// hold ends now.
     ///
     /// # Errors
-    /// The reason why this node does not have all of the bytes.
+    ///
+    /// Returns why this node does not have all of the bytes.
     pub fn hold_streams(
         &mut self,
         now: Time,

@@ -22,7 +22,7 @@ pub(crate) enum Keeper {
     Catalogue,
     /// Writes the identity of this node.
     Identity,
-    /// Writes the addresses of the other nodes, which are only hints.
+    /// Writes the addresses of the other nodes. These are only hints.
     Book,
     /// Writes the number of the newest file of a family, whenever the next one is created.
     Makers,
@@ -72,7 +72,7 @@ impl SmallFile {
 pub(crate) struct Files {
     left: VecDeque<SmallFile>,
     /// Damaged files that are being rewritten, each with the index of the finding and the number of
-    /// reads since then.
+    /// reads since the file was found damaged.
     mended: VecDeque<(SmallFile, Option<usize>, u32)>,
     out: Option<Looked>,
 }

@@ -98,7 +98,7 @@ pub(crate) enum Needs {
     Snapshot,
     /// Replacement of all files of the service.
     Store,
-    /// A small file, which is being rewritten.
+    /// A small file that is being rewritten.
     File,
     /// The damage is repaired, so nothing is needed.
     Nothing,

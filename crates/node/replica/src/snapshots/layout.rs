@@ -81,7 +81,7 @@ impl Layout {
 /// Fields of a chunk's head, except its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Slot of the snapshot, which is the state after all slots below it.
+    /// Slot of the snapshot. The snapshot covers all lower slots.
     pub(crate) at: Slot,
     /// Offset of the content in the stream.
     pub(crate) offset: u64,

@@ -28,7 +28,7 @@ struct Transfer {
     read: u64,
     /// Time of the peer's last request.
     heard: Time,
-    /// Highest offset that the peer requested, and the highest offset that it was sent.
+    /// Highest offset that the peer has requested, and the highest offset that it has been sent.
     furthest: (u64, u64),
     /// Time at which the transfer last made progress.
     moved: Time,
@@ -120,7 +120,7 @@ impl Serving {
         self.learning.retain(|_, (_, at)| lately(now, *at));
     }
 
-    /// Records that a peer requested this node's log from this slot on.
+    /// Records that a peer requested this node's log, starting at this slot.
     pub(crate) fn learns(&mut self, now: Time, node: NodeId, from: Slot) {
         self.forget_silent(now);
         // A peer that requests the log from here has installed the snapshot.
@@ -234,7 +234,7 @@ impl Serving {
         }
     }
 
-    /// Pauses the transfer to a disconnected peer, which may return soon.
+    /// Pauses the transfer to a disconnected peer. The peer may return soon.
     pub(crate) fn stop(&mut self, node: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&node) {
             transfer.lost = true;

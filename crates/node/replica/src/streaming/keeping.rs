@@ -1,7 +1,7 @@
 //! Store of decided stream bytes: writes, reads, and recovery of bytes that this node lacks.
 //!
 //! The store lags behind the log: applied bytes are put into the store, and a checkpoint makes them
-//! independent of the log. After a restart the log is replayed from the last checkpoint on; putting
+//! independent of the log. After a restart the log is replayed from the last checkpoint; putting
 //! bytes again is harmless. Then the retained bytes that the store lacks are fetched from peers by
 //! position: a node that installed a snapshot has the table of streams, but none of the bytes
 //! ([snap-5]). No record contains fetched bytes, so they count as available only once a checkpoint
@@ -81,7 +81,7 @@ struct Lack {
     ranges: VecDeque<(StreamName, Range<u64>)>,
     /// End of the requested positions in the first missing range.
     asked_to: u64,
-    /// Peer that delivered last, which receives the next request.
+    /// Peer that delivered last. It receives the next request.
     source: Option<NodeId>,
     /// Number of failed requests for the first missing byte.
     asked: usize,
@@ -192,7 +192,7 @@ impl Keeping {
         (self.put_to < self.replay_to).then(|| SlotRange::new(self.put_to, self.replay_to))
     }
 
-    /// Puts the values of these slots, which were read from the log, into the store.
+    /// Puts the values of these slots, as read from the log, into the store.
     pub(crate) fn replayed<D: Disk>(&mut self, values: Values, streams: &Table, disk: &mut D) {
         for (range, value, body) in values {
             if range.from > self.put_to || range.to <= self.put_to {
@@ -222,7 +222,7 @@ impl Keeping {
         self.replays().is_none() && (self.store.failure().is_some() || self.store.has_room())
     }
 
-    /// Returns the reason why the store no longer writes, if so.
+    /// Returns why the store no longer writes; `None` if it does.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.store.failure()
     }
@@ -700,8 +700,8 @@ impl Keeping {
         self.held.pop_front()
     }
 
-    /// Starts reading stored bytes from this position on, or those of the next stream, to check
-    /// them for damage. Returns `false` if no bytes are left.
+    /// Starts reading stored bytes at this position, or those of the next stream, to check them for
+    /// damage. Returns `false` if no bytes are left.
     pub(crate) fn scrub<D: Disk>(
         &mut self,
         from: Option<(StreamName, u64)>,

@@ -60,11 +60,11 @@ struct Owned {
     under_way: VecDeque<u64>,
     /// End of the bytes sent to each node over its current connection.
     sent: BTreeMap<NodeId, u64>,
-    /// First position that is not applied here.
+    /// First position that has not been applied here.
     next: u64,
     /// Last time that `next` advanced or bytes were offered again.
     progress_at: Time,
-    /// Last time that `next` advanced, or bytes arrived after all earlier ones were decided.
+    /// Last time that `next` advanced, or that bytes arrived when no earlier bytes were undecided.
     moved_at: Time,
     closing: Option<Closing>,
     /// No front uses the piece any longer, so it only has to be closed.
@@ -324,8 +324,8 @@ impl Owning {
         }
     }
 
-    /// Handles a failed command. Returns whether it was the owner's own command to close a piece,
-    /// which is repeated.
+    /// Handles a failed command. Returns whether it was the owner's own command to close a piece;
+    /// such a command is repeated.
     pub(crate) fn failed(&mut self, tag: StreamTag) -> bool {
         let mut again = false;
         for (stream, owned) in &mut self.pieces {
@@ -343,8 +343,8 @@ impl Owning {
         again
     }
 
-    /// Records that positions below `next` are applied here. If that is progress of a piece of this
-    /// node, returns the applied position in the named stream.
+    /// Records that positions below `next` have been applied here. If that is progress of a piece
+    /// of this node, returns the applied position in the named stream.
     pub(crate) fn applied(&mut self, now: Time, stream: StreamName, next: u64) -> Option<u64> {
         let owned = self.pieces.get_mut(&stream)?;
         if next <= owned.next {

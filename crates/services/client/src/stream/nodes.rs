@@ -32,7 +32,8 @@ impl Nodes {
     /// Creates the list of nodes.
     ///
     /// # Panics
-    /// If `addresses` is empty.
+    ///
+    /// Panics if `addresses` is empty.
     pub(super) fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         assert!(!addresses.is_empty(), "a client needs an address");
         Self {

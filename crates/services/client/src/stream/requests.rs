@@ -62,7 +62,7 @@ impl Streams {
     ///
     /// # Panics
     ///
-    /// If `addresses` is empty.
+    /// Panics if `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         let nodes = Nodes::new(addresses, options);
         Self { nodes }

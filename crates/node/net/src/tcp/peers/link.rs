@@ -50,7 +50,7 @@ pub(super) struct Link {
     heard: Option<Time>,
     /// The greeter, while the connection waits to be admitted.
     greeter: Option<Box<Greeter>>,
-    /// Reason why the connection ends; `None` if this node chose to close it.
+    /// Why the connection ends; `None` if this node chose to close it.
     lost: Option<String>,
 }
 
@@ -273,12 +273,12 @@ impl Link {
         self.greeter.take().map(|greeter| *greeter)
     }
 
-    /// Records the reason why the connection is about to end.
+    /// Records why the connection is about to end.
     pub(super) fn lose(&mut self, why: String) {
         self.lost = Some(why);
     }
 
-    /// Returns the reason why the connection ended; `None` if this node chose to close it.
+    /// Returns why the connection ended; `None` if this node chose to close it.
     pub(super) fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }

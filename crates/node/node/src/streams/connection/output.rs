@@ -14,7 +14,7 @@ const SHARED_BYTES_MIN: usize = 4 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Output {
     frames: Vec<u8>,
-    /// Stream bytes and the frames after them, which follow the leading frames.
+    /// Stream bytes and the frames after them. All of these follow the leading frames.
     parts: VecDeque<Part>,
     /// Total number of bytes of all parts.
     parts_bytes: usize,

@@ -14,7 +14,7 @@ use super::{
 use crate::{observing::events::Event, service::StateMachine};
 
 impl Snapshots {
-    /// Applies the content of the log's base, which is now durable.
+    /// Applies the content of the log's base, now durable.
     pub(super) fn on_rebased<D: Disk, S: StateMachine>(
         &mut self,
         start: Slot,
