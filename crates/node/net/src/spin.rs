@@ -1,6 +1,6 @@
 //! Busy polling before the reactor sleeps. Waking a thread costs more than a short wait: an
-//! interrupt and, on a virtual machine, an exit to the host on each side. A command without
-//! concurrent ones pays that cost at every step.
+//! interrupt and, on a virtual machine, an exit to the host on each side. A command that runs alone
+//! pays that cost at every step.
 //!
 //! The thread yields its CPU between polls, so no runnable thread waits for it. If the CPU is
 //! returned late, other threads need it, and the reactor stops polling for a while.

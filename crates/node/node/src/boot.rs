@@ -189,7 +189,7 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
     Ok(NodeHost::new(replica, front, identity, listener))
 }
 
-/// State of a node that is to continue without its peers ([era-10]).
+/// State of a node that continues without its peers ([era-10]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alone {
     /// All slots below this one are known to be decided.

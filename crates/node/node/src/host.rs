@@ -123,7 +123,7 @@ pub trait PeerSide {
     /// [lie-3] Returns this node's memory of a starting node's log.
     fn recall(&self, node: NodeId) -> Memory;
 
-    /// Returns the levels that this node may use. None is below the level that the group uses, as
+    /// Returns the levels that this node may use, all of them at or above the group's level as
     /// applied here ([level-7]). Called in each turn.
     fn levels(&self) -> Levels;
 

@@ -29,8 +29,8 @@ use crate::{home::Home, terms::Terms};
 /// Name of the identity file.
 pub(crate) const FILE: &str = "identity";
 pub(crate) use self::book::FILE as BOOK_FILE;
-/// Maximum number of founding members and of admitted nodes. It bounds what unauthenticated nodes
-/// can make a folder store.
+/// Maximum number of founding members and of admitted nodes. It limits how much data
+/// unauthenticated nodes can cause a folder to store.
 pub const NODES_MAX: usize = 1024;
 
 /// Founding record of a folder, written at its first start and never changed.
@@ -343,8 +343,8 @@ impl<H: Home> Identity<H> {
         self.state.level
     }
 
-    /// [level-8] Raises the folder's level before it gets contents that need `level`. Durable when
-    /// this returns, so that no earlier release ever reads them.
+    /// [level-8] Raises the folder's level before it gets contents that need `level`. The new level
+    /// is durable when this returns, so that no earlier release ever reads these contents.
     pub fn mark_level(&mut self, level: Level) -> Result<(), IdentityError> {
         if level <= self.state.level {
             return Ok(());
@@ -390,8 +390,8 @@ impl<H: Home> Identity<H> {
     }
 
     /// [lie-5] Reserves for the next process an incarnation and a boot number above the remembered
-    /// ones. Durable when this returns. This process continues in its present incarnation, without
-    /// a vote.
+    /// ones. The reservation is durable when this returns. This process continues in its present
+    /// incarnation, without a vote.
     pub fn reserve_for_next(&mut self, remembered: Memory) -> Result<(), IdentityError> {
         let before = self.owed;
         let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
@@ -413,9 +413,9 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// Admits a node, as its founder ([era-11]). Durable when this returns. The same folder may ask
-    /// again. Another folder with the same node id is refused, because the votes of the first
-    /// folder count.
+    /// Admits a node, as its founder ([era-11]). The admission is durable when this returns. The
+    /// same folder may ask again. Another folder with the same node id is refused, because the
+    /// votes of the first folder count.
     pub fn admit(&mut self, node: NodeId, nonce: u64) -> Result<(), IdentityError> {
         match self.state.admitted.get(&node) {
             Some(known) if *known == nonce => Ok(()),
@@ -428,9 +428,10 @@ impl<H: Home> Identity<H> {
         }
     }
 
-    /// [read-4] Permits this process to grant leases of `us` microseconds. Durable when this
-    /// returns, so that a later process knows of these leases whatever its own settings are.
-    /// Returns the maximum length that earlier processes may have granted, in microseconds.
+    /// [read-4] Permits this process to grant leases of `us` microseconds. The permission is
+    /// durable when this returns, so that a later process knows of these leases whatever its own
+    /// settings are. Returns the maximum length that earlier processes may have granted, in
+    /// microseconds.
     pub fn may_grant(&mut self, us: u64) -> Result<u64, IdentityError> {
         let before = self.state.leased_us;
         if us > before {

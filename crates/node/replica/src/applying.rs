@@ -241,8 +241,8 @@ impl<S: StateMachine> Applying<S> {
         self.applier.time()
     }
 
-    /// [time-1] Returns the time that a leader with this clock should propose: `Some` if a deadline
-    /// has passed by then.
+    /// [time-1] Returns the time that a leader whose clock reads `clock_ms` should propose; `None`
+    /// if no deadline has passed by then.
     pub(crate) fn stamp(&self, clock_ms: u64) -> Option<u64> {
         let deadline = self.applier.service().next_deadline(clock_ms);
         self.time().stamp(clock_ms, deadline)
@@ -337,8 +337,8 @@ impl<S: StateMachine> Applying<S> {
         self.pace.bytes_max()
     }
 
-    /// Returns the bytes of the next value if all callers need the same bytes. Skips the lookup for
-    /// content that is a no-op here.
+    /// Returns the first part of the value's slots with uniform availability, and the bytes of that
+    /// part. Content that is a no-op here needs no bytes and is not looked up.
     fn bytes_to_apply(
         &self,
         range: SlotRange,

@@ -249,8 +249,8 @@ impl Completions {
         }
     }
 
-    /// Drops a request of the front: its completion is removed from the queue, or will be. A tag
-    /// without an open request is forgotten once no requests are open.
+    /// Drops a request of the front. Its completion is removed from the queue, now or when it
+    /// arrives. A tag without an open request is forgotten once no requests are open.
     pub(crate) fn forget(&mut self, tag: Tag) {
         if let Some(at) = self.ended.list.iter().position(|(ended, _)| *ended == tag) {
             self.remove(at);

@@ -19,8 +19,8 @@ enum Stop {
     Finishing(Time),
     /// Hands over leadership, until this deadline at the latest.
     HandingOver(Time),
-    /// [offload-8] Waits until the device has stopped voting and was read out, until this deadline
-    /// at the latest.
+    /// [offload-8] Waits until the device has stopped voting and has been read out, until this
+    /// deadline at the latest.
     LeavingDevice(Time),
     /// No more messages are sent; the last records are being written.
     Writing,

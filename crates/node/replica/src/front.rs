@@ -291,7 +291,7 @@ pub trait Front {
         0
     }
 
-    /// Returns whether the connection is to be closed once its output has been sent.
+    /// Returns whether to close the connection once its output has been sent.
     fn closing(&self, connection: ConnectionId) -> bool;
 
     /// Returns why the connection must be reset, for a protocol that cannot report errors; `None`
@@ -359,7 +359,7 @@ impl<T> Tags<T> {
         Tag(self.owners.insert(owner).data().as_ffi())
     }
 
-    /// Returns the owner of a tag; `None` if the tag was never allocated, or was released.
+    /// Returns the owner of a tag; `None` if the tag is not allocated.
     pub fn get(&self, tag: Tag) -> Option<&T> {
         self.owners.get(KeyData::from_ffi(tag.0).into())
     }
@@ -369,8 +369,7 @@ impl<T> Tags<T> {
         self.owners.get_mut(KeyData::from_ffi(tag.0).into())
     }
 
-    /// Releases a tag and returns its owner; `None` if the tag was never allocated, or was released
-    /// before.
+    /// Releases a tag and returns its owner; `None` if the tag is not allocated.
     pub fn take(&mut self, tag: Tag) -> Option<T> {
         self.owners.remove(KeyData::from_ffi(tag.0).into())
     }

@@ -173,7 +173,7 @@ pub struct Group {
     nodes: BTreeMap<NodeId, Known>,
     /// Nonces of removed nodes. A node that presents one of them is informed of its removal.
     removed_nonces: BTreeMap<u64, NodeId>,
-    /// Lowest id that was never assigned.
+    /// Lowest id that has never been assigned.
     next: u32,
     plan: Option<Plan>,
     ended: Option<Ended>,
@@ -197,12 +197,12 @@ impl Group {
         self.nodes.iter().map(|(node, known)| (*node, known))
     }
 
-    /// Returns the entry of a node; `None` if its id was never assigned, or was removed.
+    /// Returns the entry of a node; `None` if its id has never been assigned, or has been removed.
     pub fn known(&self, node: NodeId) -> Option<&Known> {
         self.nodes.get(&node)
     }
 
-    /// Returns the lowest id that was never assigned.
+    /// Returns the lowest id that has never been assigned.
     pub fn next_id(&self) -> u32 {
         self.next
     }

@@ -81,7 +81,8 @@ use crate::{
     wake::earliest,
 };
 
-/// Number of slots above the decided ones within which decisions received by frames are used.
+/// Maximum distance in slots above the decided slots at which decisions received by frames are
+/// still used.
 const TOLD_AHEAD: u64 = 1 << 12;
 
 /// Name of a small file, and the result of reading it.
@@ -242,8 +243,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [access-4] If a caller needs the access rules and they are not known, starts a linearizable
-    /// read. It shows that this node has applied everything by which it may have acted before the
-    /// restart.
+    /// read. The read shows that this node has applied everything on which it may have acted before
+    /// the restart.
     fn look_at_access(&mut self, now: Time) {
         if !self.applying.access().is_wanted() || self.is_open().is_err() {
             return;

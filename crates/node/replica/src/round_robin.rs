@@ -15,7 +15,7 @@ impl<T: Copy + Ord> RoundRobin<T> {
         Self { members: BTreeSet::new(), last: None }
     }
 
-    /// Adds a member. Returns whether it was absent before.
+    /// Adds a member. Returns `false` if it was already present.
     pub fn insert(&mut self, member: T) -> bool {
         self.members.insert(member)
     }

@@ -298,7 +298,7 @@ pub struct DiskUse {
     pub free_bytes: Option<u64>,
     /// Growth of the log in bytes per second, over the last minute.
     pub log_bytes_per_second: Option<u64>,
-    /// Durations of log writes since the start, until the data was on stable storage.
+    /// Durations of log writes since the start, each measured until the data is on stable storage.
     pub flush_times: Durations,
 }
 

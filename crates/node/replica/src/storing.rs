@@ -115,7 +115,7 @@ impl<D: Disk> Storing<D> {
         self.read_failure.as_deref()
     }
 
-    /// Stops appending for this reason. Returns `false` if it was stopped before.
+    /// Stops appending for this reason. Returns `false` if appending had already stopped.
     pub(crate) fn fail(&mut self, why: String) -> bool {
         let first = self.failure.is_none();
         if first {

@@ -187,7 +187,7 @@ impl Streaming {
         self.fresh = false;
     }
 
-    /// Returns when streams need a turn without further input.
+    /// Returns the time at which streams next need a turn, even without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         earliest([self.owning.wake_at(), self.offering.wake_at(now), self.keeping.wake_at()])
     }

@@ -344,8 +344,8 @@ impl PacketPlane {
         self.plane.reach() == Reach::Chain
     }
 
-    /// Returns the transport to a peer: that of the group if `by_group`, otherwise that of
-    /// individual datagrams.
+    /// Returns the transport for frames to several peers if `by_group`, otherwise for frames to one
+    /// peer.
     pub(crate) fn way(&self, by_group: bool) -> Way {
         match (&self.sockets.wire, by_group) {
             (Wire::Ethernet(_), _) => Way::Ethernet,

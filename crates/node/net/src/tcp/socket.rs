@@ -183,7 +183,7 @@ impl Socket {
     }
 
     /// Ends the output. Bytes already written are still delivered. Has no effect on a broken
-    /// connection. Must be repeated while there are unsent bytes.
+    /// connection. Call it again while there are unsent bytes.
     pub(crate) fn finish_writing(&mut self) {
         if let Some(session) = &mut self.session {
             session.finish();

@@ -25,8 +25,8 @@ use crate::streams::{
 /// Maximum number of stream bytes read ahead for one client or waiting to be sent to it. It allows
 /// several reads from the disk while others are sent.
 pub const OUTPUT_BYTES_MAX: usize = 4 * FETCH_BYTES_MAX;
-/// Reduced maximum of stream bytes per client, and of the bytes of one read. They apply while all
-/// connections together use more than [`HELD_BYTES_EASY`].
+/// Reduced maximums for stream bytes per client and for bytes per read, in this order. They apply
+/// while all connections together use more than [`HELD_BYTES_EASY`].
 const TIGHT_BYTES: (usize, usize) = (256 << 10, 128 << 10);
 /// Further reduced maximums, which apply while all connections together use more than
 /// [`HELD_BYTES_TIGHT`].
@@ -139,9 +139,9 @@ impl Connection {
         self.ending
     }
 
-    /// Returns whether the client is owed a response. A writer that does not close is not owed one,
-    /// because by half-closing it has given up. A follower that is caught up is not owed one
-    /// either, because it may wait indefinitely.
+    /// Returns whether the client is owed a response. A writer that half-closes without closing its
+    /// piece has given up, so it is owed none. A caught-up follower is owed none either, because it
+    /// may wait indefinitely.
     pub(crate) fn is_busy(&self) -> bool {
         match &self.state {
             State::AwaitingHello | State::Idle { .. } => false,

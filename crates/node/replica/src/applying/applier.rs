@@ -195,7 +195,7 @@ impl<S: StateMachine> Applier<S> {
         while self.queue.pop_front_if(|(range, _)| range.to <= at).is_some() {}
     }
 
-    /// Starts over after the service was reset to empty.
+    /// Starts over after the service has been reset to empty.
     pub(crate) fn begin_again(&mut self) {
         self.condition.hear(self.applied_to);
         self.condition.set_loaded();

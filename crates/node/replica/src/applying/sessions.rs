@@ -81,7 +81,7 @@ impl Sessions {
         self.nodes.expire(slot, &mut self.changed);
     }
 
-    /// Returns whether a batch with this name, decided in `slot`, is to be executed. If so, marks
+    /// Returns whether a batch with this name, decided in `slot`, must be executed. If so, marks
     /// the batch as executed.
     pub(crate) fn take_turn(&mut self, slot: Slot, name: &BatchName, header: Header) -> Turn {
         self.nodes.take_turn(slot, name, header, &mut self.changed)

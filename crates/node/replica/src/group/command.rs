@@ -105,7 +105,7 @@ pub enum Denied {
     Malformed,
     /// The address is empty or too long.
     Address,
-    /// The id was never assigned, or was removed.
+    /// The id has never been assigned, or has been removed.
     UnknownNode(NodeId),
     /// Another folder uses this id.
     Taken(NodeId),

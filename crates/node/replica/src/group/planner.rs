@@ -30,7 +30,7 @@ const SEARCHED_MAX: usize = 7;
 /// Cost, in steps, of each loss that the configurations at both ends survive and the configuration
 /// does not.
 const FRAGILE: u32 = 10_000;
-/// Cost, in steps, of each such loss when members that are down but may recover count as alive.
+/// Like [`FRAGILE`], but with members that are down but may recover counted as alive.
 const BARE: u32 = 1_000;
 /// Cost, in steps, of a configuration in which the leader pauses before it moves to the next era.
 const PAUSES: u32 = 100;

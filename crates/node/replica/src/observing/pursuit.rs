@@ -16,7 +16,8 @@ use crate::{
 const TELL_AFTER_MS: u64 = 1_000;
 /// Interval between further reports of a lasting lag.
 const TELL_EVERY_MS: u64 = 10_000;
-/// Interval in milliseconds and number of samples for the rate, which cover the last two seconds.
+/// Sampling interval in milliseconds and number of samples for the rate. Together they cover the
+/// last two seconds.
 const PACE: (u64, usize) = (250, 8);
 
 /// Positions of a node at one moment.

@@ -25,8 +25,8 @@ const HANGING_WRITE_MS: u64 = 2_000;
 const NO_LEADER_MS: u64 = 1_000;
 const NO_LEADER_SECOND_MS: u64 = 10_000;
 const NO_LEADER_EVERY_MS: u64 = 60_000;
-/// Interval in milliseconds and number of samples for the log's growth, which cover the last
-/// minute.
+/// Sampling interval in milliseconds and number of samples for the log's growth. Together they
+/// cover the last minute.
 const GROWTH: (u64, usize) = (1_000, 60);
 
 /// State of a replica at the moment of a check.

@@ -482,7 +482,7 @@ impl Origin {
         }
     }
 
-    /// Returns when the origin needs a turn without further input.
+    /// Returns the time at which the origin next needs a turn, even without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let held = (now < self.hold_until).then_some(self.hold_until);
         let silence = self.is_offered().then(|| self.progress_at.plus_ms(self.repeat_ms));

@@ -113,7 +113,7 @@ impl Bounded {
         (before - self.waiting.len()) as u64
     }
 
-    /// Returns when reads with a bound need a turn without further input.
+    /// Returns the time at which reads with a bound next need a turn, even without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let first = self.waiting.iter().map(|waiting| waiting.deadline).min();
         earliest([first])

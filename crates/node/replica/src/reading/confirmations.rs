@@ -73,9 +73,9 @@ impl Reads {
         count
     }
 
-    /// Returns the request for confirmation to send now, if any. With `wanted`, another part needs
-    /// the answer. Only one request is in flight; it is abandoned after `patience_ms` without an
-    /// answer.
+    /// Returns the request for confirmation to send now, if any. `wanted` means that another part
+    /// of the replica needs the answer. Only one request is in flight; it is abandoned after
+    /// `patience_ms` without an answer.
     pub(crate) fn next_question(
         &mut self,
         now: Time,
@@ -168,7 +168,7 @@ impl Reads {
         expired as u64
     }
 
-    /// Returns when linearizable reads need a turn without further input.
+    /// Returns the time at which linearizable reads next need a turn, even without further input.
     pub(crate) fn wake_at(&self, patience_ms: u64) -> Option<Time> {
         let asked = self.asked.as_ref().map(|asked| asked.since.plus_ms(patience_ms));
         let retry = (!self.waiting.is_empty() && self.asked.is_none()).then_some(self.retry_at);

@@ -154,7 +154,7 @@ impl Probe {
         self.ended.take()
     }
 
-    /// Returns when the probe needs a turn without further input.
+    /// Returns the time at which the probe next needs a turn, even without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         match self.stage {
             Stage::Idle => None,

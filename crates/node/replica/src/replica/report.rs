@@ -191,7 +191,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [snap-5] Returns the number of retained bytes of streams that this node lacks; `None` if
-    /// they are not counted yet.
+    /// they have not been counted yet.
     pub fn stream_bytes_missing(&self) -> Option<u64> {
         let keeping = &self.streaming.keeping;
         let known = keeping.missing_bytes();

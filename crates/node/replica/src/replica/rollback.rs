@@ -21,7 +21,7 @@ pub(super) struct Rollback {
     reminders: Vec<(NodeId, Memory)>,
     /// Earlier statement of this node that its log does not fulfil ([lie-5]).
     fell_behind: Option<Memory>,
-    /// End of the slots that were searched for names given by a later process of this node
+    /// End of the slots that were searched for names assigned by a later process of this node
     /// ([lie-7]).
     names_seen_to: Slot,
 }

@@ -159,8 +159,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns whether the store has the bytes that a peer requested, those of content in this
-    /// slot. If so, starts reading them; they are sent once they are read.
+    /// Returns whether the store has the bytes that a peer requested for the content in this slot.
+    /// If so, starts reading them; they are sent once they have been read.
     pub(super) fn has_in_store(&mut self, from: NodeId, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;

@@ -90,7 +90,8 @@ impl Fate {
 /// Data or action that the repair of damage still needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Slots of the log; empty until the slots were read again to determine which of them are lost.
+    /// Slots of the log; empty until the slots have been read again to determine which of them are
+    /// lost.
     Slots(Vec<SlotRange>),
     /// Bytes of a stream, from peers.
     Bytes,

@@ -95,7 +95,7 @@ pub(crate) fn blocks(content: usize) -> usize {
     (HEAD + content).next_multiple_of(BLOCK)
 }
 
-/// Completes a chunk in place, after `content` bytes of the stream were stored after the head.
+/// Completes a chunk in place, after `content` bytes of the stream have been stored after the head.
 /// Zeroes the bytes after the content, and returns the number of bytes to write, rounded up to
 /// whole blocks.
 pub(crate) fn seal(head: Head, chunk: &mut [u8], content: usize) -> usize {

@@ -9,8 +9,9 @@ use super::manifest::Manifest;
 
 /// Maximum number of bytes sent to a peer beyond those that it acknowledged.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// Time in milliseconds after which a transfer is dropped if the peer requested no bytes and was
-/// sent none. The peer will ask again. A transfer without progress for this long counts as stalled.
+/// Time in milliseconds after which a transfer is dropped if the peer has neither requested nor
+/// been sent any bytes. The peer will ask again. A transfer without progress for this long counts
+/// as stalled.
 const SILENCE_MS: u64 = 30_000;
 /// Maximum number of peers served concurrently.
 const PEERS_MAX: usize = 16;

@@ -569,7 +569,7 @@ impl Keeping {
     }
 
     /// Records that a peer does not have the requested bytes. Another peer is asked immediately,
-    /// unless all were asked.
+    /// unless all have been asked.
     pub(crate) fn missing_not_there(&mut self, now: Time, stream: StreamName, peers: usize) {
         let first = self.lack.ranges.front();
         let wanted = self.lack.waiting && first.is_some_and(|(name, _)| *name == stream);
@@ -728,7 +728,7 @@ impl Keeping {
         self.store.checkpointed_to() > Slot::FIRST
     }
 
-    /// Returns when the store needs a turn without further input.
+    /// Returns the time at which the store next needs a turn, even without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let missing = !self.lack.ranges.is_empty() && self.replays().is_none();
         // Bytes in memory are read immediately, without a disk completion.

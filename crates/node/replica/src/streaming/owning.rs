@@ -90,7 +90,7 @@ impl Owned {
         self.sent.get(&node).map_or(self.next, |sent| self.next.max(*sent))
     }
 
-    /// Returns those of the nodes that were not sent all sealed bytes.
+    /// Returns the nodes among `nodes` that have not been sent all sealed bytes.
     fn lacking(&self, nodes: &[NodeId]) -> Vec<NodeId> {
         let lacks = |node: &&NodeId| self.sent_to(**node) < self.sealed_to;
         nodes.iter().filter(lacks).copied().collect()
@@ -516,7 +516,7 @@ impl Owning {
         }
     }
 
-    /// Returns when the owner needs a turn without further input.
+    /// Returns the time at which the owner next needs a turn, even without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         earliest([self.retry_at, self.look_at])
     }

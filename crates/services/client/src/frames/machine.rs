@@ -45,7 +45,7 @@ pub enum Outcome {
     Unknown,
 }
 
-/// A batch that is complete, whether it was executed or not.
+/// A completed batch, whether it was executed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Tag that the caller assigned at submission.

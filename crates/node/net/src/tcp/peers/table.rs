@@ -191,7 +191,8 @@ impl Table {
         self.peers.retain(|peer| !gone(peer));
     }
 
-    /// Returns whether the node's id was removed from the group, never to be reused ([member-1]).
+    /// Returns whether the node's id has been removed from the group, never to be reused
+    /// ([member-1]).
     pub(super) fn is_removed(&self, node: NodeId) -> bool {
         self.removed.contains(&node)
     }
@@ -363,7 +364,7 @@ impl Table {
         state.retry_ms = wait_ms.saturating_mul(2);
     }
 
-    /// Returns when a lane is to be dialled next.
+    /// Returns the time at which a lane is next dialled.
     pub(super) fn next_dial(&self) -> Option<Time> {
         let peers = self.peers.iter().filter(|peer| !peer.resolving);
         let lanes = peers.flat_map(|peer| {

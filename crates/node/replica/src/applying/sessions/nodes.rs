@@ -103,7 +103,7 @@ impl NodeSessions {
         }
     }
 
-    /// Returns whether a batch with this name, decided in `slot`, is to be executed. If so, marks
+    /// Returns whether a batch with this name, decided in `slot`, must be executed. If so, marks
     /// the batch as executed.
     pub(super) fn take_turn(
         &mut self,

@@ -39,7 +39,7 @@ impl Snapshots {
         true
     }
 
-    /// Takes the result of the last chunk, if it was read.
+    /// Takes the result of the last chunk, if it has been read.
     pub(crate) fn take_scrubbed(&mut self) -> Option<Scrubbed> {
         self.scrubbed.take()
     }
