@@ -186,8 +186,8 @@ impl Clients {
         }
     }
 
-    /// Reads all available data, including data buffered in the TLS session, which the poller does
-    /// not see.
+    /// Reads all available data. The TLS session may hold received data that the poller does not
+    /// see.
     fn read_all(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         self.read(id, cx);
         while self.connections.get(&id).is_some_and(Client::holds_more) {

@@ -69,8 +69,8 @@ pub struct ExternalDevice {
 }
 
 impl ExternalDevice {
-    /// Parses `process:COMMAND`, `rtl:FOLDER` (a folder built by Verilator), or `p4`, which this
-    /// binary runs itself.
+    /// Parses `process:COMMAND`, `rtl:FOLDER` (a folder built by Verilator), or `p4` (run by this
+    /// binary itself).
     fn named(name: &str) -> Option<Self> {
         let (kind, words) = match name.split_once(':') {
             None if name == "p4" => {

@@ -158,7 +158,7 @@ pub(crate) enum Command {
     Group(Ask, bool, SyncSender<Result<Answer, GroupError>>),
 }
 
-/// Questions, which the reactor answers at the end of a turn.
+/// Questions that the reactor answers at the end of a turn.
 #[derive(Debug)]
 pub(crate) enum Question {
     Status(SyncSender<Status>),
@@ -172,10 +172,10 @@ pub(crate) enum Question {
 /// Messages to the reactor that have no response.
 #[derive(Debug)]
 pub(crate) enum Notification {
-    /// Result of a name look-up. At most one look-up per peer runs, which bounds the number of
-    /// these messages.
+    /// Result of a name look-up. The number of these messages is bounded, because at most one
+    /// look-up per peer runs.
     Resolved(Resolved),
-    /// New contents of the file with the datagram keys, which operators edit by hand.
+    /// New contents of the file with the datagram keys. Operators edit the file by hand.
     Keys(KeyFile),
 }
 

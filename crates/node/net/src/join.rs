@@ -109,8 +109,8 @@ pub fn members_among(
     members
 }
 
-/// Returns whether a member of a cluster listens at `address`. Only a node without a cluster
-/// reports that it has none; any other answer comes from a running node.
+/// Returns whether a member of a cluster listens at `address`. Only a node without a cluster says
+/// so in its answer; any other answer comes from a running node.
 fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> bool {
     let hello = Hello {
         levels: Levels::SUPPORTED,

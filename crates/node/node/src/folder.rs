@@ -159,7 +159,7 @@ impl Home for LockedFolder {
         Ok(disk)
     }
 
-    /// Reads the nonce from the lock file, which exists even in a folder without an identity.
+    /// Reads the nonce from the lock file. That file exists even in a folder without an identity.
     fn nonce(&self) -> Result<Option<u64>, DiskError> {
         let mut bytes = Vec::new();
         let mut file = &self.lock;

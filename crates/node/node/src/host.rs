@@ -37,7 +37,7 @@ use quorate_wire::{Join, Lane, RefusalCode};
 
 use crate::{identity::AddressBook, terms::Terms};
 
-/// The times of one turn, which only the reactor reads from the clocks.
+/// The times of one turn. Only the reactor reads them from the clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Monotonic time since the reactor was created. It advances while the machine is suspended.
@@ -212,7 +212,7 @@ pub enum Outcome {
 /// A snapshot of this node with the metadata that a backup needs.
 #[derive(Debug)]
 pub struct Backup {
-    /// The snapshot, whose files are retained until this value is dropped.
+    /// The snapshot. Its files are retained until this value is dropped.
     pub snapshot: Held,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
@@ -252,7 +252,7 @@ impl Backup {
     }
 }
 
-/// Reader for the snapshot files in a data folder, which opens one file at a time.
+/// Reader for the snapshot files in a data folder. It opens one file at a time.
 #[derive(Debug)]
 pub struct PartFiles {
     folder: PathBuf,
@@ -306,7 +306,7 @@ pub trait OperatorSide {
     /// Appends the host's metrics in the Prometheus text format.
     fn metrics(&self, out: &mut String);
 
-    /// Starts an operator's request, whose outcome [`Self::next_outcome`] returns later.
+    /// Starts an operator's request. [`Self::next_outcome`] returns its outcome later.
     fn order(&mut self, now: Now, order: Order);
 
     /// Returns the next outcome of an operator's request. Each outcome is returned once.
@@ -325,7 +325,7 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     /// Submits the log records collected in this turn to the disk.
     fn submit(&mut self, now: Now);
 
-    /// Ends the turn, which lasted until `now`. Returns the time by which `poll` must be called
+    /// Ends the turn that lasted until `now`. Returns the time by which `poll` must be called
     /// again. A past time means at once.
     fn end_turn(&mut self, now: Time) -> Option<Time>;
 

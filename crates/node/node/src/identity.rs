@@ -263,12 +263,12 @@ impl<H: Home> Identity<H> {
         self.made_here
     }
 
-    /// Returns the boot number, which counts process starts ([volatile-1]).
+    /// Returns the boot number, a count of process starts ([volatile-1]).
     pub fn boot(&self) -> u32 {
         self.state.boot
     }
 
-    /// Returns the incarnation, which counts losses of memory ([volatile-1]).
+    /// Returns the incarnation, a count of losses of memory ([volatile-1]).
     pub fn incarnation(&self) -> Incarnation {
         self.state.incarnation
     }

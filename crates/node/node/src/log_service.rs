@@ -23,7 +23,7 @@ use classes::Asked;
 use frames::{Found, LENGTH_BYTES, Status};
 use introduction::QUESTION;
 
-/// Store name in a folder of this service, which stores nothing.
+/// Store name in a folder of this service. The service stores nothing.
 pub const STORE: &str = "none";
 /// Size in bytes of a reply: the slot of the command.
 pub const REPLY_BYTES: usize = 8;

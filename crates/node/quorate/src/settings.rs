@@ -46,8 +46,8 @@ pub struct Settings {
     pub store_default: String,
     /// Maximum interval between messages from a leader, in milliseconds.
     pub heartbeat_ms: u64,
-    /// Bounds of the random time without a leader's message after which an election starts, in
-    /// milliseconds.
+    /// Range of the random election timeout, in milliseconds. A node starts an election after this
+    /// long without a message from a leader.
     pub election_ms: (u64, u64),
     /// Serve reads by leases while this node leads ([read-4]). Must be the same on all nodes.
     pub leases: bool,
@@ -62,13 +62,13 @@ pub struct Settings {
     pub log_ready_bytes: u64,
     /// Growth of the log that triggers a snapshot, as a multiple of the last snapshot's size.
     pub snapshot_ratio: u32,
-    /// Log size in bytes above which the log is no longer retained for lagging nodes, which then
+    /// Log size in bytes above which the log is no longer retained for lagging nodes. They then
     /// receive a snapshot.
     pub log_bytes_max: u64,
     /// Maximum combined rate of writing and sending snapshots, in bytes per second; `None` for no
     /// limit.
     pub transfer_bytes_per_second: Option<u64>,
-    /// Schedule and rate of scrubs, which read and verify all data of the node.
+    /// Schedule and rate of scrubs. A scrub reads and verifies all data of the node.
     pub scrub: ScrubOptions,
     /// Size of a new log segment, in bytes.
     pub log_segment_bytes: u64,

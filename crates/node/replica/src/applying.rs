@@ -248,7 +248,7 @@ impl<S: StateMachine> Applying<S> {
         self.time().stamp(clock_ms, deadline)
     }
 
-    /// Passes the housekeeping commands that the service wants proposed to `each`.
+    /// Passes to `each` the housekeeping commands that the service wants proposed.
     pub(crate) fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
         self.applier.service_mut().due(each);
     }
@@ -332,7 +332,7 @@ impl<S: StateMachine> Applying<S> {
         None
     }
 
-    /// Returns the maximum size of a batch, in bytes, whose execution does not delay a turn.
+    /// Returns the maximum size in bytes of a batch that can be executed without delaying a turn.
     pub(crate) fn batch_bytes_max(&self) -> usize {
         self.pace.bytes_max()
     }

@@ -111,7 +111,7 @@ impl CatchingUp {
         self.unread_votes.clear();
     }
 
-    /// Passes the bytes of votes that were read back to `contents`.
+    /// Passes to `contents` the bytes of votes that have been read back.
     pub(crate) fn on_votes_read(&mut self, values: Values, contents: &mut Contents) {
         let Some(mut wanted) = self.unread_votes.pop_front() else {
             return;
@@ -253,7 +253,7 @@ impl CatchingUp {
         out.send_all(NodeSet::one(from), Lane::Bulk, &frame, payload.as_ref());
     }
 
-    /// Drops the slots queued for a disconnected peer, which will repeat its request.
+    /// Drops the slots queued for a disconnected peer. The peer will repeat its request.
     pub(crate) fn stop_serving(&mut self, node: NodeId) {
         self.serving.stop(node);
     }

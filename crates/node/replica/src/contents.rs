@@ -204,8 +204,8 @@ impl Contents {
         }
     }
 
-    /// Returns the value's bytes in these slots for a peer, which may need bytes that this node no
-    /// longer needs; `None` if they are not in memory.
+    /// Returns the value's bytes in these slots for a peer; `None` if they are not in memory. The
+    /// peer may need bytes that this node no longer needs.
     pub(crate) fn recent(&self, value: &Value, range: SlotRange) -> Option<Payload> {
         match *value {
             Value::Batch(ref name) => self.payloads.get(name).cloned(),
@@ -323,8 +323,8 @@ impl Contents {
         }
     }
 
-    /// Pins the value's bytes, which these open slots may need. Available bytes are retained until
-    /// the slots are released or another value is decided in them.
+    /// Pins the value's bytes for these open slots. Available bytes are retained until the slots
+    /// are released or another value is decided in them.
     pub(crate) fn pin(&mut self, value: &Value, range: SlotRange) {
         if let Value::Batch(name) = value {
             self.payloads.pin(range.from, *name);

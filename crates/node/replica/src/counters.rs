@@ -191,7 +191,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts an executed batch of this node's clients, whose replies are about to be sent. The
+    /// Counts an executed batch of this node's clients. Its replies are about to be sent. The
     /// acceptance times of its commands are assumed to be spread evenly between the first and the
     /// last.
     pub(crate) fn on_answered(&mut self, now: Time, completed: &Completed) {

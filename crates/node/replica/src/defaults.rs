@@ -5,8 +5,8 @@
 
 /// Maximum interval between a leader's messages, in milliseconds.
 pub const HEARTBEAT_MS: u64 = 20;
-/// Range of the random time without messages from a leader after which an election starts, in
-/// milliseconds.
+/// Range of the random election timeout, in milliseconds. A node starts an election after this long
+/// without a message from a leader.
 pub const ELECTION_MS: (u64, u64) = (100, 200);
 /// Time after which an unanswered request fails, in milliseconds.
 pub const CLIENT_TIMEOUT_MS: u64 = 5_000;

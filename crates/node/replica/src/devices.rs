@@ -49,7 +49,7 @@ pub struct AttachedDevice {
     pub name: String,
     /// Port through which the owner uses the device.
     pub device: Box<dyn Device + Send>,
-    /// The owner, which drives the device from this process.
+    /// Driver of the device, in this process.
     pub owner: Owner,
 }
 

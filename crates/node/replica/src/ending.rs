@@ -36,7 +36,7 @@ pub(crate) struct Ending {
     transfer_ended: Option<Result<NodeId, Refusal>>,
     /// Time for accepted requests to complete once a stop has been requested, in milliseconds.
     finish_ms: u64,
-    /// The device may still be voting, as far as this node knows.
+    /// The device may still be voting, because it did not stop in time.
     device_votes_on: bool,
 }
 

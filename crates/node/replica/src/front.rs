@@ -18,7 +18,7 @@ use crate::{
 /// Kind of client listener. A node may have several, each with its own address and protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Door {
-    /// Clients of the service, which send commands.
+    /// Clients of the service. They send commands.
     #[default]
     Commands,
     /// Clients of byte streams, with framing.
@@ -40,7 +40,7 @@ pub struct Endpoints {
     pub who: Who,
 }
 
-/// Rules of a group without users, which allow everything to every client.
+/// Rules of a group without users. Every client may do everything.
 pub(crate) static NO_USERS: Users = Users::NONE;
 
 /// Requests that a front can make. All calls return immediately.

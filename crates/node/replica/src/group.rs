@@ -212,7 +212,7 @@ impl Group {
         self.level
     }
 
-    /// Returns the group with this initial level, which comes from a backup ([level-10]).
+    /// Returns the group with this initial level, taken from a backup ([level-10]).
     #[must_use]
     pub fn at_level(self, level: Level) -> Self {
         Self { level, ..self }
@@ -269,7 +269,7 @@ impl Group {
     }
 
     /// [member-4] Refuses a command that would assign a node an address that another node uses. The
-    /// exception is a learner, which may join at the address of a voter to replace it.
+    /// exception is a learner: it may join at the address of a voter to replace it.
     pub fn check_addresses(&self, command: &Command, eras: &Eras) -> Result<(), Denied> {
         match command {
             Command::Allocate { nonce: None, peer, .. } => self.check_free(peer, |_, _| true),

@@ -28,8 +28,8 @@ impl fmt::Debug for Latencies {
 }
 
 impl Latencies {
-    /// Counts `commands` of one batch, whose latencies are spread evenly from the shortest to the
-    /// longest, both in microseconds.
+    /// Counts `commands` commands of one batch. Their latencies are spread evenly from the shortest
+    /// to the longest, both in microseconds.
     pub fn add(&mut self, commands: u64, shortest_us: u64, longest_us: u64) {
         let (first, last) = (class(shortest_us), class(longest_us));
         let span = longest_us.saturating_sub(shortest_us).max(1);

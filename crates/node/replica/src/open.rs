@@ -22,11 +22,9 @@ use crate::{
 pub struct Timeouts {
     /// Maximum interval between a leader's messages, in milliseconds.
     pub heartbeat_ms: u64,
-    /// Minimum of the random time without messages from a leader after which an election starts, in
-    /// milliseconds.
+    /// Minimum of the random election timeout, in milliseconds.
     pub election_min_ms: u64,
-    /// Maximum of the random time without messages from a leader after which an election starts, in
-    /// milliseconds.
+    /// Maximum of the random election timeout, in milliseconds.
     pub election_max_ms: u64,
 }
 
@@ -100,7 +98,7 @@ pub struct ReplicaOptions {
     pub marked: Level,
     /// When this node raises the level as a leader.
     pub raising: Raising,
-    /// Schedule of scrubs, which read all data to verify that it is intact.
+    /// Schedule of scrubs. A scrub reads all data to verify that it is intact.
     pub scrub: ScrubOptions,
 }
 

@@ -88,7 +88,7 @@ const TOLD_AHEAD: u64 = 1 << 12;
 /// Name of a small file, and the result of reading it.
 type Recalled = (&'static str, Result<Option<Vec<u8>>, DiskError>);
 
-/// A replica, which joins the core, the log and the service.
+/// A replica: the core, the log and the service, joined.
 pub struct Replica<D: Disk, S: StateMachine> {
     cluster: u128,
     member: Member,
@@ -881,8 +881,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.proposing.pressure().max(self.reading.pressure())
     }
 
-    /// Starts a probe, which determines whether a linearizable read would be served here now. The
-    /// caller takes the result with [`Replica::take_probe`].
+    /// Starts a probe of whether a linearizable read would be served here now. The caller takes the
+    /// result with [`Replica::take_probe`].
     pub fn probe(&mut self, now: Time) {
         let condition = self.applying.condition();
         let refused = if self.is_open().is_err() {

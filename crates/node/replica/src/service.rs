@@ -210,7 +210,7 @@ pub trait StateMachine {
         false
     }
 
-    /// Passes the notices of commands since the last call to `each`, in order. A notice is a
+    /// Passes to `each`, in order, the notices of commands since the last call. A notice is a
     /// subject and a message, for clients that subscribed on this node. Notices are not part of the
     /// state, and are lost with the process. Notices that a service repeats after it went back are
     /// dropped.
@@ -235,8 +235,8 @@ pub trait StateMachine {
         None
     }
 
-    /// Passes housekeeping commands that this node should propose to `each`, such as removals of
-    /// some expired keys. Called often, and on the leader only. The commands must not change any
+    /// Passes to `each` the housekeeping commands that this node should propose, such as removals
+    /// of some expired keys. Called often, and on the leader only. The commands must not change any
     /// answer, since they may be executed late or never.
     fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
         let _ = each;

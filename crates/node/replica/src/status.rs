@@ -25,7 +25,7 @@ pub struct Peer {
     pub member: Member,
     /// Weight of its votes; 0 for a learner.
     pub weight: u32,
-    /// The peer is an auxiliary, which receives no payload while it is not needed.
+    /// The peer is an auxiliary. It receives no payload while it is not needed.
     pub auxiliary: bool,
     /// The peer was recently in contact with this node, or is this node.
     pub connected: bool,

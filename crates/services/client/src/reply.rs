@@ -18,7 +18,7 @@ pub enum Reply {
     Integer(i64),
     /// A bulk string of arbitrary bytes.
     Bulk(Vec<u8>),
-    /// The null reply, which means that there is no value.
+    /// The null reply: there is no value.
     Nil,
     /// An array of replies, possibly nested.
     Array(Vec<Self>),
@@ -144,7 +144,7 @@ fn number(line: &[u8]) -> Result<i64, Stop> {
     number.ok_or(Stop::Malformed("not a number"))
 }
 
-/// Parses a length; `None` for -1, which means no value.
+/// Parses a length; `None` for -1, the length of the null reply.
 fn length(line: &[u8], bytes_max: usize) -> Result<Option<usize>, Stop> {
     match number(line)? {
         -1 => Ok(None),

@@ -45,7 +45,7 @@ pub(super) enum Candidate {
 }
 
 impl Candidate {
-    /// Returns whether the candidate's interface exists; `true` if it needs none.
+    /// Returns whether the candidate's interface exists; `true` if it needs no interface.
     fn is_there(&self) -> bool {
         match self {
             Self::Kernel { interface, .. }

@@ -12,13 +12,13 @@ const FRAME_BYTES: usize = 4 + HEADER_BYTES + PAYLOAD_BYTES_MAX;
 /// Size in bytes of the queue from a kernel device to the reactor, enough for several milliseconds
 /// of values.
 const TAP_BYTES: u32 = 1 << 22;
-/// Name of the driver for interface pairs, which containers use.
+/// Driver name of interface pairs, as used by containers.
 const PAIRS: &str = "veth";
 
 /// Attachment point of a device at one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Group number that distinguishes the cluster's frames from those of others.
+    /// Group number that distinguishes the cluster's frames from those of other clusters.
     group: u32,
     /// Ethernet address of the interface.
     own: Address,

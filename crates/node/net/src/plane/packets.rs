@@ -441,7 +441,7 @@ fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &C
     }
 }
 
-/// Introduction of this node's datagrams, which owns its data.
+/// Introduction of this node's datagrams, in owned form.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedIntroduction {
     introduction: Introduction,

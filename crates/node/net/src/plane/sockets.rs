@@ -116,7 +116,7 @@ impl Refused {
 impl Sockets {
     /// Opens the configured sockets for a peer listener at address `peers`. If this machine does
     /// not support the configured transport, logs a warning and uses the next best: raw Ethernet or
-    /// multicast, then datagrams to each peer, then none.
+    /// multicast, then datagrams to each peer, then connections only.
     pub fn open(wanted: &Wanted, peers: SocketAddr) -> Result<Option<Self>, Refused> {
         let name = wanted.way.name();
         if wanted.way == Way::Tcp {

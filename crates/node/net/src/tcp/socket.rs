@@ -110,7 +110,8 @@ impl Socket {
         self.session.as_deref()
     }
 
-    /// Returns whether data can be exchanged, which requires that any TLS handshake is complete.
+    /// Returns whether data can be exchanged: there is no TLS session, or its handshake is
+    /// complete.
     pub(crate) fn is_established(&self) -> bool {
         self.session().is_none_or(Session::is_established)
     }
@@ -214,7 +215,7 @@ impl Socket {
         }
     }
 
-    /// Returns the host at the other end, without the port, which strangers can choose.
+    /// Returns the host at the other end. The port is left out, because strangers can choose it.
     pub(crate) fn remote_host(&self) -> String {
         self.remote_ip().map_or_else(|| "a peer that is gone".to_owned(), |ip| ip.to_string())
     }

@@ -30,7 +30,7 @@ pub struct AddressBook {
 }
 
 impl AddressBook {
-    /// Returns the initial book of a node, which lists the founding members.
+    /// Returns a node's initial book: the founding members.
     pub fn founded(members: &BTreeMap<NodeId, String>) -> Self {
         Self { peers: members.clone(), ..Self::default() }
     }

@@ -26,7 +26,7 @@ pub const BYTES_MAX: usize = 1 << 20;
 const LINE_BYTES_MAX: usize = 4096;
 /// Maximum length in bytes of a word that is shown to people.
 const WORD_BYTES_MAX: usize = 64;
-/// Maximum length of a frame. It leaves the upper half of the length zero, which distinguishes a
+/// Maximum length of a frame. The upper half of the length is therefore zero, which distinguishes a
 /// frame from text.
 const FRAME_BYTES_MAX: usize = 0xffff;
 

@@ -28,7 +28,7 @@ pub const OUTPUT_BYTES_MAX: usize = 4 * FETCH_BYTES_MAX;
 /// Reduced maximums for stream bytes per client and for bytes per read, in this order. They apply
 /// while all connections together use more than [`HELD_BYTES_EASY`].
 const TIGHT_BYTES: (usize, usize) = (256 << 10, 128 << 10);
-/// Further reduced maximums, which apply while all connections together use more than
+/// Further reduced maximums. They apply while all connections together use more than
 /// [`HELD_BYTES_TIGHT`].
 const SCARCE_BYTES: (usize, usize) = (16 << 10, 16 << 10);
 /// Memory of all connections, in bytes, up to which readers get the full maximum.

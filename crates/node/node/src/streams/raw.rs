@@ -344,7 +344,7 @@ fn name_of(own: u32, number: u64) -> Name {
 }
 
 /// Returns a number above all numbers that this node has used, according to its table of streams
-/// and its memory.
+/// and the numbers assigned by this process.
 fn next_number(own: u32, cx: &mut Cx<'_>) -> Result<u64, Failure> {
     let prefix = format!("raw-{own}-");
     let first: Name = prefix.parse().expect("letters, digits and dashes");

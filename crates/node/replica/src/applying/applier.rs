@@ -121,7 +121,7 @@ pub(crate) struct Applier<S> {
 }
 
 impl<S: StateMachine> Applier<S> {
-    /// Creates the applier, which continues from the service's last commit.
+    /// Creates the applier. It continues from the service's last commit.
     pub(crate) fn new(
         node: NodeId,
         boot: u32,
@@ -341,7 +341,7 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Applies the value decided in `range`, which begins at [`Applier::applied_to`]. Returns
+    /// Applies the value decided in `range`. The range begins at [`Applier::applied_to`]. Returns
     /// `false` if the service failed; then no part of the value counts, and the service must
     /// recover first.
     pub(crate) fn apply(

@@ -223,7 +223,7 @@ impl Encoder {
     }
 }
 
-/// Returns the checksum of a chunk, which covers its offset.
+/// Returns the checksum of a chunk. It covers the chunk's offset and content.
 fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
     let mut covered = Vec::with_capacity(8 + content.len());
     covered.extend_from_slice(&offset.to_be_bytes());

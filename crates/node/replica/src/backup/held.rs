@@ -119,7 +119,8 @@ impl Held {
         }
     }
 
-    /// Returns the table of streams at the snapshot's slot, which precedes the service's items.
+    /// Returns the table of streams at the snapshot's slot. In the stream it precedes the service's
+    /// items.
     pub fn streams(&self, parts: &mut dyn Parts) -> Result<Table, Unreadable> {
         let damaged = |what: &str| Unreadable::Damaged(what.to_owned());
         let (mut at, mut items) = (0, Items::default());

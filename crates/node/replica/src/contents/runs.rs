@@ -124,9 +124,9 @@ impl Runs {
         self.bytes.saturating_sub(self.bytes_max)
     }
 
-    /// Stores bytes that were sent without a request, as far as they fit and are not stored yet.
-    /// Returns whether any were stored. The next bytes of a stream that is `open` always fit, since
-    /// only they free space.
+    /// Stores those bytes, sent without a request, that fit and are not stored yet. Returns whether
+    /// any were stored. The next bytes of a stream that is `open` always fit, since only they free
+    /// space.
     pub(crate) fn put(
         &mut self,
         stream: StreamName,

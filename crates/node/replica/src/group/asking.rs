@@ -35,8 +35,8 @@ pub enum Ask {
     Promote(NodeId),
     /// Makes a voter a learner.
     Demote(NodeId),
-    /// Makes a voter an auxiliary, which receives no values while the other voters suffice, or a
-    /// full replica again ([aux-1]).
+    /// Makes a voter an auxiliary (`true`) or a full replica again (`false`). An auxiliary receives
+    /// no values while the other voters suffice ([aux-1]).
     Auxiliary(NodeId, bool),
     /// Sets the quorum rule.
     Quorum(QuorumRule),

@@ -62,7 +62,7 @@ pub enum Command {
         /// Address where the node listens for peers.
         peer: String,
     },
-    /// Sets a node's priority, which decides the leader if several nodes could lead.
+    /// Sets a node's priority. The priority decides the leader if several nodes could lead.
     Priority {
         node: NodeId,
         /// Priority as leader. The node with the highest priority leads.
@@ -124,7 +124,7 @@ pub enum Denied {
     Impossible,
     /// The plan to cancel is not in progress.
     NoSuchPlan,
-    /// The command was for the table of users, which refused it for this reason.
+    /// The command was for the table of users. The table refused it for this reason.
     Users(quorate_access::Denied),
 }
 

@@ -27,7 +27,7 @@ enum Way {
     Connections,
 }
 
-/// Limit on the length of batches, which depends on whether there is a device.
+/// Limit on the length of batches. It depends on whether there is a device.
 #[derive(Debug)]
 pub(crate) struct Fitting {
     /// Number of a batch's bytes that fit into a frame; `None` if there is no device.

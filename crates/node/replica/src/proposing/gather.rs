@@ -27,7 +27,7 @@ pub(crate) enum Waiter {
     Stream(StreamTag),
     /// A front whose request timed out with an unknown outcome.
     Gone,
-    /// The service itself, which gets no reply.
+    /// The service itself. It gets no reply.
     Service,
 }
 

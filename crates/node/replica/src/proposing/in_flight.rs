@@ -193,8 +193,8 @@ impl InFlight {
         Some(batch)
     }
 
-    /// Marks a batch that the leader refused to be offered again, together with the later batches,
-    /// which cannot execute before it.
+    /// Handles the leader's refusal of a batch. The batch will be offered again, together with the
+    /// later batches, because these cannot execute before it.
     pub(super) fn on_refused(&mut self, name: &BatchName) {
         let at = self.batches.iter().position(|batch| batch.name == *name);
         if let Some(at) = at.filter(|at| *at < self.offered) {
@@ -203,7 +203,7 @@ impl InFlight {
         }
     }
 
-    /// Marks all batches to be offered again, since earlier offers may be lost.
+    /// Schedules all batches for another offer, since earlier offers may be lost.
     pub(super) fn repeat_all(&mut self) {
         self.repeated += self.offered as u64;
         self.offered = 0;

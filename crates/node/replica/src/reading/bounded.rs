@@ -35,7 +35,7 @@ pub(crate) struct Bounded {
     waiting: VecDeque<Waiting>,
     /// Latest answer whose slots are all applied.
     applied: Option<Answer>,
-    /// Later answers, whose slots are not all applied yet.
+    /// Later answers. Their slots have not all been applied yet.
     pending: VecDeque<Answer>,
     /// A read with a bound was requested; answers are not retained before that.
     used: bool,

@@ -27,8 +27,8 @@ pub(super) struct Rollback {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// [lie-1] Returns the end of this node's log to state in frames; 0, which states nothing,
-    /// while a connected node would not understand it.
+    /// [lie-1] Returns the end of this node's log to state in frames. While a connected node would
+    /// not understand such a statement, returns 0, which states nothing.
     pub(super) fn says_of_log(&self) -> u64 {
         match self.rising.all_witness() {
             true => self.storing.log().whole_to(),

@@ -147,8 +147,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Outbox::new(self.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
     }
 
-    /// [aux-5] Handles a full replica's statement that bytes, which this node may be fetching, are
-    /// not needed. Full replicas use only their own tables.
+    /// [aux-5] Handles a full replica's statement that bytes are not needed. This node may be
+    /// fetching them. Full replicas ignore such statements and use only their own tables.
     pub(super) fn on_needless(&mut self, now: Time, stream: StreamName, below: u64, from: Slot) {
         if !self.protocol.node().is_auxiliary() {
             return;

@@ -16,7 +16,7 @@ const TRIES_MAX: u32 = 30;
 /// Part of the node that writes a file and knows its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeper {
-    /// Writes the base of the log, which contains the start of the log.
+    /// Writes the base of the log, including the start of the log.
     Base,
     /// Writes the position of the catalogue of byte streams.
     Catalogue,

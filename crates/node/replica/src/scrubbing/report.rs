@@ -95,7 +95,7 @@ pub(crate) enum Needs {
     Slots(Vec<SlotRange>),
     /// Bytes of a stream, from peers.
     Bytes,
-    /// A new snapshot, which replaces the damaged one.
+    /// A new snapshot to replace the damaged one.
     Snapshot,
     /// Replacement of all files of the service.
     Store,

@@ -28,8 +28,8 @@ pub struct StreamHold {
 pub enum NotRead {
     /// Too many reads are queued.
     Busy,
-    /// The bytes are missing on this node at the moment. It fetches them from other nodes, which
-    /// may have them.
+    /// The bytes are missing on this node at the moment. The node fetches them from other nodes
+    /// that may have them.
     NotHere,
     /// The hold has ended, because it was idle for too long, another backup began, or the disk is
     /// full.

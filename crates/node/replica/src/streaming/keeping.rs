@@ -55,7 +55,7 @@ enum Reader {
     Peer(NodeId),
     /// A backup, by the number of its request.
     Backup(u64),
-    /// A scrub, which checks the bytes for damage.
+    /// A scrub that checks the bytes for damage.
     Scrub,
 }
 
@@ -362,7 +362,7 @@ impl Keeping {
         }
     }
 
-    /// Starts a checkpoint, which makes the bytes in the store independent of the log.
+    /// Starts a checkpoint. It makes the bytes in the store independent of the log.
     pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) {
         if self.replays().is_none() && self.store.start_checkpoint(self.put_to, disk) {
             self.unrecorded.saving = std::mem::take(&mut self.unrecorded.fetched);

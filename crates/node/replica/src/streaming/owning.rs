@@ -21,14 +21,14 @@ use crate::{
     wake::earliest,
 };
 
-/// Number of undecided bytes that each piece may have in any case, however many pieces there are.
+/// Number of undecided bytes that each piece may always have, however many pieces there are.
 const LEAST_WINDOW: u64 = 16 << 10;
 
 /// Maximum number of sealed runs in flight per piece. While they are in flight the next run grows,
 /// so no timer determines its length.
 const UNDER_WAY_MAX: usize = 3;
 
-/// Tag bits of the owner's own requests, which no front allocates.
+/// Tag bits of the owner's own requests. No front allocates such tags.
 const OWN_TAGS: u64 = u64::MAX << 32;
 
 /// Tag of requests for which no front waits.
@@ -230,8 +230,8 @@ impl Owning {
         usize::try_from(own.min(shared).max(least)).unwrap_or(usize::MAX)
     }
 
-    /// Returns the number of bytes that may be put into all pieces together, in addition to those
-    /// that each may have undecided in any case.
+    /// Returns the number of bytes that may be put into all pieces together, in addition to the
+    /// [`LEAST_WINDOW`] that each may always have undecided.
     pub(crate) fn shared_room(&self) -> usize {
         let room = self.total_max.saturating_sub(self.total);
         usize::try_from(room).unwrap_or(usize::MAX)
@@ -262,9 +262,8 @@ impl Owning {
         taken
     }
 
-    /// Adds the next bytes of the piece, at most `bytes_max`, which `read` writes directly into the
-    /// buffer. Returns the number of bytes added. `read` may receive a shorter buffer, or an empty
-    /// one.
+    /// Adds the next bytes of the piece, at most `bytes_max`. `read` writes them directly into a
+    /// buffer, which may be shorter or empty. Returns the number of bytes added.
     pub(crate) fn fill(
         &mut self,
         now: Time,

@@ -150,7 +150,7 @@ impl FrameClient {
         self.machine.room(commands)
     }
 
-    /// Queues commands as one batch, which the next [`FrameClient::turn`] sends.
+    /// Queues commands as one batch. The next [`FrameClient::turn`] sends it.
     pub fn submit<'c>(
         &mut self,
         tag: u64,

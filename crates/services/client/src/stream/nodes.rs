@@ -111,7 +111,7 @@ impl Nodes {
         Ok(wait.min(self.options.backoff_max))
     }
 
-    /// Records a successful attempt, which resets the backoff.
+    /// Records a successful attempt and resets the backoff.
     pub(super) fn served(&mut self) {
         self.failures = 0;
         self.last = None;

@@ -283,7 +283,7 @@ impl How {
     }
 }
 
-/// Returns a random id, which no other writer will have.
+/// Returns a random id that no other writer will have.
 fn draw() -> Result<u128, Error> {
     let mut bytes = [0; 16];
     let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

@@ -239,7 +239,7 @@ impl Link {
         self.outbox.len()
     }
 
-    /// Records that a frame from the peer arrived by datagram, which shows that the peer is alive.
+    /// Records that a frame from the peer arrived by datagram, proof that the peer is alive.
     pub(super) const fn hear(&mut self, now: Time) {
         self.heard = Some(now);
     }

@@ -20,7 +20,8 @@ pub(super) struct Output {
     parts_bytes: usize,
 }
 
-/// Shared stream bytes, whose frame head precedes them in the queue, and the frames after them.
+/// Shared stream bytes and the frames after them. The frame head of the bytes precedes them in the
+/// queue.
 #[derive(Debug)]
 struct Part {
     bytes: Blocks,

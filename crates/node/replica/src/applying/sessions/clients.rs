@@ -15,7 +15,7 @@ pub const OPEN_SEQUENCES_MAX: u64 = 64;
 /// Memory charged for a stored reply in addition to its bytes.
 const REPLY_OVERHEAD_BYTES: usize = 64;
 
-/// Origin, boot and number of a registration, which identify a repeated one.
+/// Origin, boot and number of a registration. A repeated registration has the same three.
 pub(super) type Request = (NodeId, u32, u64);
 
 /// Verdict on a client's numbered command.

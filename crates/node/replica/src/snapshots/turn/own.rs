@@ -318,7 +318,7 @@ impl Snapshots {
         }
     }
 
-    /// Handles damage of this node's snapshot, after which the node takes another one or needs a
+    /// Handles damage to this node's snapshot. The node then takes another snapshot or needs a
     /// peer's.
     pub(super) fn lose_own<D: Disk, S: StateMachine>(
         &mut self,
