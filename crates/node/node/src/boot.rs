@@ -250,7 +250,7 @@ fn count_own_votes(recovery: &mut Recovery) -> Alone {
     }
 }
 
-/// Retries an attempt until there is free disk space. A node with a full disk must not give up,
+/// Repeats an attempt while disk space is lacking. A node with a full disk must not give up,
 /// because the cluster may be waiting for its votes.
 fn for_room<T>(
     starter: &mut dyn Starter,

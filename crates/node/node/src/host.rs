@@ -100,7 +100,7 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// The side of a host that peers see.
+/// Host interface for peers.
 pub trait PeerSide {
     /// Handles the connection of a peer's control lane. Called again when the peer reconnects after
     /// `peer_down`.
@@ -132,7 +132,7 @@ pub trait PeerSide {
     fn take_table(&mut self) -> Option<PeerTable>;
 }
 
-/// The side of a host that clients see: its front.
+/// Host interface for clients: the front.
 pub trait ClientSide {
     type Front: Front;
 
@@ -274,7 +274,7 @@ impl Parts for PartFiles {
     }
 }
 
-/// The side of a host that operators see.
+/// Host interface for operators.
 pub trait OperatorSide {
     fn status(&self) -> Status;
 

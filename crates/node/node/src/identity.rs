@@ -44,8 +44,8 @@ pub struct Founding {
     pub class: Class,
     /// Name of the service's store, such as `lsm` or `memory`.
     pub store: String,
-    /// Peer addresses of the founding members, each of which has weight 1. Nodes that joined later
-    /// are not included.
+    /// Peer addresses of the founding members. Each founding member has weight 1. Nodes that joined
+    /// later are not included.
     pub members: BTreeMap<NodeId, String>,
     /// Random number of this folder. The founder uses it to detect another folder that claims the
     /// same node id.

@@ -109,7 +109,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Adds a descriptor. The reactor polls the front when it becomes readable.
+    /// Adds a descriptor that makes the reactor poll the front when it becomes readable.
     #[must_use]
     pub fn woken_by(mut self, wake: impl AsFd + 'static) -> Self {
         self.wakes.push(Box::new(wake));

@@ -94,8 +94,7 @@ pub struct Counters {
     pub slots_waited_for_era: u64,
     /// Bytes appended to streams.
     pub stream_bytes_appended: u64,
-    /// Bytes of streams that records refer to in the store of streams instead of containing them
-    /// ([disk-5]).
+    /// Stream bytes that records do not contain, but refer to in the store of streams ([disk-5]).
     pub stream_bytes_placed: u64,
     /// Bytes of streams contained in records.
     pub stream_bytes_recorded: u64,

@@ -149,7 +149,7 @@ struct OwnedDevice {
     hears: NetworkState,
     offers: Offers,
     idling: Idling,
-    /// Number of frames by outcome at the devices before this one.
+    /// Frame counts by outcome, summed over the devices before this one.
     refused_before: [u64; COUNTERS],
 }
 

@@ -449,8 +449,7 @@ pub fn has_weights(configuration: &Configuration, goal: &Goal) -> bool {
     goal_of(configuration).iter().eq(wanted)
 }
 
-/// Returns the weights of all members of the configuration, the starting point for the goal of a
-/// plan.
+/// Returns the weights of the configuration's members, the starting point for a plan's goal.
 pub fn goal_of(configuration: &Configuration) -> Goal {
     let members = configuration.members().iter();
     members.map(|voter| (voter.member, voter.weight)).collect()

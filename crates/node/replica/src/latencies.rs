@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Number of classes per doubling of the time.
 const QUARTERS: u64 = 4;
-/// Width of the first classes in microseconds, as the exponent of a power of two.
+/// Base-2 logarithm of the width, in microseconds, of the first classes.
 const FINEST_BITS: u32 = 2;
 /// Number of classes; the last one begins at 58.7 seconds.
 pub const CLASSES: usize = 88;

@@ -112,8 +112,8 @@ impl Peers {
         self.addresses.get(&node).cloned().unwrap_or_default()
     }
 
-    /// Returns the number of members of the configuration that `own` is connected to, including
-    /// itself, and the number of all members.
+    /// Returns how many of the configuration's members `own` is connected to, including itself, and
+    /// how many members there are.
     pub(crate) fn reachable(&self, own: Member, configuration: &Configuration) -> (usize, usize) {
         let members = configuration.members();
         let reachable = members.iter().filter(|voter| {

@@ -524,7 +524,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.contents.release_below(self.protocol.node().decided_to());
     }
 
-    /// Reports this node's fitness to lead to the core ([live-3], [live-6]).
+    /// Reports to the core whether this node is fit to lead ([live-3], [live-6]).
     fn look_at_fitness(&mut self, now: Time) {
         let (applying, keeping) = (&self.applying, &self.streaming.keeping);
         let device = self.devices.late();

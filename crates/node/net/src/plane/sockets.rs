@@ -29,7 +29,7 @@ use super::{
 
 /// Default size in bytes of the kernel's receive buffer for datagrams.
 const RECEIVE_BYTES: usize = 16 << 20;
-/// Size in bytes of the receive buffer of each AF_XDP queue of an interface.
+/// Receive buffer size in bytes for each AF_XDP queue of an interface.
 const XDP_BYTES: usize = 8 << 20;
 /// Maximum number of attempts to get a queue that is in use, made over 0.8 s.
 const XDP_TRIES: u32 = 40;

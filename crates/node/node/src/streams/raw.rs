@@ -289,7 +289,7 @@ impl Raw {
         }
     }
 
-    /// Notifies the reactor of output or of the end of the connection.
+    /// Notifies the reactor of output or that the connection has ended.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         if self.is_broken() {
             self.output.clear();

@@ -11,7 +11,7 @@ use quorate_stream::Table;
 
 use super::{Encoder, Header, Held, Parts, StreamBytes, Unreadable};
 
-/// Number of bytes of a stream per read, equal to the size of a chunk in the store.
+/// Number of stream bytes per read, equal to the size of a chunk in the store.
 const READ_BYTES: u64 = 1 << 20;
 
 /// Encoded backup, produced on demand from a held snapshot.

@@ -213,8 +213,8 @@ impl Runs {
     }
 
     /// Returns the next whole units of `unit` bytes that are in memory and may be placed because
-    /// none of their bytes was recorded. Each unit is returned once, together with its neighbours
-    /// in the same payload and the same `chunk` of the store.
+    /// none of their bytes has been recorded. Each unit is returned once, together with its
+    /// neighbours in the same payload and the same `chunk` of the store.
     pub(crate) fn next_units(
         &mut self,
         stream: StreamName,

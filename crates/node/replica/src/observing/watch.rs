@@ -56,7 +56,7 @@ pub(crate) struct Watch {
     led_at: Time,
     /// Time without a leader, in milliseconds, at which the next report is due.
     unled_due_ms: u64,
-    /// Time since which no log segment can be created.
+    /// Start of the period in which no log segment can be created; `None` if one can.
     segments_fail_since: Option<Time>,
     hang_due_ms: u64,
 }

@@ -335,8 +335,8 @@ impl Origin {
         self.in_flight.is_offered() || self.registrations.is_offered()
     }
 
-    /// Returns the number of this process's last registration of its own session, and that of a
-    /// client's.
+    /// Returns the numbers of this process's last registrations: of its own session, and of a
+    /// client's session.
     pub(crate) fn registered(&self) -> [u64; 2] {
         self.registrations.given()
     }

@@ -100,7 +100,8 @@ impl Registrations {
         );
     }
 
-    /// Returns the number of the last registration of this node's session, and that of a client's.
+    /// Returns the numbers of the last registrations: of this node's session, and of a client's
+    /// session.
     pub(super) fn given(&self) -> [u64; 2] {
         [self.own_number(), self.clients_count]
     }

@@ -79,8 +79,8 @@ impl Probe {
         Self::numbered_from(FIRST_TOKEN, round_ms)
     }
 
-    /// Creates a probe by which this node verifies that it has applied everything that it had
-    /// applied before a restart ([access-4]).
+    /// Creates a probe that verifies that this node has caught up with its own state before a
+    /// restart ([access-4]).
     pub(crate) fn of_access(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN | FIRST_TOKEN >> 1, round_ms)
     }

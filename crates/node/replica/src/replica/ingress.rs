@@ -169,8 +169,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-4] Returns the end of the first part of a run of content if that part is not needed
-    /// and a needed part follows.
+    /// [stream-4] If the first part of a run of content is not needed and a needed part follows,
+    /// returns the end of the first part.
     pub(super) fn cut_of(&self, range: SlotRange, value: &Value) -> Option<Slot> {
         let streams = self.applying.streams();
         let cut = self.contents.needless(value, range, streams).to;

@@ -52,12 +52,12 @@ impl Layout {
         self.chunk_bytes as usize - HEAD
     }
 
-    /// Returns the number of chunks of a stream of this length.
+    /// Returns the number of chunks in a stream of this length.
     pub(crate) fn chunks(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.content_bytes() as u64)
     }
 
-    /// Returns the number of parts of a stream of this length.
+    /// Returns the number of parts in a stream of this length.
     pub(crate) fn parts(self, bytes: u64) -> u64 {
         self.chunks(bytes).div_ceil(u64::from(self.part_chunks))
     }

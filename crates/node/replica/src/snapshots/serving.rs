@@ -134,9 +134,9 @@ impl Serving {
         }
     }
 
-    /// [snap-4] Returns the first slot of the log that is still needed by peers that make progress
-    /// in receiving a snapshot or in catching up from the log. `holds` returns the end of the slots
-    /// that a peer reported to have.
+    /// [snap-4] Returns the first slot of the log that peers still need while they make progress in
+    /// receiving a snapshot or in catching up. `holds` returns the end of the slots that a peer has
+    /// reported to have.
     pub(crate) fn needs(&self, now: Time, holds: impl Fn(NodeId) -> Slot) -> Option<Slot> {
         let transfers = self.transfers.values();
         let sent =

@@ -283,7 +283,7 @@ impl Link {
         self.lost.as_deref()
     }
 
-    /// Makes one read of at most `limit` bytes or of the rest of a long frame.
+    /// Makes one read: at most `limit` bytes, or the rest of a long frame.
     pub(super) fn read(&mut self, limit: usize) -> Moved {
         let moved = self.inbox.read(&mut self.socket, limit);
         self.note_end(moved)
