@@ -282,8 +282,8 @@ fn take_incarnation<H: Home>(
     Ok(())
 }
 
-/// [disk-8], [volatile-1] Opens the log. If the log lost votes, takes a new incarnation and opens
-/// the log again in that incarnation.
+/// Opens the log. If the log lost votes, takes a new incarnation and opens the log again in that
+/// incarnation ([disk-8], [volatile-1]).
 fn open_log<H: Home>(
     identity: &mut Identity<H>,
     last: LastStop,

@@ -103,7 +103,7 @@ impl Protocol {
         (before, effects)
     }
 
-    /// Accepts the effects of a step after they were carried out, to reuse their memory.
+    /// Accepts the effects of a step once they have been carried out, to reuse their memory.
     pub(crate) fn recycle(&mut self, effects: Effects) {
         self.effects = effects;
     }
