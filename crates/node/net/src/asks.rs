@@ -10,21 +10,21 @@ use super::{
     wake::Wake,
 };
 
-/// The sending end, for threads of the program.
+/// The sending end of the queue, for threads of the program.
 #[derive(Debug)]
 pub struct RequestSender<T> {
     queue: SyncSender<T>,
     wake: Arc<Wake>,
 }
 
-/// The receiving end of the queue, which the reactor owns.
+/// The receiving end of the queue, owned by the reactor.
 #[derive(Debug)]
 pub struct RequestReceiver<T> {
     queue: Receiver<T>,
     wake: Arc<Wake>,
 }
 
-/// Reason why a request was not queued, with the request itself.
+/// A request that was not queued, and why.
 #[derive(Debug)]
 pub enum NotQueued<T> {
     Full(T),

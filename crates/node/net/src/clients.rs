@@ -42,11 +42,11 @@ pub(crate) struct Clients {
     scratch: Vec<u8>,
     /// Total bytes in the backlogs of all clients.
     backlog_bytes: usize,
-    /// Rate limit of the log line about clients that use too much memory.
+    /// Rate limit for the log line about clients that use too much memory.
     shed_log: Seldom,
-    /// Rate limit of the log line about reset connections.
+    /// Rate limit for the log line about reset connections.
     resets: Seldom,
-    /// Clients that are currently not read, because their front accepts no input or reading is
+    /// Clients that are not being read, because their front accepts no input or because reading is
     /// suspended for all.
     paused: Vec<ConnectionId>,
     /// Reading is suspended for all clients until the load on the host has fallen.
@@ -67,7 +67,7 @@ struct Client {
     /// Received bytes that the front has not consumed.
     backlog: Vec<u8>,
     stage: Stage,
-    /// The client has ended its input, but the front has not been notified yet.
+    /// The client has shut down its sending side, but the front has not been notified yet.
     is_end_unreported: bool,
     interest: Interest,
     paused: bool,
@@ -78,9 +78,9 @@ struct Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
-    /// The client has ended its input; its requests are still answered.
+    /// The client has shut down its sending side; requests already received are still answered.
     HalfClosed,
-    /// All output is sent. Input is discarded until the client closes the connection or this
+    /// All output has been sent. Input is discarded until the client closes the connection or this
     /// deadline passes.
     Farewell(Time),
 }
@@ -186,8 +186,8 @@ impl Clients {
         }
     }
 
-    /// Reads all available data, including data buffered in the TLS session, which the poller does
-    /// not see.
+    /// Reads all available data. The TLS session may hold received data that the poller does not
+    /// see.
     fn read_all(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         self.read(id, cx);
         while self.connections.get(&id).is_some_and(Client::holds_more) {
@@ -253,7 +253,7 @@ impl Clients {
         }
     }
 
-    /// Returns the memory used by all clients.
+    /// Returns the memory used by all clients, in bytes.
     fn held_bytes(&self, host: &impl ClientSide) -> usize {
         self.backlog_bytes + host.front().held_bytes()
     }
@@ -325,7 +325,7 @@ impl Clients {
         }
     }
 
-    /// Returns whether all output for clients is sent.
+    /// Returns whether all output for clients has been sent.
     pub(crate) fn all_sent(&self, host: &mut impl ClientSide) -> bool {
         let mut ids = self.connections.keys().copied();
         ids.all(|id| host.front_mut().output(id).is_empty())
@@ -523,8 +523,8 @@ impl Clients {
         self.watch(id, cx);
     }
 
-    /// Closes the connection of a client that is broken, half-closed or closing, once its output is
-    /// sent.
+    /// Closes the connection of a client that is broken, half-closed or closing, once its output
+    /// has been sent.
     fn after_output(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;

@@ -26,8 +26,8 @@ fn boot_us() -> u64 {
     part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_nsec) / 1000)
 }
 
-/// Returns the microseconds since boot. On systems other than Linux they exclude suspends, and the
-/// command line refuses leases.
+/// Returns the time since boot in microseconds. Outside Linux it excludes suspends, so the command
+/// line refuses leases there.
 #[cfg(not(target_os = "linux"))]
 fn boot_us() -> u64 {
     static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();

@@ -58,8 +58,8 @@ pub enum Kind {
     Box(ExternalDevice),
 }
 
-/// An external device: two processes that map frames to frames and may stand for any hardware that
-/// does the same.
+/// An external device: two processes that turn received frames into sent frames, in place of
+/// hardware that does the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExternalDevice {
     kind: &'static str,
@@ -69,8 +69,8 @@ pub struct ExternalDevice {
 }
 
 impl ExternalDevice {
-    /// Parses `process:COMMAND`, `rtl:FOLDER` (a folder built by Verilator), or `p4`, which this
-    /// binary runs itself.
+    /// Parses `process:COMMAND`, `rtl:FOLDER` (a folder built by Verilator), or `p4` (run by this
+    /// binary itself).
     fn named(name: &str) -> Option<Self> {
         let (kind, words) = match name.split_once(':') {
             None if name == "p4" => {
@@ -155,7 +155,7 @@ impl Kind {
     }
 }
 
-/// Reasons why the configured device cannot be used.
+/// Why the configured device cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// The device's frames carry no keys, and other machines can reach the address.
@@ -313,7 +313,7 @@ fn group_of(cluster: u128) -> u32 {
     words.fold(0, |hash: u32, word| hash.rotate_left(5) ^ word)
 }
 
-/// Tells a device which members it exchanges frames with.
+/// Feed that tells a device which members to exchange frames with.
 #[derive(Debug)]
 pub(crate) struct MemberFeed {
     members: Members,

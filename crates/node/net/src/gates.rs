@@ -34,7 +34,7 @@ pub(crate) struct Gates {
     limits: Limits,
 }
 
-/// State of the gate of one kind of listener.
+/// Gate state for one kind of listener.
 #[derive(Debug, Default)]
 struct Gate {
     state: GateState,

@@ -24,21 +24,21 @@ use crate::{
     stats::Stats,
 };
 
-/// Timeout of a request that the reactor answers within one turn.
+/// Timeout for a request that the reactor answers within one turn.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// Timeout of a probe. The replica gives up earlier.
+/// Timeout for a probe. The replica gives up earlier.
 const PROBE_WAIT: Duration = Duration::from_secs(8);
-/// Timeout of a leadership transfer. The core gives up earlier.
+/// Timeout for a leadership transfer. The core gives up earlier.
 const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
-/// Timeout of a read of held stream bytes.
+/// Timeout for a read of held stream bytes.
 pub(crate) const HELD_WAIT: Duration = Duration::from_secs(10);
 
-/// Timeout of one request for a snapshot. A snapshot may take much longer, in which case the caller
-/// repeats the request.
+/// Timeout for one request for a snapshot. A snapshot may take much longer, in which case the
+/// caller repeats the request.
 pub(crate) const SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
 
-/// Timeout of a request to the group. The replica gives up earlier, unless the client timeout is
+/// Timeout for a request to the group. The replica gives up earlier, unless the client timeout is
 /// configured to be longer.
 pub(crate) const GROUP_WAIT: Duration = Duration::from_secs(10);
 
@@ -48,7 +48,7 @@ pub struct Handle {
     shared: Arc<Shared>,
 }
 
-/// Reason why leadership was not transferred.
+/// Why leadership was not transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferError {
     /// No transfer was attempted, or its outcome is unknown.
@@ -78,7 +78,7 @@ impl fmt::Display for TransferError {
 
 impl std::error::Error for TransferError {}
 
-/// Reason why no snapshot was returned.
+/// Why no snapshot was returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotError {
     /// The snapshot is still in progress, or its state is unknown.
@@ -98,7 +98,7 @@ impl fmt::Display for SnapshotError {
 
 impl std::error::Error for SnapshotError {}
 
-/// Reason why a request to the group has no known result.
+/// Why a request to the group has no known result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupError {
     /// The request was not accepted, or its outcome is unknown.
@@ -118,7 +118,7 @@ impl fmt::Display for GroupError {
 
 impl std::error::Error for GroupError {}
 
-/// Reason why held stream bytes were not read.
+/// Why held stream bytes were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldError {
     /// The request was not accepted or not answered.
@@ -149,7 +149,7 @@ pub(crate) enum Command {
     Backup(SyncSender<Option<Backup>>),
     /// Retain bytes of streams until the returned hold is dropped.
     HoldStreams(Option<StreamHold>, SyncSender<Result<StreamHold, String>>),
-    /// Read at most this many bytes of an inner stream from a position on. The numbered hold
+    /// Read at most this many bytes of an inner stream, starting at a position. The numbered hold
     /// retains the bytes.
     Held(u64, (StreamName, u64, usize), SyncSender<Result<Vec<u8>, HeldError>>),
     /// Pin a setting for a number of milliseconds. Answered like [`Question::Tuning`].
@@ -158,7 +158,7 @@ pub(crate) enum Command {
     Group(Ask, bool, SyncSender<Result<Answer, GroupError>>),
 }
 
-/// Questions, which the reactor answers at the end of a turn.
+/// Questions that the reactor answers at the end of a turn.
 #[derive(Debug)]
 pub(crate) enum Question {
     Status(SyncSender<Status>),
@@ -172,10 +172,10 @@ pub(crate) enum Question {
 /// Messages to the reactor that have no response.
 #[derive(Debug)]
 pub(crate) enum Notification {
-    /// Result of a name look-up. At most one look-up per peer runs, which bounds the number of
-    /// these messages.
+    /// Result of a name look-up. The number of these messages is bounded, because at most one
+    /// look-up per peer runs.
     Resolved(Resolved),
-    /// New contents of the file with the datagram keys, which operators edit by hand.
+    /// New contents of the file with the datagram keys. Operators edit the file by hand.
     Keys(KeyFile),
 }
 
@@ -259,8 +259,8 @@ impl Handle {
         self.ask(ANSWER_WAIT, |reply| Command::HoldStreams(earlier, reply))
     }
 
-    /// Reads at most `bytes_max` bytes of an inner stream from the given position on. The bytes
-    /// must be retained by the given hold.
+    /// Reads at most `bytes_max` bytes of an inner stream, starting at the given position. The
+    /// bytes must be retained by the given hold.
     pub fn held(
         &self,
         hold: &StreamHold,

@@ -28,12 +28,12 @@ use quorate_wire::{
 
 use crate::host::Founded;
 
-/// Timeout of one connection attempt with its request.
+/// Timeout for one connection attempt with its request.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 /// Delay between attempts, and the maximum interval between checks of `stop`.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Reason why no founding record was received.
+/// Why no founding record was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinError {
     /// The founder refused, and would refuse a retry as well.
@@ -90,7 +90,7 @@ const fn is_final(code: RefusalCode) -> bool {
     !matches!(code, RefusalCode::NotFounded | RefusalCode::Starting | RefusalCode::Other(_))
 }
 
-/// Timeout of a founder's question to the listed nodes.
+/// Timeout for a founder's question to the listed nodes.
 pub const FOUNDER_PATIENCE: Duration = ATTEMPT_MAX;
 
 /// Asks the listed nodes concurrently whether they belong to a cluster, and returns those that do.
@@ -109,8 +109,8 @@ pub fn members_among(
     members
 }
 
-/// Returns whether a member of a cluster listens at `address`. Only a node without a cluster
-/// reports that it has none; any other answer comes from a running node.
+/// Returns whether a member of a cluster listens at `address`. Only a node without a cluster says
+/// so in its answer; any other answer comes from a running node.
 fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> bool {
     let hello = Hello {
         levels: Levels::SUPPORTED,
@@ -146,7 +146,7 @@ pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), 
     }
 }
 
-/// Timeout of a starting node's request for its peers' memory of its log. Running nodes answer at
+/// Timeout for a starting node's request for its peers' memory of its log. Running nodes answer at
 /// once; the limit covers machines that disappeared without closing their connections.
 pub const RECALL_PATIENCE: Duration = Duration::from_millis(500);
 

@@ -20,7 +20,7 @@ pub struct Limiter<K, L> {
     due: Option<Time>,
 }
 
-/// Lines of one kind in the current window.
+/// Rate-limiter state for one kind of log line, in the current window.
 #[derive(Debug)]
 struct KindState<L> {
     began: Time,

@@ -1,4 +1,4 @@
-//! Limits of the network: the capacity of every queue and every timeout, in one place.
+//! Network limits: the capacity of every queue and every timeout, in one place.
 
 use crate::spin::Spin;
 
@@ -18,7 +18,7 @@ pub struct Limits {
     /// Maximum number of incoming peer connections that have not sent a greeting. At the limit, the
     /// oldest is closed to admit a new one.
     pub strangers_max: usize,
-    /// Timeout of a handshake, and of the farewell after a refusal.
+    /// Timeout for a handshake, and for the farewell after a refusal.
     pub handshake_ms: u64,
     /// Approximate delay before the first redial. The delay doubles with each further failure.
     pub dial_retry_min_ms: u64,
@@ -27,7 +27,7 @@ pub struct Limits {
     /// Interval at which a node that is not supposed to dial a peer contacts it anyway, to learn
     /// why the peer does not dial.
     pub knock_ms: u64,
-    /// Grace period during which a removed node may stay connected, to learn what was decided.
+    /// Grace period during which a removed node may stay connected to learn the latest decisions.
     pub parting_ms: u64,
     /// Time after which a peer that acknowledges nothing, not even keep-alives, is considered dead.
     /// TCP doubles its delay before each retransmission, so a connection that survives a partition
@@ -53,7 +53,7 @@ pub struct Limits {
     pub farewell_ms: u64,
     /// Duration of the pause in accepting after descriptors or memory ran out.
     pub accept_pause_ms: u64,
-    /// Maximum time for accepted work to finish after a stop was requested.
+    /// Maximum time for accepted work to finish once a stop has been requested.
     pub stop_ms: u64,
     /// Maximum number of requests from other threads that wait for the reactor.
     pub commands_max: usize,
@@ -62,8 +62,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the time after which every running node that can connect to this one has done so, in
-    /// milliseconds: an unanswered dial, the maximum delay after it, and the handshake.
+    /// Returns the time in milliseconds by which every running node that can connect to this one
+    /// has done so: an unanswered dial, the maximum delay after it, and the handshake.
     pub const fn dialled_ms(&self) -> u64 {
         self.handshake_ms + self.dial_retry_max_ms * 3 / 2 + HANDSHAKE_USUAL_MS
     }

@@ -38,12 +38,12 @@ pub struct BindError {
     pub flag: &'static str,
     /// Address that was passed with the flag.
     pub address: String,
-    /// Reason why the address cannot be used.
+    /// Why the address cannot be used.
     #[source]
     pub reason: BindReason,
 }
 
-/// Reason why the node cannot listen on an address.
+/// Why the node cannot listen on an address.
 #[derive(Debug, Error)]
 pub enum BindReason {
     /// Another socket already uses the port.
@@ -235,8 +235,8 @@ impl Listeners {
         self.device.take()
     }
 
-    /// Returns the transport for frames between this node and those peers that support the same
-    /// one.
+    /// Returns this node's transport for frames. It is used with the peers that support the same
+    /// transport.
     pub fn plane(&self) -> Way {
         self.datagrams.as_ref().map_or(Way::Tcp, Sockets::way)
     }
@@ -319,7 +319,7 @@ fn bind_tcp(
     Ok((listener, bound))
 }
 
-/// A Unix socket's file, which is removed on drop.
+/// File of a Unix socket; removed on drop.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     pub(crate) listener: UnixListener,

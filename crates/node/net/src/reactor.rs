@@ -30,7 +30,7 @@ use crate::{
     tcp::peers::Peers,
 };
 
-/// Settings of a reactor, fixed for its lifetime.
+/// Reactor settings, fixed for the reactor's lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Identity of this node.
@@ -39,7 +39,7 @@ pub struct Settings {
     pub peers: Vec<PeerAddress>,
     /// Capacities and timeouts of connections.
     pub limits: Limits,
-    /// Seed for the jitter of retries, which must differ between nodes and between starts.
+    /// Random seed for retry jitter. It must differ between nodes and between starts.
     pub seed: u64,
 }
 
@@ -60,9 +60,9 @@ pub struct Reactor<H> {
     host_wake: Option<Time>,
     /// Feed of members for the device, if there is one.
     device: Option<MemberFeed>,
-    /// Maximum time in milliseconds for accepted work to finish after a stop was requested.
+    /// Maximum time in milliseconds for accepted work to finish once a stop has been requested.
     stop_ms: u64,
-    /// Time at which the reactor stops even with unfinished work, once a stop was requested.
+    /// Time at which the reactor stops even with unfinished work, once a stop has been requested.
     stop_by: Option<Time>,
     _end: EndGuard,
 }
@@ -136,7 +136,8 @@ impl<H: Host> Reactor<H> {
         Ok((reactor, Handle::new(shared)))
     }
 
-    /// Runs turns until a stop was requested and all accepted work is finished. Returns the host.
+    /// Runs turns until a stop has been requested and all accepted work is finished. Returns the
+    /// host.
     pub fn run(mut self) -> io::Result<H> {
         let mut events = Events::new();
         while self.turn(&mut events)? {}

@@ -29,7 +29,7 @@ pub(crate) enum DatagramSocket {
 /// Kind of a watched source, with the key of the connection or socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The mailbox, which has mail from other threads.
+    /// The mailbox, readable when it has mail from other threads.
     Mail,
     /// The host's descriptor for completed work.
     Host,
@@ -42,7 +42,7 @@ pub(crate) enum Source {
     /// The listener for clients that send only the bytes of a stream.
     RawListener,
     Link(LinkId),
-    /// A socket of the packet plane, which has datagrams or can send more.
+    /// A socket of the packet plane, ready when it has datagrams or can send again.
     Datagrams(DatagramSocket),
     Client(ConnectionId),
     /// An unauthenticated client connection.
@@ -94,7 +94,7 @@ impl Sources {
         self.table.remove(token);
     }
 
-    /// Returns the source of an event; `None` if the source was removed after the event was
+    /// Returns the source of an event; `None` if the source has been removed since the event was
     /// reported.
     pub(crate) fn of(&self, ready: Ready) -> Option<Source> {
         self.table.get(KeyData::from_ffi(ready.token).into()).copied()

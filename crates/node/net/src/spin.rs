@@ -1,6 +1,6 @@
 //! Busy polling before the reactor sleeps. Waking a thread costs more than a short wait: an
-//! interrupt and, on a virtual machine, an exit to the host on each side. A command without
-//! concurrent ones pays that cost at every step.
+//! interrupt and, on a virtual machine, an exit to the host on each side. A command that runs alone
+//! pays that cost at every step.
 //!
 //! The thread yields its CPU between polls, so no runnable thread waits for it. If the CPU is
 //! returned late, other threads need it, and the reactor stops polling for a while.
@@ -49,8 +49,8 @@ const SHORT_MIN: u32 = 4;
 const TURN_US: u64 = 100;
 /// Duration of a yield, in microseconds, that shows that other threads need the CPU.
 const AWAY_US: u64 = 500;
-/// After a long yield, polling stops for this many times its duration, which bounds the cost of
-/// polling.
+/// After a long yield, polling stops for this many times the yield's duration, which bounds the
+/// cost of polling.
 const REST_TIMES: u64 = 50;
 
 /// Recent waits of one thread, from which the polling time is chosen.

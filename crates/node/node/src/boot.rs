@@ -48,10 +48,10 @@ pub enum Step<'a> {
 
 /// Settings and callbacks of the program that starts a node.
 pub trait Starter {
-    /// Sets the options of the log, whose owner is already set.
+    /// Sets the options for the log. Their owner is already set.
     fn choose_log(&self, options: &mut LogOptions, class: Class);
 
-    /// Sets the options of the replica, whose member is already set.
+    /// Sets the options for the replica. Their member is already set.
     fn choose_replica(&self, options: &mut ReplicaOptions);
 
     /// Reports a step of the start.
@@ -89,7 +89,7 @@ pub struct Parts<S, F> {
     pub listener: Box<dyn Listener>,
 }
 
-/// Reason why a node did not start.
+/// Why a node did not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootError {
     /// The identity file cannot be written.
@@ -189,7 +189,7 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
     Ok(NodeHost::new(replica, front, identity, listener))
 }
 
-/// State of a node that is to continue without its peers ([era-10]).
+/// State of a node that continues without its peers ([era-10]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alone {
     /// All slots below this one are known to be decided.
@@ -250,7 +250,7 @@ fn count_own_votes(recovery: &mut Recovery) -> Alone {
     }
 }
 
-/// Retries an attempt until there is free disk space. A node with a full disk must not give up,
+/// Repeats an attempt while disk space is lacking. A node with a full disk must not give up,
 /// because the cluster may be waiting for its votes.
 fn for_room<T>(
     starter: &mut dyn Starter,
@@ -282,8 +282,8 @@ fn take_incarnation<H: Home>(
     Ok(())
 }
 
-/// [disk-8], [volatile-1] Opens the log. If the log lost votes, takes a new incarnation and opens
-/// the log again in that incarnation.
+/// Opens the log. If the log lost votes, takes a new incarnation and opens the log again in that
+/// incarnation ([disk-8], [volatile-1]).
 fn open_log<H: Home>(
     identity: &mut Identity<H>,
     last: LastStop,

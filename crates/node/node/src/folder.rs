@@ -30,7 +30,7 @@ pub(crate) const RESTORING: &str = "restoring";
 pub struct LockedFolder {
     files: DataFolder,
     lock: File,
-    /// Minimum duration of a flush, which is zero except in measurements.
+    /// Minimum duration of a flush. Zero except in measurements.
     flush: Duration,
     /// Driver with which the log's disk is opened.
     engine: DriverChoice,
@@ -159,7 +159,7 @@ impl Home for LockedFolder {
         Ok(disk)
     }
 
-    /// Reads the nonce from the lock file, which exists even in a folder without an identity.
+    /// Reads the nonce from the lock file. That file exists even in a folder without an identity.
     fn nonce(&self) -> Result<Option<u64>, DiskError> {
         let mut bytes = Vec::new();
         let mut file = &self.lock;
@@ -169,8 +169,8 @@ impl Home for LockedFolder {
         Ok(bytes.try_into().map(u64::from_le_bytes).ok())
     }
 
-    /// Overwrites the nonce in place, because a replaced file would no longer be the locked one. A
-    /// crash may leave a partial nonce, which is read as no nonce.
+    /// Overwrites the nonce in place, because replacing the file would lose the lock on it. A crash
+    /// may leave a partial nonce, which is read as no nonce.
     fn keep_nonce(&mut self, nonce: u64) -> Result<(), DiskError> {
         let path = self.path().join(LOCK);
         let mut file = &self.lock;
@@ -195,7 +195,7 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), IdentityError> {
     sync().map_err(|error| failed("sync", folder, &error))
 }
 
-/// Takes the kernel's lock on the folder, which is released however the process ends.
+/// Takes the kernel's lock on the folder. It is released however the process ends.
 fn lock(folder: &Path) -> Result<File, IdentityError> {
     let file = folder.join(LOCK);
     let lock = File::options().create(true).truncate(false).read(true).write(true).open(&file);

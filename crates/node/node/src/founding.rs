@@ -20,13 +20,13 @@ use crate::{
 /// The operator's settings for the first start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Id of this node, durability class and store, each only if it was given.
+    /// Node id, durability class and store; each is `None` unless the operator specified it.
     pub expected: Expected,
     /// All members with their addresses for peers; empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
     /// Store of a new cluster if the operator did not choose one.
     pub store_default: String,
-    /// Auxiliaries and quorum rule, which must be the same on all nodes.
+    /// Auxiliaries and quorum rule. They must be the same on all nodes.
     pub terms: Terms,
 }
 
@@ -228,10 +228,10 @@ fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
     }
 }
 
-/// Reason why an admitted node does not join.
+/// Why an admitted node does not join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoiningError {
-    /// The cluster was founded with other settings than those requested.
+    /// The cluster was founded with settings other than those requested.
     Differs {
         /// Name of the setting, as on the command line.
         what: &'static str,

@@ -13,12 +13,12 @@ pub trait Home: SmallFiles {
     /// Returns the path to show in messages.
     fn path(&self) -> &Path;
 
-    /// Opens the log's disk, which must not be open already. `tell` receives the driver and the
-    /// reason for its choice.
+    /// Opens the log's disk. It must not be open already. `tell` receives the driver and the reason
+    /// for its choice.
     ///
     /// # Errors
     ///
-    /// If the disk cannot be used.
+    /// Returns an error if the disk cannot be used.
     fn open_disk(&mut self, tell: &mut dyn FnMut(&str)) -> Result<Self::Disk, DiskError>;
 
     /// Returns the nonce by which the founder distinguishes this home from others with the same
@@ -27,11 +27,10 @@ pub trait Home: SmallFiles {
     ///
     /// # Errors
     ///
-    /// If a nonce may exist but cannot be read.
+    /// Returns an error if a nonce may exist but cannot be read.
     fn nonce(&self) -> Result<Option<u64>, DiskError>;
 
-    /// Writes the nonce, which is durable when this returns. A crash during the write may leave no
-    /// nonce.
+    /// Writes the nonce durably. A crash during the write may leave no nonce.
     ///
     /// # Errors
     ///

@@ -37,7 +37,7 @@ use quorate_wire::{Join, Lane, RefusalCode};
 
 use crate::{identity::AddressBook, terms::Terms};
 
-/// The times of one turn, which only the reactor reads from the clocks.
+/// The times of one turn. Only the reactor reads them from the clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Monotonic time since the reactor was created. It advances while the machine is suspended.
@@ -47,7 +47,7 @@ pub struct Now {
 }
 
 impl Now {
-    /// Returns a turn at this time, which can send to peers through `plane`.
+    /// Returns a turn at this time. It can send to peers through `plane`.
     pub fn turn(self, plane: &mut dyn Plane) -> Turn<'_> {
         Turn { time: self.time, wall_ms: self.wall_ms, plane }
     }
@@ -100,7 +100,7 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// The side of a host that peers see.
+/// Host interface for peers.
 pub trait PeerSide {
     /// Handles the connection of a peer's control lane. Called again when the peer reconnects after
     /// `peer_down`.
@@ -109,7 +109,7 @@ pub trait PeerSide {
     /// Handles the disconnection of a peer.
     fn peer_down(&mut self, now: Now, node: NodeId);
 
-    /// Handles the report of more than half of the peers that this node was removed from the
+    /// Handles reports by more than half of the peers that this node has been removed from the
     /// cluster. This node was absent when the removal was decided, and will not learn of it from
     /// the log ([member-1]).
     fn told_removed(&mut self, now: Now);
@@ -123,7 +123,7 @@ pub trait PeerSide {
     /// [lie-3] Returns this node's memory of a starting node's log.
     fn recall(&self, node: NodeId) -> Memory;
 
-    /// Returns the levels that this node may use. None is below the level that the group uses, as
+    /// Returns the levels that this node may use, all of them at or above the group's level as
     /// applied here ([level-7]). Called in each turn.
     fn levels(&self) -> Levels;
 
@@ -132,7 +132,7 @@ pub trait PeerSide {
     fn take_table(&mut self) -> Option<PeerTable>;
 }
 
-/// The side of a host that clients see, which is its front.
+/// Host interface for clients: the front.
 pub trait ClientSide {
     type Front: Front;
 
@@ -145,8 +145,8 @@ pub trait ClientSide {
     /// Returns the front with its access to the replica at time `now`.
     fn front_and_requests(&mut self, now: Now) -> (&mut Self::Front, impl Requests);
 
-    /// Returns the pressure from pending client requests. From [`Pressure::High`] on, clients are
-    /// not read until it falls to [`Pressure::Low`].
+    /// Returns the pressure from pending client requests. At [`Pressure::High`] or above, clients
+    /// are not read until the pressure falls to [`Pressure::Low`].
     fn pressure(&self) -> Pressure;
 }
 
@@ -199,9 +199,9 @@ pub struct Wanted {
 pub enum Outcome {
     /// Result of [`Order::Probe`].
     Probed(Probed),
-    /// The new leader, or the reason why leadership was not transferred.
+    /// The new leader, or why leadership was not transferred.
     Transferred(Result<NodeId, Refusal>),
-    /// The snapshot, or the reason why there is none.
+    /// The snapshot, or why there is none.
     Snapshot(Result<Snapshot, String>),
     /// Result of the [`Order::Group`] with this request number.
     Group(u64, Result<Answer, asking::Refused>),
@@ -212,7 +212,7 @@ pub enum Outcome {
 /// A snapshot of this node with the metadata that a backup needs.
 #[derive(Debug)]
 pub struct Backup {
-    /// The snapshot, whose files are retained until this value is dropped.
+    /// The snapshot. Its files are retained until this value is dropped.
     pub snapshot: Held,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
@@ -252,7 +252,7 @@ impl Backup {
     }
 }
 
-/// Reader for the snapshot files in a data folder, which opens one file at a time.
+/// Reader for the snapshot files in a data folder. It opens one file at a time.
 #[derive(Debug)]
 pub struct PartFiles {
     folder: PathBuf,
@@ -274,7 +274,7 @@ impl Parts for PartFiles {
     }
 }
 
-/// The side of a host that operators see.
+/// Host interface for operators.
 pub trait OperatorSide {
     fn status(&self) -> Status;
 
@@ -289,7 +289,7 @@ pub trait OperatorSide {
     ///
     /// # Errors
     ///
-    /// The reason why this node does not have all of the bytes.
+    /// Returns why this node does not have all of the bytes.
     fn hold_streams(&mut self, now: Now, earlier: Option<StreamHold>)
     -> Result<StreamHold, String>;
 
@@ -306,7 +306,7 @@ pub trait OperatorSide {
     /// Appends the host's metrics in the Prometheus text format.
     fn metrics(&self, out: &mut String);
 
-    /// Starts an operator's request, whose outcome [`Self::next_outcome`] returns later.
+    /// Starts an operator's request. [`Self::next_outcome`] returns its outcome later.
     fn order(&mut self, now: Now, order: Order);
 
     /// Returns the next outcome of an operator's request. Each outcome is returned once.
@@ -325,7 +325,7 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     /// Submits the log records collected in this turn to the disk.
     fn submit(&mut self, now: Now);
 
-    /// Ends the turn, which lasted until `now`. Returns the time by which `poll` must be called
+    /// Ends the turn that lasted until `now`. Returns the time by which `poll` must be called
     /// again. A past time means at once.
     fn end_turn(&mut self, now: Time) -> Option<Time>;
 

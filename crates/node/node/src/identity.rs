@@ -29,8 +29,8 @@ use crate::{home::Home, terms::Terms};
 /// Name of the identity file.
 pub(crate) const FILE: &str = "identity";
 pub(crate) use self::book::FILE as BOOK_FILE;
-/// Maximum number of founding members and of admitted nodes. It bounds what unauthenticated nodes
-/// can make a folder store.
+/// Maximum number of founding members and of admitted nodes. It limits how much data
+/// unauthenticated nodes can cause a folder to store.
 pub const NODES_MAX: usize = 1024;
 
 /// Founding record of a folder, written at its first start and never changed.
@@ -44,8 +44,8 @@ pub struct Founding {
     pub class: Class,
     /// Name of the service's store, such as `lsm` or `memory`.
     pub store: String,
-    /// Peer addresses of the founding members, each of which has weight 1. Nodes that joined later
-    /// are not included.
+    /// Peer addresses of the founding members. Each founding member has weight 1. Nodes that joined
+    /// later are not included.
     pub members: BTreeMap<NodeId, String>,
     /// Random number of this folder. The founder uses it to detect another folder that claims the
     /// same node id.
@@ -94,13 +94,13 @@ pub struct Identity<H> {
     home: H,
     state: State,
     /// Minimum incarnation and boot number of the next process, if this process found that its
-    /// folder fell behind.
+    /// folder had fallen behind.
     owed: Option<(Incarnation, u32)>,
     /// This process created the identity.
     made_here: bool,
     book: AddressBook,
     book_unsaved: bool,
-    /// Reason why the address book could not be read; `None` if it was.
+    /// Why the address book could not be read; `None` if it could.
     book_lost: Option<String>,
 }
 
@@ -113,9 +113,9 @@ struct State {
     /// Maximum length in microseconds of any lease that a process of this node may have granted.
     leased_us: u64,
     admitted: BTreeMap<NodeId, u64>,
-    /// Role that the node joined to take; `None` once it has been taken.
+    /// Role that the joining node is to take; `None` once it has been taken.
     joins: Option<As>,
-    /// The node was removed from the group.
+    /// The node has been removed from the group.
     removed: bool,
     /// Level that the contents of the folder need ([level-8]).
     level: Level,
@@ -263,18 +263,18 @@ impl<H: Home> Identity<H> {
         self.made_here
     }
 
-    /// Returns the boot number, which counts process starts ([volatile-1]).
+    /// Returns the boot number, a count of process starts ([volatile-1]).
     pub fn boot(&self) -> u32 {
         self.state.boot
     }
 
-    /// Returns the incarnation, which counts losses of memory ([volatile-1]).
+    /// Returns the incarnation, a count of losses of memory ([volatile-1]).
     pub fn incarnation(&self) -> Incarnation {
         self.state.incarnation
     }
 
-    /// Returns the seed for the timeouts of this process. It differs between nodes and between
-    /// starts, but is not secret.
+    /// Returns the random seed for the timeouts of this process. It differs between nodes and
+    /// between starts, but is not secret.
     pub fn seed(&self) -> u64 {
         let Founding { join_nonce, node, .. } = self.state.founding;
         join_nonce ^ (u64::from(self.state.boot) << 32) ^ u64::from(node.0)
@@ -311,7 +311,7 @@ impl<H: Home> Identity<H> {
         Ok(())
     }
 
-    /// Returns the role that this node joined to take; `None` once it has been taken.
+    /// Returns the role that this node is to take after joining; `None` once it has been taken.
     pub fn joins(&self) -> Option<As> {
         self.state.joins
     }
@@ -324,7 +324,7 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// Returns whether this node was removed from the group.
+    /// Returns whether this node has been removed from the group.
     pub fn is_removed(&self) -> bool {
         self.state.removed
     }
@@ -343,8 +343,8 @@ impl<H: Home> Identity<H> {
         self.state.level
     }
 
-    /// [level-8] Raises the folder's level before it gets contents that need `level`. Durable when
-    /// this returns, so that no earlier release ever reads them.
+    /// [level-8] Raises the folder's level before it gets contents that need `level`. The new level
+    /// is durable when this returns, so that no earlier release ever reads these contents.
     pub fn mark_level(&mut self, level: Level) -> Result<(), IdentityError> {
         if level <= self.state.level {
             return Ok(());
@@ -356,8 +356,8 @@ impl<H: Home> Identity<H> {
     }
 
     /// Counts this start and consumes the mark of a clean stop ([volatile-1], [volatile-4]). Both
-    /// are durable when this returns, before the first message. Returns how the previous process
-    /// ended.
+    /// changes are durable when this returns, before the first message. Returns how the previous
+    /// process ended.
     pub fn begin_boot(&mut self) -> Result<LastStop, IdentityError> {
         let last = match (self.state.boot, self.state.clean) {
             (0, _) => LastStop::Never,
@@ -390,8 +390,8 @@ impl<H: Home> Identity<H> {
     }
 
     /// [lie-5] Reserves for the next process an incarnation and a boot number above the remembered
-    /// ones. Durable when this returns. This process continues in its present incarnation, without
-    /// a vote.
+    /// ones. The reservation is durable when this returns. This process continues in its present
+    /// incarnation, without a vote.
     pub fn reserve_for_next(&mut self, remembered: Memory) -> Result<(), IdentityError> {
         let before = self.owed;
         let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
@@ -413,9 +413,9 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// Admits a node, as its founder ([era-11]). Durable when this returns. The same folder may ask
-    /// again. Another folder with the same node id is refused, because the votes of the first
-    /// folder count.
+    /// Admits a node, as its founder ([era-11]). The admission is durable when this returns. The
+    /// same folder may ask again. Another folder with the same node id is refused, because the
+    /// votes of the first folder count.
     pub fn admit(&mut self, node: NodeId, nonce: u64) -> Result<(), IdentityError> {
         match self.state.admitted.get(&node) {
             Some(known) if *known == nonce => Ok(()),
@@ -428,9 +428,10 @@ impl<H: Home> Identity<H> {
         }
     }
 
-    /// [read-4] Permits this process to grant leases of `us` microseconds. Durable when this
-    /// returns, so that a later process knows it whatever its settings are. Returns the length that
-    /// earlier processes may have granted.
+    /// [read-4] Permits this process to grant leases of `us` microseconds. The permission is
+    /// durable when this returns, so that a later process knows of these leases whatever its own
+    /// settings are. Returns the maximum length that earlier processes may have granted, in
+    /// microseconds.
     pub fn may_grant(&mut self, us: u64) -> Result<u64, IdentityError> {
         let before = self.state.leased_us;
         if us > before {
@@ -484,7 +485,7 @@ fn next_incarnation(last: Incarnation) -> Result<Incarnation, IdentityError> {
 }
 
 /// Reads the founding record of a home for the offline tools, possibly while a process uses the
-/// home. `folder` is its name in errors.
+/// home. `folder` names the home in errors.
 pub fn peek(files: &impl SmallFiles, folder: &Path) -> Result<Founding, IdentityError> {
     Ok(read(files, folder)?.founding)
 }

@@ -23,9 +23,9 @@ use classes::Asked;
 use frames::{Found, LENGTH_BYTES, Status};
 use introduction::QUESTION;
 
-/// Store name in a folder of this service, which stores nothing.
+/// Store name in a folder of this service. The service stores nothing.
 pub const STORE: &str = "none";
-/// Size in bytes of a reply, which is the slot of the command.
+/// Size in bytes of a reply: the slot of the command.
 pub const REPLY_BYTES: usize = 8;
 /// Maximum number of unanswered commands of one connection. At the limit, the connection is not
 /// read.
@@ -33,7 +33,7 @@ const OPEN_MAX: usize = 4096;
 /// Maximum number of bytes of unsent replies to one client. At the limit, the client is not read.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// State machine of the log service, which has no state.
+/// State machine of the log service. It has no state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoState;
 
@@ -88,7 +88,7 @@ enum Ended {
 struct Connection {
     /// Authenticated identity of the client.
     who: Who,
-    /// Commands without a sent reply, oldest first.
+    /// Commands whose reply has not been sent, oldest first.
     open: VecDeque<Option<Ended>>,
     /// Number of the oldest command in `open`.
     first: u64,

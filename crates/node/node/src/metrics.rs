@@ -401,8 +401,8 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
 }
 
 /// Appends the histogram of command latencies, in seconds. As Prometheus requires, each bucket
-/// includes the smaller ones. Each bucket doubles the latency of the previous one and combines four
-/// of the classes counted.
+/// includes the smaller ones. The upper bound of each bucket is twice that of the previous one. A
+/// bucket combines four of the counted latency classes.
 fn latencies(counters: &Counters, out: &mut String) {
     let name = "command_latency_seconds";
     let help = "Seconds from acceptance to reply of commands from this node's clients.";

@@ -61,15 +61,16 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     time: Time,
     /// Time of the last turn, as Unix time in milliseconds.
     wall_ms: u64,
-    /// The network has received the addresses that the previous process saved.
+    /// The addresses saved by the previous process have been passed to the network.
     has_sent_table: bool,
     /// More than half of the peers claim that this node was removed.
     told_removed: bool,
-    /// Time of the next write of the identity, which may lag behind the decisions.
+    /// Time of the next write of the identity. The identity may lag behind the decisions.
     write_at: Option<Time>,
-    /// A level used by a peer and not supported by this release.
+    /// A level that a peer uses and this release does not support.
     too_old: Option<Level>,
-    /// State that peers remember and this node's folder lost; `None` once the folder records it.
+    /// State that peers remember and this node's folder has lost; `None` once the folder records
+    /// it.
     fell_behind: Option<Memory>,
 }
 
@@ -108,7 +109,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Adds a descriptor. The reactor polls the front when it becomes readable.
+    /// Adds a descriptor that makes the reactor poll the front when it becomes readable.
     #[must_use]
     pub fn woken_by(mut self, wake: impl AsFd + 'static) -> Self {
         self.wakes.push(Box::new(wake));
@@ -239,9 +240,9 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Returns the reason why no leader can ever be elected; `None` if one can. A quorum is lost
-    /// when too many members returned without their votes ([volatile-1]) and the others are too few
-    /// to readmit them.
+    /// Returns why no leader can ever be elected; `None` if one can. A quorum is lost when too many
+    /// members returned without their votes ([volatile-1]) and the others are too few to readmit
+    /// them.
     fn lost_quorum(&self, status: &Status) -> Option<String> {
         if status.class != Class::Volatile || status.leader.is_some() {
             return None;

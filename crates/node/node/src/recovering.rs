@@ -200,7 +200,7 @@ impl Recovering {
     }
 }
 
-/// Prefix of the names of folders that contain the files of recovered nodes.
+/// Name prefix of the folders that contain the files of recovered nodes.
 const OLD: &str = "before-recover";
 
 fn free_name(folder: &Path) -> PathBuf {

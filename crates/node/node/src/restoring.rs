@@ -30,8 +30,8 @@ use crate::{
     terms::Terms,
 };
 
-/// Reasons why a backup was not restored. The folder is then empty, or contains only files that
-/// another attempt removes.
+/// Why a backup was not restored. The folder is then empty, or contains only files that another
+/// attempt removes.
 #[derive(Debug)]
 pub enum RestoreError {
     /// The folder cannot be used or written.
@@ -150,7 +150,7 @@ fn without_streams<R: Read>(
     )
 }
 
-/// Writer for the files of the backup, which has one file open at a time.
+/// Writer for the files of the backup. It has one file open at a time.
 struct PartFiles<'a> {
     folder: &'a Path,
     open: Option<(FileId, File)>,

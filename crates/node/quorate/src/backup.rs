@@ -15,9 +15,10 @@ pub const ENVELOPE_WORD: &[u8; 8] = b"QUORATE1";
 /// Timeout for a snapshot, in seconds.
 const SNAPSHOT_WAIT_S: u64 = 600;
 
-/// Takes a snapshot of this node at slot `at` or later, and passes it to `each` as a backup, piece
-/// by piece. The bytes are those that `quorate backup` writes and `quorate restore` reads, without
-/// stream data. Blocks, and lets `each` block to set the pace. Returns the number of bytes.
+/// Takes a snapshot of this node at slot `at` or later, and passes it to `each` as a backup without
+/// stream data, piece by piece. The format is the one that `quorate backup` writes and `quorate
+/// restore` reads. Blocks until all bytes are passed; `each` may block to set the pace. Returns the
+/// number of bytes.
 pub fn backup(
     handle: &Handle,
     at: Slot,

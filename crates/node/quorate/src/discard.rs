@@ -11,7 +11,7 @@ use quorate_node::{LOCK, LockedFolder};
 
 use crate::error::Error;
 
-/// Former contents of a folder, which were moved aside.
+/// Former contents of a folder, moved aside.
 #[derive(Debug)]
 pub(crate) struct Discarded {
     folder: PathBuf,

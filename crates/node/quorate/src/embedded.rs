@@ -119,7 +119,7 @@ impl Builder {
 
     /// Sets the device that votes, assigns slots and counts votes for this node whenever it is
     /// available (`docs/operate/devices.md`). `place` names the device's interface and states
-    /// whether the network is trusted, which is required beyond loopback.
+    /// whether the network is trusted. Beyond loopback the network must be trusted.
     #[must_use]
     pub fn device(mut self, kind: Device, place: Place) -> Self {
         self.device = (kind, place);

@@ -40,7 +40,7 @@ pub enum Folder {
     },
 }
 
-/// Callbacks while a folder is set up for a node.
+/// Callbacks used while a folder is set up for a node.
 pub struct Settling<'a> {
     /// Address at which the node actually listens for peers.
     pub peer: &'a str,
@@ -151,7 +151,8 @@ impl Folder {
     }
 }
 
-/// Warns if the configured membership differs from the stored one, which takes precedence.
+/// Warns if the configured membership differs from the stored one. The stored membership takes
+/// precedence.
 fn warn_about_list(settings: &Settings, founding: &Founding) {
     if !settings.cluster.is_empty() && settings.cluster != founding.members {
         tracing::warn!(

@@ -54,7 +54,7 @@ impl Listener for Journal {
         tracing::error!("{notice}");
     }
 
-    /// Logs a change of settings. Probes, which last a few batches, are logged at trace level.
+    /// Logs a change of settings. Probes last only a few batches and are logged at trace level.
     fn change(&mut self, change: &Change) {
         let Change { from, to, reason } = change;
         if reason.is_probing() {

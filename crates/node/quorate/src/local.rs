@@ -42,8 +42,8 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// [access-4] [time-4] Returns whether the request must wait for the group's clock or for the
-    /// access rights.
+    /// Returns whether the request must wait for the group's clock ([time-4]) or for the access
+    /// rights ([access-4]).
     fn waits(&self, requests: &dyn Requests) -> bool {
         match self {
             Self::ExecuteAt(_) => !requests.knows_clock(),
@@ -155,7 +155,7 @@ impl Local {
         self.ask(Wanted::Query(query.into()))
     }
 
-    /// Queries this node's copy of the state, which is fast but possibly stale. Blocks.
+    /// Queries this node's copy of the state. The reply is fast but may be stale. Blocks.
     pub fn query_local(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
         self.ask(Wanted::QueryLocal(query.into()))
     }
@@ -284,8 +284,8 @@ fn reply(done: Done) -> Vec<u8> {
     }
 }
 
-/// Reason why a request has no reply. After [`Failure::Unknown`] the command may have been
-/// executed. The same holds for [`Failure::NoSession`] if the command's number was sent before.
+/// Why a request has no reply. After [`Failure::Unknown`] the command may have been executed. The
+/// same holds for [`Failure::NoSession`] if the command's number has been sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotDone(pub Failure);
 

@@ -13,7 +13,7 @@ use std::{
 use quorate_access::{Checker, password};
 use quorate_net::{RequestReceiver, RequestSender, Wake, request_queue};
 
-/// Maximum number of queued passwords. Further ones are refused, so a client that guesses passwords
+/// Maximum number of queued passwords. Any more are refused, so a client that guesses passwords
 /// delays others by a few seconds at most.
 const WAITING_MAX: usize = 64;
 
@@ -27,8 +27,8 @@ struct Job {
 pub struct Passwords {
     jobs: SyncSender<Job>,
     verdicts: RequestReceiver<(u64, bool)>,
-    /// Number of passwords sent to the thread without a verdict yet. While it is zero, the queue of
-    /// verdicts is not read.
+    /// Number of passwords sent to the thread whose verdict has not arrived yet. While it is zero,
+    /// the queue of verdicts is not read.
     open: usize,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Debug for Passwords {
 }
 
 impl Passwords {
-    /// Starts the thread, which ends when the returned value is dropped.
+    /// Starts the thread. It ends when the returned value is dropped.
     pub fn start() -> io::Result<Self> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
         // A blocked reactor blocks this thread, and no other.

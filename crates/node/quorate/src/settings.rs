@@ -1,4 +1,4 @@
-//! Settings of a node, fixed when it starts.
+//! Node settings, fixed when the node starts.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -14,7 +14,7 @@ use quorate_tls::Protection;
 
 use crate::descriptors::Descriptors;
 
-/// Settings of a node, from a command line or from an embedding program.
+/// Node settings, from a command line or from an embedding program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The data folder, created at the first start.
@@ -27,7 +27,7 @@ pub struct Settings {
     /// Role to take in an existing cluster that the node joins; `None` if the node founds a cluster
     /// or is listed in `cluster`. Fixed once the folder belongs to a node.
     pub join: Option<As>,
-    /// Auxiliaries and quorum rule, which must be the same on all nodes at the first start.
+    /// Auxiliaries and quorum rule. They must be the same on all nodes at the first start.
     pub terms: Terms,
     /// Send proposals only to a quorum while this node leads, and to all members when a response is
     /// late.
@@ -46,14 +46,14 @@ pub struct Settings {
     pub store_default: String,
     /// Maximum interval between messages from a leader, in milliseconds.
     pub heartbeat_ms: u64,
-    /// Bounds of the random time without a leader's message after which an election starts, in
-    /// milliseconds.
+    /// Range of the random election timeout, in milliseconds. A node starts an election after this
+    /// long without a message from a leader.
     pub election_ms: (u64, u64),
     /// Serve reads by leases while this node leads ([read-4]). Must be the same on all nodes.
     pub leases: bool,
     /// Maximum drift of a clock in either direction, in parts per million.
     pub clock_drift_ppm: u64,
-    /// Timeout of a client's request, in milliseconds.
+    /// Timeout for a client's request, in milliseconds.
     pub client_timeout_ms: u64,
     /// Maximum size of a command, in bytes.
     pub command_bytes_max: usize,
@@ -62,13 +62,13 @@ pub struct Settings {
     pub log_ready_bytes: u64,
     /// Growth of the log that triggers a snapshot, as a multiple of the last snapshot's size.
     pub snapshot_ratio: u32,
-    /// Log size in bytes above which the log is no longer retained for lagging nodes, which then
+    /// Log size in bytes above which the log is no longer retained for lagging nodes. They then
     /// receive a snapshot.
     pub log_bytes_max: u64,
     /// Maximum combined rate of writing and sending snapshots, in bytes per second; `None` for no
     /// limit.
     pub transfer_bytes_per_second: Option<u64>,
-    /// Schedule and rate of scrubs, which read and verify all data of the node.
+    /// Schedule and rate of scrubs. A scrub reads and verifies all data of the node.
     pub scrub: ScrubOptions,
     /// Size of a new log segment, in bytes.
     pub log_segment_bytes: u64,

@@ -53,9 +53,9 @@ pub(crate) struct Applying<S> {
     pace: Pace,
     /// Size of the queued completions, in bytes, above which no more values are applied.
     completion_bytes: usize,
-    /// The service loaded a snapshot or was reset to empty.
+    /// The service has loaded a snapshot or has been reset to empty.
     reloaded: bool,
-    /// The service restarted at an earlier position.
+    /// The service has restarted at an earlier position.
     went_back: bool,
 }
 
@@ -72,7 +72,7 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Returns the first slot that is not applied.
+    /// Returns the first slot that has not been applied.
     pub(crate) fn applied_to(&self) -> Slot {
         self.applier.applied_to()
     }
@@ -137,7 +137,7 @@ impl<S: StateMachine> Applying<S> {
         self.condition().said_takes()
     }
 
-    /// Sets or clears the reason why the service's state may be wrong ([differ-2]).
+    /// Sets why the service's state may be wrong ([differ-2]); `None` clears the doubt.
     pub(crate) fn set_doubt(&mut self, why: Option<String>) {
         self.applier.condition_mut().set_doubt(why);
     }
@@ -148,7 +148,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.condition_mut().set_loading(why);
     }
 
-    /// Records that the service loaded a snapshot: the state after all slots below `at`, with
+    /// Records that the service has loaded a snapshot: the state after all slots below `at`, with
     /// `meta` as its metadata.
     pub(crate) fn loaded(&mut self, at: Slot, meta: Metadata) {
         self.applier.go_on_at(at, meta);
@@ -202,8 +202,8 @@ impl<S: StateMachine> Applying<S> {
         self.applier.access()
     }
 
-    /// [access-4] Marks the table of users as known: a read that was just confirmed shows that it
-    /// is current.
+    /// [access-4] Marks the table of users as known, because a read that has just been confirmed
+    /// shows that it is current.
     pub(crate) fn know_access(&mut self) {
         self.applier.know_access();
     }
@@ -241,14 +241,14 @@ impl<S: StateMachine> Applying<S> {
         self.applier.time()
     }
 
-    /// [time-1] Returns the time that a leader with this clock should propose: `Some` if a deadline
-    /// has passed by then.
+    /// [time-1] Returns the time that a leader whose clock reads `clock_ms` should propose; `None`
+    /// if no deadline has passed by then.
     pub(crate) fn stamp(&self, clock_ms: u64) -> Option<u64> {
         let deadline = self.applier.service().next_deadline(clock_ms);
         self.time().stamp(clock_ms, deadline)
     }
 
-    /// Passes the housekeeping commands that the service wants proposed to `each`.
+    /// Passes to `each` the housekeeping commands that the service wants proposed.
     pub(crate) fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
         self.applier.service_mut().due(each);
     }
@@ -332,13 +332,13 @@ impl<S: StateMachine> Applying<S> {
         None
     }
 
-    /// Returns the maximum size of a batch, in bytes, whose execution does not delay a turn.
+    /// Returns the maximum size in bytes of a batch that can be executed without delaying a turn.
     pub(crate) fn batch_bytes_max(&self) -> usize {
         self.pace.bytes_max()
     }
 
-    /// Returns the bytes of the next value if all callers need the same bytes. Skips the lookup for
-    /// content that is a no-op here.
+    /// Returns the first part of the value's slots with uniform availability, and the bytes of that
+    /// part. Content that is a no-op here needs no bytes and is not looked up.
     fn bytes_to_apply(
         &self,
         range: SlotRange,

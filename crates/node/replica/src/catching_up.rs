@@ -45,7 +45,7 @@ pub(crate) struct CatchingUp {
     unread_votes: VecDeque<SlotRange>,
     repair: Repair,
     serving: Serving,
-    /// Time of the next attempt to serve peers, after a peer's buffer was full or the budget was
+    /// Time of the next attempt to serve peers, set when a peer's buffer was full or the budget was
     /// used up.
     retry_at: Option<Time>,
     /// Maximum number of bytes sent to lagging peers in one turn.
@@ -111,7 +111,7 @@ impl CatchingUp {
         self.unread_votes.clear();
     }
 
-    /// Passes the bytes of votes that were read back to `contents`.
+    /// Passes to `contents` the bytes of votes that have been read back.
     pub(crate) fn on_votes_read(&mut self, values: Values, contents: &mut Contents) {
         let Some(mut wanted) = self.unread_votes.pop_front() else {
             return;
@@ -130,8 +130,8 @@ impl CatchingUp {
         }
     }
 
-    /// Returns the part of `range` that can be read from the log, which ends before the first lost
-    /// slot.
+    /// Returns the part of `range` that can be read from the log: the slots before the first lost
+    /// one.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let missing = self.repair.first().filter(|first| *first < range.to);
         SlotRange::new(range.from, missing.unwrap_or(range.to))
@@ -253,7 +253,7 @@ impl CatchingUp {
         out.send_all(NodeSet::one(from), Lane::Bulk, &frame, payload.as_ref());
     }
 
-    /// Drops the slots queued for a disconnected peer, which will repeat its request.
+    /// Drops the slots queued for a disconnected peer. The peer will repeat its request.
     pub(crate) fn stop_serving(&mut self, node: NodeId) {
         self.serving.stop(node);
     }

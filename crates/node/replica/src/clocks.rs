@@ -1,7 +1,7 @@
 //! The group's clock, and the members' wall clocks that it follows ([time-3], [time-4]).
 //!
 //! Every clock is stored as an offset: its reading minus this node's steady clock. Offsets do not
-//! go stale as time passes, so two offsets can be compared although their readings arrived at
+//! go stale as time passes, so two offsets can be compared even if their readings arrived at
 //! different times.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,17 +13,18 @@ use quorate_core::{
     time::Time,
 };
 
-/// A wall clock is reported if it differs from the group's by more than this.
+/// Difference in milliseconds between a wall clock and the group's clock above which the wall clock
+/// is reported.
 const REPORT_MS: u64 = 1_000;
-/// Time for which a clock must be off before it is reported: a process that was suspended first
-/// reads old heartbeat answers.
+/// Time in milliseconds for which a clock must be off before it is reported, because a process that
+/// was suspended first reads old heartbeat answers.
 const REPORT_AFTER_MS: u64 = 2_000;
-/// A clock without a reading for this long is no longer reported.
+/// Time in milliseconds without a reading after which a clock is no longer reported.
 const KNOWN_FOR_MS: u64 = 60_000;
-/// A clock whose last reading is older than this does not count for the group's time.
+/// Age in milliseconds above which a clock's last reading does not count for the group's time.
 const FRESH_MS: u64 = 2_000;
-/// Number of latest readings of a clock of which the highest counts, because readings arrive late
-/// but never early.
+/// Number of latest readings of a clock among which the highest counts, because readings arrive
+/// late but never early.
 const WORDS: usize = 8;
 /// Maximum interval between comparisons of the clocks.
 const LOOK_MS: u64 = 100;
@@ -32,10 +33,10 @@ const LOOK_MS: u64 = 100;
 const BEGIN_MS: u64 = 500;
 /// Interval at which the group's clock follows the median of the members'.
 const SLEW_MS: u64 = 1_000;
-/// Maximum step forward per interval. It is small because a step forward makes deadlines pass
-/// sooner.
+/// Maximum step forward per interval, in milliseconds. It is small because a step forward makes
+/// deadlines pass sooner.
 const AHEAD_MS: i64 = 1;
-/// Maximum step back per interval.
+/// Maximum step back per interval, in milliseconds.
 const BACK_MS: i64 = 10;
 
 /// A wall clock that differs from the group's clock, or no longer does, as seen by this node.
@@ -279,8 +280,8 @@ impl Clocks {
         news
     }
 
-    /// Returns the clocks that were reported as off. A leader knows all of them, another node only
-    /// its own.
+    /// Returns the clocks that were reported as off. A leader knows all such clocks; any other node
+    /// knows only its own.
     pub(crate) fn off(&self) -> impl Iterator<Item = Off> + '_ {
         let told = self.off.iter().filter(|(_, (_, _, told))| *told);
         told.map(|(node, (_, ms, _))| Off { node: *node, ms: *ms })

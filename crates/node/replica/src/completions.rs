@@ -1,5 +1,5 @@
-//! Queue of notifications to fronts: completed requests, in order, with their replies in one
-//! buffer. Also the results for operators, which are few.
+//! Queue of notifications to fronts: completed requests in order, with their replies in one buffer,
+//! and the few results for operators.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -90,7 +90,7 @@ pub(crate) struct Completions {
     device_is_late: bool,
     /// A front is currently being notified of completions that were taken out of the queue.
     is_notifying: bool,
-    /// Numbers of operators' requests that can be judged by the currently applied state.
+    /// Numbers of operators' requests that can be checked against the currently applied state.
     judged: VecDeque<u64>,
     /// Results of operators' requests to the group, by request number.
     group: VecDeque<(u64, Result<Reply, Failure>)>,
@@ -195,8 +195,8 @@ impl Completions {
         }
     }
 
-    /// Completes a read that is about to run between commands. Returns `false` if the front dropped
-    /// the read, which must then not run.
+    /// Completes a read that is about to run between commands. Returns `false` if the front has
+    /// dropped the read; the read must then not run.
     pub(crate) fn read(&mut self, tag: Tag) -> bool {
         let wanted = self.ends(tag);
         if wanted {
@@ -210,7 +210,7 @@ impl Completions {
         self.group.push_back((asked, Ok(reply)));
     }
 
-    /// Takes the next operator's request that can be judged now.
+    /// Takes the next operator's request that can be checked now.
     pub(crate) fn take_judged(&mut self) -> Option<u64> {
         self.judged.pop_front()
     }
@@ -249,8 +249,8 @@ impl Completions {
         }
     }
 
-    /// Drops a request of the front: its completion is removed from the queue, or will be. A tag
-    /// without an open request is forgotten once no requests are open.
+    /// Drops a request of the front. Its completion is removed from the queue, now or when it
+    /// arrives. A tag without an open request is forgotten once no requests are open.
     pub(crate) fn forget(&mut self, tag: Tag) {
         if let Some(at) = self.ended.list.iter().position(|(ended, _)| *ended == tag) {
             self.remove(at);

@@ -204,8 +204,8 @@ impl Contents {
         }
     }
 
-    /// Returns the value's bytes in these slots for a peer, which may need bytes that this node no
-    /// longer needs; `None` if they are not in memory.
+    /// Returns the value's bytes in these slots for a peer; `None` if they are not in memory. The
+    /// peer may need bytes that this node no longer needs.
     pub(crate) fn recent(&self, value: &Value, range: SlotRange) -> Option<Payload> {
         match *value {
             Value::Batch(ref name) => self.payloads.get(name).cloned(),
@@ -282,9 +282,9 @@ impl Contents {
         SlotRange::new(range.from, to)
     }
 
-    /// [aux-5] Records a full replica's statement that this stream's content at positions below
-    /// `below`, in slots from `from` on, is not needed. Returns the requested content that this
-    /// settles, even if only its first part is settled.
+    /// [aux-5] Records a full replica's statement that this stream's content below position `below`
+    /// is not needed in slots at or after `from`. Returns the requested content that this settles,
+    /// even if only its first part is settled.
     pub(crate) fn settle(&mut self, stream: StreamName, below: u64, from: Slot) -> Vec<Value> {
         let mut settled = self.fetches.of_stream(stream);
         settled.retain(|value| {
@@ -323,8 +323,8 @@ impl Contents {
         }
     }
 
-    /// Pins the value's bytes, which these open slots may need. Available bytes are retained until
-    /// the slots are released or another value is decided in them.
+    /// Pins the value's bytes for these open slots. Available bytes are retained until the slots
+    /// are released or another value is decided in them.
     pub(crate) fn pin(&mut self, value: &Value, range: SlotRange) {
         if let Value::Batch(name) = value {
             self.payloads.pin(range.from, *name);
@@ -343,15 +343,16 @@ impl Contents {
         self.fetches.forget_below(range.to);
     }
 
-    /// Releases the bytes of slots below `slot`, which are applied or will be applied from the log.
+    /// Releases the bytes of slots below `slot`. These slots have been applied or will be applied
+    /// from the log.
     pub(crate) fn release_below(&mut self, slot: Slot) {
         self.payloads.unpin_below(slot);
         self.without_bytes.retain(|(range, _)| range.to > slot);
     }
 
-    /// Fetches the value's bytes for open slots from peers, first from `from`, which should have
+    /// Fetches the value's bytes for open slots from peers, starting with `from`, which should have
     /// them. With `patience`, requests for bytes of streams are delayed, because the bytes may be
-    /// in flight. Returns the part that is already available, which is pinned.
+    /// in flight. Pins and returns the part that is already available.
     pub(crate) fn fetch(
         &mut self,
         now: Time,

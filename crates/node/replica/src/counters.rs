@@ -94,8 +94,7 @@ pub struct Counters {
     pub slots_waited_for_era: u64,
     /// Bytes appended to streams.
     pub stream_bytes_appended: u64,
-    /// Bytes of streams that records refer to in the store of streams instead of containing them
-    /// ([disk-5]).
+    /// Stream bytes that records do not contain, but refer to in the store of streams ([disk-5]).
     pub stream_bytes_placed: u64,
     /// Bytes of streams contained in records.
     pub stream_bytes_recorded: u64,
@@ -128,7 +127,8 @@ pub struct Counters {
     pub batches_malformed: u64,
     /// Batches of other nodes that were proposed here.
     pub forwards_taken: u64,
-    /// Batches of other nodes that were received again while in flight or after they were applied.
+    /// Batches of other nodes that were received again while in flight or after they had been
+    /// applied.
     pub forwards_repeated: u64,
     /// Batches of other nodes that this node refused.
     pub forwards_refused: u64,
@@ -190,7 +190,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts an executed batch of this node's clients, whose replies are about to be sent. The
+    /// Counts an executed batch of this node's clients. Its replies are about to be sent. The
     /// acceptance times of its commands are assumed to be spread evenly between the first and the
     /// last.
     pub(crate) fn on_answered(&mut self, now: Time, completed: &Completed) {

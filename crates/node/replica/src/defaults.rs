@@ -1,12 +1,12 @@
-//! Default settings of a node: the only table of these numbers.
+//! Default node settings: the only table of these numbers.
 //!
 //! The command line, embedded nodes and the simulator use them. A test of the command line checks
 //! that docs/operate.md states the same values.
 
 /// Maximum interval between a leader's messages, in milliseconds.
 pub const HEARTBEAT_MS: u64 = 20;
-/// Range of the random time without messages from a leader after which an election starts, in
-/// milliseconds.
+/// Range of the random election timeout, in milliseconds. A node starts an election after this long
+/// without a message from a leader.
 pub const ELECTION_MS: (u64, u64) = (100, 200);
 /// Time after which an unanswered request fails, in milliseconds.
 pub const CLIENT_TIMEOUT_MS: u64 = 5_000;
@@ -28,5 +28,5 @@ pub const LOG_BYTES_MAX: u64 = 8 << 30;
 /// Size of new segments of the log, in bytes.
 pub const LOG_SEGMENT_BYTES: u64 = 64 << 20;
 
-/// Interval in milliseconds from the end of a scrub to the next one, which is a week.
+/// Interval in milliseconds from the end of a scrub to the next one: one week.
 pub const SCRUB_EVERY_MS: u64 = 7 * 24 * 3600 * 1000;

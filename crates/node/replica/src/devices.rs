@@ -49,15 +49,15 @@ pub struct AttachedDevice {
     pub name: String,
     /// Port through which the owner uses the device.
     pub device: Box<dyn Device + Send>,
-    /// The owner, which drives the device from this process.
+    /// Driver of the device, in this process.
     pub owner: Owner,
 }
 
 /// Devices that a process may use, in order of preference.
 pub trait DeviceSource: Send {
-    /// Returns the first device that is available now, or the reason why none is. `lost` is the
-    /// reason why the previous device, which has been closed, was removed from the network. Called
-    /// repeatedly at intervals while no device is available.
+    /// Returns the first device that is available now, or why none is. `lost` states why the
+    /// previous device, which has been closed, was removed from the network. Called repeatedly at
+    /// intervals while no device is available.
     fn open_device(&mut self, lost: Option<&str>) -> Result<AttachedDevice, String>;
 }
 
@@ -117,12 +117,12 @@ pub struct DeviceStatus {
     /// Remark on the device's state: its interface was renamed, it casts no votes, or no votes are
     /// requested from it.
     pub note: Option<String>,
-    /// Reason why the device is not used, or is no longer used.
+    /// Why the device is not used, or is no longer used; `None` if it is in use.
     pub why: Option<String>,
 }
 
-/// Returns the reasons for refusing frames, which index [`DeviceStatus::refused`]. The entry for
-/// accepted frames is left out.
+/// Returns the reasons for refusing frames, in the order of [`DeviceStatus::refused`], without the
+/// entry for accepted frames.
 pub fn device_reasons() -> impl Iterator<Item = Reason> {
     let reasons = Reason::ALL.into_iter();
     reasons.filter(|reason| *reason != Reason::None)
@@ -149,7 +149,7 @@ struct OwnedDevice {
     hears: NetworkState,
     offers: Offers,
     idling: Idling,
-    /// Number of frames by outcome at the devices before this one.
+    /// Frame counts by outcome, summed over the devices before this one.
     refused_before: [u64; COUNTERS],
 }
 
@@ -159,7 +159,7 @@ struct NetworkState {
     /// New name of the interface, if it was renamed.
     moved: Option<String>,
     is_paused: bool,
-    /// Reason why the device was removed from the network, if it was.
+    /// Why the device was removed from the network; `None` if it was not.
     over: Option<String>,
 }
 
@@ -259,8 +259,8 @@ impl Devices {
         self.status.as_ref()
     }
 
-    /// [offload-9] If the device is late, returns the reason why this node can neither promise nor
-    /// vote for now.
+    /// [offload-9] If the device is late, returns why this node can neither promise nor vote for
+    /// now.
     pub(crate) fn late(&self) -> Option<&'static str> {
         self.unit.as_ref().is_some_and(|unit| unit.is_late).then_some(LATE)
     }

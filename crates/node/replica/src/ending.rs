@@ -19,24 +19,24 @@ enum Stop {
     Finishing(Time),
     /// Hands over leadership, until this deadline at the latest.
     HandingOver(Time),
-    /// [offload-8] Waits until the device has stopped voting and was read out, until this deadline
-    /// at the latest.
+    /// [offload-8] Waits until the device has stopped voting and has been read out, until this
+    /// deadline at the latest.
     LeavingDevice(Time),
     /// No more messages are sent; the last records are being written.
     Writing,
-    /// All records are written.
+    /// All records have been written.
     Done,
 }
 
-/// State of a clean stop, and of leadership transfers, which are a part of it.
+/// State of a clean stop and of leadership transfers. A clean stop includes a transfer.
 #[derive(Debug)]
 pub(crate) struct Ending {
     stop: Stop,
     /// Result of the last transfer, until it is taken.
     transfer_ended: Option<Result<NodeId, Refusal>>,
-    /// Time for accepted requests to complete after a stop was requested, in milliseconds.
+    /// Time for accepted requests to complete once a stop has been requested, in milliseconds.
     finish_ms: u64,
-    /// The device may still be voting, as far as this node knows.
+    /// The device may still be voting, because it did not stop in time.
     device_votes_on: bool,
 }
 
@@ -68,13 +68,13 @@ impl Ending {
         self.stop == Stop::Writing
     }
 
-    /// Returns whether all records are written.
+    /// Returns whether all records have been written.
     pub(crate) fn is_done(&self) -> bool {
         self.stop == Stop::Done
     }
 
-    /// [volatile-4] Returns whether all records are written and no device still votes for this
-    /// node.
+    /// [volatile-4] Returns whether all records have been written and no device still votes for
+    /// this node.
     pub(crate) fn is_clean(&self) -> bool {
         self.is_done() && !self.device_votes_on
     }

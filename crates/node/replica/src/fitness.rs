@@ -1,5 +1,5 @@
-//! Fitness of this node to lead, judged by the state of its log and its service. The core uses it
-//! to hand over, and operators see it ([live-3], [live-6]).
+//! Fitness of this node to lead, determined by the state of its log and its service. The core uses
+//! it to hand over, and operators see it ([live-3], [live-6]).
 
 use quorate_core::{fitness::Fitness, slot::Slot, time::Time};
 
@@ -7,14 +7,16 @@ use quorate_core::{fitness::Fitness, slot::Slot, time::Time};
 /// often recur.
 const SETTLES_MS: u64 = 5_000;
 
-/// A starting node with more than this many slots to apply is far behind.
+/// Number of slots to apply above which a starting node is far behind.
 const FAR_SLOTS: u64 = 4096;
-/// A running node is far behind if it has not applied a decided slot for this long.
+/// Time in milliseconds for which a decided slot may remain unapplied before a running node is far
+/// behind.
 const FAR_MS: u64 = 2_000;
-/// Leadership is not handed to a node that has not applied a decided slot for this long, because a
-/// leader that is far behind must not hand over to a node that soon will be.
+/// Time in milliseconds for which a decided slot may remain unapplied before leadership is no
+/// longer handed to the node. A leader that is far behind must not hand over to a node that soon
+/// will be.
 const LAGS_MS: u64 = 1_000;
-/// The lag ends when a decided slot is applied within this time.
+/// Time in milliseconds within which a decided slot must be applied for the lag to end.
 const NEAR_MS: u64 = 500;
 
 /// Lag of this node in applying decided slots ([live-6]).
@@ -55,7 +57,7 @@ impl Lag {
 #[derive(Debug)]
 pub(crate) struct FitnessState {
     fitness: Fitness,
-    /// Reason why the log cannot write, if any.
+    /// Why the log cannot write; `None` if it can.
     log: Option<&'static str>,
     /// Description of the last problem, retained while the node settles.
     why: String,
@@ -110,12 +112,12 @@ impl FitnessState {
         (self.fitness != before).then_some(self.fitness)
     }
 
-    /// Returns the reason why a leader must hand over, if any.
+    /// Returns why a leader must hand over; `None` if it need not.
     pub(crate) fn handover_reason(&self) -> Option<&str> {
         self.fitness.gives_way().then_some(&*self.why)
     }
 
-    /// Returns the reason why the log cannot write, if any.
+    /// Returns why the log cannot write; `None` if it can.
     pub(crate) fn log_trouble(&self) -> Option<&'static str> {
         self.log
     }

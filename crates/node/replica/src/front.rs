@@ -18,7 +18,7 @@ use crate::{
 /// Kind of client listener. A node may have several, each with its own address and protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Door {
-    /// Clients of the service, which send commands.
+    /// Clients of the service. They send commands.
     #[default]
     Commands,
     /// Clients of byte streams, with framing.
@@ -40,7 +40,7 @@ pub struct Endpoints {
     pub who: Who,
 }
 
-/// Rules of a group without users, which allow everything to every client.
+/// Rules of a group without users. Every client may do everything.
 pub(crate) static NO_USERS: Users = Users::NONE;
 
 /// Requests that a front can make. All calls return immediately.
@@ -157,8 +157,9 @@ pub trait State {
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 }
 
-/// [access-4] [time-4] Maximum time that requests wait until the access rules and the group's clock
-/// are known, counted from the first request. The same as the time that they wait for a leader.
+/// Maximum time in milliseconds that requests wait until the access rules ([access-4]) and the
+/// group's clock ([time-4]) are known, counted from the first request. Requests wait for a leader
+/// just as long.
 const PATIENCE_MS: u64 = 5_000;
 
 /// Time that requests have waited, counted once per process. Each call adds the time since the last
@@ -204,8 +205,8 @@ pub trait Front {
         requests: &mut dyn Requests,
     ) -> usize;
 
-    /// Called when bytes can be read from this connection and none are left over from before. A
-    /// front that knows the final place of the bytes may have them read directly into it with one
+    /// Called when bytes can be read from this connection and no earlier bytes are left unconsumed.
+    /// A front that knows the final place of the bytes may have them read directly into it with one
     /// call of `read`, which returns the number of bytes read.
     fn intake(
         &mut self,
@@ -255,7 +256,7 @@ pub trait Front {
     /// output.
     fn output(&mut self, connection: ConnectionId) -> &[u8];
 
-    /// Records that the first `count` bytes of the output were sent.
+    /// Records that the first `count` bytes of the output have been sent.
     fn sent(&mut self, connection: ConnectionId, count: usize);
 
     /// Takes all output of this connection, for a driver without sockets.
@@ -290,11 +291,11 @@ pub trait Front {
         0
     }
 
-    /// Returns whether the connection is to be closed once its output is sent.
+    /// Returns whether to close the connection once its output has been sent.
     fn closing(&self, connection: ConnectionId) -> bool;
 
-    /// Returns the reason why the connection must be reset, for a protocol that cannot report
-    /// errors.
+    /// Returns why the connection must be reset, for a protocol that cannot report errors; `None`
+    /// if it need not be.
     fn broken(&self, connection: ConnectionId) -> Option<&str> {
         let _ = connection;
         None
@@ -313,7 +314,7 @@ pub trait Front {
     fn connections(&self) -> usize;
 
     /// Called once per turn, for a front whose requests do not come from connections, or that makes
-    /// further requests after its output was sent.
+    /// further requests after its output has been sent.
     fn poll(&mut self, requests: &mut dyn Requests) {
         let _ = requests;
     }
@@ -358,7 +359,7 @@ impl<T> Tags<T> {
         Tag(self.owners.insert(owner).data().as_ffi())
     }
 
-    /// Returns the owner of a tag; `None` if the tag was never allocated, or was released.
+    /// Returns the owner of a tag; `None` if the tag is not allocated.
     pub fn get(&self, tag: Tag) -> Option<&T> {
         self.owners.get(KeyData::from_ffi(tag.0).into())
     }
@@ -368,8 +369,7 @@ impl<T> Tags<T> {
         self.owners.get_mut(KeyData::from_ffi(tag.0).into())
     }
 
-    /// Releases a tag and returns its owner; `None` if the tag was never allocated, or was released
-    /// before.
+    /// Releases a tag and returns its owner; `None` if the tag is not allocated.
     pub fn take(&mut self, tag: Tag) -> Option<T> {
         self.owners.remove(KeyData::from_ffi(tag.0).into())
     }

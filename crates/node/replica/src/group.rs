@@ -41,8 +41,8 @@ const WHAT_BYTES_MAX: usize = 256;
 /// Entry of a node to which an id was assigned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Identifies the folder that joined under this id ([join-2]). `None` if the id is reserved for
-    /// a node that has not joined yet, or belongs to a founding member.
+    /// Nonce of the folder that joined under this id ([join-2]); `None` if the id is reserved for a
+    /// node that has not joined yet, or belongs to a founding member.
     pub nonce: Option<u64>,
     /// Address for peers.
     pub peer: String,
@@ -159,7 +159,7 @@ fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRu
 /// Result of a plan that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Id of the plan, which is the slot of the command that made it.
+    /// Id of the plan: the slot of the command that made it.
     pub id: u64,
     /// Whether the plan reached its goal.
     pub reached: bool,
@@ -173,7 +173,7 @@ pub struct Group {
     nodes: BTreeMap<NodeId, Known>,
     /// Nonces of removed nodes. A node that presents one of them is informed of its removal.
     removed_nonces: BTreeMap<u64, NodeId>,
-    /// Lowest id that was never assigned.
+    /// Lowest id that has never been assigned.
     next: u32,
     plan: Option<Plan>,
     ended: Option<Ended>,
@@ -197,12 +197,12 @@ impl Group {
         self.nodes.iter().map(|(node, known)| (*node, known))
     }
 
-    /// Returns the entry of a node; `None` if its id was never assigned, or was removed.
+    /// Returns the entry of a node; `None` if its id has never been assigned, or has been removed.
     pub fn known(&self, node: NodeId) -> Option<&Known> {
         self.nodes.get(&node)
     }
 
-    /// Returns the lowest id that was never assigned.
+    /// Returns the lowest id that has never been assigned.
     pub fn next_id(&self) -> u32 {
         self.next
     }
@@ -212,7 +212,7 @@ impl Group {
         self.level
     }
 
-    /// Returns the group with this initial level, which comes from a backup ([level-10]).
+    /// Returns the group with this initial level, taken from a backup ([level-10]).
     #[must_use]
     pub fn at_level(self, level: Level) -> Self {
         Self { level, ..self }
@@ -227,8 +227,8 @@ impl Group {
     }
 
     /// [level-5] Executes a decided raise that was proposed in this era, and returns whether it
-    /// takes effect. It does not if the group has other nodes than those that the leader queried,
-    /// or if `to` is not the next level.
+    /// takes effect. It does not if the group's nodes differ from those that the leader queried, or
+    /// if `to` is not the next level.
     pub fn raise(&mut self, era: Era, nodes: u32, to: Level, eras: &Eras) -> bool {
         let counts = era == eras.era() && nodes == self.nodes_sum() && to == self.level.next();
         if counts {
@@ -269,7 +269,7 @@ impl Group {
     }
 
     /// [member-4] Refuses a command that would assign a node an address that another node uses. The
-    /// exception is a learner, which may join at the address of a voter to replace it.
+    /// exception is a learner: it may join at the address of a voter to replace it.
     pub fn check_addresses(&self, command: &Command, eras: &Eras) -> Result<(), Denied> {
         match command {
             Command::Allocate { nonce: None, peer, .. } => self.check_free(peer, |_, _| true),
@@ -449,7 +449,7 @@ pub fn has_weights(configuration: &Configuration, goal: &Goal) -> bool {
     goal_of(configuration).iter().eq(wanted)
 }
 
-/// Returns the weights of all members of the configuration, which are the initial goal of a plan.
+/// Returns the weights of the configuration's members, the starting point for a plan's goal.
 pub fn goal_of(configuration: &Configuration) -> Goal {
     let members = configuration.members().iter();
     members.map(|voter| (voter.member, voter.weight)).collect()

@@ -22,7 +22,7 @@ pub(crate) struct Surroundings {
     pub(crate) decided_to: Slot,
 }
 
-/// Start time of each kind of idleness, with the end of the decided slots at that time.
+/// For each kind of idleness, its start time and the end of the decided slots at that time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Idling {
     /// The device is armed and has not voted since this time.

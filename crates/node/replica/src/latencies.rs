@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Number of classes per doubling of the time.
 const QUARTERS: u64 = 4;
-/// Width of the first classes in microseconds, as the exponent of a power of two.
+/// Base-2 logarithm of the width, in microseconds, of the first classes.
 const FINEST_BITS: u32 = 2;
 /// Number of classes; the last one begins at 58.7 seconds.
 pub const CLASSES: usize = 88;
@@ -28,8 +28,8 @@ impl fmt::Debug for Latencies {
 }
 
 impl Latencies {
-    /// Counts `commands` of one batch, whose latencies are spread evenly from the shortest to the
-    /// longest, both in microseconds.
+    /// Counts `commands` commands of one batch. Their latencies are spread evenly from the shortest
+    /// to the longest, both in microseconds.
     pub fn add(&mut self, commands: u64, shortest_us: u64, longest_us: u64) {
         let (first, last) = (class(shortest_us), class(longest_us));
         let span = longest_us.saturating_sub(shortest_us).max(1);
@@ -62,7 +62,7 @@ fn class(us: u64) -> usize {
     (doublings as usize * QUARTERS as usize + quarter as usize).min(CLASSES - 1)
 }
 
-/// Returns the upper bound of a class in microseconds, which is the lower bound of the next class.
+/// Returns the upper bound of a class in microseconds, equal to the lower bound of the next class.
 fn upper_edge_us(class: usize) -> u64 {
     let (doublings, quarter) = (class as u64 / QUARTERS, class as u64 % QUARTERS);
     ((QUARTERS + quarter + 1) << doublings) << FINEST_BITS

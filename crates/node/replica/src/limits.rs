@@ -21,7 +21,7 @@ pub struct Limits {
     /// Maximum size of replies and notices that the front has not taken. Above this limit no more
     /// values are applied.
     pub completion_bytes: usize,
-    /// Maximum size of the replies of one batch, which is applied as a whole. Further replies are
+    /// Maximum size of the replies of one batch; a batch is applied as a whole. Further replies are
     /// dropped, and their clients get an unknown outcome.
     pub reply_bytes: usize,
     /// Maximum number of waiting reads, and of waiting session registrations.
@@ -29,9 +29,9 @@ pub struct Limits {
     /// Maximum size of payloads that undecided or unapplied slots need. Above this limit, proposals
     /// of other nodes are dropped, and this node's own proposals wait.
     pub payload_bytes: usize,
-    /// Maximum size of applied or superseded payloads, which are retained for slow followers.
+    /// Maximum size of applied or superseded payloads retained for slow followers.
     pub recent_bytes: usize,
-    /// Maximum size of stream bytes that have arrived and are not applied yet.
+    /// Maximum size of stream bytes that have arrived but have not been applied.
     pub stream_bytes: usize,
     /// Window of one stream, in bytes ([stream-8]).
     pub stream_window_bytes: usize,

@@ -69,8 +69,8 @@ impl Observing {
         self.reigns.seen(now)
     }
 
-    /// Records a violated rule. The status shows the first violation, except that an alarm about
-    /// differing nodes is replaced by a graver one.
+    /// Records a violated rule. The status shows the first violation, but any later one replaces an
+    /// alarm about nodes with different histories.
     pub(crate) fn raise(&mut self, alarm: Alarm, counters: &mut Counters) {
         counters.alarms += 1;
         self.events.push(Event::Alarm(alarm));
@@ -104,7 +104,7 @@ impl Observing {
         self.promises.take_news(now)
     }
 
-    /// Records that a write of the log ended after `took_us` microseconds.
+    /// Records that a log write ended after `took_us` microseconds.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize) {
         self.watch.on_written(took_us, bytes, &mut self.events);
     }

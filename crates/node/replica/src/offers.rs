@@ -13,7 +13,7 @@ use crate::payload::Payload;
 
 /// Maximum number of offers in flight.
 const OFFERS_MAX: usize = 256;
-/// Time after which a value that was not seen is late, in milliseconds.
+/// Time in milliseconds after which a value that has not been seen is late.
 const LATE_MS: u64 = 5;
 /// Time without frames from a coordinator after which it is no longer used, in milliseconds.
 const HEARD_MS: u64 = 1_000;

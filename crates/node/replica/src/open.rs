@@ -1,4 +1,4 @@
-//! Options of a replica, and errors of its start.
+//! Replica options, and errors at the start of a replica.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -22,11 +22,9 @@ use crate::{
 pub struct Timeouts {
     /// Maximum interval between a leader's messages, in milliseconds.
     pub heartbeat_ms: u64,
-    /// Minimum of the random time without messages from a leader after which an election starts, in
-    /// milliseconds.
+    /// Minimum of the random election timeout, in milliseconds.
     pub election_min_ms: u64,
-    /// Maximum of the random time without messages from a leader after which an election starts, in
-    /// milliseconds.
+    /// Maximum of the random election timeout, in milliseconds.
     pub election_max_ms: u64,
 }
 
@@ -40,18 +38,18 @@ impl Default for Timeouts {
     }
 }
 
-/// Options of a replica, constant while it runs.
+/// Replica options, constant while the replica runs.
 #[derive(Clone, Debug)]
 pub struct ReplicaOptions {
     /// Id of the group.
     pub cluster: u128,
     /// This node and its incarnation ([volatile-1]).
     pub member: Member,
-    /// Number of this process start, which this node must never have used before ([value-2]).
+    /// Number of this process start. This node must never have used it before ([value-2]).
     pub boot: u32,
     /// Timeouts between nodes.
     pub timeouts: Timeouts,
-    /// Seed of the randomised timeouts; must differ between nodes and between starts.
+    /// Random seed for the timeouts; must differ between nodes and between starts.
     pub seed: u64,
     /// Largest accepted command, in bytes.
     pub command_bytes_max: usize,
@@ -79,11 +77,11 @@ pub struct ReplicaOptions {
     pub addresses: BTreeMap<NodeId, Addresses>,
     /// Peer addresses of the founding members, as configured on every node of the group.
     pub founding_peers: BTreeMap<NodeId, String>,
-    /// Settings of the tuner of batch and window. `None` leaves both as set in `limits`.
+    /// Settings for the tuner of batch and window; `None` leaves both as set in `limits`.
     pub tuning: Option<Settings>,
     /// When snapshots are taken and the log is trimmed.
     pub snapshots: SnapshotOptions,
-    /// Memory limits of the store of streams.
+    /// Memory limits for the store of streams.
     pub stream_limits: StoreLimits,
     /// Layout of the store's files, used only if they do not exist yet.
     pub stream_layout: Layout,
@@ -96,11 +94,11 @@ pub struct ReplicaOptions {
     pub votes: Votes,
     /// Highest level that this node supports. Tests set a lower one to simulate an earlier release.
     pub supports: Level,
-    /// Level that the folder's data may already require ([level-8]).
+    /// Highest feature level whose formats may already be in the folder ([level-8]).
     pub marked: Level,
     /// When this node raises the level as a leader.
     pub raising: Raising,
-    /// Schedule of scrubs, which read all data to verify that it is intact.
+    /// Schedule of scrubs. A scrub reads all data to verify that it is intact.
     pub scrub: ScrubOptions,
 }
 

@@ -35,8 +35,8 @@ pub struct Sequenced {
     pub acknowledged_below: u64,
 }
 
-/// Reason why a request got no reply. With the first six variants, the command was not executed and
-/// may be retried.
+/// Why a request got no reply. With the first six variants, the command was not executed and may be
+/// retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Queues are full.
@@ -58,7 +58,7 @@ pub enum Failure {
     /// The outcome is unknown: the command may have been executed, or may still be executed later.
     Unknown,
     /// The session is unknown or expired, so the command was not executed ([session-4]). If it was
-    /// sent before, it may have been executed then.
+    /// also sent earlier, it may have been executed then.
     NoSession,
     /// The command was executed before, and its reply was acknowledged and dropped ([session-2]).
     ReplyForgotten,

@@ -48,7 +48,7 @@ pub(crate) struct HeldReplies {
 }
 
 impl HeldReplies {
-    /// Holds the reply to the command in this slot, which must not be lower than the slots of the
+    /// Holds the reply to the command in this slot. The slot must not be lower than those of the
     /// replies already held.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.replies.extend(reply);

@@ -26,7 +26,7 @@ impl Payload {
         Self(Kept::Plain(Arc::new(bytes)))
     }
 
-    /// Returns the number of references to the bytes, which is 1 if they are not shared.
+    /// Returns the number of references to the bytes; 1 if they are not shared.
     pub fn holders(&self) -> usize {
         match &self.0 {
             Kept::Plain(bytes) => Arc::strong_count(bytes),
@@ -34,7 +34,7 @@ impl Payload {
         }
     }
 
-    /// Returns the CRC-32C of the bytes, which is cached for large payloads.
+    /// Returns the CRC-32C of the bytes. It is cached for large payloads.
     pub fn checksum(&self) -> u32 {
         match &self.0 {
             Kept::Plain(bytes) => quorate_wire::checksum(bytes),

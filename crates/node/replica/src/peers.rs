@@ -23,7 +23,7 @@ use crate::{
 pub(crate) use self::comparison::Doubt;
 
 /// Maximum number of nodes whose addresses are stored: all possible members, and as many former
-/// ones.
+/// members.
 const ADDRESSES_MAX: usize = 2 * NODES_MAX;
 
 /// The other nodes, as far as this node knows them.
@@ -107,13 +107,13 @@ impl Peers {
         self.addresses.get(&node)
     }
 
-    /// Returns the addresses of a node, which are empty if unknown.
+    /// Returns the addresses of a node; empty if unknown.
     pub(crate) fn address(&self, node: NodeId) -> Addresses {
         self.addresses.get(&node).cloned().unwrap_or_default()
     }
 
-    /// Returns the number of members of the configuration that `own` is connected to, including
-    /// itself, and the number of all members.
+    /// Returns how many of the configuration's members `own` is connected to, including itself, and
+    /// how many members there are.
     pub(crate) fn reachable(&self, own: Member, configuration: &Configuration) -> (usize, usize) {
         let members = configuration.members();
         let reachable = members.iter().filter(|voter| {

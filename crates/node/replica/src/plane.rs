@@ -38,7 +38,7 @@ pub trait Plane {
         let _ = (ballot, decided_to);
     }
 
-    /// Sets the current voters, which may be asked for values that other nodes missed ([learn-1]).
+    /// Sets the current voters. They may be asked for values that other nodes missed ([learn-1]).
     fn voters(&mut self, configuration: &Configuration) {
         let _ = configuration;
     }

@@ -182,7 +182,7 @@ impl Proposing {
         self.forwarded.decided(value);
     }
 
-    /// Sends this node's batches to the leader, which proposes each of them as one value.
+    /// Sends this node's batches to the leader. The leader proposes each of them as one value.
     pub(crate) fn forward(&mut self, now: Time, ways: &mut LeaderPaths<'_, '_>) {
         while let Some(late) = ways.devices.next_late(now) {
             // If it does not fit, it counts as lost, and is offered again together with all others.
@@ -213,7 +213,7 @@ pub(crate) struct LeaderPaths<'a, 'b> {
     pub(crate) leader: NodeId,
     /// Ballot in which the leader leads.
     pub(crate) ballot: Ballot,
-    /// This node's device, which sends frames directly to the leader's device.
+    /// This node's device. It sends frames directly to the leader's device.
     pub(crate) devices: &'a mut Devices,
     /// Store of the batches' bytes, so that the leader need not send them back.
     pub(crate) contents: &'a mut Contents,

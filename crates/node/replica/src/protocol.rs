@@ -10,7 +10,7 @@ use quorate_core::{
     time::Time,
 };
 
-/// The core as seen by the other parts, which read its state and queue inputs. Only the replica
+/// The core as seen by the other parts. They read its state and queue inputs. Only the replica
 /// steps it.
 pub(crate) struct Protocol {
     node: Node,
@@ -46,7 +46,7 @@ impl Protocol {
         &self.node
     }
 
-    /// Returns whether this node leads, as far as the other parts were notified.
+    /// Returns whether this node leads, according to what the other parts have been told.
     pub(crate) fn leads(&self) -> bool {
         self.role == Role::Leader
     }
@@ -94,7 +94,7 @@ impl Protocol {
     }
 
     /// Passes one input to the core. Returns the hard state before the input, and the core's
-    /// effects, which the caller returns with [`Protocol::recycle`].
+    /// effects. The caller returns the effects with [`Protocol::recycle`].
     pub(crate) fn step(&mut self, now: Time, input: Input) -> (HardState, Effects) {
         let before = self.node.hard_state();
         let now = now.max(self.read_at);
@@ -103,7 +103,7 @@ impl Protocol {
         (before, effects)
     }
 
-    /// Accepts the effects of a step after they were carried out, to reuse their memory.
+    /// Accepts the effects of a step once they have been carried out, to reuse their memory.
     pub(crate) fn recycle(&mut self, effects: Effects) {
         self.effects = effects;
     }

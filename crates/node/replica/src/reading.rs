@@ -128,8 +128,8 @@ impl Reading {
         self.of_access.next_question(now)
     }
 
-    /// [access-4] Returns whether this node has applied everything that the linearizable read begun
-    /// after the last `true` must show. If there is no such read in flight, begins one.
+    /// [access-4] Returns `true` once for each linearizable read that has been confirmed and whose
+    /// slots this node has applied. Begins another read unless one is in flight.
     pub(crate) fn shows_access(&mut self, now: Time, applied_to: Slot) -> bool {
         self.of_access.settle(now, applied_to);
         let shown = self.of_access.take() == Some(Probed::Served);
@@ -139,8 +139,8 @@ impl Reading {
         shown
     }
 
-    /// Handles a confirmation, after which the confirmed reads may run once everything below `slot`
-    /// is applied. Returns whether it was for clients' reads.
+    /// Handles a confirmation. The confirmed reads may run once everything below `slot` is applied.
+    /// Returns whether the confirmation was for clients' reads.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> bool {
         self.probe.confirmed(token, slot);
         self.of_access.confirmed(token, slot);
@@ -156,7 +156,7 @@ impl Reading {
         self.bounded.confirmed(asked_at, slot);
     }
 
-    /// Handles a refused request for confirmation, which is repeated after a delay.
+    /// Handles a refused request for confirmation. The request is repeated after a delay.
     pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
         self.probe.failed(now, token);
         self.of_access.failed(now, token);
@@ -205,14 +205,14 @@ impl Reading {
         self.probe.take()
     }
 
-    /// Returns when clients' reads need a turn without further input.
+    /// Returns the time at which clients' reads next need a turn, even without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let ask = self.reads.may_ask_at();
         let ask = ask.filter(|_| self.bounded.wants_question(now));
         earliest([self.reads.wake_at(self.patience_ms), self.bounded.wake_at(), ask])
     }
 
-    /// Returns when the probe needs a turn without further input.
+    /// Returns the time at which the probe next needs a turn, even without further input.
     pub(crate) fn probe_at(&self) -> Option<Time> {
         earliest([self.probe.wake_at(), self.of_access.wake_at()])
     }

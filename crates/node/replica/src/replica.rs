@@ -81,13 +81,14 @@ use crate::{
     wake::earliest,
 };
 
-/// Number of slots above the decided ones within which decisions received by frames are used.
+/// Maximum distance in slots above the decided slots at which decisions received by frames are
+/// still used.
 const TOLD_AHEAD: u64 = 1 << 12;
 
 /// Name of a small file, and the result of reading it.
 type Recalled = (&'static str, Result<Option<Vec<u8>>, DiskError>);
 
-/// A replica, which joins the core, the log and the service.
+/// A replica: the core, the log and the service, joined.
 pub struct Replica<D: Disk, S: StateMachine> {
     cluster: u128,
     member: Member,
@@ -118,19 +119,19 @@ pub struct Replica<D: Disk, S: StateMachine> {
     /// Levels that other nodes support, and operators' requests that wait for a raise.
     rising: LevelRaises,
     scrubbing: Scrubbing,
-    /// A small file that was read from disk and not taken yet.
+    /// A small file that has been read from disk but not taken yet.
     recalled: Option<Recalled>,
     /// Level of the group at the last check.
     raised_to: Option<Level>,
     ending: Ending,
     fit: FitnessState,
     lag: Lag,
-    /// Reason why this node's state may be wrong ([differ-2]).
+    /// Why this node's state may be wrong ([differ-2]); `None` if there is no doubt.
     doubt: Option<Doubt>,
     turns: Turns,
     observing: Observing,
     tuning: Tuning,
-    /// This node's device, if any, which may run phase 2.
+    /// This node's device, if any. It may run phase 2.
     devices: Devices,
     /// Number of names assigned to clients of devices ([offload-22]).
     names_lent: u32,
@@ -242,8 +243,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [access-4] If a caller needs the access rules and they are not known, starts a linearizable
-    /// read. It shows that this node has applied everything by which it may have acted before the
-    /// restart.
+    /// read. The read shows that this node has applied everything on which it may have acted before
+    /// the restart.
     fn look_at_access(&mut self, now: Time) {
         if !self.applying.access().is_wanted() || self.is_open().is_err() {
             return;
@@ -253,14 +254,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Starts writing the appended records. Called after the plane's buffers were flushed.
+    /// Starts writing the appended records. Called once the plane's buffers have been flushed.
     pub fn submit(&mut self, now: Time) {
         self.storing.submit(now, self.protocol.node().awaits_disk());
         self.note_writes(now);
     }
 
-    /// Ends the turn. `now` is the time at its end. Returns the time at which [`Replica::poll`] is
-    /// due, as [`Replica::wake_at`] does.
+    /// Ends the turn. `now` is the time at the end of the turn. Returns the time at which
+    /// [`Replica::poll`] is due, as [`Replica::wake_at`] does.
     pub fn end_turn(&mut self, now: Time) -> Option<Time> {
         self.watch(now);
         self.choose_route(now);
@@ -523,7 +524,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.contents.release_below(self.protocol.node().decided_to());
     }
 
-    /// Reports this node's fitness to lead to the core ([live-3], [live-6]).
+    /// Reports to the core whether this node is fit to lead ([live-3], [live-6]).
     fn look_at_fitness(&mut self, now: Time) {
         let (applying, keeping) = (&self.applying, &self.streaming.keeping);
         let device = self.devices.late();
@@ -880,8 +881,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.proposing.pressure().max(self.reading.pressure())
     }
 
-    /// Starts a probe, which determines whether a linearizable read would be served here now. The
-    /// caller takes the result with [`Replica::take_probe`].
+    /// Starts a probe of whether a linearizable read would be served here now. The caller takes the
+    /// result with [`Replica::take_probe`].
     pub fn probe(&mut self, now: Time) {
         let condition = self.applying.condition();
         let refused = if self.is_open().is_err() {
@@ -949,8 +950,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Takes the result of a requested snapshot: the snapshot, which is complete and referenced by
-    /// the base of the log, or an error.
+    /// Takes the result of a requested snapshot: the complete snapshot, referenced by the base of
+    /// the log, or an error.
     pub fn take_snapshot_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.snapshots.take_answer()
     }

@@ -13,7 +13,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Counts those of the core's explanations that are about rings.
+    /// Counts an explanation of the core if it concerns a ring.
     pub(crate) fn note(&mut self, explanation: &Explanation, counters: &mut Counters) {
         match explanation {
             Explanation::RingLaid { nodes, .. } => {

@@ -162,7 +162,7 @@ impl LevelRaises {
         self.asked.push((asked, to, now.plus_ms(ANSWER_MS)));
     }
 
-    /// Removes and returns the requests whose level is reached.
+    /// Removes and returns the requests whose level has been reached.
     pub(crate) fn reached(&mut self, level: Level) -> Vec<u64> {
         let done = self.asked.extract_if(.., |(_, to, _)| *to <= level);
         done.map(|(asked, ..)| asked).collect()

@@ -15,7 +15,7 @@ impl<T: Copy + Ord> RoundRobin<T> {
         Self { members: BTreeSet::new(), last: None }
     }
 
-    /// Adds a member. Returns whether it was absent before.
+    /// Adds a member. Returns `false` if it was already present.
     pub fn insert(&mut self, member: T) -> bool {
         self.members.insert(member)
     }
@@ -35,14 +35,14 @@ impl<T: Copy + Ord> RoundRobin<T> {
         self.members.is_empty()
     }
 
-    /// Returns the next member, which remains the same until its turn is [over](Self::over).
+    /// Returns the next member. It remains the same until its turn is [over](Self::over).
     pub fn next(&self) -> Option<T> {
         let behind = self.last.map_or(Bound::Unbounded, Bound::Excluded);
         let mut later = self.members.range((behind, Bound::Unbounded));
         later.next().or_else(|| self.members.first()).copied()
     }
 
-    /// Ends the turn of this member, which remains in the set.
+    /// Ends the turn of this member. The member remains in the set.
     pub fn over(&mut self, member: T) {
         self.last = Some(member);
     }

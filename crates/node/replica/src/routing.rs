@@ -100,7 +100,7 @@ impl Routing {
         self.began.get_or_insert(now);
     }
 
-    /// Ends a turn. `now` is the time at its end.
+    /// Ends a turn at the time `now`.
     pub(crate) fn end_turn(&mut self, now: Time) {
         if let Some(began) = self.began.take() {
             self.busy_us += now.since_us(began);
@@ -158,7 +158,7 @@ impl Routing {
         [waits(2.0, star), waits(ring_hops.max(2.0), ring)]
     }
 
-    /// Returns the reason for the current route, for operators.
+    /// Returns why the current route is used, for operators.
     pub(crate) fn why(&self) -> String {
         let way = match self.choice.chosen() {
             Way::Star => "straight",

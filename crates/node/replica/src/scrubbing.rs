@@ -52,7 +52,7 @@ impl Default for ScrubOptions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since {
     pub(crate) ms: u64,
-    /// If `true`, the last scrub ended then. If `false`, there was none, and the node started to
+    /// `true` if the last scrub ended at that time; `false` if there was none and the node began to
     /// wait for its first scrub.
     pub(crate) ended: bool,
 }
@@ -84,7 +84,7 @@ struct Run {
     asked: Option<Doubt>,
 }
 
-/// Doubtful slots of the log, which are read together because damage may have destroyed some of
+/// Doubtful slots of the log. They are read together because damage may have destroyed some of
 /// them.
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
@@ -247,7 +247,7 @@ impl Scrubbing {
         self.report.add(kind, bytes);
     }
 
-    /// Ends a kind of data that was read completely. Returns whether it was the last kind.
+    /// Ends a kind of data that has been read completely. Returns whether it was the last kind.
     pub(crate) fn end_kind(&mut self, wall_ms: u64) -> bool {
         let Some(run) = &mut self.run else {
             return false;
@@ -267,8 +267,8 @@ impl Scrubbing {
         }
     }
 
-    /// Records damage. Returns its index in the list of findings, and whether it was not reported
-    /// before ([scrub-4]).
+    /// Records damage. Returns its index in the list of findings, and whether it has not been
+    /// reported before ([scrub-4]).
     pub(crate) fn found(&mut self, found: Found) -> (Option<usize>, bool) {
         let key = (found.kind, found.what.clone());
         let news = self.told.len() < TOLD_MAX && self.told.insert(key);

@@ -5,7 +5,7 @@ use quorate_core::time::Time;
 /// Minimum interval between two log lines, in milliseconds.
 const PAUSE_MS: u64 = 1000;
 
-/// Rate limit of a log line, with the number of lines suppressed.
+/// Rate limit for a log line, with the number of suppressed lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seldom {
     silent_until: Time,

@@ -83,7 +83,7 @@ pub struct Scrubbed {
     pub goes_on: bool,
 }
 
-/// Reason why an image was not loaded. The load has ended, and the items loaded so far are useless.
+/// Why an image was not loaded. The load has ended, and the items loaded so far are useless.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
     /// This service does not support loading.
@@ -210,7 +210,7 @@ pub trait StateMachine {
         false
     }
 
-    /// Passes the notices of commands since the last call to `each`, in order. A notice is a
+    /// Passes to `each`, in order, the notices of commands since the last call. A notice is a
     /// subject and a message, for clients that subscribed on this node. Notices are not part of the
     /// state, and are lost with the process. Notices that a service repeats after it went back are
     /// dropped.
@@ -235,8 +235,8 @@ pub trait StateMachine {
         None
     }
 
-    /// Passes housekeeping commands that this node should propose to `each`, such as removals of
-    /// some expired keys. Called often, and on the leader only. The commands must not change any
+    /// Passes to `each` the housekeeping commands that this node should propose, such as removals
+    /// of some expired keys. Called often, and on the leader only. The commands must not change any
     /// answer, since they may be executed late or never.
     fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
         let _ = each;
@@ -300,9 +300,9 @@ pub trait StateMachine {
         Err(LoadError::Unsupported)
     }
 
-    /// Returns a position to which a persistent service returns at the earliest after any power
-    /// loss ([store-1]), so that it needs no lower slot. `None` means that the service is in memory
-    /// and needs every slot.
+    /// Returns the lowest position to which a persistent service can fall back in a power loss
+    /// ([store-1]), so that it needs no lower slot; `None` if the service is in memory and needs
+    /// every slot.
     ///
     /// The position never decreases while the process runs, except after [`Health::Back`] and a
     /// load.
@@ -337,8 +337,8 @@ pub trait StateMachine {
 
     /// [scrub-8] Drops the service's state and starts empty, which [`Health::Back`] then reports.
     /// Called if a part of its data on this node's disk is damaged and a snapshot is available that
-    /// replaces all of it. From then on [`StateMachine::synced_to`] refers to the replacement. On
-    /// an error, which contains the reason, the service continues unchanged.
+    /// replaces all of it. After the call [`StateMachine::synced_to`] refers to the replacement. An
+    /// error contains the reason for the failure; the service then continues unchanged.
     fn renew(&mut self) -> Result<(), String> {
         Err("the service cannot be built anew".to_owned())
     }

@@ -124,7 +124,7 @@ pub(crate) struct Snapshots {
     serving: Serving,
     reads: Reads,
     loading: Option<Loading>,
-    /// Start of a peer's log, which is above slots that this node's log has lost.
+    /// Start of a peer's log, above slots that this node's log has lost.
     for_lost: Option<Slot>,
     /// Slot at or after which a peer needs a snapshot; `None` if no peer needs one.
     wanted: Option<Slot>,
@@ -409,7 +409,7 @@ impl Snapshots {
         have && self.serving.ask(now, from, at, digest, offset)
     }
 
-    /// Records that a peer is being sent the log from this slot on.
+    /// Records that a peer is being sent the log, starting at this slot.
     pub(crate) fn on_learner(&mut self, now: Time, node: NodeId, from: Slot) {
         self.serving.learns(now, node, from);
     }

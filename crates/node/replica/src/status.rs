@@ -25,7 +25,7 @@ pub struct Peer {
     pub member: Member,
     /// Weight of its votes; 0 for a learner.
     pub weight: u32,
-    /// The peer is an auxiliary, which receives no payload while it is not needed.
+    /// The peer is an auxiliary. It receives no payload while it is not needed.
     pub auxiliary: bool,
     /// The peer was recently in contact with this node, or is this node.
     pub connected: bool,
@@ -51,7 +51,7 @@ pub struct PeerPlane {
     pub frames: Option<&'static str>,
     /// Round-trip time of the last probe in microseconds; `None` without probes.
     pub rtt_us: Option<u64>,
-    /// Reason why a better path that is configured is not used.
+    /// Why a configured better path is not used; `None` if there is no such path.
     pub why: Option<String>,
 }
 
@@ -100,11 +100,11 @@ impl Way {
 /// Addresses on which a node listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Address for peers.
+    /// Address at which peers connect.
     pub peer: String,
-    /// Address for clients.
+    /// Address at which clients connect.
     pub client: String,
-    /// Address for operators.
+    /// Address at which operators connect.
     pub admin: String,
     /// Address for clients of byte streams; empty if the node does not serve them.
     pub stream: String,
@@ -129,7 +129,7 @@ pub struct Streams {
     pub lacks: bool,
     /// Whether the store waits for free space or file descriptors.
     pub short: bool,
-    /// Reason why this node accepts no bytes from clients, if it does not.
+    /// Why this node accepts no bytes from clients; `None` if it accepts them.
     pub stopped: Option<String>,
 }
 
@@ -298,7 +298,7 @@ pub struct DiskUse {
     pub free_bytes: Option<u64>,
     /// Growth of the log in bytes per second, over the last minute.
     pub log_bytes_per_second: Option<u64>,
-    /// Durations of log writes since the start, until the data was on stable storage.
+    /// Durations of log writes since the start, each measured until the data is on stable storage.
     pub flush_times: Durations,
 }
 
@@ -322,7 +322,7 @@ pub struct Snapshot {
 /// Summary of a plan in progress; [`crate::group::asking::Underway`] has its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStatus {
-    /// Id of the plan, which is the slot of the command that made it.
+    /// Id of the plan: the slot of the command that made it.
     pub id: u64,
     /// The operator's request.
     pub what: String,
@@ -373,13 +373,13 @@ pub struct Status {
     pub level: LevelStatus,
     /// Membership change in progress.
     pub plan: Option<PlanStatus>,
-    /// The node was removed from the group permanently ([member-1]).
+    /// The node has been removed from the group permanently ([member-1]).
     pub removed: bool,
     /// Ballot in which this node leads or follows.
     pub ballot: Ballot,
     /// First slot that is not known to be decided.
     pub decided_to: Slot,
-    /// First slot that is not applied.
+    /// First slot that has not been applied.
     pub applied_to: Slot,
     /// First slot that is not durable on this node.
     pub durable_to: Slot,
@@ -403,7 +403,7 @@ pub struct Status {
     pub reigns: Vec<LeaderChange>,
     /// Activity that keeps this node from being caught up, if any.
     pub progress: Option<Progress>,
-    /// Reason why this node does not vote or serve; `None` if it does.
+    /// Why this node does not vote or serve; `None` if it does.
     pub error: Option<String>,
     /// Notices for the operator, whether or not the node serves.
     pub notices: Vec<String>,

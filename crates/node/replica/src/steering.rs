@@ -3,7 +3,7 @@
 //!
 //! This module contains only the state. Each step is computed from the current configuration
 //! (`group/planner`), so that a new leader continues the plan of the previous one. The replica
-//! judges requests and takes the steps (`replica/members`).
+//! checks requests and takes the steps (`replica/members`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -105,12 +105,12 @@ impl MembershipDriver {
         may
     }
 
-    /// Stores an operator's request until it can be judged.
+    /// Stores an operator's request until it can be checked.
     pub(crate) fn judge_later(&mut self, asked: u64, ask: Ask, dry_run: bool) {
         self.unjudged.insert(asked, (ask, dry_run));
     }
 
-    /// Removes and returns the request with this number if it waits to be judged.
+    /// Removes and returns the request with this number if it is waiting to be checked.
     pub(crate) fn take_unjudged(&mut self, asked: u64) -> Option<(Ask, bool)> {
         self.unjudged.remove(&asked)
     }
@@ -179,7 +179,7 @@ impl MembershipDriver {
         may
     }
 
-    /// Resets the state of a node that was just elected, because earlier results are void.
+    /// Resets the state of a node that has just been elected, because earlier results are void.
     pub(crate) fn restart(&mut self, now: Time) {
         self.way = None;
         self.waits = None;

@@ -48,8 +48,8 @@ pub(crate) struct Storing<D: Disk> {
     last_record: RecordSeq,
     /// Number of the last record on stable storage.
     persisted_to: RecordSeq,
-    /// Reason why no more records are appended, if so: the log failed permanently, or votes were
-    /// forgotten.
+    /// Why no more records are appended: the log failed permanently, or votes were forgotten;
+    /// `None` while records are appended.
     failure: Option<String>,
     /// Error of the last read, if it failed.
     read_failure: Option<String>,
@@ -104,8 +104,8 @@ impl<D: Disk> Storing<D> {
         &mut self.log
     }
 
-    /// Returns the reason why no more records are appended, if so: the log failed permanently, or
-    /// votes were forgotten.
+    /// Returns why no more records are appended: the log failed permanently, or votes were
+    /// forgotten; `None` while records are appended.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -115,7 +115,7 @@ impl<D: Disk> Storing<D> {
         self.read_failure.as_deref()
     }
 
-    /// Stops appending for this reason. Returns `false` if it was stopped before.
+    /// Stops appending for this reason. Returns `false` if appending had already stopped.
     pub(crate) fn fail(&mut self, why: String) -> bool {
         let first = self.failure.is_none();
         if first {
@@ -222,8 +222,8 @@ impl<D: Disk> Storing<D> {
         };
     }
 
-    /// [live-3] Returns the reason why this log cannot write; `None` if it can, or if it failed
-    /// permanently. The check causes no wake-up, since heartbeats and timeouts are frequent enough.
+    /// [live-3] Returns why this log cannot write; `None` if it can, or if it failed permanently.
+    /// The check causes no wake-up, since heartbeats and timeouts are frequent enough.
     pub(crate) fn trouble(&self, now: Time) -> Option<&'static str> {
         let (_, since) = self.waits?;
         let waited_us = now.since_us(since);

@@ -58,9 +58,9 @@ pub trait StreamRequests {
     /// bytes accepted.
     fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize;
 
-    /// Like [`StreamRequests::put`], but calls `read` at most once, which writes at most
-    /// `bytes_max` bytes directly into the buffer that it receives. `read` returns the number of
-    /// bytes written.
+    /// Like [`StreamRequests::put`], but calls `read` at most once. `read` writes at most
+    /// `bytes_max` bytes directly into the buffer that it receives, and returns the number of bytes
+    /// written.
     fn fill(
         &mut self,
         piece: StreamName,
@@ -79,7 +79,7 @@ pub trait StreamRequests {
     /// Proposes to trim the stream so that it starts at this position.
     fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure>;
 
-    /// Proposes a new retention of the stream, which determines how many bytes are retained.
+    /// Proposes a new retention for the stream: the rule for how many bytes are retained.
     fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure>;
 
     /// Proposes to remove the stream.
@@ -96,8 +96,8 @@ pub trait StreamRequests {
     /// `each` returns `false`.
     fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool);
 
-    /// Requests at most `bytes_max` bytes from this position on, as of the applied slots. The
-    /// answer is [`StreamEvent::Bytes`], or an event with the reason why there are none.
+    /// Requests at most `bytes_max` bytes starting at this position, as of the applied slots. The
+    /// answer is [`StreamEvent::Bytes`], or an event that states why there are none.
     fn read(
         &mut self,
         tag: StreamTag,
@@ -110,7 +110,7 @@ pub trait StreamRequests {
     /// certain that it never will.
     fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure>;
 
-    /// Drops the request with this tag, which may still be executed.
+    /// Drops the request with this tag. It may still be executed.
     fn forget(&mut self, tag: StreamTag);
 
     /// Returns the leader's address for streams, if another node leads and its address is known.

@@ -39,7 +39,7 @@ use crate::{
 const RETAIN_MS: u64 = 1000;
 /// Minimum number of bytes for which a trim is proposed, equal to a chunk of the store.
 const RETAIN_BYTES: u64 = 256 << 10;
-/// Divisor of the maximum age of bytes that gives the interval between retention checks.
+/// Divisor that yields the interval between retention checks from the maximum age of bytes.
 const AGE_PARTS: u64 = 64;
 
 /// Maximum number of waits for positions without bytes.
@@ -74,7 +74,7 @@ pub(crate) struct Streaming {
     boots: BTreeMap<NodeId, u32>,
     /// Maximum number of this node's proposals in flight, of all kinds.
     inflight_max: usize,
-    /// Clients have put bytes since these were last processed.
+    /// Clients have put bytes that have not been processed yet.
     fresh: bool,
     /// Time of the leader's next retention check.
     retain_at: Time,
@@ -187,7 +187,7 @@ impl Streaming {
         self.fresh = false;
     }
 
-    /// Returns when streams need a turn without further input.
+    /// Returns the time at which streams next need a turn, even without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         earliest([self.owning.wake_at(), self.offering.wake_at(now), self.keeping.wake_at()])
     }
@@ -320,7 +320,7 @@ impl Streaming {
         });
     }
 
-    /// [stream-6] Handles the end of a piece, which was closed at exactly this position.
+    /// [stream-6] Handles the end of a piece that was closed at exactly this position.
     fn on_closed(&mut self, stream: StreamName, end: u64) {
         let Some(ended) = self.owning.closed(stream, end) else {
             return;

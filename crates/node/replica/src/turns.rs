@@ -1,5 +1,5 @@
-//! Lateness of this node's turns, which is reported to the core ([live-5]): the duration of a turn,
-//! and the delay of the next one.
+//! Lateness of this node's turns, as reported to the core ([live-5]): the duration of a turn, and
+//! the delay of the next one.
 
 use quorate_core::time::Time;
 

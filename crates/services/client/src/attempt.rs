@@ -5,7 +5,7 @@ use crate::{error::Error, reply::Reply};
 /// Next step for a command after an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The command has its outcome, which the caller gets.
+    /// The command has this outcome. It is passed to the caller.
     Done(Result<Reply, Error>),
     /// Retry under the same number.
     Again {
@@ -20,7 +20,7 @@ pub(crate) enum Verdict {
     SessionLost,
 }
 
-/// Classifies a reply. An error reply is classified by its code, which is its first word.
+/// Classifies a reply. An error reply is classified by its code, the first word.
 pub(crate) fn judge(reply: Reply) -> Verdict {
     let text = match reply {
         Reply::Error(text) => text,

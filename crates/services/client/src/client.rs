@@ -33,7 +33,7 @@ pub struct Options {
     pub backoff_max: Duration,
     /// Maximum size of a reply, in bytes.
     pub reply_bytes_max: usize,
-    /// Reads are answered from the node's own state, which may be stale (`READONLY`).
+    /// Reads are answered from the node's own, possibly stale state (`READONLY`).
     pub stale_reads: bool,
     /// Certificate and authorities, for nodes that require TLS.
     pub tls: Option<ClientTrust>,
@@ -107,7 +107,7 @@ impl Client {
     ///
     /// # Panics
     ///
-    /// If `addresses` is empty.
+    /// Panics if `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         assert!(!addresses.is_empty(), "a client needs an address");
         Self {

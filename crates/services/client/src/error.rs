@@ -1,8 +1,8 @@
-//! Reasons why a command has no reply, and whether it may have been executed.
+//! Why a command has no reply, and whether it may have been executed.
 
 use std::fmt;
 
-/// Reason why a command has no reply.
+/// Why a command has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The service rejected the command and executed nothing, for example because of a wrong type,

@@ -1,4 +1,4 @@
-//! One connection to one node, which sends whole commands and receives whole replies.
+//! One connection to one node. It sends whole commands and receives whole replies.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -100,8 +100,7 @@ impl Link {
     }
 }
 
-/// Performs the TLS handshake, in which both sides authenticate. Does nothing if TLS is not
-/// configured.
+/// Performs the TLS handshake with mutual authentication. Does nothing if TLS is not configured.
 pub(crate) fn secured(
     socket: TcpStream,
     name: &str,

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Login {
     /// Name of the user, as known to the cluster.
     pub name: String,
-    /// The password, which is never printed.
+    /// The password. It is never printed.
     pub password: String,
 }
 

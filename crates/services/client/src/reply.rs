@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Maximum nesting depth of arrays.
 const DEPTH_MAX: usize = 8;
-/// Maximum length in bytes of a line, which is a length, a number, a simple string or an error.
+/// Maximum length in bytes of a line: a length, a number, a simple string or an error.
 const LINE_MAX: usize = 64 << 10;
 
 /// A reply in the Redis protocol, such as a server sends.
@@ -16,11 +16,11 @@ pub enum Reply {
     Error(String),
     /// An integer, such as `:1`.
     Integer(i64),
-    /// A bulk string, which may contain any bytes.
+    /// A bulk string of arbitrary bytes.
     Bulk(Vec<u8>),
-    /// The null reply, which means that there is no value.
+    /// The null reply: there is no value.
     Nil,
-    /// An array of replies, which may be nested.
+    /// An array of replies, possibly nested.
     Array(Vec<Self>),
 }
 
@@ -105,7 +105,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the first byte of the next line, which is its kind, and the rest of the line.
+    /// Returns the first byte of the next line, its kind, and the rest of the line.
     fn line(&mut self) -> Result<(u8, &[u8]), Stop> {
         let rest = &self.bytes[self.at..];
         let Some(end) = rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') else {
@@ -144,7 +144,7 @@ fn number(line: &[u8]) -> Result<i64, Stop> {
     number.ok_or(Stop::Malformed("not a number"))
 }
 
-/// Parses a length; `None` for -1, which means no value.
+/// Parses a length; `None` for -1, the length of the null reply.
 fn length(line: &[u8], bytes_max: usize) -> Result<Option<usize>, Stop> {
     match number(line)? {
         -1 => Ok(None),

@@ -62,7 +62,7 @@ pub struct Options {
     pub open: Duration,
     /// Time from the first failure until the client gives up, once an attempt has succeeded.
     pub patience: Duration,
-    /// Delay after all nodes were tried once. It doubles with each further round.
+    /// Delay after every node has been tried once. It doubles with each further round.
     pub backoff_min: Duration,
     /// Maximum delay between two attempts.
     pub backoff_max: Duration,

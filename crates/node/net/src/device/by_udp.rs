@@ -26,7 +26,7 @@ pub(super) struct UdpCandidate {
 }
 
 impl UdpCandidate {
-    /// Returns the address of the device, which is the address of the peer listener.
+    /// Returns the device's address, the same as the peer listener's.
     pub(super) fn place(wanted: &Wanted, peers: SocketAddr) -> Result<SocketAddrV4, Refused> {
         if !matches!(wanted.way, Way::Tcp | Way::Ethernet) {
             return Err(Refused::PortTaken(wanted.way.name()));
@@ -62,7 +62,7 @@ impl UdpCandidate {
         self.own
     }
 
-    /// Returns the socket and the settings of the device that will use it.
+    /// Returns the socket and the settings for the device that will use it.
     pub(super) fn open(&mut self, cluster: u128) -> io::Result<(Settings, Udp)> {
         let own = self.own;
         let udp = self.udp.take();

@@ -126,8 +126,8 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// Returns the reason why a hook cannot be used at an interface with this visibility of frames
-/// ([offload-16]).
+/// Returns why a hook cannot be used at an interface with this visibility of frames ([offload-16]);
+/// `None` if it can be used.
 const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
     match hook {
         Hook::Native if sight.is_pair => {

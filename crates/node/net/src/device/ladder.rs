@@ -21,8 +21,8 @@ use super::{
 
 /// Maximum number of values in flight to the coordinator.
 const WINDOW: u64 = 256;
-/// Time after which undecided slots are sent to a kernel device again, in microseconds. Its round
-/// trips are short.
+/// Time in microseconds after which undecided slots are sent to a kernel device again. It is short
+/// because a kernel device answers quickly.
 const KERNEL_SLOT_US: u64 = 1_000;
 
 /// A device that the node may fall back to.
@@ -45,7 +45,7 @@ pub(super) enum Candidate {
 }
 
 impl Candidate {
-    /// Returns whether the candidate's interface exists; `true` if it needs none.
+    /// Returns whether the candidate's interface exists; `true` if it needs no interface.
     fn is_there(&self) -> bool {
         match self {
             Self::Kernel { interface, .. }
@@ -101,11 +101,11 @@ impl fmt::Display for Candidate {
 pub(super) struct Candidates {
     /// Remaining candidates, best first.
     pub(super) rungs: Vec<Candidate>,
-    /// Reasons why candidates were ruled out permanently.
+    /// Why candidates were ruled out permanently.
     pub(super) not: Vec<String>,
     /// Id of the cluster that the devices serve.
     pub(super) cluster: u128,
-    /// Boot number of this process, from which those of its devices are derived.
+    /// Boot number of this process. The boot numbers of its devices are derived from it.
     pub(super) boot: u32,
     /// Descriptors by which devices wake the reactor.
     pub(super) waiting: Arc<DeviceWakeup>,
@@ -119,9 +119,9 @@ pub(super) struct Candidates {
 type Found = (Box<dyn Device + Send>, String, Pace);
 
 impl Candidates {
-    /// Abandons the candidate in use. If the device was removed by another program, that could
-    /// happen again, so the candidate is ruled out. If its interface disappeared, the candidate is
-    /// tried again once the interface is back.
+    /// Abandons the candidate in use. A device removed by another program could be removed again,
+    /// so its candidate is ruled out. A candidate whose interface disappeared is tried again once
+    /// the interface is back.
     fn leave(&mut self, why: &str) {
         let Some(rung) = self.rungs.get_mut(self.at) else {
             return;
@@ -283,7 +283,7 @@ mod tests {
         assert_ne!(boots[0], boots[1]);
     }
 
-    /// After its interface disappeared, a candidate is tried again and not ruled out.
+    /// A candidate whose interface disappeared is tried again and not ruled out.
     #[test]
     fn what_an_interface_took_with_it_is_tried_again() {
         let mut rungs = rungs(vec![kernel()]);

@@ -12,19 +12,19 @@ const FRAME_BYTES: usize = 4 + HEADER_BYTES + PAYLOAD_BYTES_MAX;
 /// Size in bytes of the queue from a kernel device to the reactor, enough for several milliseconds
 /// of values.
 const TAP_BYTES: u32 = 1 << 22;
-/// Name of the driver for interface pairs, which containers use.
+/// Driver name of interface pairs, as used by containers.
 const PAIRS: &str = "veth";
 
 /// Attachment point of a device at one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Group number that distinguishes the cluster's frames from those of others.
+    /// Group number that distinguishes the cluster's frames from those of other clusters.
     group: u32,
     /// Ethernet address of the interface.
     own: Address,
-    /// Multicast address of all devices of the cluster.
+    /// Multicast address that reaches all devices of the cluster.
     pub(super) all: Address,
-    /// Multicast address of all devices, and of clients that receive decisions directly
+    /// Multicast address that reaches all devices, and the clients that receive decisions directly
     /// ([offload-15]).
     pub(super) decisions: Address,
     /// Visibility of frames to programs at this interface.
@@ -79,7 +79,7 @@ impl Place {
         self.sight
     }
 
-    /// Returns the settings of a device in user space.
+    /// Returns the settings for a device in user space.
     pub(super) const fn for_thread(&self, form: Form) -> quorate_device::Settings {
         quorate_device::Settings {
             group: self.group,
@@ -93,7 +93,7 @@ impl Place {
         }
     }
 
-    /// Returns the settings of a device in the kernel.
+    /// Returns the settings for a device in the kernel.
     pub(super) fn for_kernel(&self) -> Result<Settings, quorate_device::xdp::Failed> {
         let thread = self.for_thread(Form::Raw);
         let setup = Setup {

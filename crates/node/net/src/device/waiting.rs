@@ -24,7 +24,7 @@ impl DeviceWakeup {
         })
     }
 
-    /// Adds a device's descriptor, which is removed when it is closed.
+    /// Adds a device's descriptor. Closing the descriptor removes it.
     pub(super) fn wait_for(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let data = EventData::new_u64(0);
         Ok(epoll::add(&self.epoll, fd, data, EventFlags::IN)?)

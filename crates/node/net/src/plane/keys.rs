@@ -26,7 +26,7 @@ pub struct KeyFile {
     keys: Vec<(KeyId, Key)>,
 }
 
-/// Reason why the key file cannot be used.
+/// Why the key file cannot be used.
 #[derive(Debug, Error)]
 pub enum BadKeys {
     /// The operating system failed to read the file.
@@ -43,7 +43,7 @@ pub enum BadKeys {
         path: PathBuf,
         /// Line number, starting at 1.
         line: usize,
-        /// Reason why the line is invalid.
+        /// Why the line is invalid.
         what: &'static str,
     },
     /// The file has no key, or more than two.

@@ -16,7 +16,7 @@ impl SimulatedLoss {
         Self { of_10000: of_10000.into(), dice }
     }
 
-    /// Returns whether the next datagram is to be dropped.
+    /// Returns whether to drop the next datagram.
     pub(crate) fn next(&mut self) -> bool {
         self.of_10000 > 0 && self.dice.chance(self.of_10000, 10_000)
     }

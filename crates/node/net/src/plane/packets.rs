@@ -114,12 +114,12 @@ impl PacketPlane {
         })
     }
 
-    /// Handles a peer's introduction of its datagrams, which arrived over a connection from address
+    /// Handles a peer's introduction of its datagrams. It arrived over a connection from address
     /// `from`.
     ///
     /// # Errors
     ///
-    /// The reason why its datagrams cannot be used.
+    /// Returns why the peer's datagrams cannot be used.
     pub(crate) fn introduce(
         &mut self,
         (peer, boot): (Member, u32),
@@ -328,13 +328,13 @@ impl PacketPlane {
         self.plane.next_event()
     }
 
-    /// Returns the transport for frames to a peer, and the reason why no better one is used.
+    /// Returns the transport for frames to a peer, and why no better transport is used.
     pub(crate) fn status(&self, node: NodeId) -> Option<PeerPlane> {
         self.plane.link(node).map(|link| self.describe(link))
     }
 
-    /// Returns the reason for the current transport to several peers, if the transport is chosen at
-    /// run time.
+    /// Returns why the current transport for frames to several peers is used, if the transport is
+    /// chosen at run time.
     pub(crate) fn choice(&self) -> Option<String> {
         self.plane.why()
     }
@@ -344,8 +344,8 @@ impl PacketPlane {
         self.plane.reach() == Reach::Chain
     }
 
-    /// Returns the transport to a peer: that of the group if `by_group`, otherwise that of
-    /// individual datagrams.
+    /// Returns the transport for frames to several peers if `by_group`, otherwise for frames to one
+    /// peer.
     pub(crate) fn way(&self, by_group: bool) -> Way {
         match (&self.sockets.wire, by_group) {
             (Wire::Ethernet(_), _) => Way::Ethernet,
@@ -441,7 +441,7 @@ fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &C
     }
 }
 
-/// Introduction of this node's datagrams, which owns its data.
+/// Introduction of this node's datagrams, in owned form.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedIntroduction {
     introduction: Introduction,

@@ -29,7 +29,7 @@ use super::{
 
 /// Default size in bytes of the kernel's receive buffer for datagrams.
 const RECEIVE_BYTES: usize = 16 << 20;
-/// Size in bytes of the receive buffer of each AF_XDP queue of an interface.
+/// Receive buffer size in bytes for each AF_XDP queue of an interface.
 const XDP_BYTES: usize = 8 << 20;
 /// Maximum number of attempts to get a queue that is in use, made over 0.8 s.
 const XDP_TRIES: u32 = 40;
@@ -50,7 +50,8 @@ pub struct Sockets {
     pub(crate) wire: Wire,
     /// Limits derived from the interface's capacity.
     pub(crate) limits: Limits,
-    /// Reason why a transport other than the configured one is used, if so.
+    /// Why a transport other than the configured one is used; `None` if the configured transport is
+    /// in use.
     pub(crate) instead: Option<String>,
     /// The datagram keys, if configured.
     pub(crate) keys: Option<KeyFile>,
@@ -71,7 +72,7 @@ impl fmt::Debug for Sockets {
     }
 }
 
-/// Reasons for refusing the settings of a plane.
+/// Why the settings for a plane were refused.
 #[derive(Debug, Error)]
 pub enum Refused {
     /// Without a key, any sender that reaches the address could impersonate a member.
@@ -115,7 +116,7 @@ impl Refused {
 impl Sockets {
     /// Opens the configured sockets for a peer listener at address `peers`. If this machine does
     /// not support the configured transport, logs a warning and uses the next best: raw Ethernet or
-    /// multicast, then datagrams to each peer, then none.
+    /// multicast, then datagrams to each peer, then connections only.
     pub fn open(wanted: &Wanted, peers: SocketAddr) -> Result<Option<Self>, Refused> {
         let name = wanted.way.name();
         if wanted.way == Way::Tcp {
@@ -254,8 +255,7 @@ fn pass_over(what: &str, error: &dyn fmt::Display) -> String {
     why
 }
 
-/// Opens raw Ethernet on an interface. Also returns the reason why AF_XDP is not used, if it was
-/// requested.
+/// Opens raw Ethernet on an interface. Also returns why AF_XDP is not used, if it was requested.
 fn ethernet(
     interface: &str,
     frames: Frames,
@@ -308,7 +308,7 @@ fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
     }
 }
 
-/// Opens a socket that receives from the multicast group. Also returns the address of the group.
+/// Opens a socket that receives from the multicast group. Also returns the group's address.
 fn join(
     one: &Udp,
     (group, interface): (SocketAddr, &str),

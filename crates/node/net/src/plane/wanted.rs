@@ -1,4 +1,4 @@
-//! Settings of a plane, as configured by an operator.
+//! Operator's settings for a packet plane.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -6,12 +6,12 @@ use quorate_replica::status::Way;
 
 use super::keys::KeyFile;
 
-/// Default multicast group, in the organization-local block, which no router forwards.
+/// Default multicast group, in the organization-local block that no router forwards.
 pub const GROUP_ADDRESS: SocketAddr =
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 69), 7455));
 
-/// Default multicast group for peers with IPv6 addresses: an unassigned site-local group, which
-/// routers do not forward unless configured to.
+/// Default multicast group for peers with IPv6 addresses: an unassigned site-local group. Routers
+/// do not forward it unless configured to.
 pub const GROUP_ADDRESS_V6: SocketAddr = SocketAddr::V6(SocketAddrV6::new(
     Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0x5152, 0x5445),
     7455,

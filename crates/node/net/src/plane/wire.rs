@@ -20,9 +20,10 @@ const CALLS_MAX: usize = 16;
 pub(crate) enum Wire {
     /// UDP datagrams over IP.
     Udp {
-        /// Receives datagrams addressed to this node, and sends all datagrams.
+        /// Socket that receives datagrams addressed to this node and sends all datagrams.
         one: Udp,
-        /// Receives datagrams from the multicast group. Stored with the group's address.
+        /// Socket that receives from the multicast group, with the group's address; `None` without
+        /// a group.
         group: Option<(Udp, SocketAddr)>,
     },
     /// Raw frames on one interface. The same socket receives from the group.

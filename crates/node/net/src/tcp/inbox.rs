@@ -120,7 +120,7 @@ impl Inbox {
         self.took_all && (self.after_long || self.long.is_some())
     }
 
-    /// Makes one read of at most `limit` bytes or of the rest of a long frame.
+    /// Makes one read: at most `limit` bytes, or the rest of a long frame.
     pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> Moved {
         if let Some(Long { body: Body::Arriving(body), .. }) = &mut self.long {
             let moved = from.read(body.spare());

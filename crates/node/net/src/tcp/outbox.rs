@@ -20,7 +20,7 @@ const PIECES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pieces: VecDeque<Piece>,
-    /// Number of bytes of the first piece that are already sent.
+    /// Number of bytes of the first piece that have already been sent.
     sent: usize,
     /// Total number of unsent bytes.
     len: usize,

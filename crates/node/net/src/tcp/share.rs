@@ -7,14 +7,14 @@
 use quorate_core::time::Time;
 use quorate_packets::rate::Bucket;
 
-/// Divisor of the link's capacity that gives the minimum share, a tenth, however much datagrams
-/// use.
+/// Divisor that yields the minimum share of connections: a tenth of the link's capacity, however
+/// much bandwidth datagrams use.
 const DIVISOR: u64 = 10;
 /// Limit for connections and datagrams together, in percent of the link's capacity.
 const BOTH_PERCENT: u64 = 95;
 /// Interval between measurements of the datagram rate, in microseconds.
 const LOOK_US: u64 = 10_000;
-/// Number of bursts per second, which determines their size.
+/// Number of bursts per second; determines the size of a burst.
 const BURSTS_PER_SECOND: u64 = 50;
 /// Minimum size of a burst in bytes, so that it is worth a system call.
 const BURST_BYTES_MIN: u64 = 16 << 10;

@@ -110,7 +110,8 @@ impl Socket {
         self.session.as_deref()
     }
 
-    /// Returns whether data can be exchanged, which requires that any TLS handshake is complete.
+    /// Returns whether data can be exchanged: there is no TLS session, or its handshake is
+    /// complete.
     pub(crate) fn is_established(&self) -> bool {
         self.session().is_none_or(Session::is_established)
     }
@@ -144,7 +145,7 @@ impl Socket {
         }
     }
 
-    /// Makes one read, which may return fewer bytes than fit in the buffer.
+    /// Makes one read. It may return fewer bytes than fit in the buffer.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::read(&self.fd, session, into);
@@ -157,7 +158,7 @@ impl Socket {
         }
     }
 
-    /// Makes one write, which may write only the first of the bytes.
+    /// Makes one write. It may write only the first part of the bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, &[IoSlice::new(bytes)]);
@@ -183,7 +184,7 @@ impl Socket {
     }
 
     /// Ends the output. Bytes already written are still delivered. Has no effect on a broken
-    /// connection. Must be repeated while there are unsent bytes.
+    /// connection. Call it again while there are unsent bytes.
     pub(crate) fn finish_writing(&mut self) {
         if let Some(session) = &mut self.session {
             session.finish();
@@ -214,7 +215,7 @@ impl Socket {
         }
     }
 
-    /// Returns the host at the other end, without the port, which strangers can choose.
+    /// Returns the host at the other end. The port is left out, because strangers can choose it.
     pub(crate) fn remote_host(&self) -> String {
         self.remote_ip().map_or_else(|| "a peer that is gone".to_owned(), |ip| ip.to_string())
     }

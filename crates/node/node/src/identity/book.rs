@@ -30,7 +30,7 @@ pub struct AddressBook {
 }
 
 impl AddressBook {
-    /// Returns the initial book of a node, which lists the founding members.
+    /// Returns a node's initial book: the founding members.
     pub fn founded(members: &BTreeMap<NodeId, String>) -> Self {
         Self { peers: members.clone(), ..Self::default() }
     }
@@ -104,7 +104,7 @@ impl AddressBook {
     }
 }
 
-/// Reason why the book could not be read.
+/// Why the book could not be read.
 #[derive(Debug)]
 pub(super) enum Unreadable {
     /// The disk failed to read the file.

@@ -7,7 +7,7 @@ use quorate_log::disk::{DiskError, is_full};
 
 use super::NODES_MAX;
 
-/// Reason why a folder cannot be used.
+/// Why a folder cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityError {
     /// The operating system returned an error.
@@ -72,7 +72,7 @@ pub enum IdentityError {
     /// [era-11] The node id was admitted with another nonce. The folder that used it was lost or
     /// replaced, so votes may be forgotten.
     AlreadyAdmitted {
-        /// The node id that was admitted before.
+        /// The node id that has already been admitted.
         node: NodeId,
     },
     /// [member-1] The node was removed from its group.

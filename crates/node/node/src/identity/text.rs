@@ -14,7 +14,7 @@ use quorate_replica::group::As;
 use super::{Founding, NODES_MAX, State};
 use crate::terms::Terms;
 
-/// First line of an identity at level 8, which has no line with the level.
+/// First line of an identity at level 8. Such an identity has no line with the level.
 const FIRST_LINE: &str = "quorate identity 1";
 /// First line above level 8. A line with the level follows. Releases without levels then refuse to
 /// start and change nothing ([level-8]).
@@ -156,7 +156,7 @@ fn number<T>(parsed: Result<T, std::num::ParseIntError>) -> Result<T, String> {
     parsed.map_err(|error| error.to_string())
 }
 
-/// Parser for the file's lines, which have a fixed order.
+/// Parser for the file's lines. Their order is fixed.
 struct Lines<'a> {
     lines: std::str::Lines<'a>,
 }

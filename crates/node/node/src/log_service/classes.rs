@@ -4,7 +4,7 @@
 /// Durability class at which the commands of a connection are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asked {
-    /// Answered once the group has decided, which is the default.
+    /// Answered once the group has decided the command; the default.
     #[default]
     Group,
     /// Answered once the command is on stable storage at a quorum, whatever the class of the group.
@@ -14,7 +14,7 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// All classes, in the order of the enum.
+    /// All classes, in declaration order.
     pub const ALL: [Self; 3] = [Self::Group, Self::Durable, Self::Volatile];
 
     /// Returns the word by which a client selects this class.

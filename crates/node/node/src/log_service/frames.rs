@@ -80,7 +80,7 @@ pub enum Found<'a> {
     Incomplete,
     /// The frame is longer than allowed.
     TooLong,
-    /// Contents of a complete frame, which occupies [`LENGTH_BYTES`] more.
+    /// Contents of a complete frame. The frame occupies [`LENGTH_BYTES`] more.
     Frame(&'a [u8]),
 }
 

@@ -20,13 +20,13 @@ impl fmt::Display for Malformed {
 
 /// Request for an introduction, the same in both protocols.
 pub const QUESTION: &[u8] = b"INFO\r\n";
-/// Maximum size in bytes of an answer. From a longer answer only the protocol is learned.
+/// Maximum size in bytes of an answer. Of a longer answer only the protocol is determined.
 pub const BYTES_MAX: usize = 1 << 20;
 /// Maximum number of bytes in a line of an answer.
 const LINE_BYTES_MAX: usize = 4096;
 /// Maximum length in bytes of a word that is shown to people.
 const WORD_BYTES_MAX: usize = 64;
-/// Maximum length of a frame. It leaves the upper half of the length zero, which distinguishes a
+/// Maximum length of a frame. The upper half of the length is therefore zero, which distinguishes a
 /// frame from text.
 const FRAME_BYTES_MAX: usize = 0xffff;
 
@@ -43,7 +43,7 @@ pub enum Speaks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
     pub speaks: Speaks,
-    /// Durability class, which is `durable` or `volatile`.
+    /// Durability class: `durable` or `volatile`.
     pub durability: Option<String>,
     /// Name of the node's store.
     pub store: Option<String>,
@@ -73,7 +73,7 @@ impl Introduction {
     }
 }
 
-/// Returns whether a value is a plain word, which is safe in reports and on terminals.
+/// Returns whether a value is a plain word, safe to show in reports and on terminals.
 fn is_word(value: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-+._".contains(&byte);
     (1..=WORD_BYTES_MAX).contains(&value.len()) && value.bytes().all(plain)

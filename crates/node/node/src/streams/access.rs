@@ -20,7 +20,7 @@ impl Login {
         Self { who, user: None }
     }
 
-    /// Returns the identity in the form that the client is shown.
+    /// Returns the identity in the form shown to the client.
     fn shown(&self) -> String {
         match (&self.user, &self.who) {
             (Some(name), _) => format!("{name}, by its password,"),

@@ -83,7 +83,7 @@ impl Client {
         }
     }
 
-    /// Requests or sends further bytes after output was sent.
+    /// Requests or sends further bytes after output has been sent.
     pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(client) => client.feed(cx),

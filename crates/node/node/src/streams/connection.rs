@@ -25,10 +25,10 @@ use crate::streams::{
 /// Maximum number of stream bytes read ahead for one client or waiting to be sent to it. It allows
 /// several reads from the disk while others are sent.
 pub const OUTPUT_BYTES_MAX: usize = 4 * FETCH_BYTES_MAX;
-/// Reduced maximum of stream bytes per client, and of the bytes of one read. They apply while all
-/// connections together use more than [`HELD_BYTES_EASY`].
+/// Reduced maximums for stream bytes per client and for bytes per read, in this order. They apply
+/// while all connections together use more than [`HELD_BYTES_EASY`].
 const TIGHT_BYTES: (usize, usize) = (256 << 10, 128 << 10);
-/// Further reduced maximums, which apply while all connections together use more than
+/// Further reduced maximums. They apply while all connections together use more than
 /// [`HELD_BYTES_TIGHT`].
 const SCARCE_BYTES: (usize, usize) = (16 << 10, 16 << 10);
 /// Memory of all connections, in bytes, up to which readers get the full maximum.
@@ -54,12 +54,12 @@ pub(crate) struct Connection {
     in_bulk: bool,
     /// Input was left unconsumed because a response must be sent first.
     has_left_over: bool,
-    /// No more input is accepted, and the connection closes once all output is sent.
+    /// No more input is accepted, and the connection closes once all output has been sent.
     ending: bool,
     marked: bool,
     /// The connection is in the list of connections that can request more bytes.
     hungry: bool,
-    /// Number of bytes of memory that the accounting includes for this connection.
+    /// Memory that the accounting currently includes for this connection, in bytes.
     counted: usize,
 }
 
@@ -74,7 +74,7 @@ enum State {
         /// before it learned of the end may still arrive.
         ended: bool,
     },
-    /// Waiting for the verdict on a password, which has this ticket.
+    /// Waiting for the verdict on the password check with this ticket.
     Checking(u64, Box<Claim>),
     /// Waiting for the replica's answer to one request.
     Asked(StreamTag, Asked),
@@ -139,9 +139,9 @@ impl Connection {
         self.ending
     }
 
-    /// Returns whether the client is owed a response. A writer that does not close is not owed one,
-    /// because by half-closing it has given up. A follower that is caught up is not owed one
-    /// either, because it may wait indefinitely.
+    /// Returns whether the client is owed a response. A writer that half-closes without closing its
+    /// piece has given up, so it is owed none. A caught-up follower is owed none either, because it
+    /// may wait indefinitely.
     pub(crate) fn is_busy(&self) -> bool {
         match &self.state {
             State::AwaitingHello | State::Idle { .. } => false,
@@ -151,8 +151,8 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes to send. A new durable position is added only once the previous one is
-    /// sent, so at most one is queued however slow the client is.
+    /// Returns the bytes to send. A new durable position is added only once the previous one has
+    /// been sent, so at most one is queued however slow the client is.
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty()
             && let State::Writing(writing) = &mut self.state

@@ -89,9 +89,9 @@ impl StreamFront {
         }
     }
 
-    /// Notifies waiting writers of free space, in turn, as many as can use it. Space may become
-    /// free for reasons other than the progress of a writer's own piece. If a thousand writers wait
-    /// for little space, only some are checked each time.
+    /// Notifies waiting writers in turn that there is free space, as many writers as can use it.
+    /// Space may become free for reasons other than the progress of a writer's own piece. If a
+    /// thousand writers wait for little space, only some are checked each time.
     fn look_for_room(&mut self, requests: &mut dyn Requests) {
         let Some(streams) = requests.streams() else {
             return;

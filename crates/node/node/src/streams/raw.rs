@@ -130,7 +130,8 @@ impl Raw {
         }
     }
 
-    /// Closes the stream, after the client half-closed the connection and all its bytes are stored.
+    /// Closes the stream once the client has half-closed the connection and all its bytes are
+    /// stored.
     pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
         self.ended = true;
         let Step::Writing { piece, .. } = self.step else {
@@ -277,7 +278,8 @@ impl Raw {
         }
     }
 
-    /// Returns whether the client is owed a response. That is so only after it ended the stream.
+    /// Returns whether the client is owed a response. None is owed before the client has ended the
+    /// stream.
     pub(crate) fn is_busy(&self) -> bool {
         match self.step {
             Step::Opening(_) | Step::Writing { .. } => self.ended,
@@ -287,7 +289,7 @@ impl Raw {
         }
     }
 
-    /// Notifies the reactor of output or of the end of the connection.
+    /// Notifies the reactor of output or that the connection has ended.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         if self.is_broken() {
             self.output.clear();
@@ -342,7 +344,7 @@ fn name_of(own: u32, number: u64) -> Name {
 }
 
 /// Returns a number above all numbers that this node has used, according to its table of streams
-/// and its memory.
+/// and the numbers assigned by this process.
 fn next_number(own: u32, cx: &mut Cx<'_>) -> Result<u64, Failure> {
     let prefix = format!("raw-{own}-");
     let first: Name = prefix.parse().expect("letters, digits and dashes");

@@ -16,7 +16,7 @@ pub(crate) const FETCH_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) name: Name,
-    /// Id of the stream, which distinguishes it from a later stream of the same name.
+    /// Id of the stream. It differs from that of a later stream of the same name.
     id: u64,
     /// Position of the next byte to send.
     position: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Reading {
 enum Step {
     /// The local table must first reflect everything acknowledged earlier.
     Looking(StreamTag),
-    /// All bytes are sent, and the stream must get more.
+    /// All bytes have been sent; the stream must grow.
     Waiting(StreamTag),
     /// Requested bytes must arrive, or queued output must be sent.
     Sending,
@@ -50,16 +50,16 @@ struct Fetch {
 /// Next action of the reader.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Request bytes from this position from the replica.
+    /// Asks the replica for the bytes starting at this position.
     Fetch {
         from: u64,
         bytes: usize,
     },
-    /// Request a notification when the stream has bytes beyond this position.
+    /// Asks to be notified once the stream has bytes beyond this position.
     Wait(u64),
-    /// Wait until bytes arrive or output is sent.
+    /// Waits until bytes arrive or output is sent.
     Send,
-    /// Report the end of the read to the client.
+    /// Reports the end of the read to the client.
     End {
         position: u64,
         finished: bool,
@@ -94,7 +94,8 @@ impl Reading {
         matches!(self.step, Step::Waiting(_))
     }
 
-    /// Returns the number of bytes that are in flight, or were read and cannot be sent yet.
+    /// Returns the number of bytes that are in flight, or that have been read but cannot be sent
+    /// yet.
     pub(crate) fn fetching(&self) -> usize {
         let bytes: u64 = self.fetches.iter().map(|fetch| fetch.bytes).sum();
         usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -182,8 +183,8 @@ impl Reading {
         self.fetches.push_back(Fetch { tag, bytes: bytes as u64, came: None });
     }
 
-    /// Records the bytes that a read returned, which may be fewer than requested. Returns the
-    /// position and number of the missing bytes.
+    /// Records the bytes that a read returned, possibly fewer than requested. Returns the position
+    /// and number of the missing bytes.
     pub(crate) fn came(&mut self, number: usize, bytes: &Blocks) -> Option<(u64, usize)> {
         let before = self.fetches.iter().take(number);
         let from = self.position + before.map(|fetch| fetch.bytes).sum::<u64>();

@@ -37,8 +37,8 @@ pub(crate) struct Shared {
     pub(crate) hungry: Vec<ConnectionId>,
     /// Writers that wait for free space.
     pub(crate) full: RoundRobin<ConnectionId>,
-    /// Lower bound of the next number for the stream of a raw connection, from the numbers that
-    /// this front has assigned.
+    /// Lower bound for the number in the next raw connection's stream name, derived from the
+    /// numbers that this front has assigned.
     pub(crate) next_raw_number: u64,
     /// Number of pending requests of followers.
     waits: usize,

@@ -73,7 +73,7 @@ pub(crate) struct Appended {
     pub(crate) stream: StreamName,
     /// Position of the first byte.
     pub(crate) position: u64,
-    /// Number of leading bytes to skip, because their positions were appended before.
+    /// Number of leading bytes to skip, because their positions have already been appended.
     pub(crate) skip: u64,
     /// Number of bytes, including the skipped ones.
     pub(crate) length: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Appended {
 /// Next step of applying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Everything decided is applied, so there is no work.
+    /// Everything decided has been applied, so there is no work.
     Nothing,
     /// A value that was passed to [`Applier::decided`].
     Value(SlotRange, Value),
@@ -116,12 +116,12 @@ pub(crate) struct Applier<S> {
     reply: Vec<u8>,
     changes: Vec<MetaChange>,
     condition: Condition,
-    /// The notices of commands below this slot were passed on before.
+    /// The notices of commands below this slot have already been passed on.
     noticed_to: Slot,
 }
 
 impl<S: StateMachine> Applier<S> {
-    /// Creates the applier, which continues from the service's last commit.
+    /// Creates the applier. It continues from the service's last commit.
     pub(crate) fn new(
         node: NodeId,
         boot: u32,
@@ -188,15 +188,14 @@ impl<S: StateMachine> Applier<S> {
         self.restart_at(applied_to.max(Slot::FIRST), meta);
     }
 
-    /// Continues after the service loaded a snapshot, which is the state after all slots below
-    /// `at`.
+    /// Continues after the service has loaded a snapshot: the state after all slots below `at`.
     pub(crate) fn go_on_at(&mut self, at: Slot, meta: Metadata) {
         self.condition.set_loaded();
         self.restart_at(at, meta);
         while self.queue.pop_front_if(|(range, _)| range.to <= at).is_some() {}
     }
 
-    /// Starts over after the service was reset to empty.
+    /// Starts over after the service has been reset to empty.
     pub(crate) fn begin_again(&mut self) {
         self.condition.hear(self.applied_to);
         self.condition.set_loaded();
@@ -252,7 +251,7 @@ impl<S: StateMachine> Applier<S> {
         self.time
     }
 
-    /// Returns the first slot that is not applied.
+    /// Returns the first slot that has not been applied.
     pub(crate) fn applied_to(&self) -> Slot {
         self.applied_to
     }
@@ -285,8 +284,8 @@ impl<S: StateMachine> Applier<S> {
         &self.access
     }
 
-    /// [access-4] Marks the table of users as known: a read that was just confirmed shows that it
-    /// is current.
+    /// [access-4] Marks the table of users as known, because a read that has just been confirmed
+    /// shows that it is current.
     pub(crate) fn know_access(&mut self) {
         self.access.know();
     }
@@ -342,7 +341,7 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Applies the value decided in `range`, which begins at [`Applier::applied_to`]. Returns
+    /// Applies the value decided in `range`. The range begins at [`Applier::applied_to`]. Returns
     /// `false` if the service failed; then no part of the value counts, and the service must
     /// recover first.
     pub(crate) fn apply(
@@ -555,8 +554,8 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// [class-2] Holds back the reply to a command until it is durable: its client waits for more
-    /// than the decision.
+    /// [class-2] Holds back the reply to a command until the command is durable, because its client
+    /// waits for more than the decision.
     fn hold(&self, tag: Tag, slot: Slot, until: Time, to: &mut Listeners<'_>) {
         let held = to.completions.outlasting().bytes();
         if self.reply.len() > SHORT_REPLY && held > self.reply_bytes_max {

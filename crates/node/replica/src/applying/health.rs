@@ -16,11 +16,11 @@ pub(crate) struct Condition {
     health: Health,
     /// The service itself reported that it accepts commands.
     said_takes: bool,
-    /// Reason why the service could not read its state after a restart.
+    /// Why the service could not read its state after a restart; `None` if it could.
     unreadable: Option<String>,
     /// Progress of a snapshot that the service loads or waits for.
     loading: Option<String>,
-    /// [differ-2] The reason why the service's state may be wrong.
+    /// [differ-2] Why the service's state may be wrong; `None` if there is no doubt.
     doubt: Option<String>,
     /// Clients have seen effects of slots below this one. If the service goes back, they must not
     /// see an older state.
@@ -57,8 +57,8 @@ impl Condition {
         self.loading = Some(why);
     }
 
-    /// Sets the reason why the service's state may be wrong; `None` clears it. Commands are applied
-    /// in either case.
+    /// Sets why the service's state may be wrong; `None` clears the doubt. Commands are applied in
+    /// either case.
     pub(crate) fn set_doubt(&mut self, why: Option<String>) {
         self.doubt = why;
     }

@@ -29,8 +29,8 @@ impl History {
         self.entries.push_back((range, value));
     }
 
-    /// Returns the number of values retained from `slot` on; `None` if the value of `slot` was
-    /// dropped.
+    /// Returns the number of values retained starting at `slot`; `None` if the value of `slot` has
+    /// been dropped.
     pub(crate) fn values_since(&self, slot: Slot) -> Option<usize> {
         let known = self.entries.front().is_none_or(|(first, _)| first.from <= slot);
         let at = self.entries.partition_point(|(range, _)| range.to <= slot);

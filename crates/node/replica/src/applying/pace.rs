@@ -28,7 +28,7 @@ impl Pace {
         self.ns_per_byte = (3 * self.ns_per_byte + now) / 4;
     }
 
-    /// Returns the size limit of a batch, in bytes.
+    /// Returns the maximum size of a batch, in bytes.
     pub(crate) fn bytes_max(&self) -> usize {
         let bytes = (BATCH_US * 1000).checked_div(self.ns_per_byte);
         let bytes = bytes.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));

@@ -81,7 +81,7 @@ impl Sessions {
         self.nodes.expire(slot, &mut self.changed);
     }
 
-    /// Returns whether a batch with this name, decided in `slot`, is to be executed. If so, marks
+    /// Returns whether a batch with this name, decided in `slot`, must be executed. If so, marks
     /// the batch as executed.
     pub(crate) fn take_turn(&mut self, slot: Slot, name: &BatchName, header: Header) -> Turn {
         self.nodes.take_turn(slot, name, header, &mut self.changed)
@@ -171,8 +171,8 @@ impl Sessions {
         Ok(table)
     }
 
-    /// Returns the whole table in canonical form, which is equal on all nodes that applied the same
-    /// slots.
+    /// Returns the whole table in canonical form. It is equal on all nodes that have applied the
+    /// same slots.
     pub(crate) fn canonical(&self) -> Metadata {
         let keys = self.nodes.keys().chain(self.clients.keys());
         keys.filter_map(|key| Some((key.encode(), self.encoded(key)?))).collect()

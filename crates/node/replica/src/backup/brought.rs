@@ -91,7 +91,7 @@ impl<S: Source> ImportedBackup<S> {
         })
     }
 
-    /// Returns a reader of the backup, from the first byte on.
+    /// Returns a reader of the backup, starting at the first byte.
     pub fn read(&mut self) -> impl Read {
         self.source.rewind();
         let (encoder, piece) = Encoder::begin(&self.header);
@@ -118,7 +118,7 @@ struct Reading<'s, S> {
 }
 
 impl<S: Source> Reading<'_, S> {
-    /// Returns the next bytes, which are empty at the end.
+    /// Returns the next bytes; empty at the end.
     fn next_piece(&mut self) -> io::Result<Vec<u8>> {
         while self.encoder.is_some() && self.content.len() < PIECE {
             if !self.source.next(&mut self.item)? {

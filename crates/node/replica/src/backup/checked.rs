@@ -166,7 +166,7 @@ pub fn check<R: Read>(
     Ok(Checked { header, summary, streams, stream_bytes, stream_table, table, eras })
 }
 
-/// Reason why the stream is invalid.
+/// Why the stream is invalid.
 struct Refused(String);
 
 impl From<Malformed> for Refused {

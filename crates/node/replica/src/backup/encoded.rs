@@ -11,7 +11,7 @@ use quorate_stream::Table;
 
 use super::{Encoder, Header, Held, Parts, StreamBytes, Unreadable};
 
-/// Number of bytes of a stream per read, equal to the size of a chunk in the store.
+/// Number of stream bytes per read, equal to the size of a chunk in the store.
 const READ_BYTES: u64 = 1 << 20;
 
 /// Encoded backup, produced on demand from a held snapshot.
@@ -31,7 +31,7 @@ struct Streams<'a> {
 }
 
 impl Streams<'_> {
-    /// Returns the next bytes, which are empty at the end.
+    /// Returns the next bytes; empty at the end.
     fn next(&mut self) -> io::Result<Vec<u8>> {
         while let Some((stream, range)) = self.ranges.front_mut() {
             if range.is_empty() {
@@ -52,14 +52,14 @@ impl Streams<'_> {
 }
 
 impl<'a, P: Parts> Encoded<'a, P> {
-    /// Starts encoding. Rewinds the snapshot, which may have been read before.
+    /// Starts encoding. Rewinds the snapshot first, because it may have been read before.
     pub fn begin(held: &'a mut Held, header: &Header, parts: P) -> Self {
         debug_assert_eq!(header.streams, None, "their bytes are not at hand");
         Self::begin_with(held, header, parts, None)
     }
 
-    /// Starts encoding, including the bytes of the streams in `table`, which is the table of the
-    /// snapshot.
+    /// Starts encoding, including the bytes of the streams in `table`, the snapshot's table of
+    /// streams.
     pub fn with_streams(
         held: &'a mut Held,
         header: &Header,
@@ -83,7 +83,7 @@ impl<'a, P: Parts> Encoded<'a, P> {
         Self { held, parts, streams, encoder: Some(encoder), piece, used: 0 }
     }
 
-    /// Returns the next bytes, which are empty at the end.
+    /// Returns the next bytes; empty at the end.
     pub fn next_piece(&mut self) -> Result<Vec<u8>, Unreadable> {
         if self.used < self.piece.len() {
             let rest = self.piece.split_off(self.used);

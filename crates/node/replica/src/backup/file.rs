@@ -71,7 +71,7 @@ const CHECKSUM: usize = 4;
 pub struct Header {
     /// Id of the group from which the backup was taken.
     pub cluster: u128,
-    /// Slot of the snapshot, which is the state after all slots below it.
+    /// Slot of the snapshot. The snapshot covers all lower slots.
     pub slot: Slot,
     /// Era at the snapshot's slot.
     pub era: Era,
@@ -126,7 +126,7 @@ impl Header {
         out
     }
 
-    /// Decodes the header's fields after the lead, whose checksum was verified before.
+    /// Decodes the header's fields after the lead. Their checksum has already been verified.
     fn decode(format: u16, bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let header = Self {
@@ -215,7 +215,7 @@ impl Encoder {
         out
     }
 
-    /// Returns the trailer's fields, and its bytes, which end the file.
+    /// Returns the trailer's fields, and the trailer's bytes to append to the file.
     pub fn end(self) -> (Summary, Vec<u8>) {
         let summary =
             Summary { bytes: self.bytes + TRAILER as u64, checksum: self.hash.digest128() };
@@ -223,7 +223,7 @@ impl Encoder {
     }
 }
 
-/// Returns the checksum of a chunk, which covers its offset.
+/// Returns the checksum of a chunk. It covers the chunk's offset and content.
 fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
     let mut covered = Vec::with_capacity(8 + content.len());
     covered.extend_from_slice(&offset.to_be_bytes());
@@ -231,7 +231,7 @@ fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
     checksum(&covered)
 }
 
-/// Reason why a file is not a usable backup.
+/// Why a file is not a usable backup.
 #[derive(Debug)]
 pub enum Bad {
     /// The file cannot be read.

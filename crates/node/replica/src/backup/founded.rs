@@ -61,8 +61,7 @@ pub struct NewGroup {
     pub at: Slot,
     /// Address of the node for peers.
     pub peer: String,
-    /// Name of the service's store, which is the one in the backup or another that accepts the same
-    /// items.
+    /// Name of the service's store: the one in the backup, or another that accepts the same items.
     pub store: String,
     /// Service item to replace, and its replacement.
     pub replaced: Option<(Vec<u8>, Vec<u8>)>,

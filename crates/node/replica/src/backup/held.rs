@@ -38,7 +38,7 @@ pub trait StreamBytes {
     fn read(&mut self, stream: StreamName, position: u64, bytes_max: usize) -> io::Result<Vec<u8>>;
 }
 
-/// Reason why a held snapshot cannot be read.
+/// Why a held snapshot cannot be read.
 #[derive(Debug)]
 pub enum Unreadable {
     /// The system reported an error.
@@ -72,7 +72,7 @@ impl Held {
         Self { manifest, hold, next: 0 }
     }
 
-    /// Returns the slot of the snapshot, which is the state after all slots below it.
+    /// Returns the slot of the snapshot. The snapshot covers all lower slots.
     pub fn at(&self) -> Slot {
         self.manifest.at
     }
@@ -119,7 +119,8 @@ impl Held {
         }
     }
 
-    /// Returns the table of streams at the snapshot's slot, which precedes the service's items.
+    /// Returns the table of streams at the snapshot's slot. In the stream it precedes the service's
+    /// items.
     pub fn streams(&self, parts: &mut dyn Parts) -> Result<Table, Unreadable> {
         let damaged = |what: &str| Unreadable::Damaged(what.to_owned());
         let (mut at, mut items) = (0, Items::default());
@@ -141,7 +142,7 @@ impl Held {
         Table::restore(rows).map_err(|bad| damaged(&bad.to_string()))
     }
 
-    /// Returns the era at the snapshot's slot, which is in its first bytes.
+    /// Returns the era at the snapshot's slot, read from the snapshot's first bytes.
     pub fn era(&self, parts: &mut dyn Parts) -> Result<Era, Unreadable> {
         let (mut at, mut items, mut era) = (0, Items::default(), None);
         while era.is_none() {

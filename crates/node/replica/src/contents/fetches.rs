@@ -1,5 +1,5 @@
-//! Requests for bytes that this node lacks, sent to one peer after another until one delivers them
-//! ([value-4]).
+//! Requests for bytes that this node lacks. Each request is sent to one peer after another until
+//! one delivers the bytes ([value-4]).
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ const OPEN_MAX: usize = 1024;
 struct Fetch {
     /// Missing slots; never empty.
     range: SlotRange,
-    /// Peer expected to have the bytes, which receives the first request; `asked` then counts
-    /// through the other peers.
+    /// Peer expected to have the bytes. It receives the first request; `asked` then counts through
+    /// the other peers.
     first: NodeId,
     asked: usize,
     ask_at: Time,

@@ -1,9 +1,8 @@
-//! Payloads by batch name: those that open slots need, and a bounded number of bytes of recent ones
-//! for slow followers.
+//! Payloads by batch name: those that open slots need, and a bounded amount of recent ones for slow
+//! followers.
 //!
-//! A payload is pinned by each slot in which it was proposed or decided and that is not applied
-//! yet. Unpinned payloads may be dropped at any time, oldest first; the log still has those that
-//! were voted for.
+//! Each slot that has not been applied pins the payloads proposed or decided in it. Unpinned
+//! payloads may be dropped at any time, oldest first; the log still has those that were voted for.
 
 use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 
@@ -123,7 +122,7 @@ impl Payloads {
         }
     }
 
-    /// Unpins the payloads of slots below `slot`, which are applied.
+    /// Unpins the payloads of slots below `slot`, all of which have been applied.
     pub(crate) fn unpin_below(&mut self, slot: Slot) {
         while let Some(first) = self.pins.first_entry()
             && *first.key() < slot

@@ -20,7 +20,7 @@ use crate::payload::Payload;
 struct Run {
     /// Bytes in memory by their first position, without overlaps.
     pieces: BTreeMap<u64, Payload>,
-    /// First position that is not applied.
+    /// First position that has not been applied.
     next: u64,
     /// Positions on stable storage in the store of streams.
     placed: Ranges,
@@ -79,8 +79,7 @@ impl Run {
         (end > position).then_some((end.min(most), BytesLocation::Memory))
     }
 
-    /// Returns the end, at most `most`, of the bytes that are available without a gap from
-    /// `position` on.
+    /// Returns the end, at most `most`, of the contiguous available bytes that start at `position`.
     fn here_to(&self, position: u64, most: u64) -> u64 {
         let mut end = position;
         while end < most
@@ -91,8 +90,8 @@ impl Run {
         end.min(most)
     }
 
-    /// Returns the end, at most `most`, of the bytes without a gap from `position` on that a record
-    /// may refer to now. It stops before bytes in flight to the store.
+    /// Returns the end, at most `most`, of the contiguous bytes starting at `position` that a
+    /// record may refer to now. It stops before bytes in flight to the store.
     fn held_to(&self, position: u64, most: u64) -> u64 {
         let placing = self.placing.next(position);
         self.here_to(position, placing.map_or(most, |placing| placing.min(most)))
@@ -119,15 +118,15 @@ impl Runs {
         Self { streams: BTreeMap::new(), bytes: 0, bytes_max, window: window as u64 }
     }
 
-    /// Returns the number of bytes above the limit for streams, which are stored because open slots
+    /// Returns the number of bytes above the limit for streams. They are stored because open slots
     /// needed them.
     pub(crate) fn excess_bytes(&self) -> usize {
         self.bytes.saturating_sub(self.bytes_max)
     }
 
-    /// Stores bytes that were sent without a request, as far as they fit and are not stored yet.
-    /// Returns whether any were stored. The next bytes of a stream that is `open` always fit, since
-    /// only they free space.
+    /// Stores those bytes, sent without a request, that fit and are not stored yet. Returns whether
+    /// any were stored. The next bytes of a stream that is `open` always fit, since only they free
+    /// space.
     pub(crate) fn put(
         &mut self,
         stream: StreamName,
@@ -187,16 +186,16 @@ impl Runs {
         kept
     }
 
-    /// [disk-5] Returns the end, at most `most`, of the stream's bytes without a gap from
-    /// `position` on that a record may refer to: bytes in memory that are not in flight to the
-    /// store, and bytes on stable storage in the store.
+    /// [disk-5] Returns the end, at most `most`, of the stream's contiguous bytes starting at
+    /// `position` that a record may refer to: bytes in memory that are not in flight to the store,
+    /// and bytes on stable storage in the store.
     pub(crate) fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let run = self.streams.get(&stream);
         run.map_or(position, |run| run.held_to(position, most))
     }
 
-    /// Returns the end, at most `most`, of the stream's bytes without a gap from `position` on that
-    /// are available in memory or in the store.
+    /// Returns the end, at most `most`, of the stream's contiguous bytes starting at `position`
+    /// that are available in memory or in the store.
     pub(crate) fn here_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let run = self.streams.get(&stream);
         run.map_or(position, |run| run.here_to(position, most))
@@ -214,8 +213,8 @@ impl Runs {
     }
 
     /// Returns the next whole units of `unit` bytes that are in memory and may be placed because
-    /// none of their bytes was recorded. Each unit is returned once, together with its neighbours
-    /// in the same payload and the same `chunk` of the store.
+    /// none of their bytes has been recorded. Each unit is returned once, together with its
+    /// neighbours in the same payload and the same `chunk` of the store.
     pub(crate) fn next_units(
         &mut self,
         stream: StreamName,
@@ -321,7 +320,7 @@ impl Runs {
         Some(Payload::new(payload[part..].to_vec()))
     }
 
-    /// Records that positions below `next` are applied, so that they are not read from memory
+    /// Records that positions below `next` have been applied and need not be read from memory
     /// again.
     pub(crate) fn applied(&mut self, stream: StreamName, next: u64) {
         let run = self.streams.entry(stream).or_default();
@@ -335,8 +334,8 @@ impl Runs {
         }
     }
 
-    /// Drops bytes below `position`, which are in the log, to free memory while this node applies
-    /// nothing.
+    /// Drops bytes below `position` to free memory while this node applies nothing. The log
+    /// contains these bytes.
     pub(crate) fn drop_below(&mut self, stream: StreamName, position: u64) {
         let Some(run) = self.streams.get_mut(&stream) else {
             return;

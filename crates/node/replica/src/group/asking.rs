@@ -35,8 +35,8 @@ pub enum Ask {
     Promote(NodeId),
     /// Makes a voter a learner.
     Demote(NodeId),
-    /// Makes a voter an auxiliary, which receives no values while the other voters suffice, or a
-    /// full replica again ([aux-1]).
+    /// Makes a voter an auxiliary (`true`) or a full replica again (`false`). An auxiliary receives
+    /// no values while the other voters suffice ([aux-1]).
     Auxiliary(NodeId, bool),
     /// Sets the quorum rule.
     Quorum(QuorumRule),
@@ -64,8 +64,8 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// Returns whether the answer depends on the current members of the group ([read-7]). Other
-    /// requests are judged when they are applied.
+    /// Returns whether answering the request needs the current member table ([read-7]). Other
+    /// requests are checked when they are applied.
     pub(crate) fn needs_table(&self) -> bool {
         !matches!(
             self,
@@ -90,17 +90,17 @@ pub struct Step {
 /// Outcome of a request to the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Id of the node, which was assigned now or earlier.
+    /// Id of the node, assigned now or earlier.
     Node(NodeId),
     Done,
     /// The request had no effect because its result was already in place.
     Already,
-    /// Steps of the plan with this id, which is in progress. The id is `None` if the caller only
+    /// Steps of the plan with this id, now in progress. The id is `None` if the caller only
     /// requested the steps.
     Planned(Option<u64>, Vec<Step>),
 }
 
-/// Reason why a request was refused.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Machine-readable code.
@@ -123,7 +123,7 @@ pub struct PeerTable {
     /// All nodes that have an id, including this one, with their addresses for peers; an address is
     /// empty if unknown.
     pub peers: Vec<(NodeId, String)>,
-    /// Removed nodes, which may not connect ([member-1]).
+    /// Removed nodes. They may not connect ([member-1]).
     pub removed: Vec<NodeId>,
 }
 
@@ -148,7 +148,7 @@ pub struct Listed {
     pub node: NodeId,
     /// The node's entry in the table.
     pub known: Known,
-    /// Incarnation of the node that has weight; otherwise the one seen last.
+    /// The node's incarnation that has weight; if none has, the one seen last.
     pub member: Member,
     /// Weight of its votes; 0 for a learner.
     pub weight: u32,
@@ -163,7 +163,7 @@ pub struct Listed {
 /// A plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underway {
-    /// Id of the plan, which is the slot of the command that made it.
+    /// Id of the plan: the slot of the command that made it.
     pub id: u64,
     /// The operator's request.
     pub what: String,

@@ -62,7 +62,7 @@ pub enum Command {
         /// Address where the node listens for peers.
         peer: String,
     },
-    /// Sets a node's priority, which decides the leader if several nodes could lead.
+    /// Sets a node's priority. The priority decides the leader if several nodes could lead.
     Priority {
         node: NodeId,
         /// Priority as leader. The node with the highest priority leads.
@@ -83,7 +83,7 @@ pub enum Command {
     },
     /// Cancels a plan. Finished steps are not undone.
     Cancel {
-        /// Id of the plan, which is the slot of the command that made it.
+        /// Id of the plan: the slot of the command that made it.
         plan: u64,
     },
 }
@@ -98,33 +98,33 @@ pub enum Granted {
     Plan(u64),
 }
 
-/// Reason why a command had no effect.
+/// Why a command had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// This version cannot decode the command.
     Malformed,
     /// The address is empty or too long.
     Address,
-    /// The id was never assigned, or was removed.
+    /// The id has never been assigned, or has been removed.
     UnknownNode(NodeId),
     /// Another folder uses this id.
     Taken(NodeId),
     /// This node is already a member at that address.
     AddressTaken(NodeId),
-    /// The folder belongs to this node, which was removed.
+    /// The folder belongs to this node, and the node has been removed.
     Removed(NodeId),
     /// No more ids can be assigned, because the table is full.
     Full,
     /// Another plan, with this id, is in progress.
     UnderWay(u64),
-    /// The plan was made for an era other than this one, which is current: the members have changed
+    /// The plan was made for an era other than this, the current one; the members have changed
     /// since.
     OtherEra(Era),
     /// No valid steps lead to the plan's goal.
     Impossible,
     /// The plan to cancel is not in progress.
     NoSuchPlan,
-    /// The command was for the table of users, which refused it for this reason.
+    /// The command was for the table of users. The table refused it for this reason.
     Users(quorate_access::Denied),
 }
 

@@ -27,10 +27,10 @@ const LOOKED_AT_MAX: usize = 2000;
 /// Maximum number of members for a search. With more members, the checks take too long for a
 /// reactor.
 const SEARCHED_MAX: usize = 7;
-/// Cost, in steps, of each loss that a configuration does not survive although the configurations
-/// at both ends do.
+/// Cost, in steps, of each loss that the configurations at both ends survive and the configuration
+/// does not.
 const FRAGILE: u32 = 10_000;
-/// Cost, in steps, of each such loss when members that are down but may recover count as alive.
+/// Like [`FRAGILE`], but with members that are down but may recover counted as alive.
 const BARE: u32 = 1_000;
 /// Cost, in steps, of a configuration in which the leader pauses before it moves to the next era.
 const PAUSES: u32 = 100;
@@ -55,7 +55,7 @@ pub struct Steps {
     pub pauses: usize,
 }
 
-/// Reason why no path exists.
+/// Why no path exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPath {
     /// No member would have a vote.

@@ -58,7 +58,7 @@ pub enum Event {
     /// The node has caught up: a leader is known, and everything known to be decided is applied.
     /// Reported once after the start, and after each [`Event::Behind`].
     Level {
-        /// First slot that is not applied.
+        /// First slot that has not been applied.
         at: Slot,
         /// Duration since the start, or since falling behind, in milliseconds.
         ms: u64,
@@ -76,14 +76,14 @@ pub enum Event {
         /// Time without new segments in milliseconds.
         ms: u64,
     },
-    /// A write of the log took unusually long.
+    /// A log write took unusually long.
     SlowWrite {
         /// Duration from its start to its end, in milliseconds.
         ms: u64,
         /// Size of the write in bytes.
         bytes: usize,
     },
-    /// A write of the log has not finished for an unusually long time.
+    /// A log write has not finished for an unusually long time.
     WriteHangs {
         /// Time since its start in milliseconds.
         ms: u64,
@@ -92,7 +92,7 @@ pub enum Event {
     HandedOver {
         /// New leader.
         to: NodeId,
-        /// Reason why this node is not fit to lead.
+        /// Why this node is not fit to lead.
         why: String,
     },
     /// [disk-9] The log failed permanently.
@@ -112,9 +112,9 @@ pub enum Event {
     },
     /// The service works again.
     ServiceWell,
-    /// The group uses this feature level from now on, as seen in the log applied by this node.
+    /// The group now uses this feature level, as seen in the log applied by this node.
     Raised {
-        /// Level that the group uses from now on.
+        /// Level that the group now uses.
         level: Level,
     },
     /// The service recovered from a failure.
@@ -126,19 +126,19 @@ pub enum Event {
     ClockOff(Off),
     /// A snapshot of this node's state is complete.
     SnapshotTaken {
-        /// Slot of the snapshot, which is the state after all slots below it.
+        /// Slot of the snapshot. The snapshot covers all lower slots.
         at: Slot,
         /// Length of the snapshot's stream in bytes.
         bytes: u64,
     },
     /// A snapshot was received from a peer, because this node lacked the state.
     SnapshotInstalled {
-        /// Slot of the snapshot, which is the state after all slots below it.
+        /// Slot of the snapshot. The snapshot covers all lower slots.
         at: Slot,
     },
     /// The service loaded a snapshot.
     SnapshotLoaded {
-        /// Slot of the snapshot, which is the state after all slots below it.
+        /// Slot of the snapshot. The snapshot covers all lower slots.
         at: Slot,
     },
     /// A snapshot could not be taken, received, read or loaded; it will be retried.

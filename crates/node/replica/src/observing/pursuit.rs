@@ -16,7 +16,8 @@ use crate::{
 const TELL_AFTER_MS: u64 = 1_000;
 /// Interval between further reports of a lasting lag.
 const TELL_EVERY_MS: u64 = 10_000;
-/// Interval in milliseconds and number of samples for the rate, which cover the last two seconds.
+/// Sampling interval in milliseconds and number of samples for the rate. Together they cover the
+/// last two seconds.
 const PACE: (u64, usize) = (250, 8);
 
 /// Positions of a node at one moment.
@@ -29,7 +30,7 @@ pub(crate) struct NodeProgress {
     pub(crate) receiving: Option<(u64, u64)>,
     /// Number of slots lost from the log that must be fetched from peers.
     pub(crate) missing: u64,
-    /// First slot that is not applied.
+    /// First slot that has not been applied.
     pub(crate) applied_to: Slot,
     /// First slot that is not known to be decided, by this node or its peers.
     pub(crate) known_to: Slot,

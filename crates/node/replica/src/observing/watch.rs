@@ -14,19 +14,19 @@ use crate::{
 
 /// Interval between checks.
 const LOOK_EVERY_MS: u64 = 50;
-/// Duration after which a write of the log is reported as slow. A slow write does not count as
-/// failed ([live-3]). Most disks need a hundredth of this time.
+/// Duration in milliseconds after which a log write is reported as slow. A slow write does not
+/// count as failed ([live-3]). Most disks need a hundredth of this time.
 const SLOW_WRITE_MS: u64 = 200;
-/// Time after which an unfinished write is reported. It is reported again whenever the time has
-/// doubled.
+/// Time in milliseconds after which an unfinished write is reported. It is reported again whenever
+/// the time has doubled.
 const HANGING_WRITE_MS: u64 = 2_000;
 /// Time without a leader before the first report. The second report follows after ten seconds, then
 /// one each minute.
 const NO_LEADER_MS: u64 = 1_000;
 const NO_LEADER_SECOND_MS: u64 = 10_000;
 const NO_LEADER_EVERY_MS: u64 = 60_000;
-/// Interval in milliseconds and number of samples for the log's growth, which cover the last
-/// minute.
+/// Sampling interval in milliseconds and number of samples for the log's growth. Together they
+/// cover the last minute.
 const GROWTH: (u64, usize) = (1_000, 60);
 
 /// State of a replica at the moment of a check.
@@ -39,7 +39,7 @@ pub(crate) struct ReplicaView<'a> {
     pub(crate) oldest_write: Option<Time>,
     /// Total number of bytes that the log has written.
     pub(crate) written_bytes: u64,
-    /// Reason why no log segment can be created, if so.
+    /// Why no log segment can be created; `None` if one can.
     pub(crate) segment_failure: Option<&'a DiskError>,
     /// Number of members that this node is connected to, including itself, and the number of all
     /// members.
@@ -56,7 +56,7 @@ pub(crate) struct Watch {
     led_at: Time,
     /// Time without a leader, in milliseconds, at which the next report is due.
     unled_due_ms: u64,
-    /// Time since which no log segment can be created.
+    /// Start of the period in which no log segment can be created; `None` if one can.
     segments_fail_since: Option<Time>,
     hang_due_ms: u64,
 }
@@ -74,7 +74,7 @@ impl Watch {
         }
     }
 
-    /// Records that a write of the log ended.
+    /// Records that a log write ended.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize, events: &mut Events) {
         self.hang_due_ms = HANGING_WRITE_MS;
         let ms = took_us / 1000;

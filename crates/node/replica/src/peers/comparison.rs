@@ -29,10 +29,10 @@ pub(crate) struct Doubt {
 pub(super) struct Comparison {
     /// The first claim of each peer about slots that this node has not applied yet.
     ahead: BTreeMap<NodeId, Claim>,
-    /// Peers whose applied state differs, each with the slot below which it does. A difference is
-    /// permanent, so it is reported once, until the peer has another state.
+    /// Peers whose applied state differs, each with the slot below which the states differ. A
+    /// difference is permanent, so it is reported once, until the peer has another state.
     different: BTreeMap<NodeId, Slot>,
-    /// Peers whose applied state is the same, each with the slot below which it is.
+    /// Peers whose applied state is the same, each with the slot below which the states agree.
     same: BTreeMap<NodeId, Slot>,
     /// [differ-2] Set if this node may be the one with the wrong state.
     doubt: Option<Doubt>,

@@ -39,8 +39,8 @@ pub(crate) struct Header {
     pub(crate) sequence: u64,
 }
 
-/// Kind of a command, which determines the component that executes it. Commands of clients with a
-/// session are executed at most once.
+/// Kind of a command. It determines the component that executes the command. Commands of clients
+/// with a session are executed at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A command for the service.

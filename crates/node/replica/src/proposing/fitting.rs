@@ -27,7 +27,7 @@ enum Way {
     Connections,
 }
 
-/// Limit on the length of batches, which depends on whether there is a device.
+/// Limit on the length of batches. It depends on whether there is a device.
 #[derive(Debug)]
 pub(crate) struct Fitting {
     /// Number of a batch's bytes that fit into a frame; `None` if there is no device.
@@ -38,8 +38,7 @@ pub(crate) struct Fitting {
     frames: u64,
     /// Number of batches since the last comparison, in units of 1/[`PARTS`].
     batches: u64,
-    /// Remaining bytes of what would have been one batch without the limit. The next frames carry
-    /// them.
+    /// Bytes left over from a batch that the limit has split. The next frames carry them.
     rest: usize,
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum Waiter {
     Stream(StreamTag),
     /// A front whose request timed out with an unknown outcome.
     Gone,
-    /// The service itself, which gets no reply.
+    /// The service itself. It gets no reply.
     Service,
 }
 
@@ -106,8 +106,8 @@ impl Gather {
         self.entry_bytes() >= batch_bytes
     }
 
-    /// Returns the total length of the entries that fit into the next batch, which has at least
-    /// one. Returns 0 if only reads are queued.
+    /// Returns the total length of the entries that fit into the next batch, and at least that of
+    /// the first entry; 0 if only reads are queued.
     pub(crate) fn next_bytes(&self, batch_bytes: usize) -> usize {
         self.next(batch_bytes).1
     }

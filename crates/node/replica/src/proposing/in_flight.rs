@@ -69,13 +69,13 @@ impl InFlightBatch {
         Batch::header(&self.payload).expect("formed here")
     }
 
-    /// Fails all requests of the batch, which was executed with replies that are not known here.
+    /// Fails all requests of the batch. The batch was executed, but its replies are not known here.
     pub(super) fn end_all(&mut self, completions: &mut Completions) {
         self.expire(Time(u64::MAX), completions);
     }
 
     /// [less-2] Notifies the clients that wait until the batch is in memory at a quorum. Called
-    /// when the batch is, in this slot, together with everything that executes before it. The batch
+    /// once the batch is, in this slot, together with everything that executes before it. The batch
     /// remains in flight.
     fn tell_early(&mut self, slot: Slot, completions: &mut Completions) {
         if std::mem::take(&mut self.early) == 0 {
@@ -136,7 +136,7 @@ impl InFlight {
         self.offered > 0
     }
 
-    /// Removes and returns the leading batches that were already executed.
+    /// Removes and returns the leading batches that have already been executed.
     pub(super) fn take_past(
         &mut self,
         is_past: impl Fn(&BatchName, Header) -> bool,
@@ -193,8 +193,8 @@ impl InFlight {
         Some(batch)
     }
 
-    /// Marks a batch that the leader refused to be offered again, together with the later batches,
-    /// which cannot execute before it.
+    /// Handles the leader's refusal of a batch. The batch will be offered again, together with the
+    /// later batches, because these cannot execute before it.
     pub(super) fn on_refused(&mut self, name: &BatchName) {
         let at = self.batches.iter().position(|batch| batch.name == *name);
         if let Some(at) = at.filter(|at| *at < self.offered) {
@@ -203,14 +203,14 @@ impl InFlight {
         }
     }
 
-    /// Marks all batches to be offered again, since earlier offers may be lost.
+    /// Schedules all batches for another offer, since earlier offers may be lost.
     pub(super) fn repeat_all(&mut self) {
         self.repeated += self.offered as u64;
         self.offered = 0;
     }
 
-    /// Removes the first batch, which is about to be executed here. Returns `None` if it has
-    /// another name.
+    /// Removes the first batch, because it is about to be executed here. Returns `None` if the
+    /// first batch has another name.
     pub(super) fn complete(&mut self, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.batches.pop_front_if(|batch| batch.name == *name)?;
         self.offered = self.offered.saturating_sub(1);

@@ -114,7 +114,7 @@ impl Origin {
         before != self.batch_bytes()
     }
 
-    /// Returns the maximum length of a batch's entries, which only a single command may exceed.
+    /// Returns the maximum length of a batch's entries. Only a single command may exceed it.
     fn batch_bytes(&self) -> usize {
         self.fitting.bound(self.limits.batch_bytes)
     }
@@ -335,8 +335,8 @@ impl Origin {
         self.in_flight.is_offered() || self.registrations.is_offered()
     }
 
-    /// Returns the number of this process's last registration of its own session, and that of a
-    /// client's.
+    /// Returns the numbers of this process's last registrations: of its own session, and of a
+    /// client's session.
     pub(crate) fn registered(&self) -> [u64; 2] {
         self.registrations.given()
     }
@@ -482,7 +482,7 @@ impl Origin {
         }
     }
 
-    /// Returns when the origin needs a turn without further input.
+    /// Returns the time at which the origin next needs a turn, even without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let held = (now < self.hold_until).then_some(self.hold_until);
         let silence = self.is_offered().then(|| self.progress_at.plus_ms(self.repeat_ms));

@@ -11,7 +11,7 @@ use crate::{
     proposing::batch::Header,
 };
 
-/// State of this node's own session, which numbers its batches.
+/// State of this node's own session. The session numbers the node's batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Own {
     /// No session is needed yet.
@@ -100,7 +100,8 @@ impl Registrations {
         );
     }
 
-    /// Returns the number of the last registration of this node's session, and that of a client's.
+    /// Returns the numbers of the last registrations: of this node's session, and of a client's
+    /// session.
     pub(super) fn given(&self) -> [u64; 2] {
         [self.own_number(), self.clients_count]
     }
@@ -142,7 +143,7 @@ impl Registrations {
         Value::RegisterSession { origin: self.node, boot: self.boot, number }
     }
 
-    /// Marks a registration that the leader refused to be offered again.
+    /// Handles the leader's refusal of a registration. The registration will be offered again.
     pub(super) fn on_refused(&mut self, number: u64) {
         if number == self.own_number() {
             self.repeat_own();
@@ -151,7 +152,7 @@ impl Registrations {
         }
     }
 
-    /// Marks all registrations to be offered again, since earlier offers may be lost.
+    /// Schedules all registrations for another offer, since earlier offers may be lost.
     pub(super) fn repeat_all(&mut self) {
         self.repeat_own();
         for waiting in self.clients.values_mut() {

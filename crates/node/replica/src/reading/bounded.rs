@@ -35,7 +35,7 @@ pub(crate) struct Bounded {
     waiting: VecDeque<Waiting>,
     /// Latest answer whose slots are all applied.
     applied: Option<Answer>,
-    /// Later answers, whose slots are not all applied yet.
+    /// Later answers. Their slots have not all been applied yet.
     pending: VecDeque<Answer>,
     /// A read with a bound was requested; answers are not retained before that.
     used: bool,
@@ -113,7 +113,7 @@ impl Bounded {
         (before - self.waiting.len()) as u64
     }
 
-    /// Returns when reads with a bound need a turn without further input.
+    /// Returns the time at which reads with a bound next need a turn, even without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let first = self.waiting.iter().map(|waiting| waiting.deadline).min();
         earliest([first])

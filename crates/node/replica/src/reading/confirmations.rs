@@ -18,7 +18,7 @@ struct Asked {
     waiters: Waiting,
 }
 
-/// Confirmed reads, which may run once enough slots are applied.
+/// Confirmed reads. They may run once enough slots are applied.
 #[derive(Debug)]
 struct Confirmed {
     slot: Slot,
@@ -29,7 +29,7 @@ struct Confirmed {
 /// All linearizable reads of this node.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    /// Reads that arrived after the last request was sent, so that they need the next one
+    /// Reads that arrived after the last request had been sent, and therefore need the next one
     /// ([read-2]).
     waiting: Waiting,
     asked: Option<Asked>,
@@ -73,9 +73,9 @@ impl Reads {
         count
     }
 
-    /// Returns the request for confirmation to send now, if any. With `wanted`, another part needs
-    /// the answer. Only one request is in flight; it is abandoned after `patience_ms` without an
-    /// answer.
+    /// Returns the request for confirmation to send now, if any. `wanted` means that another part
+    /// of the replica needs the answer. Only one request is in flight; it is abandoned after
+    /// `patience_ms` without an answer.
     pub(crate) fn next_question(
         &mut self,
         now: Time,
@@ -95,9 +95,8 @@ impl Reads {
         Some(token)
     }
 
-    /// Handles a confirmation, after which the reads may run once everything below `slot` is
-    /// applied. Returns when the request was sent, if the confirmation is for the request in
-    /// flight.
+    /// Handles a confirmation. The confirmed reads may run once everything below `slot` is applied.
+    /// Returns when the request was sent, if the confirmation is for the request in flight.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> Option<Time> {
         let asked = self.asked.take_if(|asked| asked.token == token)?;
         if !asked.waiters.is_empty() {
@@ -110,8 +109,8 @@ impl Reads {
         Some(asked.since)
     }
 
-    /// Handles a refused request for confirmation. Another request is sent for its reads, from
-    /// `retry_at` on.
+    /// Handles a refused request for confirmation. Another request for the same reads is sent at
+    /// `retry_at` at the earliest.
     pub(crate) fn failed(&mut self, token: ReadToken, retry_at: Time) {
         if self.asked.as_ref().is_some_and(|asked| asked.token == token) {
             self.ask_again();
@@ -169,7 +168,7 @@ impl Reads {
         expired as u64
     }
 
-    /// Returns when linearizable reads need a turn without further input.
+    /// Returns the time at which linearizable reads next need a turn, even without further input.
     pub(crate) fn wake_at(&self, patience_ms: u64) -> Option<Time> {
         let asked = self.asked.as_ref().map(|asked| asked.since.plus_ms(patience_ms));
         let retry = (!self.waiting.is_empty() && self.asked.is_none()).then_some(self.retry_at);

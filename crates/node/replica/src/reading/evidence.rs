@@ -12,7 +12,7 @@ pub(crate) enum Evidence {
     Confirmed,
     /// This node leads in this ballot and holds a lease.
     Leased(Ballot),
-    /// Everything below `slot` is applied, which includes all commands acknowledged before a
+    /// Everything below `slot` has been applied. That includes all commands acknowledged before a
     /// request for confirmation was sent.
     Within {
         /// Time when the confirmed request was sent.

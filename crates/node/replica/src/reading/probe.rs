@@ -30,7 +30,7 @@ pub enum Probed {
     Unconfirmed,
     /// The read was confirmed, but this node did not apply the necessary slots in time.
     Behind {
-        /// First slot that is not applied.
+        /// First slot that has not been applied.
         applied_to: Slot,
         /// First slot that the read does not need.
         needed: Slot,
@@ -79,8 +79,8 @@ impl Probe {
         Self::numbered_from(FIRST_TOKEN, round_ms)
     }
 
-    /// Creates a probe by which this node verifies that it has applied everything that it had
-    /// applied before a restart ([access-4]).
+    /// Creates a probe that verifies that this node has caught up with its own state before a
+    /// restart ([access-4]).
     pub(crate) fn of_access(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN | FIRST_TOKEN >> 1, round_ms)
     }
@@ -121,15 +121,14 @@ impl Probe {
         }
     }
 
-    /// Handles the confirmation, after which the read may run once everything below `slot` is
-    /// applied.
+    /// Handles the confirmation. The read may run once everything below `slot` is applied.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) {
         if self.stage == Stage::Asked(token) {
             self.stage = Stage::Confirmed(slot);
         }
     }
 
-    /// Handles a refused request for confirmation, which is repeated after a delay.
+    /// Handles a refused request for confirmation. The request is repeated after a delay.
     pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
         if self.stage == Stage::Asked(token) {
             self.stage = Stage::Ask(now.plus_ms(RETRY_MS));
@@ -155,7 +154,7 @@ impl Probe {
         self.ended.take()
     }
 
-    /// Returns when the probe needs a turn without further input.
+    /// Returns the time at which the probe next needs a turn, even without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         match self.stage {
             Stage::Idle => None,

@@ -1,6 +1,6 @@
-//! Handles the suspicion that this node applied other values than its peers, so that its state may
-//! be wrong. A node under suspicion serves no clients, in this process and later ones ([differ-1]
-//! to [differ-3]).
+//! Handles the suspicion that this node has applied values other than those of its peers, so that
+//! its state may be wrong. A node under suspicion serves no clients, in this process and later ones
+//! ([differ-1] to [differ-3]).
 
 use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{Disk, Source, sealed};

@@ -59,8 +59,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Reports the writes that the log has started since the last call to the tuner, and to the
-    /// trace of hops if enabled.
+    /// Reports the writes that the log has started since the last call. They are reported to the
+    /// tuner, and to the trace of hops if it is enabled.
     pub(super) fn note_writes(&mut self, now: Time) {
         for (seq, bytes) in self.storing.log().writes() {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -123,7 +123,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [value-3] Handles a vote whose bytes were lost after the log was scanned at the start.
+    /// [value-3] Handles a vote whose bytes were lost after the log had been scanned at the start.
     /// Without them the vote is void. The next start determines what else is lost, and as which
     /// member the node returns.
     fn on_votes_lost(&mut self, error: &LogError) {
@@ -151,8 +151,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [volatile-1], [offload-9] Ends this node's voting, and records that it has forgotten votes.
-    /// However cleanly this process ends, its stop must not be marked as clean ([volatile-4]).
+    /// Ends this node's voting, and records that it has forgotten votes ([volatile-1],
+    /// [offload-9]). However cleanly this process ends, its stop must not be marked as clean
+    /// ([volatile-4]).
     pub(super) fn forget_votes(&mut self) {
         let why = "its device forgot votes that counted";
         if self.storing.fail(why.to_owned()) {

@@ -169,8 +169,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-4] Returns the end of the first part of a run of content if that part is not needed
-    /// and a needed part follows.
+    /// [stream-4] If the first part of a run of content is not needed and a needed part follows,
+    /// returns the end of the first part.
     pub(super) fn cut_of(&self, range: SlotRange, value: &Value) -> Option<Slot> {
         let streams = self.applying.streams();
         let cut = self.contents.needless(value, range, streams).to;
@@ -178,7 +178,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [read-4] Returns a message with the time at which it was received. If a lease is requested,
-    /// the clock is read: the lease is granted from that time on, and the turn may have begun before
+    /// the clock is read, because the lease begins at that time and the turn may have begun before
     /// the request was sent. Without a clock, no lease is granted.
     fn received_at(&mut self, now: Time, mut message: Message) -> (Time, Message) {
         let Message::Heartbeat(beat) = &mut message else {

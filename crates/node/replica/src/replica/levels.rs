@@ -81,7 +81,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         come.map(|(node, _)| node)
     }
 
-    /// [level-5] Returns the reasons why the group cannot use this level yet, one per line.
+    /// [level-5] Returns why the group cannot use this level yet, one reason per line.
     fn held_back(&self, now: Time, to: Level) -> Vec<String> {
         let own = self.member;
         let eras = self.applying.membership().eras();
@@ -142,8 +142,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [level-5] [level-6] As leader, raises the level if all nodes support the next one and the
-    /// raise is due or requested by an operator.
+    /// As leader, raises the level if all nodes support the next one and the raise is due or
+    /// requested by an operator ([level-5], [level-6]).
     pub(super) fn raise(&mut self, now: Time, plane: &mut dyn Plane) {
         let to = self.level().next();
         if to > self.rising.supports() {

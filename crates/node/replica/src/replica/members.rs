@@ -80,7 +80,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(())
     }
 
-    /// [read-7] Judges operators' requests for which this node has applied everything that was
+    /// [read-7] Checks operators' requests for which this node has applied everything that was
     /// decided before them.
     pub(super) fn judge_asks(&mut self, now: Time) {
         while let Some(asked) = self.completions.take_judged() {

@@ -136,8 +136,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-8] Returns the reason if bytes of writing clients have waited for some time. Other
-    /// nodes notice a leader's lack of space only in this way.
+    /// [stream-8] Returns why this node makes no progress with bytes from writing clients; `None`
+    /// if it does. Other nodes notice a leader's lack of space only in this way.
     fn streams_stopped(&self, now: Time) -> Option<String> {
         let keeping = &self.streaming.keeping;
         if let Some(why) = keeping.failure() {
@@ -191,20 +191,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [snap-5] Returns the number of retained bytes of streams that this node lacks; `None` if
-    /// they are not counted yet.
+    /// they have not been counted yet.
     pub fn stream_bytes_missing(&self) -> Option<u64> {
         let keeping = &self.streaming.keeping;
         let known = keeping.missing_bytes();
         (known > 0 || !keeping.lacks()).then_some(known)
     }
 
-    /// Returns whether a write of the log failed, so that this node casts no votes until it is
+    /// Returns whether a log write has failed, so that this node casts no votes until it is
     /// restarted.
     pub fn has_log_failed(&self) -> bool {
         self.storing.failure().is_some()
     }
 
-    /// Returns the most serious reason why this node does not vote or serve, if any.
+    /// Returns the most serious reason for this node not to vote or serve, if any.
     pub fn error(&self) -> Option<String> {
         if let Some(why) = self.applying.condition().doubt() {
             return Some(why.to_owned());
@@ -443,12 +443,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.member
     }
 
-    /// Returns the first slot that is not applied.
+    /// Returns the first slot that has not been applied.
     pub fn applied_to(&self) -> Slot {
         self.applying.applied_to()
     }
 
-    /// Returns the session table in canonical form, which is equal on all nodes that applied the
+    /// Returns the session table in canonical form. It is equal on all nodes that have applied the
     /// same slots.
     pub fn sessions(&self) -> Metadata {
         self.applying.sessions().canonical()

@@ -56,7 +56,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         Self::for_read(replica, now, wall_ms, Evidence::Confirmed)
     }
 
-    /// Creates the port for a front that is being notified of a read, which may run by this
+    /// Creates the port for a front that is being notified of a read. The read may run by this
     /// evidence.
     pub(super) fn for_read(
         replica: &'a mut Replica<D, S>,

@@ -21,14 +21,14 @@ pub(super) struct Rollback {
     reminders: Vec<(NodeId, Memory)>,
     /// Earlier statement of this node that its log does not fulfil ([lie-5]).
     fell_behind: Option<Memory>,
-    /// End of the slots that were searched for names given by a later process of this node
+    /// End of the slots that were searched for names assigned by a later process of this node
     /// ([lie-7]).
     names_seen_to: Slot,
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// [lie-1] Returns the end of this node's log to state in frames; 0, which states nothing,
-    /// while a connected node would not understand it.
+    /// [lie-1] Returns the end of this node's log to state in frames. While a connected node would
+    /// not understand such a statement, returns 0, which states nothing.
     pub(super) fn says_of_log(&self) -> u64 {
         match self.rising.all_witness() {
             true => self.storing.log().whole_to(),
@@ -37,7 +37,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [lie-3] Handles a new connection to a node. Queues a reminder of that node's statements over
-    /// earlier connections, which is sent before any other frame.
+    /// earlier connections. The reminder is sent before any other frame.
     pub(super) fn meet(&mut self, member: Member, boot: u32) {
         self.forget_strangers();
         let memory = self.rollback.detector.meet(member, boot);
@@ -55,7 +55,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [lie-2] Records the end of a peer's log. Returns whether the statement counts. It does not
-    /// if the peer stated a longer log before, of which it is then reminded ([lie-5]).
+    /// count if the peer stated a longer log before; the peer is then reminded of the longer log
+    /// ([lie-5]).
     pub(super) fn believes(&mut self, from: Member, to: u64, plane: &mut dyn Plane) -> bool {
         if !self.peers.has_member(from) {
             return true;
@@ -134,7 +135,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Takes the statement about its log that this node cannot fulfil, if any. The next process is
-    /// another incarnation, which must be recorded durably in the folder.
+    /// another incarnation. The folder must record this durably.
     pub fn take_fell_behind(&mut self) -> Option<Memory> {
         self.rollback.fell_behind.take()
     }

@@ -345,8 +345,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.scrubbing.has_identity = true;
     }
 
-    /// Takes the name of a damaged file that only the node can rewrite, which is `identity` or
-    /// `peers`.
+    /// Takes the name of a damaged file that only the node can rewrite: `identity` or `peers`.
     pub fn take_damaged_file(&mut self) -> Option<&'static str> {
         Some(match self.scrubbing.unmended.take()? {
             Keeper::Identity => "identity",

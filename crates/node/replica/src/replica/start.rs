@@ -276,7 +276,7 @@ fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
         .collect()
 }
 
-/// Returns the group as it was founded, which is the same on all its nodes.
+/// Returns the group as it was founded. It is the same on all nodes of the group.
 fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     let members = eras.current().members().iter();
     let known = members.map(|voter| {

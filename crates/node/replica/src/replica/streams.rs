@@ -147,8 +147,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Outbox::new(self.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
     }
 
-    /// [aux-5] Handles a full replica's statement that bytes, which this node may be fetching, are
-    /// not needed. Full replicas use only their own tables.
+    /// [aux-5] Handles a full replica's statement that bytes are not needed. This node may be
+    /// fetching them. Full replicas ignore such statements and use only their own tables.
     pub(super) fn on_needless(&mut self, now: Time, stream: StreamName, below: u64, from: Slot) {
         if !self.protocol.node().is_auxiliary() {
             return;
@@ -159,8 +159,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns whether the store has the bytes that a peer requested, those of content in this
-    /// slot. If so, starts reading them; they are sent once they are read.
+    /// Returns whether the store has the bytes that a peer requested for the content in this slot.
+    /// If so, starts reading them; they are sent once they have been read.
     pub(super) fn has_in_store(&mut self, from: NodeId, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -367,7 +367,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Passes values after the last checkpoint, which were read from the log, to the store.
+    /// Passes the values after the last checkpoint, as read from the log, to the store.
     pub(super) fn on_streams_read(&mut self, values: Values) {
         let disk = self.storing.log_mut().disk_mut();
         let streams = self.applying.streams();
@@ -391,12 +391,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.loaded(start, applied_to, streams);
     }
 
-    /// [trim-2] Retains the bytes of streams that a snapshot taken from now on refers to, until the
+    /// [trim-2] Retains the bytes of streams that snapshots taken from now on refer to, until the
     /// returned hold is dropped. An earlier hold is returned again if it has not ended; any other
     /// hold ends now.
     ///
     /// # Errors
-    /// The reason why this node does not have all of the bytes.
+    ///
+    /// Returns why this node does not have all of the bytes.
     pub fn hold_streams(
         &mut self,
         now: Time,

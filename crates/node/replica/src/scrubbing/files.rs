@@ -16,13 +16,13 @@ const TRIES_MAX: u32 = 30;
 /// Part of the node that writes a file and knows its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeper {
-    /// Writes the base of the log, which contains the start of the log.
+    /// Writes the base of the log, including the start of the log.
     Base,
     /// Writes the position of the catalogue of byte streams.
     Catalogue,
     /// Writes the identity of this node.
     Identity,
-    /// Writes the addresses of the other nodes, which are only hints.
+    /// Writes the addresses of the other nodes. These are only hints.
     Book,
     /// Writes the number of the newest file of a family, whenever the next one is created.
     Makers,
@@ -72,7 +72,7 @@ impl SmallFile {
 pub(crate) struct Files {
     left: VecDeque<SmallFile>,
     /// Damaged files that are being rewritten, each with the index of the finding and the number of
-    /// reads since then.
+    /// reads since the file was found damaged.
     mended: VecDeque<(SmallFile, Option<usize>, u32)>,
     out: Option<Looked>,
 }

@@ -90,15 +90,16 @@ impl Fate {
 /// Data or action that the repair of damage still needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Slots of the log; empty until the slots were read again to determine which of them are lost.
+    /// Slots of the log; empty until the slots have been read again to determine which of them are
+    /// lost.
     Slots(Vec<SlotRange>),
     /// Bytes of a stream, from peers.
     Bytes,
-    /// A new snapshot, which replaces the damaged one.
+    /// A new snapshot to replace the damaged one.
     Snapshot,
     /// Replacement of all files of the service.
     Store,
-    /// A small file, which is being rewritten.
+    /// A small file that is being rewritten.
     File,
     /// The damage is repaired, so nothing is needed.
     Nothing,

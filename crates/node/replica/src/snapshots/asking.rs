@@ -41,8 +41,8 @@ impl OperatorRequest {
         self.vain_since = None;
     }
 
-    /// Completes the request if this snapshot, which the base of the log references, is recent
-    /// enough.
+    /// Completes the request if this snapshot is recent enough. The base of the log already
+    /// references the snapshot.
     pub(super) fn have(&mut self, own: Snapshot) {
         if self.wanted.take_if(|wanted| *wanted <= own.at).is_some() {
             self.answer = Some(Ok(own));

@@ -11,7 +11,7 @@ use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 /// A snapshot that a peer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// Slot of the snapshot, which is the state after all slots below it.
+    /// Slot of the snapshot. The snapshot covers all lower slots.
     pub(crate) at: Slot,
     /// Digest of the snapshot's stream.
     pub(crate) digest: u128,
@@ -62,8 +62,8 @@ pub(crate) struct Fetching {
     needed: Option<Slot>,
     offers: BTreeMap<NodeId, Offer>,
     first_offer: Option<Time>,
-    /// Number of times that a peer's snapshot was refused or that it went silent. Other peers are
-    /// preferred.
+    /// Number of times that a peer's snapshot was refused or that the peer went silent. Other peers
+    /// are preferred.
     fruitless_peers: BTreeMap<NodeId, u32>,
     /// Transfer in progress, with its sender.
     receiving: Option<(NodeId, Target)>,
@@ -171,8 +171,8 @@ impl Fetching {
     }
 
     /// Returns the next request, if one is due. `received` is the number of bytes that this node
-    /// has of the target's stream, or of the snapshot `known` from an earlier process, which is
-    /// continued if a peer has it.
+    /// has of the target's stream, or of the snapshot `known` from an earlier process. That
+    /// snapshot is continued if a peer has it.
     pub(crate) fn question(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! First item of a snapshot: the cluster, the position, and the eras from there on.
+//! First item of a snapshot: the cluster, the position, and the eras starting there.
 
 use quorate_core::{reconfigure::Eras, slot::Slot};
 
@@ -12,7 +12,7 @@ const FORMAT: u16 = 1;
 pub(crate) struct Header {
     /// Id of the group.
     pub(crate) cluster: u128,
-    /// Slot of the snapshot, which is the state after all slots below it.
+    /// Slot of the snapshot. The snapshot covers all lower slots.
     pub(crate) at: Slot,
     /// Eras at that slot.
     pub(crate) eras: Eras,

@@ -52,12 +52,12 @@ impl Layout {
         self.chunk_bytes as usize - HEAD
     }
 
-    /// Returns the number of chunks of a stream of this length.
+    /// Returns the number of chunks in a stream of this length.
     pub(crate) fn chunks(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.content_bytes() as u64)
     }
 
-    /// Returns the number of parts of a stream of this length.
+    /// Returns the number of parts in a stream of this length.
     pub(crate) fn parts(self, bytes: u64) -> u64 {
         self.chunks(bytes).div_ceil(u64::from(self.part_chunks))
     }
@@ -81,7 +81,7 @@ impl Layout {
 /// Fields of a chunk's head, except its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Slot of the snapshot, which is the state after all slots below it.
+    /// Slot of the snapshot. The snapshot covers all lower slots.
     pub(crate) at: Slot,
     /// Offset of the content in the stream.
     pub(crate) offset: u64,
@@ -95,7 +95,7 @@ pub(crate) fn blocks(content: usize) -> usize {
     (HEAD + content).next_multiple_of(BLOCK)
 }
 
-/// Completes a chunk in place, after `content` bytes of the stream were stored after the head.
+/// Completes a chunk in place, after `content` bytes of the stream have been stored after the head.
 /// Zeroes the bytes after the content, and returns the number of bytes to write, rounded up to
 /// whole blocks.
 pub(crate) fn seal(head: Head, chunk: &mut [u8], content: usize) -> usize {

@@ -15,7 +15,7 @@ use crate::service::{LoadError, MetaChange, Metadata, StateMachine};
 pub(crate) struct Loading {
     manifest: Manifest,
     items: Items,
-    /// Number of the stream's bytes that are loaded.
+    /// Number of the stream's bytes that have been loaded.
     bytes: u64,
     /// End of the stream's bytes that are loaded or being read.
     asked: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Loading {
     header: bool,
 }
 
-/// Reason why a snapshot cannot be loaded.
+/// Why a snapshot cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
     /// The snapshot cannot be read at the moment.
@@ -68,7 +68,7 @@ impl Loading {
         &self.manifest
     }
 
-    /// Returns the number of bytes of the stream that are loaded.
+    /// Returns the number of bytes of the stream that have been loaded.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

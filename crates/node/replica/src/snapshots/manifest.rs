@@ -9,7 +9,7 @@ use crate::fields::Fields;
 /// A complete and durable snapshot on this node's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Slot of the snapshot, which is the state after all slots below it.
+    /// Slot of the snapshot. The snapshot covers all lower slots.
     pub(crate) at: Slot,
     /// Layout of the chunks and parts.
     pub(crate) layout: Layout,
@@ -17,7 +17,7 @@ pub(crate) struct Manifest {
     pub(crate) first_part: u64,
     /// Length of the stream in bytes.
     pub(crate) bytes: u64,
-    /// XXH3-128 of the stream, which is equal on all nodes that have a snapshot at this slot.
+    /// XXH3-128 of the stream. It is equal on all nodes that have a snapshot at this slot.
     pub(crate) digest: u128,
 }
 

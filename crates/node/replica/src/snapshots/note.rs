@@ -18,8 +18,9 @@ pub(crate) struct Note {
     pub(crate) eras: Eras,
     /// This node's snapshot, if it has one.
     pub(crate) snapshot: Option<Manifest>,
-    /// Slots below the start are missing, and no snapshot replaces them: this node forgot them as
-    /// an auxiliary. The eras are those that it knew then ([trim-1]).
+    /// Slots below the start are missing, and no snapshot replaces them, because this node
+    /// discarded them as an auxiliary. `eras` then holds the eras that it knew at that time
+    /// ([trim-1]).
     pub(crate) hollow: bool,
 }
 

@@ -52,11 +52,11 @@ pub(crate) struct Chunk {
     pub(crate) manifest: Manifest,
     /// Offset of the chunk's content in the stream.
     pub(crate) offset: u64,
-    /// Content of the chunk, or the reason why it could not be read.
+    /// Content of the chunk, or why it could not be read.
     pub(crate) content: Result<Vec<u8>, Unread>,
 }
 
-/// Reason why a chunk could not be read.
+/// Why a chunk could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
     /// The bytes cannot be read now, for lack of file descriptors. Whether they are intact is

@@ -121,7 +121,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Checks bytes from a peer, which are not trusted. The stream must begin with a valid header.
+    /// Checks bytes from a peer; peers are not trusted. The stream must begin with a valid header.
     fn look(&mut self, cluster: u128, bytes: &[u8]) -> Result<(), Wrong> {
         let (at, known) = (self.target.at, &mut self.header);
         self.items.feed(bytes, |item| match (item, &known) {

@@ -9,8 +9,9 @@ use super::manifest::Manifest;
 
 /// Maximum number of bytes sent to a peer beyond those that it acknowledged.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// Time in milliseconds after which a transfer is dropped if the peer requested no bytes and was
-/// sent none. The peer will ask again. A transfer without progress for this long counts as stalled.
+/// Time in milliseconds after which a transfer is dropped if the peer has neither requested nor
+/// been sent any bytes. The peer will ask again. A transfer without progress for this long counts
+/// as stalled.
 const SILENCE_MS: u64 = 30_000;
 /// Maximum number of peers served concurrently.
 const PEERS_MAX: usize = 16;
@@ -28,7 +29,7 @@ struct Transfer {
     read: u64,
     /// Time of the peer's last request.
     heard: Time,
-    /// Highest offset that the peer requested, and the highest offset that it was sent.
+    /// Highest offset that the peer has requested, and the highest offset that it has been sent.
     furthest: (u64, u64),
     /// Time at which the transfer last made progress.
     moved: Time,
@@ -120,7 +121,7 @@ impl Serving {
         self.learning.retain(|_, (_, at)| lately(now, *at));
     }
 
-    /// Records that a peer requested this node's log from this slot on.
+    /// Records that a peer requested this node's log, starting at this slot.
     pub(crate) fn learns(&mut self, now: Time, node: NodeId, from: Slot) {
         self.forget_silent(now);
         // A peer that requests the log from here has installed the snapshot.
@@ -133,9 +134,9 @@ impl Serving {
         }
     }
 
-    /// [snap-4] Returns the first slot of the log that is still needed by peers that make progress
-    /// in receiving a snapshot or in catching up from the log. `holds` returns the end of the slots
-    /// that a peer reported to have.
+    /// [snap-4] Returns the first slot of the log that peers still need while they make progress in
+    /// receiving a snapshot or in catching up. `holds` returns the end of the slots that a peer has
+    /// reported to have.
     pub(crate) fn needs(&self, now: Time, holds: impl Fn(NodeId) -> Slot) -> Option<Slot> {
         let transfers = self.transfers.values();
         let sent =
@@ -234,7 +235,7 @@ impl Serving {
         }
     }
 
-    /// Pauses the transfer to a disconnected peer, which may return soon.
+    /// Pauses the transfer to a disconnected peer. The peer may return soon.
     pub(crate) fn stop(&mut self, node: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&node) {
             transfer.lost = true;

@@ -68,7 +68,7 @@ impl Taking {
         Ok(bytes)
     }
 
-    /// Returns whether all items were passed to the writer.
+    /// Returns whether all items have been passed to the writer.
     pub(crate) fn is_imaged(&self) -> bool {
         self.imaged
     }

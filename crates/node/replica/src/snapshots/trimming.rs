@@ -7,7 +7,7 @@ use crate::defaults;
 /// Divisor of the minimum growth of the log before a snapshot, while a node replays its log.
 const REPLAYED_PART: u64 = 8;
 
-/// Options of snapshots and trimming.
+/// Options for snapshots and trimming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotOptions {
     /// A snapshot is taken when the log has grown by this multiple of the last snapshot's size.

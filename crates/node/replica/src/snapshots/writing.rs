@@ -58,7 +58,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Creates the writer of a snapshot at `at`, whose parts are numbered from `first_part` on.
+    /// Creates the writer of a snapshot at `at`, whose parts are numbered starting at `first_part`.
     /// Part numbers are never reused.
     pub(crate) fn new(at: Slot, layout: Layout, first_part: u64) -> Self {
         Self {

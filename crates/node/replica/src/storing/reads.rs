@@ -47,7 +47,7 @@ pub(crate) enum Kind {
 }
 
 impl Purpose {
-    /// Returns the kind, which is also the token of the read.
+    /// Returns the kind. It is also the token of the read.
     pub(crate) const fn kind(self) -> Kind {
         match self {
             Self::Votes => Kind::Votes,
@@ -91,7 +91,7 @@ impl LogReads {
         while self.unwritten.pop_front_if(|(seq, _)| *seq <= to).is_some() {}
     }
 
-    /// Returns the first part of `range` for which the log is up to date, which may be empty.
+    /// Returns the first part of `range` for which the log is up to date; possibly empty.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let unwritten =
             self.unwritten.iter().filter(|(_, other)| !other.intersect(range).is_empty());

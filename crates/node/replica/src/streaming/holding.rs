@@ -1,10 +1,10 @@
 //! Hold on the bytes of streams while a backup of them is read, whatever is trimmed or removed in
 //! the meantime ([trim-2]).
 //!
-//! A backup is of one slot, whose table defines the bytes in it. So the bytes that are retained at
-//! the time of the request remain in the store until the backup ends for any reason: its reader is
-//! dropped, it was idle for a while, or the disk is full, since then writers would have to wait for
-//! a reader.
+//! A backup has the state at one slot, and the table at that slot defines which bytes it contains.
+//! So the bytes that are retained at the time of the request remain in the store until the backup
+//! ends for any reason: its reader is dropped, it was idle for a while, or the disk is full, since
+//! then writers would have to wait for a reader.
 
 use std::sync::{Arc, Weak};
 
@@ -23,13 +23,13 @@ pub struct StreamHold {
     _hold: Arc<()>,
 }
 
-/// Reason why held bytes were not read.
+/// Why held bytes were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRead {
     /// Too many reads are queued.
     Busy,
-    /// The bytes are missing on this node at the moment. It fetches them from other nodes, which
-    /// may have them.
+    /// The bytes are missing on this node at the moment. The node fetches them from other nodes
+    /// that may have them.
     NotHere,
     /// The hold has ended, because it was idle for too long, another backup began, or the disk is
     /// full.

@@ -1,7 +1,7 @@
 //! Store of decided stream bytes: writes, reads, and recovery of bytes that this node lacks.
 //!
 //! The store lags behind the log: applied bytes are put into the store, and a checkpoint makes them
-//! independent of the log. After a restart the log is replayed from the last checkpoint on; putting
+//! independent of the log. After a restart the log is replayed from the last checkpoint; putting
 //! bytes again is harmless. Then the retained bytes that the store lacks are fetched from peers by
 //! position: a node that installed a snapshot has the table of streams, but none of the bytes
 //! ([snap-5]). No record contains fetched bytes, so they count as available only once a checkpoint
@@ -55,7 +55,7 @@ enum Reader {
     Peer(NodeId),
     /// A backup, by the number of its request.
     Backup(u64),
-    /// A scrub, which checks the bytes for damage.
+    /// A scrub that checks the bytes for damage.
     Scrub,
 }
 
@@ -81,7 +81,7 @@ struct Lack {
     ranges: VecDeque<(StreamName, Range<u64>)>,
     /// End of the requested positions in the first missing range.
     asked_to: u64,
-    /// Peer that delivered last, which receives the next request.
+    /// Peer that delivered last. It receives the next request.
     source: Option<NodeId>,
     /// Number of failed requests for the first missing byte.
     asked: usize,
@@ -192,7 +192,7 @@ impl Keeping {
         (self.put_to < self.replay_to).then(|| SlotRange::new(self.put_to, self.replay_to))
     }
 
-    /// Puts the values of these slots, which were read from the log, into the store.
+    /// Puts the values of these slots, as read from the log, into the store.
     pub(crate) fn replayed<D: Disk>(&mut self, values: Values, streams: &Table, disk: &mut D) {
         for (range, value, body) in values {
             if range.from > self.put_to || range.to <= self.put_to {
@@ -222,7 +222,7 @@ impl Keeping {
         self.replays().is_none() && (self.store.failure().is_some() || self.store.has_room())
     }
 
-    /// Returns the reason why the store no longer writes, if so.
+    /// Returns why the store no longer writes; `None` if it does.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.store.failure()
     }
@@ -362,7 +362,7 @@ impl Keeping {
         }
     }
 
-    /// Starts a checkpoint, which makes the bytes in the store independent of the log.
+    /// Starts a checkpoint. It makes the bytes in the store independent of the log.
     pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) {
         if self.replays().is_none() && self.store.start_checkpoint(self.put_to, disk) {
             self.unrecorded.saving = std::mem::take(&mut self.unrecorded.fetched);
@@ -569,7 +569,7 @@ impl Keeping {
     }
 
     /// Records that a peer does not have the requested bytes. Another peer is asked immediately,
-    /// unless all were asked.
+    /// unless all have been asked.
     pub(crate) fn missing_not_there(&mut self, now: Time, stream: StreamName, peers: usize) {
         let first = self.lack.ranges.front();
         let wanted = self.lack.waiting && first.is_some_and(|(name, _)| *name == stream);
@@ -700,8 +700,8 @@ impl Keeping {
         self.held.pop_front()
     }
 
-    /// Starts reading stored bytes from this position on, or those of the next stream, to check
-    /// them for damage. Returns `false` if no bytes are left.
+    /// Starts reading stored bytes at this position, or those of the next stream, to check them for
+    /// damage. Returns `false` if no bytes are left.
     pub(crate) fn scrub<D: Disk>(
         &mut self,
         from: Option<(StreamName, u64)>,
@@ -728,7 +728,7 @@ impl Keeping {
         self.store.checkpointed_to() > Slot::FIRST
     }
 
-    /// Returns when the store needs a turn without further input.
+    /// Returns the time at which the store next needs a turn, even without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let missing = !self.lack.ranges.is_empty() && self.replays().is_none();
         // Bytes in memory are read immediately, without a disk completion.

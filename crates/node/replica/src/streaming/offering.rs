@@ -26,7 +26,7 @@ const SLICE_BYTES: u64 = 64 << 10;
 /// Progress of a stream's proposals.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
-    /// End of the positions that are proposed in this ballot or decided.
+    /// End of the positions that have been proposed in this ballot or decided.
     proposed_to: u64,
     /// Slots of the consecutive positions proposed last.
     slots: SlotRange,

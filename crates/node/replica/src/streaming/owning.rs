@@ -21,14 +21,14 @@ use crate::{
     wake::earliest,
 };
 
-/// Number of undecided bytes that each piece may have in any case, however many pieces there are.
+/// Number of undecided bytes that each piece may always have, however many pieces there are.
 const LEAST_WINDOW: u64 = 16 << 10;
 
 /// Maximum number of sealed runs in flight per piece. While they are in flight the next run grows,
 /// so no timer determines its length.
 const UNDER_WAY_MAX: usize = 3;
 
-/// Tag bits of the owner's own requests, which no front allocates.
+/// Tag bits of the owner's own requests. No front allocates such tags.
 const OWN_TAGS: u64 = u64::MAX << 32;
 
 /// Tag of requests for which no front waits.
@@ -60,11 +60,11 @@ struct Owned {
     under_way: VecDeque<u64>,
     /// End of the bytes sent to each node over its current connection.
     sent: BTreeMap<NodeId, u64>,
-    /// First position that is not applied here.
+    /// First position that has not been applied here.
     next: u64,
     /// Last time that `next` advanced or bytes were offered again.
     progress_at: Time,
-    /// Last time that `next` advanced, or bytes arrived after all earlier ones were decided.
+    /// Last time that `next` advanced, or that bytes arrived when no earlier bytes were undecided.
     moved_at: Time,
     closing: Option<Closing>,
     /// No front uses the piece any longer, so it only has to be closed.
@@ -90,7 +90,7 @@ impl Owned {
         self.sent.get(&node).map_or(self.next, |sent| self.next.max(*sent))
     }
 
-    /// Returns those of the nodes that were not sent all sealed bytes.
+    /// Returns the nodes among `nodes` that have not been sent all sealed bytes.
     fn lacking(&self, nodes: &[NodeId]) -> Vec<NodeId> {
         let lacks = |node: &&NodeId| self.sent_to(**node) < self.sealed_to;
         nodes.iter().filter(lacks).copied().collect()
@@ -230,8 +230,8 @@ impl Owning {
         usize::try_from(own.min(shared).max(least)).unwrap_or(usize::MAX)
     }
 
-    /// Returns the number of bytes that may be put into all pieces together, in addition to those
-    /// that each may have undecided in any case.
+    /// Returns the number of bytes that may be put into all pieces together, in addition to the
+    /// [`LEAST_WINDOW`] that each may always have undecided.
     pub(crate) fn shared_room(&self) -> usize {
         let room = self.total_max.saturating_sub(self.total);
         usize::try_from(room).unwrap_or(usize::MAX)
@@ -262,9 +262,8 @@ impl Owning {
         taken
     }
 
-    /// Adds the next bytes of the piece, at most `bytes_max`, which `read` writes directly into the
-    /// buffer. Returns the number of bytes added. `read` may receive a shorter buffer, or an empty
-    /// one.
+    /// Adds the next bytes of the piece, at most `bytes_max`. `read` writes them directly into a
+    /// buffer, which may be shorter or empty. Returns the number of bytes added.
     pub(crate) fn fill(
         &mut self,
         now: Time,
@@ -324,8 +323,8 @@ impl Owning {
         }
     }
 
-    /// Handles a failed command. Returns whether it was the owner's own command to close a piece,
-    /// which is repeated.
+    /// Handles a failed command. Returns whether it was the owner's own command to close a piece;
+    /// such a command is repeated.
     pub(crate) fn failed(&mut self, tag: StreamTag) -> bool {
         let mut again = false;
         for (stream, owned) in &mut self.pieces {
@@ -343,8 +342,8 @@ impl Owning {
         again
     }
 
-    /// Records that positions below `next` are applied here. If that is progress of a piece of this
-    /// node, returns the applied position in the named stream.
+    /// Records that positions below `next` have been applied here. If that is progress of a piece
+    /// of this node, returns the applied position in the named stream.
     pub(crate) fn applied(&mut self, now: Time, stream: StreamName, next: u64) -> Option<u64> {
         let owned = self.pieces.get_mut(&stream)?;
         if next <= owned.next {
@@ -516,7 +515,7 @@ impl Owning {
         }
     }
 
-    /// Returns when the owner needs a turn without further input.
+    /// Returns the time at which the owner next needs a turn, even without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         earliest([self.retry_at, self.look_at])
     }

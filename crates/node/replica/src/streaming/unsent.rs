@@ -42,7 +42,7 @@ impl Unsent {
         }
     }
 
-    /// Records that all bytes of a piece were sent to all nodes except those in `but`.
+    /// Records that all bytes of a piece have been sent to all nodes except those in `but`.
     pub(super) fn sent(&mut self, stream: StreamName, but: &[NodeId]) {
         self.0.retain(|node, streams| {
             if !but.contains(node) {

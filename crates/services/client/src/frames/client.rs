@@ -16,7 +16,7 @@ use super::{
     station::Station,
 };
 
-/// Window and timeout of a frame client.
+/// Window and timeout for a frame client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Maximum number of batches in flight at a time.
@@ -31,7 +31,7 @@ impl Default for Options {
     }
 }
 
-/// Reasons why a client could not be opened or had to stop.
+/// Why a client could not be opened or had to stop.
 #[derive(Debug)]
 pub enum Error {
     /// No leader was found in time with a device that receives raw frames and counts votes for a
@@ -150,7 +150,7 @@ impl FrameClient {
         self.machine.room(commands)
     }
 
-    /// Queues commands as one batch, which the next [`FrameClient::turn`] sends.
+    /// Queues commands as one batch. The next [`FrameClient::turn`] sends it.
     pub fn submit<'c>(
         &mut self,
         tag: u64,
@@ -164,7 +164,8 @@ impl FrameClient {
         self.machine.take_done()
     }
 
-    /// Sends what is due and processes what arrived. If nothing arrived, waits at most `patience`.
+    /// Sends everything that is due and processes everything that has arrived. If nothing has
+    /// arrived, waits at most `patience`.
     pub fn turn(&mut self, patience: Duration) -> Result<(), Error> {
         self.act()?;
         if !self.take()? {

@@ -2,9 +2,9 @@
 //! known to be executed ([offload-22]–[offload-24]).
 //!
 //! Batches are numbered, and execute in the order of their numbers or not at all. A lost batch
-//! therefore invalidates those sent after it. All batches from the oldest on are then sent again,
-//! which has no effect on those already decided. Frames and the connection carry the same bytes
-//! under the same name.
+//! therefore invalidates those sent after it. All batches, starting with the oldest, are then sent
+//! again. This has no effect on batches already decided. Frames and the connection carry the same
+//! bytes under the same name.
 
 use std::collections::VecDeque;
 
@@ -35,7 +35,7 @@ const NUMBER_MAX: u64 = 1 << 62;
 /// The time doubles on each occurrence.
 const REST_US: (Micros, Micros) = (20_000, 1_000_000);
 
-/// What is known about the execution of a completed batch.
+/// Outcome of a completed batch, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Executed exactly once. The slot is included if the client received the decision.
@@ -45,7 +45,7 @@ pub enum Outcome {
     Unknown,
 }
 
-/// A batch that is complete, whether it was executed or not.
+/// A completed batch, whether it was executed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Tag that the caller assigned at submission.
@@ -53,7 +53,7 @@ pub struct Done {
     pub outcome: Outcome,
 }
 
-/// Reasons why a batch was not accepted.
+/// Why a batch was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
     /// The batch does not fit in a frame.
@@ -86,7 +86,7 @@ pub struct Counts {
     pub asked: u64,
     /// Number of batches whose execution was learned from frames alone.
     pub by_frames: u64,
-    /// Number of times that all batches from the oldest on were sent again.
+    /// Number of times that all batches, starting with the oldest, were sent again.
     pub back: u64,
     /// Number of refusals by a coordinator whose window was full.
     pub full: u64,
@@ -94,7 +94,7 @@ pub struct Counts {
     pub left: u64,
     /// Number of frames ignored because they were for another client, damaged or stale.
     pub unheard: u64,
-    /// Number of conflicts, which are two values for one slot or a log that went backwards.
+    /// Number of conflicts: two values for one slot, or a log that went backwards.
     pub conflicts: u64,
 }
 
@@ -116,7 +116,7 @@ enum Way {
     Connection(Micros),
 }
 
-/// State of one client, which contains no sockets and no clock.
+/// State of one client, without sockets or a clock.
 #[derive(Debug)]
 pub struct Machine {
     name: Name,
@@ -221,8 +221,8 @@ impl Machine {
         place.saturating_sub(BATCH_BYTES + commands * COMMAND_BYTES)
     }
 
-    /// Queues commands as one batch, which is one value in one slot. The name of the batch is
-    /// permanently bound to these commands.
+    /// Queues commands as one batch: one value in one slot. The name of the batch is permanently
+    /// bound to these commands.
     pub fn submit<'c>(
         &mut self,
         tag: u64,
@@ -249,7 +249,7 @@ impl Machine {
         self.done.pop_front()
     }
 
-    /// Handles a received frame, which may have any sender and any contents.
+    /// Handles a received frame. It may have any sender and any contents.
     pub fn on_frame(&mut self, now: Micros, frame: &[u8]) {
         let Some(place) = self.place.filter(|_| self.trusts_frames) else {
             return;

@@ -1,4 +1,4 @@
-//! Reasons why a stream cannot be written, read or changed.
+//! Why a stream cannot be written, read or changed.
 
 use std::{error, fmt, io};
 
@@ -33,7 +33,7 @@ pub enum Error {
         /// Position at which the stream was closed.
         position: u64,
     },
-    /// A node sent bytes from a position other than the requested one.
+    /// A node sent bytes starting at a position other than the requested one.
     Skipped {
         /// Position of the next byte that the reader expected.
         expected: u64,

@@ -1,4 +1,4 @@
-//! One connection to one node, which sends and receives frames.
+//! One connection to one node. It sends and receives frames.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -17,7 +17,7 @@ use quorate_tls::{ClientTrust, stream::Stream};
 use super::error::{Error, Trouble};
 use crate::{Login, link::secured};
 
-/// Initial size of the input buffer, which grows to the size of the received frames.
+/// Initial size of the input buffer in bytes. The buffer grows to the size of the received frames.
 const INPUT_BYTES_MIN: usize = 4 << 10;
 /// Shortest timeout that a socket supports.
 const WAIT_MIN: Duration = Duration::from_millis(1);

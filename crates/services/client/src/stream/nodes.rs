@@ -32,7 +32,8 @@ impl Nodes {
     /// Creates the list of nodes.
     ///
     /// # Panics
-    /// If `addresses` is empty.
+    ///
+    /// Panics if `addresses` is empty.
     pub(super) fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         assert!(!addresses.is_empty(), "a client needs an address");
         Self {
@@ -110,7 +111,7 @@ impl Nodes {
         Ok(wait.min(self.options.backoff_max))
     }
 
-    /// Records a successful attempt, which resets the backoff.
+    /// Records a successful attempt and resets the backoff.
     pub(super) fn served(&mut self) {
         self.failures = 0;
         self.last = None;

@@ -15,7 +15,7 @@ use super::{
     requests::{self, Info},
 };
 
-/// The position at which a reader stopped.
+/// The position at which a reader stopped, and whether the stream ends there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// Position after the last byte that was read.
@@ -56,7 +56,7 @@ impl StreamReader {
     ///
     /// # Panics
     ///
-    /// If `addresses` is empty.
+    /// Panics if `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], name: &str, options: Options) -> Self {
         Self {
             nodes: Nodes::new(addresses, options),

@@ -16,7 +16,7 @@ use super::{
 pub struct Info {
     /// Name of the stream, as chosen by users.
     pub name: String,
-    /// Id of the stream, which distinguishes it from another stream of the same name.
+    /// Id of the stream. It differs from that of another stream of the same name.
     pub id: u64,
     /// The stream is closed permanently and can no longer grow.
     pub finished: bool,
@@ -30,7 +30,7 @@ pub struct Info {
     pub pieces: u32,
     /// Time at which the stream was created, in Unix milliseconds.
     pub created_ms: u64,
-    /// Retention of the stream, which limits its retained bytes.
+    /// Retention of the stream: the limit on its retained bytes.
     pub keep: Keep,
 }
 
@@ -62,7 +62,7 @@ impl Streams {
     ///
     /// # Panics
     ///
-    /// If `addresses` is empty.
+    /// Panics if `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         let nodes = Nodes::new(addresses, options);
         Self { nodes }

@@ -52,7 +52,7 @@ impl Window {
         self.next > self.durable
     }
 
-    /// Returns whether all written bytes were sent on the current connection.
+    /// Returns whether all written bytes have been sent on the current connection.
     pub(super) fn is_sent(&self) -> bool {
         self.next == self.written()
     }

@@ -18,7 +18,7 @@ use super::{Options, error::Error, nodes::Nodes, window::Window};
 /// Condition under which a stream is opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Create a new stream, whose name must not be in use.
+    /// Create a new stream. Its name must not be in use.
     Create,
     /// Append to an existing stream that has no writer.
     Append,
@@ -76,7 +76,7 @@ impl StreamWriter {
     ///
     /// # Panics
     ///
-    /// If `addresses` is empty or `options.buffer` is zero.
+    /// Panics if `addresses` is empty or `options.buffer` is zero.
     pub fn open<A: Into<String> + Clone>(
         addresses: &[A],
         name: &str,
@@ -190,13 +190,13 @@ struct State {
     window: Window,
     /// Set once the caller is done writing. `true` if the stream is to be closed permanently.
     closing: Option<bool>,
-    /// Position at which the stream was closed, or the reason why the writer stopped.
+    /// Position at which the stream was closed, or why the writer stopped.
     over: Option<Result<u64, Error>>,
     /// Current connection, so that it can be shut down from any thread.
     socket: Option<Stream>,
-    /// Reason why the current connection can no longer be used.
+    /// Why the current connection can no longer be used; `None` while it can.
     broken: Option<String>,
-    /// Time at which the node last made progress with what it owes.
+    /// Time at which the node last made progress towards a response that it owes.
     moved: Instant,
     reconnects: u64,
     address: String,
@@ -204,7 +204,7 @@ struct State {
     driver_waits: bool,
     /// Number of callers that are waiting for `news`.
     callers_wait: usize,
-    /// The caller has dropped the writer, whose unsent bytes are abandoned.
+    /// The caller has dropped the writer. Its unsent bytes are abandoned.
     dropped: bool,
 }
 
@@ -283,7 +283,7 @@ impl How {
     }
 }
 
-/// Returns a random id, which no other writer will have.
+/// Returns a random id that no other writer will have.
 fn draw() -> Result<u128, Error> {
     let mut bytes = [0; 16];
     let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

@@ -60,7 +60,7 @@ impl Peers {
         peers.filter(|(_, newest)| *newest < self.levels.lowest).collect()
     }
 
-    /// Notifies and disconnects removed nodes whose parting time is over.
+    /// Notifies and disconnects removed nodes whose grace period is over.
     pub(super) fn part(&mut self, cx: &mut PeerCx<'_>) {
         for node in self.table.parting(cx.now.time) {
             self.send_away(node, cx);

@@ -20,7 +20,7 @@ const OTHER_CLUSTER: &str = "one of the two was founded with an empty folder, or
 /// Hint logged when this node was removed.
 const REMOVED: &str = "stop it; it may join again with an empty folder and a new id";
 
-/// Log writer, which remembers what it has logged.
+/// Writer of log lines about peers. It remembers which lines it has already logged.
 #[derive(Debug)]
 pub(super) struct Journal {
     me: NodeId,

@@ -50,7 +50,7 @@ pub(super) struct Link {
     heard: Option<Time>,
     /// The greeter, while the connection waits to be admitted.
     greeter: Option<Box<Greeter>>,
-    /// Reason why the connection ends; `None` if this node chose to close it.
+    /// Why the connection ends; `None` if this node chose to close it.
     lost: Option<String>,
 }
 
@@ -239,7 +239,7 @@ impl Link {
         self.outbox.len()
     }
 
-    /// Records that a frame from the peer arrived by datagram, which shows that the peer is alive.
+    /// Records that a frame from the peer arrived by datagram, proof that the peer is alive.
     pub(super) const fn hear(&mut self, now: Time) {
         self.heard = Some(now);
     }
@@ -273,17 +273,17 @@ impl Link {
         self.greeter.take().map(|greeter| *greeter)
     }
 
-    /// Records the reason why the connection is about to end.
+    /// Records why the connection is about to end.
     pub(super) fn lose(&mut self, why: String) {
         self.lost = Some(why);
     }
 
-    /// Returns the reason why the connection ended; `None` if this node chose to close it.
+    /// Returns why the connection ended; `None` if this node chose to close it.
     pub(super) fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
 
-    /// Makes one read of at most `limit` bytes or of the rest of a long frame.
+    /// Makes one read: at most `limit` bytes, or the rest of a long frame.
     pub(super) fn read(&mut self, limit: usize) -> Moved {
         let moved = self.inbox.read(&mut self.socket, limit);
         self.note_end(moved)

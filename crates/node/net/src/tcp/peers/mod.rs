@@ -612,7 +612,7 @@ const fn is_for_the_host(frame: &Frame<'_>) -> bool {
     }
 }
 
-/// Reasons why a frame cannot be queued.
+/// Why a frame cannot be queued.
 enum NoRoom {
     NotConnected,
     Full,

@@ -64,7 +64,8 @@ impl Peers {
         }
     }
 
-    /// Handles the first frame of a newcomer, which puts the connection into use.
+    /// Handles the first frame of a newcomer. A valid frame puts the connection into use; otherwise
+    /// the connection is closed.
     pub(super) fn on_newcomer_frame(
         &mut self,
         id: LinkId,

@@ -160,8 +160,8 @@ impl Peers {
         packets.and_then(|packets| packets.status(node)).unwrap_or_default()
     }
 
-    /// Returns the reason for the current transport to several peers, if the transport is chosen at
-    /// run time.
+    /// Returns why the current transport for frames to several peers is used, if the transport is
+    /// chosen at run time.
     pub(crate) fn choice(&self) -> Option<String> {
         self.packets.as_ref().and_then(PacketPlane::choice)
     }

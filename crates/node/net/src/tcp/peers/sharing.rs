@@ -46,7 +46,7 @@ impl Peers {
         self.share.as_ref().filter(|_| waits).map(Share::due)
     }
 
-    /// Writes to the connections that wait for bandwidth, if it is available again.
+    /// Flushes the connections that wait for bandwidth, once it is available again.
     pub(super) fn go_on(&mut self, cx: &mut PeerCx<'_>) {
         if self.next_share().is_some_and(|at| at <= cx.now.time) {
             for id in self.links.take_paused() {
@@ -55,8 +55,8 @@ impl Peers {
         }
     }
 
-    /// Returns the limit of a peer's queue on this lane that follows from datagrams. A peer that
-    /// datagrams do not reach, while they reach other peers, gets a short queue.
+    /// Returns the queue limit for a peer on this lane. A peer that datagrams do not reach, while
+    /// they reach other peers, gets a short queue.
     pub(super) fn queue_max(&self, to: NodeId, lane: Lane) -> usize {
         let side = self.packets.as_ref().filter(|_| lane == Lane::Control);
         let passed_over = side.is_some_and(|side| side.reaches_any() && !side.reaches(to));

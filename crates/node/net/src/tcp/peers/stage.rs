@@ -12,7 +12,7 @@ use quorate_wire::{Hello, Lane};
 pub(super) enum Stage {
     /// The dial is in progress.
     Dialling { node: NodeId, lane: Lane, deadline: Time },
-    /// The connection is established and this node's hello is sent.
+    /// The connection is established and this node's hello has been sent.
     Greeting { node: NodeId, lane: Lane, deadline: Time },
     /// The connection was accepted; no greeting has arrived yet.
     Stranger { deadline: Time },

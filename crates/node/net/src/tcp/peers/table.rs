@@ -47,8 +47,8 @@ enum Standing {
     /// The peer connected with the cluster's id but is not listed ([member-3]). It is forgotten
     /// when it disconnects.
     Guest,
-    /// The peer was removed and will be disconnected at this time. Until then it can learn what was
-    /// decided.
+    /// The peer was removed and will be disconnected at this time. Until then it can learn the
+    /// latest decisions.
     Parting(Time),
 }
 
@@ -191,19 +191,20 @@ impl Table {
         self.peers.retain(|peer| !gone(peer));
     }
 
-    /// Returns whether the node's id was removed from the group, never to be reused ([member-1]).
+    /// Returns whether the node's id has been removed from the group, never to be reused
+    /// ([member-1]).
     pub(super) fn is_removed(&self, node: NodeId) -> bool {
         self.removed.contains(&node)
     }
 
-    /// Returns the removed nodes whose parting time is over.
+    /// Returns the removed nodes whose grace period is over.
     pub(super) fn parting(&self, now: Time) -> Vec<NodeId> {
         let due = self.peers.iter();
         let due = due.filter(|peer| matches!(peer.standing, Standing::Parting(at) if at <= now));
         due.map(|peer| peer.node).collect()
     }
 
-    /// Returns when the parting time of the next removed node is over.
+    /// Returns when the grace period of the next removed node ends.
     pub(super) fn next_parting(&self) -> Option<Time> {
         let partings = self.peers.iter().filter_map(|peer| match peer.standing {
             Standing::Parting(at) => Some(at),
@@ -363,7 +364,7 @@ impl Table {
         state.retry_ms = wait_ms.saturating_mul(2);
     }
 
-    /// Returns when a lane is to be dialled next.
+    /// Returns the time at which a lane is next dialled.
     pub(super) fn next_dial(&self) -> Option<Time> {
         let peers = self.peers.iter().filter(|peer| !peer.resolving);
         let lanes = peers.flat_map(|peer| {

@@ -146,7 +146,7 @@ impl Connection {
         self.become_idle(closing.is_none());
     }
 
-    /// Requests or sends further bytes after output was sent.
+    /// Requests or sends further bytes after output has been sent.
     pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
         self.hungry = false;
         match &self.state {

@@ -14,13 +14,14 @@ const SHARED_BYTES_MIN: usize = 4 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Output {
     frames: Vec<u8>,
-    /// Stream bytes and the frames after them, which follow the leading frames.
+    /// Stream bytes and the frames after them. All of these follow the leading frames.
     parts: VecDeque<Part>,
     /// Total number of bytes of all parts.
     parts_bytes: usize,
 }
 
-/// Shared stream bytes, whose frame head precedes them in the queue, and the frames after them.
+/// Shared stream bytes and the frames after them. The frame head of the bytes precedes them in the
+/// queue.
 #[derive(Debug)]
 struct Part {
     bytes: Blocks,

@@ -15,7 +15,7 @@ pub const OPEN_SEQUENCES_MAX: u64 = 64;
 /// Memory charged for a stored reply in addition to its bytes.
 const REPLY_OVERHEAD_BYTES: usize = 64;
 
-/// Origin, boot and number of a registration, which identify a repeated one.
+/// Origin, boot and number of a registration. A repeated registration has the same three.
 pub(super) type Request = (NodeId, u32, u64);
 
 /// Verdict on a client's numbered command.
@@ -38,10 +38,10 @@ pub(crate) enum Verdict<'a> {
 pub(super) struct ClientSession {
     pub(super) request: Request,
     pub(super) last_slot: u64,
-    /// Lowest open sequence. Each lower one is executed or acknowledged by the client.
+    /// Lowest open sequence. Each lower one has been executed or acknowledged by the client.
     pub(super) low: u64,
-    /// Executed sequences from `low` on, with their replies; `None` if the reply was too large to
-    /// store.
+    /// Executed sequences at or above `low`, with their replies; `None` if the reply was too large
+    /// to store.
     pub(super) done: BTreeMap<u64, Option<Vec<u8>>>,
 }
 

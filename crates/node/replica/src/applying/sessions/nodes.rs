@@ -10,7 +10,7 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 use super::codec::Key;
 use crate::{fields::Fields, proposing::batch::Header};
 
-/// Whether a batch is to be executed now, or the reason why not.
+/// Whether a batch is to be executed now, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The next batch of its origin, to be executed now.
@@ -19,7 +19,7 @@ pub(crate) enum Turn {
     Past,
     /// A batch that arrived before an earlier one of its origin; the origin resends both.
     Early,
-    /// A batch of an unknown session, which is never executed, in any slot ([session-4]).
+    /// A batch of an unknown session. It is never executed in any slot ([session-4]).
     Never,
 }
 
@@ -103,7 +103,7 @@ impl NodeSessions {
         }
     }
 
-    /// Returns whether a batch with this name, decided in `slot`, is to be executed. If so, marks
+    /// Returns whether a batch with this name, decided in `slot`, must be executed. If so, marks
     /// the batch as executed.
     pub(super) fn take_turn(
         &mut self,

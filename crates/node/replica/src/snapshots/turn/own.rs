@@ -14,7 +14,7 @@ use super::{
 use crate::{observing::events::Event, service::StateMachine};
 
 impl Snapshots {
-    /// Applies the content of the log's base, which is now durable.
+    /// Applies the content of the log's base, now durable.
     pub(super) fn on_rebased<D: Disk, S: StateMachine>(
         &mut self,
         start: Slot,
@@ -318,7 +318,7 @@ impl Snapshots {
         }
     }
 
-    /// Handles damage of this node's snapshot, after which the node takes another one or needs a
+    /// Handles damage to this node's snapshot. The node then takes another snapshot or needs a
     /// peer's.
     pub(super) fn lose_own<D: Disk, S: StateMachine>(
         &mut self,

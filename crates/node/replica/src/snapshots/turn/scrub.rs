@@ -39,7 +39,7 @@ impl Snapshots {
         true
     }
 
-    /// Takes the result of the last chunk, if it was read.
+    /// Takes the result of the last chunk, if it has been read.
     pub(crate) fn take_scrubbed(&mut self) -> Option<Scrubbed> {
         self.scrubbed.take()
     }
@@ -49,9 +49,9 @@ impl Snapshots {
         self.own.is_none() && (self.wanted.is_some() || self.job.is_some() || self.switch.is_some())
     }
 
-    /// Rewrites the base of the log, whose file was damaged. Returns `false` if that is impossible,
-    /// because this node is an auxiliary that has forgotten earlier slots and its base has other
-    /// content.
+    /// Rewrites the base of the log because its file was damaged. Returns `false` if that is
+    /// impossible: this node is an auxiliary that has forgotten earlier slots, so its base has
+    /// other content.
     pub(crate) fn restate_base<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,

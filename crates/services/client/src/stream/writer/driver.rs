@@ -19,7 +19,7 @@ use crate::stream::{
     window::Window,
 };
 
-/// The sending thread, which delivers the bytes of one writer to the cluster.
+/// The sending thread. It delivers the bytes of one writer to the cluster.
 #[derive(Debug)]
 pub(super) struct Driver {
     shared: Arc<Shared>,
