@@ -28,9 +28,9 @@ const KEPT_MAX: usize = 10_000;
 pub struct Service {
     mvcc: Mvcc,
     auth: Auth,
-    /// Commands were executed since the last commit.
+    /// Set if commands have been executed since the last commit.
     uncommitted: bool,
-    /// The head of the image in progress has not been returned yet.
+    /// Set if the head of the image in progress has not been returned yet.
     owes_head: bool,
     /// Validator of the image that is being loaded, if any.
     loading: Option<Items>,

@@ -69,8 +69,8 @@ fn main() {
             let at = Instant::now();
             for _ in 0..batches {
                 for index in 0..BATCH {
-                    // The keys are anywhere, so most of them have not been passed by the snapshot
-                    // yet.
+                    // The keys are spread over the whole store, so most of them have not been
+                    // passed by the snapshot yet.
                     let key = (slot * BATCH + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
                     value[0] = value[0].wrapping_add(1);
                     let mut command = Vec::new();

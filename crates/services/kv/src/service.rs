@@ -40,7 +40,7 @@ pub struct Service {
     notices: Vec<Notice>,
     /// Keyspace events enabled on this node.
     events: Setting,
-    /// A command was executed after the last commit.
+    /// Set if a command has been executed since the last commit.
     uncommitted: bool,
     /// Blocked clients.
     waits: Waits,

@@ -96,7 +96,7 @@ impl Auth {
         }
     }
 
-    /// Requires a node as the sender, while auth is enabled.
+    /// Requires the sender to be a node, if auth is enabled.
     fn needs_member(&self, by: &By) -> Result<(), Refusal> {
         match by {
             By::Member => Ok(()),
@@ -105,7 +105,7 @@ impl Auth {
         }
     }
 
-    /// Requires that users ask about themselves or about one of their own roles, or have the role
+    /// Requires that a user queries only itself or one of its own roles, unless it has the role
     /// root.
     pub(super) fn needs_own(
         &self,

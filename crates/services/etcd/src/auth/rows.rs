@@ -41,7 +41,7 @@ pub(super) struct StateRow {
     /// Auth revision, which every change of users or roles increments.
     #[prost(uint64, tag = "2")]
     pub(super) revision: u64,
-    /// Key that signs tokens; empty if auth was never enabled.
+    /// Key that signs tokens; empty if auth has never been enabled.
     #[prost(bytes = "bytes", tag = "3")]
     pub(super) secret: Bytes,
     /// Auth revision at which auth was last enabled.

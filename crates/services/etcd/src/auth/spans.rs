@@ -3,7 +3,7 @@
 
 use crate::mvcc::Keys;
 
-/// Start key, and exclusive end; no end for all later keys.
+/// Start key and exclusive end; `None` means that there is no upper bound.
 type Span = (Box<[u8]>, Option<Box<[u8]>>);
 
 /// Disjoint ranges in ascending order.
@@ -17,8 +17,8 @@ pub(super) struct Rights {
     pub(super) writes: Spans,
 }
 
-/// Returns the span of a permission. Without a range end it is one key, and a range end of one zero
-/// byte stands for all later keys.
+/// Returns the span of a permission. Without a range end, the span is a single key. A range end of
+/// one zero byte means that there is no upper bound.
 fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
     match Keys::of(key, range_end) {
         Keys::One(key) => Some((key.into(), Some([key, &[0]].concat().into()))),

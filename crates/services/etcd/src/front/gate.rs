@@ -64,7 +64,7 @@ pub(super) struct AuthenticatedUser {
     pub(super) name: Arc<str>,
     pub(super) since: u64,
     pub(super) epoch: u64,
-    /// State of auth at which the user was checked.
+    /// Version of the auth state when the user was checked.
     pub(super) mark: Mark,
 }
 

@@ -35,7 +35,7 @@ const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 const METHODS: &str =
     "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, HS256, HS384 or HS512";
 
-/// Reasons why the flag for tokens is invalid.
+/// Error in the flag for tokens.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTokens {
     /// The kind of tokens is unknown.
@@ -67,7 +67,7 @@ pub enum BadTokens {
         path: PathBuf,
         /// Name of the algorithm.
         method: String,
-        /// Reason why the key cannot be used.
+        /// Why the key cannot be used.
         why: String,
     },
     /// The public key does not match the private key.

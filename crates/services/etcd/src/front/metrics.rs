@@ -1,5 +1,5 @@
-//! The page `/metrics`. Metrics have the names that etcd's dashboards and alerts use, as far as
-//! they have the same meaning.
+//! The page `/metrics`. Metrics that have the same meaning as in etcd have the names that etcd's
+//! dashboards and alerts use.
 
 mod process;
 

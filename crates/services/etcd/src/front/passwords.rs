@@ -28,7 +28,7 @@ struct Places {
     waiting: AtomicUsize,
 }
 
-/// Slot occupied by a check that waits or runs.
+/// Place occupied by a check that waits or runs.
 struct Waiting(Arc<Places>);
 
 impl Drop for Waiting {

@@ -68,7 +68,7 @@ impl Drop for QueuePlace {
         }
         let (asking, key, created) = (Arc::clone(&self.asking), self.key.clone(), self.created);
         if let Ok(runtime) = Handle::try_current() {
-            // If this fails, the lease ends the place.
+            // If this fails, the place ends with its lease.
             runtime.spawn(async move {
                 drop(delete_created(&asking, &Requester::Member, key, created).await)
             });
@@ -222,7 +222,7 @@ impl Turns {
                 ..first_of(prefix)
             };
             let ahead = match place.created {
-                // Nothing was created earlier.
+                // No key can have been created earlier.
                 ..=1 => None,
                 _ => self.find(asker, before).await?.0,
             };

@@ -11,7 +11,7 @@ use crate::store::{Store, counted::Counted};
 pub struct Mvcc {
     pub(super) store: Counted,
     pub(super) state: State,
-    /// A member has raised the alarm that it lacks space.
+    /// Set if a member has raised the alarm that it lacks space.
     pub(super) lacks_space: bool,
     pub(super) ends: Ends,
     /// The group's time, in Unix milliseconds.
@@ -58,7 +58,8 @@ impl Mvcc {
         self.state.revision
     }
 
-    /// Returns the revision before which history is compacted; -1 if history was never compacted.
+    /// Returns the revision before which history is compacted; -1 if history has never been
+    /// compacted.
     pub const fn compacted(&self) -> i64 {
         self.state.compacted
     }
@@ -97,6 +98,6 @@ pub(super) struct Ends {
     /// their ids as unsigned numbers. The bound is at most one above the group's time, because new
     /// deadlines are later.
     pub(super) earliest: Cell<(u64, u64)>,
-    /// Time in Unix milliseconds before which, and after the group's time, there is no deadline.
+    /// Time in Unix milliseconds. There is no deadline between the group's time and this time.
     pub(super) next: Cell<u64>,
 }

@@ -41,7 +41,7 @@ pub const KEY_BYTES_MAX: usize = 16 << 10;
 /// Maximum length in bytes of the place of an entry. The longest places are those of history.
 pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
-/// Maximum revision of an image. The number of revisions above it suffices for any cluster.
+/// Maximum revision in an image. The number of revisions above it suffices for any cluster.
 const REVISION_MAX: i64 = i64::MAX / 2;
 
 /// Revision of a change: the revision of its transaction, and the number of the change within it.
@@ -353,7 +353,7 @@ pub(super) fn parse_alarm(place: &[u8]) -> Option<(u8, u64)> {
 pub(super) struct State {
     /// Revision of the last transaction that changed something; 1 if none has.
     pub(super) revision: i64,
-    /// Revision before which history was compacted; -1 if history was never compacted.
+    /// Revision before which history was compacted; -1 if history has never been compacted.
     pub(super) compacted: i64,
     /// Revision before which compacted history has been removed.
     pub(super) scrubbed: Revision,

@@ -34,7 +34,7 @@ pub(super) struct Transaction<'m> {
     pub(super) mvcc: &'m mut Mvcc,
     /// Number of changes made so far.
     changes: u64,
-    /// Previous values of the changed places, in the order of the changes. `None` if no failure can
+    /// Previous values of the changed places, in the order of the changes; `None` if no failure can
     /// occur after the first change.
     undo: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
 }

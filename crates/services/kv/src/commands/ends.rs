@@ -107,7 +107,8 @@ impl<'s> View<'s> {
         ended
     }
 
-    /// Returns the earliest deadline from `from` on, or the latest deadline of all if `back`.
+    /// Returns the earliest deadline that is at least `from`, or the latest deadline of all if
+    /// `back`.
     fn outermost(&self, from: u64, back: bool) -> Option<u64> {
         let from = by_time(from, b"");
         let span = Span { from: &from, to: Some(&BEHIND), back };

@@ -237,7 +237,7 @@ impl<'w, 'a> Change<'w, 'a> {
 
 /// Copies all rows of a collection and returns the header of the copy.
 pub(super) fn copy_rows(state: &mut WriteContext<'_>, header: Header) -> Result<Header, Fault> {
-    // An element has at most two rows, and so has a deadline, whatever the type.
+    // An element has at most two rows, and so does a deadline, whatever the type.
     let deadlines = header.timed.map_or(0, |timed| timed.fields);
     let times = if deadlines > 0 { 4 } else { 2 };
     let rows = header.count.saturating_add(deadlines).saturating_mul(2);

@@ -11,7 +11,7 @@ use crate::{
     scripts::{self, Scripts},
 };
 
-/// Answers CONFIG for the few settings that clients ask for.
+/// Answers CONFIG for the few settings that clients query.
 pub(super) fn config(
     arguments: &Arguments<'_>,
     shared: &mut Shared,

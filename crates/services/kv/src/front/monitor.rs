@@ -63,7 +63,7 @@ impl Monitors {
         std::mem::take(&mut self.lines)
     }
 
-    /// Takes back the buffer of lines that were sent to all monitors, for reuse.
+    /// Takes back the buffer of lines that have been sent to all monitors, for reuse.
     pub(super) fn reuse(&mut self, mut lines: Vec<u8>) {
         if self.any() {
             fresh(&mut lines);

@@ -24,7 +24,7 @@ pub(super) struct ClientEntry {
     pub(super) command: &'static str,
     /// Numbers of channels, patterns and shard channels that the client is subscribed to.
     pub(super) listens: [usize; 3],
-    /// The client is blocked until an element arrives.
+    /// Set if the client is blocked until an element arrives.
     pub(super) blocked: bool,
     pub(super) monitors: bool,
     /// Number of commands queued since MULTI; `None` outside a transaction.
@@ -148,7 +148,7 @@ impl ClientTable {
     }
 }
 
-/// Returns a text as a string, or `None` unless it fits into a line of CLIENT LIST.
+/// Returns a text as a string if it fits into a line of CLIENT LIST, otherwise `None`.
 pub(super) fn label(text: &[u8]) -> Option<String> {
     const LABEL_BYTES_MAX: usize = 256;
     let fits = text.len() <= LABEL_BYTES_MAX && text.iter().all(u8::is_ascii_graphic);

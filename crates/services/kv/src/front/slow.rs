@@ -1,8 +1,8 @@
 //! SLOWLOG: commands that were answered slowly, with their arguments and clients.
 //!
 //! Recording the arguments of every command would slow down all of them. They are recorded only
-//! while the node is slow, which is from a slow command until a minute has passed without another.
-//! Of the first slow command only the name is recorded.
+//! while the node is slow: from a slow command until a minute has passed without another. Of the
+//! first slow command only the name is recorded.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,7 +15,7 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
-/// Time in milliseconds from arrival to reply from which on a command is slow.
+/// Minimum time in milliseconds from arrival to reply for a command to count as slow.
 pub(super) const SLOW_MS: u64 = 10;
 /// Maximum number of entries in the log.
 pub(super) const ENTRIES_MAX: usize = 128;

@@ -20,7 +20,7 @@ pub(super) struct Multi {
     count: usize,
     /// Highest role that any queued command needs.
     needs: Option<Role>,
-    /// A command was refused, so EXEC will be aborted.
+    /// Set if a command was refused, in which case EXEC is aborted.
     broken: bool,
 }
 
@@ -73,7 +73,7 @@ impl Multi {
 pub(super) struct Watching {
     epoch: u64,
     seen: Vec<(u64, Watched)>,
-    /// Number of keys that this epoch has asked to watch, and their total size in bytes.
+    /// Number of keys in all WATCH commands of this epoch, and their total size in bytes.
     asked: usize,
     asked_bytes: usize,
     /// Last epoch in which a WATCH failed.
@@ -86,8 +86,8 @@ impl Watching {
         self.epoch
     }
 
-    /// Counts `count` more keys of `bytes` bytes in total. Returns whether they are within the
-    /// limits.
+    /// Adds `count` keys with `bytes` bytes in total. Returns whether the totals are still within
+    /// the limits.
     pub(super) const fn admit(&mut self, count: usize, bytes: usize) -> bool {
         self.asked += count;
         self.asked_bytes += bytes;

@@ -8,9 +8,10 @@ use quorate::Imaged;
 
 /// Maximum number of bytes that are saved for an image.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Divisor of the store's size that gives the maximum number of saved bytes for a smaller store.
+/// The maximum number of saved bytes is the store's size divided by this number, within the other
+/// two bounds.
 const KEPT_PART: u64 = 4;
-/// Lower bound of the maximum number of saved bytes, enough for the writes of a few batches.
+/// Lower bound for the maximum number of saved bytes, enough for the writes of a few batches.
 const KEPT_BYTES_MIN: usize = 16 << 20;
 /// Approximate overhead of a saved entry, in bytes.
 const ENTRY_BYTES: usize = 96;
