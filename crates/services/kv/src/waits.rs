@@ -35,7 +35,7 @@ const SETTLED_EACH: usize = 16;
 /// Front in one incarnation of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// Node that runs the front.
+    /// Returns a lower bound for all owners on a node.
     pub node: u32,
     /// Number of the incarnation, different for each start of the process.
     pub life: u64,
@@ -62,7 +62,7 @@ impl Owner {
 pub struct Wait {
     /// Front that the client is connected to.
     pub owner: Owner,
-    /// Number that the front gave the client.
+    /// Number that the front has assigned to the client.
     pub number: u64,
     /// Version at which the client joined the queue or last retried without success.
     pub sign: Version,
@@ -178,7 +178,7 @@ pub struct Waits {
     ready_keys: BTreeSet<Box<[u8]>>,
     /// Ready key at which the next commit resumes checking.
     settled: Box<[u8]>,
-    /// A change has occurred to which a front may have to react.
+    /// Set if a change has occurred to which a front may have to react.
     news: bool,
 }
 
@@ -223,8 +223,8 @@ impl Waits {
         Ok(())
     }
 
-    /// Returns the version at which a client joined the queue, and its attempt. Returns `None` if
-    /// the client is not in the queue.
+    /// Returns the version at which a client joined the queue, and its attempt; `None` if the
+    /// client is not in the queue.
     pub fn find(&self, owner: Owner, number: u64) -> Option<(Version, &[u8])> {
         let since = *self.numbers.get(&(owner, number))?;
         Some((since, &self.waits.get(&since)?.attempt))
@@ -343,7 +343,7 @@ impl Waits {
         }
     }
 
-    /// Returns the ready keys from `from` on, in order.
+    /// Returns the ready keys starting at `from`, in order.
     pub fn stirred_from<'a>(&'a self, from: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         let from: Box<[u8]> = from.into();
         self.ready_keys.range(from..).map(|key| &**key)

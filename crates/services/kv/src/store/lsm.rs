@@ -149,8 +149,8 @@ struct Ends {
     /// before the bound until compaction drops them, and the search for expired keys must not walk
     /// over them each time.
     earliest: RefCell<(u64, Box<[u8]>)>,
-    /// Lower bound of the deadlines above the group's time: there is none between that time and the
-    /// bound. Also saves walks over removed deadlines.
+    /// Lower bound of the deadlines above the group's time. No deadline lies between that time and
+    /// the bound, which also saves walks over removed deadlines.
     next: Cell<u64>,
 }
 
@@ -169,7 +169,7 @@ pub struct LsmStore {
     state: State,
     /// State of the tree once the writes in flight are complete.
     sent: State,
-    /// Highest number of a generation that was ever begun.
+    /// Highest generation number ever begun.
     newest_generation: u64,
     /// Positions above this one must not be written to the tree yet.
     logged_to: Slot,
@@ -190,8 +190,8 @@ pub struct LsmStore {
     misread: OnceCell<Failure>,
     /// Number of failed reads that reopening the tree may cure.
     failed_reads: u32,
-    /// Set after the tree was reopened, until this has been reported. Contains a description of
-    /// lost data, if any.
+    /// Set after the tree has been reopened, until this has been reported. Contains a description
+    /// of lost data, if any.
     back: Option<Option<String>>,
     /// Snapshot in progress.
     image: Option<Image>,
@@ -199,15 +199,15 @@ pub struct LsmStore {
     loading: Option<Load>,
     /// Position that survives a power loss; `None` if there is no tree yet.
     synced: Option<Slot>,
-    /// Position that was requested to survive a power loss.
+    /// Position up to which a sync has been requested.
     wanted: Slot,
-    /// The writer has been asked to sync.
+    /// Set if the writer has been asked to sync.
     syncing: bool,
-    /// Data has changed since the last commit.
+    /// Set if data has changed since the last commit.
     dirty: bool,
-    /// Removed data is waiting for the purge.
+    /// Set if removed data is waiting for the purge.
     cleared: bool,
-    /// The store has collections, or had some in the past.
+    /// Set if the store has collections, or had some in the past.
     collections: bool,
     /// Search bounds for the deadlines of keys and of fields.
     ends: [Ends; 2],
@@ -320,7 +320,7 @@ impl LsmStore {
     }
 
     /// Returns the number of entries of all kinds in the tree, or 0 if the tree cannot be read.
-    /// Shows what takes space. Reads all data.
+    /// Used to find out what takes space. Reads all data.
     pub fn stored_entries(&self) -> usize {
         let entries = self.tree.as_ref().map(Tree::entries);
         entries.and_then(Result::ok).unwrap_or(0)
@@ -791,7 +791,7 @@ impl Store for LsmStore {
     }
 
     fn has_failed(&self) -> bool {
-        // Results do not count either until the reopening has been reported.
+        // Results also remain void until the reopening has been reported.
         self.misread.get().is_some() || self.tree.is_none() || self.back.is_some()
     }
 
@@ -828,8 +828,8 @@ impl Store for LsmStore {
                 self.failed_images = 0;
                 whole
             }
-            // [scrub-2] Clients may never request the unreadable part, so sound data is not given
-            // up for a peer that needs a snapshot.
+            // [scrub-2] Clients may never request the unreadable part, so the sound data is not
+            // given up just because a peer needs a snapshot.
             Err(_) => {
                 self.failed_images += 1;
                 Imaged::Failed

@@ -3,7 +3,7 @@
 /// Number of bytes of a value that count as one additional visit.
 const BYTES_PER_VISIT: u64 = 1024;
 
-/// Counter of the visits that a command has left.
+/// Sets the number of visits allowed from now on; `None` removes the limit.
 #[derive(Debug)]
 pub struct Meter(std::cell::Cell<u64>);
 
@@ -33,7 +33,7 @@ impl Meter {
         self.spend(1 + bytes as u64 / BYTES_PER_VISIT)
     }
 
-    /// Returns whether the limit was exceeded.
+    /// Returns whether the limit has been exceeded.
     pub fn is_over(&self) -> bool {
         self.0.get() == 0
     }

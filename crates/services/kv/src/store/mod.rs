@@ -62,7 +62,7 @@ pub struct Span<'a> {
     pub from: &'a [u8],
     /// Name at which the range ends, exclusive; `None` if it is unbounded.
     pub to: Option<&'a [u8]>,
-    /// Visits the last row first.
+    /// Set to visit the last row first.
     pub back: bool,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Span<'a> {
     /// Range of all rows.
     pub const ALL: Self = Self { from: &[], to: None, back: false };
 
-    /// Returns the range of names from `from` on.
+    /// Returns the range of names starting at `from`.
     pub const fn from(from: &'a [u8]) -> Self {
         Self { from, ..Self::ALL }
     }
@@ -218,8 +218,8 @@ pub trait Store: Send {
         let _ = keys;
     }
 
-    /// Visits stored keys from `from` on in order, within the limit of [`Store::meter`]. Includes
-    /// expired keys.
+    /// Visits stored keys in order, starting at `from` and within the limit of [`Store::meter`].
+    /// Includes expired keys.
     fn scan(&self, from: Position, visit: &mut Visit<'_>) {
         let meter = self.meter();
         // A key costs more than a row of a collection because it has a memory location of its own.
@@ -232,7 +232,7 @@ pub trait Store: Send {
         );
     }
 
-    /// Visits all stored keys from `from` on, in order and without a limit.
+    /// Visits all stored keys in order, starting at `from` and without a limit.
     fn all_keys(&self, from: Position, visit: &mut Visit<'_>);
 
     /// Visits the stored deadlines from `from` to `to`, both inclusive, earliest first.
@@ -263,7 +263,7 @@ pub trait Store: Send {
     /// `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
-    /// Records that only positions up to `to` may survive a restart so far; see
+    /// Records that for now only positions up to `to` may survive a restart; see
     /// [`StateMachine::logged`](quorate_replica::service::StateMachine::logged).
     fn logged(&mut self, to: Slot) {
         let _ = to;

@@ -27,12 +27,12 @@ use super::{
 
 /// Number of bytes left free for background work of the tree and for the log; less on a small disk.
 const RESERVE_BYTES: u64 = 64 << 20;
-/// On a small disk, one part in this many is left free.
+/// Divisor of the size of a small disk that gives the number of bytes left free.
 const RESERVE_PART: u64 = 16;
 /// Maximum number of free bytes to wait for, however often the space was too small; less on a small
 /// disk.
 const NEEDED_BYTES_MAX: u64 = 1 << 30;
-/// On a small disk, at most one part in this many must become free.
+/// Divisor of the size of a small disk that gives the maximum number of free bytes to wait for.
 const NEEDED_PART: u64 = 4;
 
 /// Delays after which the thread checks again.
@@ -85,7 +85,8 @@ pub(super) enum Event {
     /// The tree accepts no more writes but can still be read.
     Failed {
         why: String,
-        /// The failure occurred in the background, perhaps in a compaction that encountered damage.
+        /// Set if the failure occurred in the background, perhaps in a compaction that encountered
+        /// damage.
         in_the_background: bool,
     },
     /// Reopening may help, but the owner must close its handles first and confirm.
@@ -204,7 +205,7 @@ struct Gone;
 /// Type without values, for a loop that ends only by an error.
 enum Never {}
 
-/// Reason why the thread must stop what it is doing.
+/// Reason for the thread to stop its current work.
 enum Interruption {
     /// The thread should end.
     Gone,
@@ -318,8 +319,8 @@ impl Work {
         self.lacks_room(0).is_none() && !matches!(self.guarded(Tree::is_free), Ok(false))
     }
 
-    /// Accesses the tree. A panic of the library is treated as a failure: what it leaves behind
-    /// affects only the tree, which is reopened.
+    /// Accesses the tree. A panic of the library is treated as a failure, because its effects are
+    /// limited to the tree, which is reopened.
     fn guarded<T>(&self, work: impl FnOnce(&Tree) -> Result<T, Failure>) -> Result<T, Failure> {
         let Some(tree) = &self.tree else {
             return Err(Failure::NotOpen);
