@@ -124,7 +124,8 @@ fn grows(command: &Command) -> bool {
     }
 }
 
-/// Notice to listeners after commands were executed, as returned by [`StateMachine::take_notices`].
+/// Notice to listeners that commands have been executed, as returned by
+/// [`StateMachine::take_notices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// Revision of the state.

@@ -35,7 +35,7 @@ const SETTLED_EACH: usize = 16;
 /// Front in one incarnation of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// Returns a lower bound for all owners on a node.
+    /// Node that runs the front.
     pub node: u32,
     /// Number of the incarnation, different for each start of the process.
     pub life: u64,
@@ -51,7 +51,7 @@ impl Owner {
         Ok(Self { node, life: from.word()? })
     }
 
-    /// Returns a lower bound of all owners on a node.
+    /// Returns a lower bound for all owners on a node.
     const fn first(node: u32) -> Self {
         Self { node, life: 0 }
     }

@@ -123,7 +123,7 @@ impl SessionCache {
         Some(session.known.clone())
     }
 
-    /// Updates the session of a token after its user was checked again.
+    /// Updates the session of a token after its user has been checked again.
     pub(super) fn renew(&self, token: &str, known: AuthenticatedUser) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);

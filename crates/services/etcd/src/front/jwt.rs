@@ -24,7 +24,7 @@ use crate::auth::Credentials;
 const TOKEN_BYTES_MAX: usize = 8 << 10;
 /// Maximum size of a key file, in bytes.
 const KEY_BYTES_MAX: u64 = 64 << 10;
-/// Minimum length of an HMAC secret in bytes, which is that of the shortest hash.
+/// Minimum length of an HMAC secret in bytes: the length of the shortest hash.
 const SECRET_BYTES_MIN: usize = 32;
 /// Default lifetime of a token.
 const LIFE: Duration = Duration::from_secs(300);
@@ -152,7 +152,7 @@ impl std::fmt::Debug for Jwt {
     }
 }
 
-/// Options of the flag, not yet interpreted.
+/// Options from the flag, not yet interpreted.
 #[derive(Default)]
 struct Options<'f> {
     method: Option<&'f str>,

@@ -25,7 +25,7 @@ use super::{
     settings::VERSION,
 };
 
-/// Timeout of the request for the node's status.
+/// Timeout for requesting the node's status.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// Returns the page with all metrics.

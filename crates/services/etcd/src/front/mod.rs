@@ -79,7 +79,7 @@ const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
 /// Maximum number of threads that serve connections.
 const THREADS_MAX: usize = 8;
 
-/// Reasons why the front cannot listen.
+/// Error in binding the front's listener.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The address cannot be bound.

@@ -33,7 +33,7 @@ impl Mvcc {
         mvcc
     }
 
-    /// Reads the state again after all entries of the store were replaced.
+    /// Reads the state again after all entries of the store have been replaced.
     pub(crate) fn read_state(&mut self) -> Result<(), LoadError> {
         self.lacks_space = self.has_alarm_of_space();
         self.ends = Ends::default();

@@ -63,8 +63,8 @@ impl Mvcc {
         found.filter(|lease| lease.deadline > self.time)
     }
 
-    /// Returns a page of the unexpired leases from id `from` on, ordered by their ids as unsigned
-    /// numbers, and the start of the next page.
+    /// Returns a page of the unexpired leases, starting at id `from` and ordered by their ids as
+    /// unsigned numbers, and the start of the next page.
     pub fn leases(&self, from: i64) -> (Vec<i64>, Option<i64>) {
         let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
         self.store.scan(&lease(from), &leases_end(), &mut |place, bytes| {

@@ -105,7 +105,7 @@ fn config_set(
     r.ok();
 }
 
-/// Answers FUNCTION and its subcommands, although functions are not supported.
+/// Answers FUNCTION and its subcommands. Functions are not supported.
 pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match &*sub {

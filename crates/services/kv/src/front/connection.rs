@@ -179,8 +179,8 @@ impl Connection {
         self.order.drop_output();
     }
 
-    /// [access-4] [time-4] Returns whether to retry this request later, because this node does not
-    /// know the permissions or the time yet.
+    /// Returns whether to retry this request later, because this node does not know the permissions
+    /// or the time yet ([access-4], [time-4]).
     pub(super) fn must_wait(
         &mut self,
         arguments: &Arguments<'_>,

@@ -112,7 +112,7 @@ pub(super) struct Order {
     pub(super) stamp: Stamp,
     /// Set if the client has turned off the reply to the request being handled.
     pub(super) silent: bool,
-    /// Set if the reply waits until the request being handled, if it is a write, is on stable
+    /// Set if the request being handled, when it is a write, is answered only once it is on stable
     /// storage at a quorum.
     pub(super) lasting: bool,
     seat: ClientSlot,

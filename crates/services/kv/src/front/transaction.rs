@@ -41,7 +41,7 @@ impl Multi {
         self.needs
     }
 
-    /// Records that a command was refused, which aborts EXEC.
+    /// Records that a command has been refused, which aborts EXEC.
     pub(super) fn refuse(&mut self) {
         self.broken = true;
         self.commands = Vec::new();

@@ -163,7 +163,7 @@ impl Waiting {
         self.unblocks.push((connection, how, asker));
     }
 
-    /// Records that a request was answered without blocking.
+    /// Records that a request has been answered without blocking.
     pub(super) fn answered(&mut self, number: u64) {
         self.forget(number);
     }

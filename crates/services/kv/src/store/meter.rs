@@ -3,7 +3,7 @@
 /// Number of bytes of a value that count as one additional visit.
 const BYTES_PER_VISIT: u64 = 1024;
 
-/// Sets the number of visits allowed from now on; `None` removes the limit.
+/// Counter of the visits that a command has left.
 #[derive(Debug)]
 pub struct Meter(std::cell::Cell<u64>);
 
@@ -14,7 +14,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Sets the number of visits allowed from here on; `None` removes the limit.
+    /// Sets the number of visits allowed from now on; `None` removes the limit.
     pub fn allow(&self, visits: Option<u64>) {
         self.0.set(visits.map_or(u64::MAX, |visits| visits + 1));
     }

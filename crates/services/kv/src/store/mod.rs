@@ -167,7 +167,7 @@ pub trait Store: Send {
         None
     }
 
-    /// Drops rows that belong to no key. They are freed gradually, which is not visible.
+    /// Drops rows that belong to no key. They are freed gradually, which clients cannot observe.
     fn end_rows(&mut self, id: Id);
 
     /// Removes `key`. Returns whether it existed.

@@ -55,8 +55,8 @@ type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
 impl ReplicaAccess {
     /// Orders and executes a command. The response counts against the memory budget until its share
-    /// is dropped. If there is not enough memory for the response, an error is returned although
-    /// the command was executed.
+    /// is dropped. If there is not enough memory for the response, returns an error even if the
+    /// command has been executed.
     pub(in crate::front) async fn execute<M: Message + Default>(
         &self,
         asker: &Requester,

@@ -8,8 +8,7 @@ use quorate::Imaged;
 
 /// Maximum number of bytes that are saved for an image.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// The maximum number of saved bytes is the store's size divided by this number, within the other
-/// two bounds.
+/// Divisor of the store's size that gives the number of bytes to save, within the other two limits.
 const KEPT_PART: u64 = 4;
 /// Lower bound for the maximum number of saved bytes, enough for the writes of a few batches.
 const KEPT_BYTES_MIN: usize = 16 << 20;

@@ -37,12 +37,12 @@ const WAITING_TABLES_MAX: usize = 1;
 /// Maximum number of level-0 runs before another batch is written. The library blocks at thirty or
 /// more.
 const RUNS_MAX: usize = 20;
-/// Minimum size in bytes of a value that is stored apart from its key.
+/// Minimum number of open files that the library requires.
 const FILES_MIN: usize = 10;
-/// Size in bytes from which on values are stored apart from their keys.
+/// Minimum size in bytes of a value that is stored apart from its key.
 const APART_BYTES: u32 = 512;
-/// A value file is rewritten when this fraction of it is dead and it belongs to this fraction of
-/// the oldest files.
+/// Fraction of dead data at which a value file is rewritten, if the file is in the oldest part of
+/// all files (`OLD_PART`).
 const DEAD_PART: f32 = 0.5;
 const OLD_PART: f32 = 0.5;
 /// File that exists in the folder of every complete tree.
@@ -289,7 +289,8 @@ impl Tree {
         Ok(self.database.persist(PersistMode::SyncAll)?)
     }
 
-    /// Starts writing the library's memory into tables, which are files apart from the journal.
+    /// Starts writing the library's in-memory data into tables, which are files separate from the
+    /// journal.
     pub(super) fn start_tables(&self) -> Result<(), Failure> {
         self.keyspace.rotate_memtable()?;
         Ok(())

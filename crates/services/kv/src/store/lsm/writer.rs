@@ -63,7 +63,7 @@ impl Default for Delays {
 enum Job {
     /// Writes changes as one atomic batch.
     Write(Arc<Changes>),
-    /// Syncs the tree, which is at this position.
+    /// Syncs the tree at this position.
     Sync(Slot),
     /// Releases the memory of changes, which takes time too.
     Free(Arc<Changes>),

@@ -16,7 +16,7 @@ use crate::store::{
 
 /// Maximum number of bytes saved for a snapshot.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Divisor of the size of a smaller store that gives the number of bytes it may save.
+/// Divisor of the store's size that gives the number of bytes to save, within the other two limits.
 const KEPT_PART: u64 = 4;
 /// Minimum number of bytes that a small store may save, about as much as a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
