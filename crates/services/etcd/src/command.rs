@@ -268,7 +268,7 @@ pub struct Page {
     /// Keys returned on this page.
     #[prost(message, repeated, tag = "3")]
     pub kvs: Vec<KeyValue>,
-    /// Number of keys of the range on this page, including those that are only counted.
+    /// Number of the range's keys on this page, including keys that are only counted.
     #[prost(int64, tag = "4")]
     pub count: i64,
     /// First key of the next page; empty if this is the last page.

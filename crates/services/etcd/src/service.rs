@@ -128,7 +128,7 @@ fn grows(command: &Command) -> bool {
 /// [`StateMachine::take_notices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Revision of the state.
+    /// Revision of the last transaction that changed something.
     pub revision: i64,
     /// Size of the data, in bytes.
     pub bytes: u64,

@@ -24,7 +24,7 @@ use quorate_kv::{
 use quorate_replica::service::{CommandId, Health, Imaged, StateMachine as _};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Number of bytes of a snapshot per step.
+/// Number of snapshot bytes per step.
 const TURN_BYTES: usize = 256 << 10;
 /// Number of commands per batch.
 const BATCH: u64 = 64;

@@ -69,8 +69,8 @@ impl Spans {
         from < end && reaches
     }
 
-    /// Returns the gaps that are not covered, each with its start key and its exclusive end, if it
-    /// has one.
+    /// Returns the gaps between the ranges, each with its start key and its exclusive end; `None`
+    /// means that there is no upper bound.
     pub(super) fn gaps(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let begins = std::iter::once(Some(&[][..]));
         let begins = begins.chain(self.0.iter().map(|(_, end)| end.as_deref()));

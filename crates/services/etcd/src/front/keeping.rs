@@ -149,7 +149,7 @@ impl Lasting {
     }
 }
 
-/// Repeats the checks after users or roles changed. Requests that are no longer allowed get an
+/// Repeats the checks after users or roles have changed. Requests that are no longer allowed get an
 /// error and are removed.
 async fn look_again(asking: &ReplicaAccess, all: &mut Vec<Wanted>) {
     if asking.credentials("").await.is_err() {

@@ -49,7 +49,7 @@ const STREAM_BYTES: usize = 32 << 10;
 const ANSWER_BYTES: usize = 256;
 /// Maximum time for which a stream waits for memory. Afterwards it ends, and its client reconnects.
 const MEMORY_WAIT: Duration = Duration::from_secs(30);
-/// Maximum number of watchers of a stream.
+/// Maximum number of watchers per stream.
 const WATCHERS_MAX: usize = 100_000;
 /// Interval between progress notifications to watchers that requested them and receive no events.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(600);

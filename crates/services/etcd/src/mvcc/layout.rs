@@ -38,7 +38,7 @@ const ALARMS: u8 = b'a';
 /// Maximum length of a key, in bytes. A tree on disk accepts at most 64 KiB, and escaping in
 /// history may double a key. The outcome of a command must not depend on the kind of store.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
-/// Maximum length in bytes of the place of an entry. The longest places are those of history.
+/// Maximum length in bytes of an entry's place. The longest places are those in the history.
 pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
 /// Maximum revision in an image. The number of revisions above it suffices for any cluster.
@@ -357,7 +357,7 @@ pub(super) struct State {
     pub(super) compacted: i64,
     /// Revision before which compacted history has been removed.
     pub(super) scrubbed: Revision,
-    /// Number of stored leases.
+    /// Number of stored leases, including expired ones.
     pub(super) leases: u64,
 }
 

@@ -68,7 +68,7 @@ impl From<Found> for KeyValue {
 /// Callback that receives a key and its record.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
 /// Callback like `Visit`, but also called for keys that have no record at the revision, because
-/// visiting them takes as long.
+/// visiting such keys takes just as long.
 pub(super) type VisitPast<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;
 
 impl Mvcc {

@@ -216,7 +216,7 @@ impl Random {
         Ok(Self { count, values, seed: r.seed })
     }
 
-    /// Returns whether values or scores are requested too.
+    /// Returns whether values or scores are also requested.
     pub(super) const fn has_values(self) -> bool {
         self.values
     }

@@ -826,7 +826,7 @@ enum Step {
     InOrder,
 }
 
-/// Parts of a connection that its order works on.
+/// Parts of a connection that the methods of [`Order`] use.
 pub(super) struct ConnectionParts<'a> {
     pub(super) id: ConnectionId,
     pub(super) watching: &'a mut Watching,

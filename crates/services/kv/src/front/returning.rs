@@ -7,8 +7,8 @@
 
 /// Initial and minimum limit: a client may leave this many replies of `--command-max` bytes unread.
 const LEAST: usize = 8;
-/// Maximum limit, even if all replies were small. This many values of `--command-max` bytes still
-/// fit the allowance for the replies of one batch, a quarter of `--client-memory`.
+/// Maximum limit, even if all replies have been small. This many values of `--command-max` bytes
+/// still fit the allowance for the replies of one batch, a quarter of `--client-memory`.
 const MOST: usize = 32;
 /// Minimum size in bytes of a reply that suggests that the next ones may be large too.
 const LARGE: usize = 16 * 1024;

@@ -22,7 +22,7 @@ pub(super) const ENTRIES_MAX: usize = 128;
 /// Maximum number of arguments in an entry, including the name and the note about omitted
 /// arguments.
 const ARGUMENTS_MAX: usize = 32;
-/// Maximum number of bytes of an argument, without the note about omitted bytes.
+/// Maximum number of bytes per recorded argument, without the note about omitted bytes.
 const ARGUMENT_BYTES_MAX: usize = 128;
 /// Time in milliseconds for which arguments are recorded after a slow command.
 const KEEPING_MS: u64 = 60_000;

@@ -207,8 +207,8 @@ impl RespFront {
         }
     }
 
-    /// Removes clients that are no longer waiting from the queue. If the command cannot be sent,
-    /// the next poll for all clients finds them again.
+    /// Removes from the queue the clients that are no longer waiting. If the command cannot be
+    /// sent, the next poll for all clients finds them again.
     fn withdraw(&mut self, requests: &mut dyn Requests) {
         let gone = std::mem::take(&mut self.shared.waiting.gone);
         let Some(owner) = self.shared.waiting.owner else {

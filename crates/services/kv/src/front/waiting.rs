@@ -29,7 +29,8 @@ pub(super) enum Stage {
     Asked,
     /// The client is in the queue.
     InLine,
-    /// A claim is in flight. It takes an element, or the client joins the queue again.
+    /// A claim is in flight. Either the claim takes an element, or the client joins the queue
+    /// again.
     Claiming(Tag),
 }
 

@@ -17,8 +17,8 @@ use super::{
 pub const ARGUMENTS_MAX: usize = 256 * 1024;
 /// Maximum length in bytes of an inline request.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// Maximum number of bytes of a request in addition to its arguments: `*`, and for each argument
-/// `$`, nine digits and two line ends.
+/// Maximum framing overhead of a request in bytes: `*`, and for each argument `$`, nine digits and
+/// two line ends.
 pub const FRAMING_BYTES_MAX: usize = (ARGUMENTS_MAX + 2) * 14;
 /// Maximum length in bytes of an oversized argument that is skipped. Longer arguments are a
 /// protocol error, as in Redis.

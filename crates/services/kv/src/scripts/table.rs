@@ -50,7 +50,7 @@ pub enum Meaning {
     /// Releases a Redisson lock once and remembers the reply for retries: `key channel latch`,
     /// `message ms holder publish latch-ms`.
     UnlockOnce,
-    /// Releases a spin lock once, which notifies no clients: `key`, `ms holder`.
+    /// Releases a spin lock once, without notifying clients: `key`, `ms holder`.
     UnlockSpin,
     /// Releases a spin lock once and remembers the reply for retries: `key latch`, `ms holder
     /// latch-ms`.

@@ -65,7 +65,7 @@ enum Job {
     Write(Arc<Changes>),
     /// Syncs the tree at this position.
     Sync(Slot),
-    /// Releases the memory of changes, which takes time too.
+    /// Releases the memory of changes, which also takes time.
     Free(Arc<Changes>),
     /// Removes a folder that is no longer needed.
     Remove(PathBuf),
@@ -232,7 +232,8 @@ struct Work {
     /// Set after a failure, until all data has been written into new files. The system may take
     /// unwritten data for written, and a later sync of the same file would report no error.
     doubts: bool,
-    /// Position to sync once all data has been written into new files, if that is in progress.
+    /// Position to sync once all data has been written into new files; `None` if no such rewrite is
+    /// in progress.
     rewriting: Option<Slot>,
     asked: Receiver<Job>,
     tell: Sender<Event>,
