@@ -73,8 +73,9 @@ impl Multi {
 pub(super) struct Watching {
     epoch: u64,
     seen: Vec<(u64, Watched)>,
-    /// Number of keys in all WATCH commands of this epoch, and their total size in bytes.
+    /// Number of keys in all WATCH commands of this epoch.
     asked: usize,
+    /// Total size in bytes of the keys in all WATCH commands of this epoch.
     asked_bytes: usize,
     /// Last epoch in which a WATCH failed.
     failed: Option<u64>,

@@ -30,9 +30,10 @@ pub(super) struct Purge {
     purged_below: Arc<AtomicU64>,
     /// Set if the current generation may have dropped collections.
     ended: bool,
-    /// Stored keys at which the purge resumes: the next dropped collection, and the next of its
-    /// rows. Starting over would be slow, because searches walk over removed entries for a while.
+    /// Stored key of the dropped collection at which the purge resumes. Starting over would be slow,
+    /// because searches walk over removed entries for a while.
     ended_from: Vec<u8>,
+    /// Stored key of the row at which the purge resumes within that collection.
     rows_from: Vec<u8>,
     /// Set if the purge has stopped because the data to be removed cannot be read.
     given_up: bool,

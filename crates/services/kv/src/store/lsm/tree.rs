@@ -41,9 +41,9 @@ const RUNS_MAX: usize = 20;
 const FILES_MIN: usize = 10;
 /// Minimum size in bytes of a value that is stored apart from its key.
 const APART_BYTES: u32 = 512;
-/// Fraction of dead data at which a value file is rewritten, if the file is in the oldest part of
-/// all files (`OLD_PART`).
+/// Fraction of dead data at which an old value file is rewritten.
 const DEAD_PART: f32 = 0.5;
+/// Fraction of the value files, oldest first, that count as old.
 const OLD_PART: f32 = 0.5;
 /// File that exists in the folder of every complete tree.
 const MARKER: &str = "version";
