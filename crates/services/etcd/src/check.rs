@@ -17,8 +17,9 @@ use crate::{
 
 /// Maximum number of operations in a transaction, including nested ones.
 pub const TXN_OPS_MAX: usize = 128;
-/// Maximum nesting depth of transactions. The decoder accepts 100 levels of messages. A response
-/// has two levels for each nested transaction, and three for the contents of the innermost one.
+/// Maximum nesting depth of transactions. The decoder accepts messages that are nested 100 levels
+/// deep. A response nests two levels per transaction, plus three for the contents of the innermost
+/// one.
 pub const TXN_DEPTH_MAX: usize = 32;
 
 fn has_key(key: &[u8]) -> Result<(), Refusal> {

@@ -54,8 +54,8 @@ async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
     Ok(answer.await?.into_inner())
 }
 
-/// Puts a key through any member that accepts it, and returns the index of that member. Repeating
-/// the put leaves the same value.
+/// Puts a key through any member that accepts it, and returns the index of that member. A put that
+/// is repeated stores the same value.
 async fn put(
     members: Vec<Channel>,
     mut at: usize,

@@ -47,8 +47,8 @@ impl Auth {
         }
     }
 
-    /// Returns whether auth is disabled, so that the request needs no user. Refuses a request that
-    /// another node admitted under a later state of auth.
+    /// Returns whether auth is disabled, in which case the request needs no user. Refuses a request
+    /// that another node admitted under a newer state of auth.
     fn is_open(&self, by: &By) -> Result<bool, Refusal> {
         match by {
             _ if self.state.enabled => Ok(false),

@@ -80,8 +80,8 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// Returns a comparison that holds if the key was created at `revision`, or, for revision 0, if it
-/// does not exist.
+/// Returns a comparison that holds if the key was created at `revision`. Revision 0 stands for a
+/// key that does not exist.
 fn is_created(key: &Bytes, revision: i64) -> Compare {
     Compare {
         target: 1,

@@ -89,14 +89,14 @@ impl Mvcc {
     }
 }
 
-/// Cached bounds of deadlines. In a store on disk, removed deadlines of leases that were kept alive
-/// precede the existing ones until they are merged away, and a search for the first deadline must
-/// not walk over them each time.
+/// Cached bounds of deadlines. Keeping a lease alive removes its old deadline. In a store on disk,
+/// removed deadlines precede the existing ones until they are merged away, and a search for the
+/// first deadline must not walk over them each time.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// Lower bound of all deadlines, with a lease. Leases with the same deadline are ordered by
-    /// their ids as unsigned numbers. The bound is at most one above the group's time, because new
-    /// deadlines are later.
+    /// Lower bound of all deadlines, as a deadline and a lease. Leases with the same deadline are
+    /// ordered by their ids as unsigned numbers. The bound is at most one above the group's time,
+    /// because new deadlines are later.
     pub(super) earliest: Cell<(u64, u64)>,
     /// Time in Unix milliseconds. There is no deadline between the group's time and this time.
     pub(super) next: Cell<u64>,

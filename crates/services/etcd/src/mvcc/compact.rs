@@ -74,10 +74,10 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Removes the record of a key before this change. There is at most one, and it is adjacent,
-    /// because anything older was removed with an earlier change. A store on disk also walks over
-    /// removed entries, so the search ends at that entry, and is omitted for a change that created
-    /// the key.
+    /// Removes the record that a key had before this change. There is at most one, and it is
+    /// adjacent, because anything older was removed with an earlier change. A store on disk also
+    /// walks over removed entries, so the search ends at the adjacent entry, and a change that
+    /// created the key needs no search.
     fn forget_before(&mut self, change: &Change, at: Revision) {
         let key = &change.key;
         let creates = || {

@@ -45,8 +45,8 @@ impl<'m> Transaction<'m> {
         Self { mvcc, changes: 0, undo: Some(Vec::new()) }
     }
 
-    /// Starts a transaction for a single request, which is never undone. However much the request
-    /// deletes, no undo data is stored.
+    /// Starts a transaction for a single request. It is never undone, so no undo data is stored,
+    /// however much the request deletes.
     pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: None }
     }

@@ -270,9 +270,9 @@ pub(super) fn after(mut name: Vec<u8>) -> Vec<u8> {
     name
 }
 
-/// Returns the name of the row of a field or member. It contains the position of the field,
-/// computed as for keys. Hence cursors mean the same for keys and elements, and a draw can start at
-/// any position. Part of the stored format.
+/// Returns the row name of a field or member. The name contains the field's position, computed as
+/// for keys. Hence cursors mean the same for keys and elements, and a draw can start at any
+/// position. Part of the stored format.
 pub(super) fn placed(prefix: &[u8], member: &[u8]) -> Vec<u8> {
     [prefix, &Position::of(member).to_bytes(), member].concat()
 }

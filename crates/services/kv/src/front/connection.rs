@@ -267,8 +267,8 @@ impl Connection {
         may
     }
 
-    /// [access-2] Disconnects clients that have lost their permissions in a change of users:
-    /// subscribers that may no longer read, after an error, and monitors that are no longer admins.
+    /// Disconnects the client, after an error, if a change of users has removed its permissions
+    /// ([access-2]): a subscriber that may no longer read, or a monitor that is no longer an admin.
     pub(super) fn end_forbidden_streams(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         self.end_forbidden_wait(shared, requests);
         if self.ending || (self.subscriptions.is_empty() && !self.monitors) {

@@ -67,8 +67,8 @@ impl Multi {
     }
 }
 
-/// Keys that WATCH has seen. EXEC, DISCARD and UNWATCH end an epoch, because a WATCH sent before
-/// them may be answered after them and must not count for later transactions.
+/// Keys that a connection watches, by epoch. EXEC, DISCARD and UNWATCH end an epoch, because a
+/// WATCH sent before them may be answered after them and must not count for later transactions.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
     epoch: u64,

@@ -182,7 +182,7 @@ pub struct LsmStore {
     /// Changes that are being written to the tree.
     frozen: Option<Arc<Changes>>,
     /// Changes written most recently. They are still looked up before the tree, because recently
-    /// written keys are likely to be written again and a table is faster than a tree.
+    /// written keys are likely to be written again and a lookup in a table is faster.
     settled: Option<Arc<Changes>>,
     writer: Writer,
     condition: Condition,

@@ -89,15 +89,15 @@ impl<'a> Span<'a> {
 /// Metadata of the replica, which is stored with the data: arbitrary keys and values.
 pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Keys in the order of their positions. Called from one thread.
+/// A store of keys in the order of their positions. All calls come from one thread.
 ///
 /// **Time.** A key whose deadline is not above the group's time does not exist ([time-2]), but is
 /// stored until [`Store::sweep`] or a new value replaces it. [`Store::get`], [`Store::contains`],
-/// [`Store::remove`] and [`Store::len`] consider keys that exist; [`Store::scan`], snapshots and
-/// [`digest`] all that are stored.
+/// [`Store::remove`] and [`Store::len`] consider only keys that exist. [`Store::scan`], snapshots
+/// and [`digest`] consider all stored keys.
 ///
-/// A store on disk reports its failures: [`Store::health`] whether it can continue, and
-/// [`Store::has_failed`] that its results and changes since the last commit are void.
+/// For a store on disk, [`Store::health`] reports whether the store can continue, and
+/// [`Store::has_failed`] whether its results and changes since the last commit are void.
 pub trait Store: Send {
     fn set_time(&mut self, group_ms: u64);
 

@@ -278,8 +278,8 @@ impl Watchers {
         self.order.first().is_some_and(|(next, _)| *next <= seen)
     }
 
-    /// Returns the next events to read for watchers that lag behind revision `seen`. The watcher
-    /// that lags most is served together with all those at the same revision.
+    /// Returns the next events to read for watchers that lag behind revision `seen`. All watchers
+    /// at the lowest revision are served together.
     pub(super) fn first_behind(&self, seen: i64) -> Option<MissingEvents> {
         let (next, _) = *self.order.first().filter(|(next, _)| *next <= seen)?;
         let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));

@@ -145,7 +145,7 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Background failures that damage would explain. Compaction reads data that no client requested,
+/// Background failures that damage could explain. Compaction reads data that no client requested,
 /// and the library does not report why it failed.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
