@@ -55,7 +55,7 @@ pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
 #[derive(Debug, Default)]
 pub struct Items {
     has_head: bool,
-    /// Key of the last entry received.
+    /// Key of the last received entry.
     last: Vec<u8>,
 }
 

@@ -32,7 +32,7 @@ const META: &[u8] = b"kv.wait.";
 /// Number of ready keys that each commit checks, to forget those that have no elements.
 const SETTLED_EACH: usize = 16;
 
-/// Front in one incarnation of its process.
+/// One incarnation of a front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// Node that runs the front.
@@ -165,7 +165,7 @@ impl Full {
 /// Queue of all blocked clients.
 #[derive(Debug, Default)]
 pub struct Waits {
-    /// Waits, by the version of the command with which the client joined the queue.
+    /// Waits, each under the version of the command with which the client joined the queue.
     waits: BTreeMap<Version, Wait>,
     numbers: BTreeMap<(Owner, u64), Version>,
     lines: BTreeMap<Box<[u8]>, BTreeSet<Version>>,
@@ -173,8 +173,8 @@ pub struct Waits {
     all: Share,
     /// Waits that have changed since the last commit.
     changed: BTreeSet<Version>,
-    /// Ready keys, which have blocked clients and may have elements. Only a hint, not part of the
-    /// state.
+    /// Ready keys: they have blocked clients and may have elements. The set is only a hint, and not
+    /// part of the state.
     ready_keys: BTreeSet<Box<[u8]>>,
     /// Ready key at which the next commit resumes checking.
     settled: Box<[u8]>,

@@ -85,7 +85,7 @@ pub enum BindError {
     /// The address cannot be bound.
     #[error("cannot listen on --client {address}: {source}")]
     Listen {
-        /// Address that was to be bound.
+        /// Address that could not be bound.
         address: String,
         source: io::Error,
     },
@@ -94,7 +94,7 @@ pub enum BindError {
         "cannot listen on --client {address}: other machines can reach this address, and there is no authentication"
     )]
     Unprotected {
-        /// Address that was to be bound.
+        /// Address that was refused.
         address: String,
     },
 }

@@ -16,7 +16,7 @@ use std::{fs::File, io, os::unix::fs::FileExt as _};
 
 use super::bad::Bad;
 
-/// Source of the bytes of a database.
+/// Source from which the bytes of a database are read.
 pub trait Source {
     /// Returns the total number of bytes of the database.
     fn bytes(&self) -> u64;

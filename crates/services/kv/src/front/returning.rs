@@ -5,7 +5,7 @@
 //! `EXEC` of two counters), so each small reply raises the connection's limit, and a large one
 //! resets it to the minimum.
 
-/// Initial and minimum limit: a client may leave this many replies of `--command-max` bytes unread.
+/// Initial and minimum limit. A client may leave this many replies of `--command-max` bytes unread.
 const LEAST: usize = 8;
 /// Maximum limit, even if all replies have been small. This many values of `--command-max` bytes
 /// still fit the allowance for the replies of one batch, a quarter of `--client-memory`.

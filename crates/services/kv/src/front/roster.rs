@@ -2,7 +2,7 @@
 
 use quorate_replica::front::{ConnectionId, Endpoints};
 
-/// Slot in the table that belongs to a connection.
+/// Slot of a connection in the client table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClientSlot(usize);
 
@@ -16,9 +16,9 @@ pub(super) struct ClientEntry {
     /// Name of the client library, as reported by the client.
     pub(super) library: String,
     pub(super) library_version: String,
-    /// Time at which the client connected: Unix time in milliseconds.
+    /// Time at which the client connected, as Unix time in milliseconds.
     pub(super) opened_ms: u64,
-    /// Time of the last input: Unix time in milliseconds.
+    /// Time of the last input, as Unix time in milliseconds.
     pub(super) seen_ms: u64,
     /// Name of the last command.
     pub(super) command: &'static str,

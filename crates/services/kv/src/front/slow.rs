@@ -85,7 +85,7 @@ fn shortened(word: &[u8]) -> Vec<u8> {
 #[derive(Debug)]
 struct Entry {
     id: i64,
-    /// Time of arrival: Unix time in milliseconds.
+    /// Time of arrival, as Unix time in milliseconds.
     at_ms: u64,
     split: Split,
     note: Note,
@@ -112,7 +112,7 @@ pub(super) struct SlowLog {
     /// Notes of unanswered commands, by client and request number.
     notes: BTreeMap<(ClientSlot, u64), Note>,
     notes_bytes: usize,
-    /// End of the period in which arguments are recorded: Unix time in milliseconds.
+    /// End of the period in which arguments are recorded, as Unix time in milliseconds.
     keeps_until_ms: u64,
 }
 

@@ -1,18 +1,18 @@
 //! The store on disk: an LSM tree that stores data and applied position atomically.
 //!
-//! **Layers.** Commits go to a table in memory, and from there to the tree when enough have
-//! accumulated: a key that is written often enters the tree once. A separate thread does that
-//! (`writer`); changes in flight, and those not sent yet, are looked up before the tree. So a
-//! commit writes nothing.
+//! **Layers.** Commits go to a table in memory, and from there to the tree once enough have
+//! accumulated, so that a key that is written often enters the tree once. A separate thread writes
+//! to the tree (`writer`). Changes that are in flight or have not been sent yet are looked up
+//! before the tree. Hence a commit itself writes nothing.
 //!
 //! **Atomicity.** Everything in this store (position, the replica's metadata, deadlines, keys) is
-//! in one fjall keyspace, distinguished by its first byte. All of a table goes into one
-//! `WriteBatch`, with the position of its last commit. From the source of fjall 3.1: a batch is one
-//! journal entry with a start, an end and a checksum, and one sequence number; recovery drops a
-//! batch without its end. The batch enters the memtable under the journal's lock, and the memtable
-//! is rotated under the same lock, so a table on disk holds whole batches only. Two keyspaces would
-//! not do: their memtables are flushed separately, and after a power loss, with the journal's tail
-//! gone, one could be ahead of the other.
+//! in one fjall keyspace, distinguished by its first byte. All changes of a table go into one
+//! `WriteBatch`, with the position of its last commit. According to the source of fjall 3.1, a
+//! batch is one journal entry with a start, an end and a checksum, and one sequence number;
+//! recovery drops a batch without its end. The batch enters the memtable under the journal's lock,
+//! and the memtable is rotated under the same lock, so a table on disk contains whole batches only.
+//! Two keyspaces would not suffice, because their memtables are flushed separately. After a power
+//! loss that destroys the tail of the journal, one keyspace could be ahead of the other.
 //!
 //! **Durability.** After a crash the store is at an earlier position, and the log replays from
 //! there. [`Limits`] bound the replay. Data and position never diverge. The log keeps everything
@@ -20,15 +20,16 @@
 //!
 //! **Damage.** After a power loss an unsynced journal may have a hole, which fjall reports as
 //! damage. Everything after its last whole batch is then cut off (`journal`); nothing synced is
-//! lost. Damage anywhere else is bit rot: the folder is set aside and an empty store is begun,
-//! which reports that; both at start and when damage is found while the store runs.
+//! lost. Damage anywhere else is bit rot. The folder is then set aside and an empty store is begun,
+//! which reports the loss. This happens both at start and when damage is found while the store
+//! runs.
 //!
-//! **Snapshots.** The library's own snapshot, with the layers above it at the time (`image`). A
-//! load (`loading`) writes another generation, which its last batch makes current.
+//! **Snapshots.** A snapshot is the library's own snapshot, with the layers above it at the time
+//! (`image`). A load (`loading`) writes another generation, which its last batch makes current.
 //!
 //! **The disk.** The writer waits for space before the disk is full. A write that still fails, also
-//! in the library's threads, is final for a fjall database: the store remains readable until the
-//! disk accepts writes again, then its folder is reopened and the log replays the missing part. The
+//! in the library's threads, is final for a fjall database. The store remains readable until the
+//! disk accepts writes again; then its folder is reopened and the log replays the missing part. The
 //! replica learns the state from [`Store::health`] (`trouble`) and continues to vote.
 
 mod changes;

@@ -27,7 +27,7 @@ pub struct Removals {
     replicated: bool,
     /// Minimum version of all absent keys.
     floor: Version,
-    /// Latest version removed, by group of keys. Invariant: all are above the floor.
+    /// Latest removed version of each group of keys. Invariant: all versions are above the floor.
     groups: BTreeMap<u16, Version>,
     /// Groups that have changed since the last commit; `None` stands for the floor.
     changed: BTreeSet<Option<u16>>,

@@ -34,7 +34,7 @@ enum Report {
     Suspect(TreeFile, String),
 }
 
-/// Handle of a scrub's thread.
+/// Handle to the scrub thread.
 #[derive(Debug)]
 pub(super) struct Scrub {
     told: Receiver<Report>,
@@ -64,7 +64,7 @@ impl Scrub {
     }
 }
 
-/// State of a scrub's thread.
+/// State of the scrub thread.
 struct Work {
     tell: Sender<Report>,
     /// Channel without messages, which disconnects when the thread should end.

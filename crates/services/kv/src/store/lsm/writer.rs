@@ -96,7 +96,7 @@ pub(super) enum Event {
     Opened(Opened),
 }
 
-/// Handle of the writer's thread.
+/// Handle to the writer thread.
 #[derive(Debug)]
 pub(super) struct Writer {
     /// Queue of jobs. Dropping it ends the thread.
@@ -194,7 +194,7 @@ impl Writer {
     }
 }
 
-/// Removes a folder. A failure is ignored, as it only costs space.
+/// Removes a folder. A failure is ignored, because it only costs space.
 fn remove(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
@@ -220,7 +220,7 @@ impl From<Gone> for Interruption {
     }
 }
 
-/// State of the writer's thread.
+/// State of the writer thread.
 struct Work {
     home: Home,
     delays: Delays,
