@@ -127,7 +127,7 @@ impl ReplicaAccess {
         since.is_none_or(|since| since.elapsed() < LEADERLESS_MAX)
     }
 
-    /// Records the current leader, or that there is none.
+    /// Records the current leader; `None` if there is none.
     fn see_leader(&self, leader: Option<NodeId>) {
         let since = self.leaderless.lock();
         let mut since = since.unwrap_or_else(PoisonError::into_inner);

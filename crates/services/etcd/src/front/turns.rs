@@ -254,7 +254,7 @@ impl Turns {
         self.find(asker, request).await
     }
 
-    /// Like `first`, but by a linearizable read.
+    /// Like `first`, but with a linearizable read.
     pub(super) async fn first_now(
         &self,
         asker: &Requester,

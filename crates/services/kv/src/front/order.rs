@@ -578,7 +578,7 @@ impl Order {
         step
     }
 
-    /// Requests an in-order read between the writes before and after it.
+    /// Requests a read that is executed in order, between the writes before and after it.
     fn ask_in_order(
         &mut self,
         connection: ConnectionId,
