@@ -17,8 +17,9 @@ use crate::{
 
 /// Maximum number of operations in a transaction, including nested ones.
 pub const TXN_OPS_MAX: usize = 128;
-/// Maximum nesting depth of transactions. The decoder accepts 100 levels of messages. A response
-/// has two levels for each nested transaction, and three for the contents of the innermost one.
+/// Maximum nesting depth of transactions. The decoder accepts messages that are nested 100 levels
+/// deep. A response nests two levels per transaction, plus three for the contents of the innermost
+/// one.
 pub const TXN_DEPTH_MAX: usize = 32;
 
 fn has_key(key: &[u8]) -> Result<(), Refusal> {
@@ -105,8 +106,9 @@ struct Touched<'t> {
     deletes: Spans<'t>,
 }
 
-/// Collects the keys that the operations of a branch put and delete. A key that is put must not be
-/// put twice, nor be deleted by the branch itself or by a transaction before the one that puts it.
+/// Collects the keys that the operations of a branch put and delete. Refuses a branch that puts a
+/// key twice, or both puts and deletes it. The exception is a nested transaction, which may delete
+/// a key that an earlier one puts.
 ///
 /// As in etcd, a range to the end of all keys is not checked.
 fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
@@ -203,8 +205,8 @@ impl<'t> Spans<'t> {
     }
 
     fn add(&mut self, mut first: &'t [u8], mut end: End<'t>) {
-        // Absorbs all ranges that it meets, found backwards from the last one that begins within
-        // it.
+        // Absorbs every range that meets the new one, searching backwards from the last range that
+        // begins within it.
         while let Some((start, other)) =
             self.0.range::<&[u8], _>((Unbounded, end.bound())).next_back()
         {

@@ -24,7 +24,7 @@ use crate::proto::etcdserverpb::{
     TxnResponse, request_op::Request as Op, response_op::Response,
 };
 
-/// Timeout of an attempt. The next member is tried after it.
+/// Timeout for one attempt, after which the next member is tried.
 const ATTEMPT: Duration = Duration::from_secs(1);
 /// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -54,8 +54,8 @@ async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
     Ok(answer.await?.into_inner())
 }
 
-/// Puts a key through any member that accepts it, and returns the index of that member. Repeating
-/// the put leaves the same value.
+/// Puts a key through any member that accepts it, and returns the index of that member. A put that
+/// is repeated stores the same value.
 async fn put(
     members: Vec<Channel>,
     mut at: usize,
@@ -87,7 +87,7 @@ impl Client {
         let channel = |address: &String| {
             let endpoint = Endpoint::from_shared(format!("http://{address}"));
             let endpoint = endpoint.map_err(io::Error::other)?.connect_timeout(ATTEMPT);
-            // The connection runs as a task of the runtime, from the first request on.
+            // The connection runs as a task of the runtime, starting with the first request.
             let _within = runtime.enter();
             Ok(endpoint.connect_lazy())
         };
@@ -120,8 +120,8 @@ impl Client {
         all
     }
 
-    /// Returns the first member's values of these keys, from its local state or by linearizable
-    /// reads.
+    /// Returns the values that the first member has for these keys, from its local state or by
+    /// linearizable reads.
     pub fn get_all(
         &self,
         keys: &[String],
@@ -149,8 +149,8 @@ impl Client {
         Ok(all)
     }
 
-    /// Returns the first member's hash of all data at a revision, or at the current one if
-    /// `revision` is 0, and the revision.
+    /// Returns the first member's hash of all data, and the revision at which it was computed. A
+    /// `revision` of 0 means the current one.
     pub fn hash(&self, revision: i64) -> Result<(u32, i64), Status> {
         let request = HashKvRequest { revision };
         let answer: HashKvResponse = self.ask("/etcdserverpb.Maintenance/HashKV", request)?;

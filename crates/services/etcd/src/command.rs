@@ -56,7 +56,7 @@ pub enum Query {
     Txn(TxnRequest),
     /// Return the revision and size of the state.
     Figures,
-    /// Return events from a revision on.
+    /// Return the events from the requested revision onwards.
     Events(EventsRequest),
     /// Return the remaining time of a lease.
     Lease(LeaseTimeToLiveRequest),
@@ -268,7 +268,7 @@ pub struct Page {
     /// Keys returned on this page.
     #[prost(message, repeated, tag = "3")]
     pub kvs: Vec<KeyValue>,
-    /// Number of keys of the range on this page, including those that are only counted.
+    /// Number of the range's keys on this page, including keys that are only counted.
     #[prost(int64, tag = "4")]
     pub count: i64,
     /// First key of the next page; empty if this is the last page.
@@ -282,7 +282,7 @@ pub struct EventsRequest {
     /// First revision whose events are requested.
     #[prost(int64, tag = "1")]
     pub from: i64,
-    /// Events must include the previous key-value pairs.
+    /// Set if events must include the previous key-value pairs.
     #[prost(bool, tag = "2")]
     pub prev_kv: bool,
     /// First key of the requested range; empty for all keys.
@@ -306,22 +306,23 @@ pub struct Events {
     pub events: Vec<Event>,
 }
 
-/// Request for one page of a hash.
+/// Request for one page of a hash computation.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct HashRequest {
     /// Revision at which to hash; 0 for the current one.
     #[prost(int64, tag = "1")]
     pub at: i64,
-    /// This is not the first page, and the remaining fields are copied from the previous page.
+    /// Set if this is not the first page. The remaining fields are then copied from the previous
+    /// page.
     #[prost(bool, tag = "2")]
     pub is_begun: bool,
-    /// Revision before which history was compacted at the first page.
+    /// Revision before which history had been compacted when the first page was computed.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
     /// Hash of all previous pages.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// All keys are hashed, and the page continues with the changes.
+    /// Set if all keys have been hashed, so that the page continues with the changes.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
     /// Key or revision at which the page starts.
@@ -329,7 +330,7 @@ pub struct HashRequest {
     pub from: Bytes,
 }
 
-/// One page of a hash.
+/// Result of one page of a hash computation.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct HashPage {
     /// Revision of the state when the page was computed.
@@ -344,7 +345,7 @@ pub struct HashPage {
     /// Hash of all pages up to and including this one.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// All keys are hashed, and the next page continues with the changes.
+    /// Set if all keys have been hashed, so that the next page continues with the changes.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
     /// Start of the next page; empty if this is the last page.
@@ -371,10 +372,10 @@ impl HashRequest {
 pub struct Figures {
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Revision before which history was compacted; -1 if it never was.
+    /// Revision before which history was compacted; -1 if it has never been compacted.
     #[prost(int64, tag = "2")]
     pub compacted: i64,
-    /// All compacted history has been removed.
+    /// Set if all compacted history has been removed.
     #[prost(bool, tag = "3")]
     pub is_scrubbed: bool,
     /// Size of all keys and values including their history, in bytes.

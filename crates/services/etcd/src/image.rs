@@ -42,8 +42,8 @@ pub fn revision_of(item: &[u8]) -> Option<i64> {
     mvcc::bring::revision_of(key, value)
 }
 
-/// Returns a replacement for the item with the revision, in which the revision is higher by `by`
-/// and all earlier history is compacted. Returns `None` if the revision cannot be that high.
+/// Returns a replacement for the item with the revision, with the revision raised by `by` and all
+/// earlier history compacted; `None` if the revision cannot be that high.
 pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
     let (key, value) = entry(item)?;
     let mut raised = Vec::new();
@@ -55,7 +55,7 @@ pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
 #[derive(Debug, Default)]
 pub struct Items {
     has_head: bool,
-    /// Key of the last entry received.
+    /// Key of the last received entry.
     last: Vec<u8>,
 }
 

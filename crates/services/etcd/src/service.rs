@@ -28,9 +28,9 @@ const KEPT_MAX: usize = 10_000;
 pub struct Service {
     mvcc: Mvcc,
     auth: Auth,
-    /// Commands were executed since the last commit.
+    /// Set if commands have been executed since the last commit.
     uncommitted: bool,
-    /// The head of the image in progress has not been returned yet.
+    /// Set if the head of the image in progress has not been returned yet.
     owes_head: bool,
     /// Validator of the image that is being loaded, if any.
     loading: Option<Items>,
@@ -124,10 +124,11 @@ fn grows(command: &Command) -> bool {
     }
 }
 
-/// Notice to listeners after commands were executed, as returned by [`StateMachine::take_notices`].
+/// Notice to listeners that commands have been executed, as returned by
+/// [`StateMachine::take_notices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Revision of the state.
+    /// Revision of the last transaction that changed something.
     pub revision: i64,
     /// Size of the data, in bytes.
     pub bytes: u64,

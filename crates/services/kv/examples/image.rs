@@ -24,7 +24,7 @@ use quorate_kv::{
 use quorate_replica::service::{CommandId, Health, Imaged, StateMachine as _};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Number of bytes of a snapshot per step.
+/// Number of snapshot bytes per step.
 const TURN_BYTES: usize = 256 << 10;
 /// Number of commands per batch.
 const BATCH: u64 = 64;
@@ -69,8 +69,8 @@ fn main() {
             let at = Instant::now();
             for _ in 0..batches {
                 for index in 0..BATCH {
-                    // The keys are anywhere, so most of them have not been passed by the snapshot
-                    // yet.
+                    // The keys are spread over the whole store, so most of them have not been
+                    // passed by the snapshot yet.
                     let key = (slot * BATCH + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
                     value[0] = value[0].wrapping_add(1);
                     let mut command = Vec::new();

@@ -8,7 +8,7 @@ use crate::{
     resp::{integer::parse_integer, request::Arguments},
 };
 
-/// Reason why a request cannot be encoded as a command.
+/// Reason for refusing to encode a request as a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Wrong number of arguments. Aborts a transaction.

@@ -9,8 +9,8 @@ use crate::key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Reason why a command was not executed and has changed nothing. All nodes return the same reason
-/// for the same command and state.
+/// Reason for rejecting a command without changing anything. All nodes return the same reason for
+/// the same command and state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Malformed,

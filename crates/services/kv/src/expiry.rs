@@ -12,9 +12,9 @@ use crate::{
     store::{DeadlineKind, Store},
 };
 
-/// Number of keys and fields that one command removes, by the time in milliseconds since the oldest
-/// of them expired. The number grows with that time, so that keys that are set faster than they are
-/// removed do not fill the memory.
+/// Number of keys and fields that one command removes, depending on the time in milliseconds since
+/// the oldest of them expired. The number grows with that time, so that the memory does not fill up
+/// if keys are set faster than they are removed.
 const BITES: [(u64, usize); 3] = [(10_000, 256), (60_000, 1024), (u64::MAX, 4096)];
 /// Returns the command that a leader should propose now, or `None` if no key or field has expired.
 pub(crate) fn sweep(store: &dyn Store) -> Option<Vec<u8>> {

@@ -5,7 +5,7 @@
 
 use crate::key::KEY_BYTES_MAX;
 
-/// Number of bits in a word of a mask.
+/// Number of bits per mask word.
 const WORD: usize = 64;
 /// Length up to which a segment is searched for position by position.
 const FEW: usize = 8;

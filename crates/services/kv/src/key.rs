@@ -15,8 +15,8 @@ pub const KEY_BYTES_MAX: usize = (64 << 10) - 16;
 pub const KEY_TOO_LONG: &str =
     "TOOBIG not executed: a key, or a pattern of keys, may have 65520 bytes";
 
-/// Maximum length in bytes of a hash field or of a member of a set or sorted set: 64 KiB less 64.
-/// Fields and members are names of rows, whose prefix is longer than that of keys.
+/// Maximum length in bytes of a hash field, or of a member of a set or sorted set: 64 KiB less 64.
+/// Fields and members are names of rows, which have a longer prefix than keys.
 pub const FIELD_BYTES_MAX: usize = (64 << 10) - 64;
 
 /// Error for a field or member that is too long.

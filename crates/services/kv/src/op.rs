@@ -258,8 +258,8 @@ impl Op {
         Self::BY_NUMBER[usize::from(byte)]
     }
 
-    /// Returns whether the operation is not allowed in transactions. Operations on the queue of
-    /// blocked clients are not requests of clients.
+    /// Returns whether the operation is not allowed in transactions. For example, operations on the
+    /// queue of blocked clients are not requests of clients.
     pub const fn stands_alone(self) -> bool {
         matches!(
             self,

@@ -40,7 +40,7 @@ pub struct Service {
     notices: Vec<Notice>,
     /// Keyspace events enabled on this node.
     events: Setting,
-    /// A command was executed after the last commit.
+    /// Set if a command has been executed since the last commit.
     uncommitted: bool,
     /// Blocked clients.
     waits: Waits,
@@ -67,8 +67,8 @@ impl Service {
         }
     }
 
-    /// Returns a fingerprint of all contents, which is equal on nodes at equal positions. Reads all
-    /// data.
+    /// Returns a fingerprint of all contents. Nodes at the same position have equal fingerprints.
+    /// Reads all data.
     pub fn digest(&self) -> u128 {
         self.waits.digest(store::digest(&*self.store))
     }
@@ -141,8 +141,8 @@ impl StateMachine for Service {
         self.store.prefetch(&self.prefetched);
     }
 
-    /// [watch-4] [visit-2] Returns the feature level that a command needs: the base level, except
-    /// for transactions that watch absent keys and for bounded commands.
+    /// Returns the feature level that a command needs: the base level, except for transactions that
+    /// watch absent keys ([watch-4]) and for bounded commands ([visit-2]).
     fn level_of(&self, command: &[u8]) -> Level {
         let bounded = command.first() == Some(&(Op::Bounded as u8));
         match bounded || exec::watches_absent_keys(command) {

@@ -32,7 +32,7 @@ const META: &[u8] = b"kv.wait.";
 /// Number of ready keys that each commit checks, to forget those that have no elements.
 const SETTLED_EACH: usize = 16;
 
-/// Front in one incarnation of its process.
+/// One incarnation of a front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// Node that runs the front.
@@ -51,7 +51,7 @@ impl Owner {
         Ok(Self { node, life: from.word()? })
     }
 
-    /// Returns a lower bound of all owners on a node.
+    /// Returns a lower bound for all owners on a node.
     const fn first(node: u32) -> Self {
         Self { node, life: 0 }
     }
@@ -62,7 +62,7 @@ impl Owner {
 pub struct Wait {
     /// Front that the client is connected to.
     pub owner: Owner,
-    /// Number that the front gave the client.
+    /// Number that the front has assigned to the client.
     pub number: u64,
     /// Version at which the client joined the queue or last retried without success.
     pub sign: Version,
@@ -165,7 +165,7 @@ impl Full {
 /// Queue of all blocked clients.
 #[derive(Debug, Default)]
 pub struct Waits {
-    /// Waits, by the version of the command with which the client joined the queue.
+    /// Waits, each under the version of the command with which the client joined the queue.
     waits: BTreeMap<Version, Wait>,
     numbers: BTreeMap<(Owner, u64), Version>,
     lines: BTreeMap<Box<[u8]>, BTreeSet<Version>>,
@@ -173,12 +173,12 @@ pub struct Waits {
     all: Share,
     /// Waits that have changed since the last commit.
     changed: BTreeSet<Version>,
-    /// Ready keys, which have blocked clients and may have elements. Only a hint, not part of the
-    /// state.
+    /// Ready keys: they have blocked clients and may have elements. The set is only a hint, and not
+    /// part of the state.
     ready_keys: BTreeSet<Box<[u8]>>,
     /// Ready key at which the next commit resumes checking.
     settled: Box<[u8]>,
-    /// A change has occurred to which a front may have to react.
+    /// Set if a change has occurred to which a front may have to react.
     news: bool,
 }
 
@@ -223,8 +223,8 @@ impl Waits {
         Ok(())
     }
 
-    /// Returns the version at which a client joined the queue, and its attempt. Returns `None` if
-    /// the client is not in the queue.
+    /// Returns the version at which a client joined the queue, and its attempt; `None` if the
+    /// client is not in the queue.
     pub fn find(&self, owner: Owner, number: u64) -> Option<(Version, &[u8])> {
         let since = *self.numbers.get(&(owner, number))?;
         Some((since, &self.waits.get(&since)?.attempt))
@@ -343,7 +343,7 @@ impl Waits {
         }
     }
 
-    /// Returns the ready keys from `from` on, in order.
+    /// Returns the ready keys starting at `from`, in order.
     pub fn stirred_from<'a>(&'a self, from: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         let from: Box<[u8]> = from.into();
         self.ready_keys.range(from..).map(|key| &**key)

@@ -8,13 +8,13 @@ use super::rows::{
 };
 use crate::proto::authpb::{Permission, permission::Type};
 
-/// A row of the store, with its place and its value.
+/// Place and value of a row of the store.
 type Row = (Vec<u8>, Vec<u8>);
 
 /// Users and roles imported from another cluster, with the state of auth.
 #[derive(Clone, Debug, Default)]
 pub struct ImportedAuth {
-    /// Auth was enabled in the imported cluster.
+    /// Set if auth was enabled in the imported cluster.
     pub enabled: bool,
     /// Auth revision, which every change of users or roles increments.
     pub revision: u64,
@@ -60,8 +60,9 @@ fn named(name: &str) -> Result<(), String> {
 }
 
 impl ImportedAuth {
-    /// Returns the rows of users and roles in order, or the reason why this service cannot accept
-    /// them. `secret` is the key that signs tokens. root may be given a new password.
+    /// Returns the rows of users and roles in order, or an error text if this service cannot accept
+    /// them. `secret` is the key that signs tokens. `root_hash`, if given, replaces the hash of
+    /// root's password.
     pub(crate) fn rows(
         &self,
         secret: &[u8; SECRET_BYTES],

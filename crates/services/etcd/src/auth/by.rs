@@ -1,4 +1,4 @@
-//! Sender of a command or a query, which is encoded with the request.
+//! Sender of a command or a query. The encoded request contains the sender.
 
 /// Sender of a request, whose rights decide whether it is executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum By {
         /// Auth revision at which the node authenticated the user.
         revision: u64,
     },
-    /// A node, which may do everything.
+    /// A node, which has access to everything.
     Member,
 }
 

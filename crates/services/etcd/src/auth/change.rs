@@ -1,4 +1,4 @@
-//! Changes of users, roles and permissions by commands of the log. Errors are those of etcd.
+//! Changes of users, roles and permissions by commands of the log. Errors are the same as in etcd.
 
 use bytes::Bytes;
 use prost::Message;
@@ -182,7 +182,7 @@ impl Changing<'_> {
 
     fn password(&mut self, NewPassword { name, hash }: NewPassword) -> Result<(), Refusal> {
         let mut row = self.user(&name)?;
-        // As in etcd, a user without a password does not get one.
+        // As in etcd, a user without a password cannot be given one.
         if !row.hash.is_empty() {
             row.hash = hash;
         }

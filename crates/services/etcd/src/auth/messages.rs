@@ -26,7 +26,7 @@ pub mod auth_ask {
     /// Kind of a query, with its argument.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum What {
-        /// Return what a node needs to authenticate this user.
+        /// Return the data that a node needs to authenticate this user.
         #[prost(string, tag = "1")]
         Credentials(String),
         /// Check that the user has the role root.
@@ -59,7 +59,7 @@ pub mod auth_ask {
 /// Data with which a node verifies a user's token or password.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Credentials {
-    /// Auth is enabled, so that requests need a user.
+    /// Set if auth is enabled, in which case requests need a user.
     #[prost(bool, tag = "1")]
     pub enabled: bool,
     /// Auth revision, which every change of users or roles increments.

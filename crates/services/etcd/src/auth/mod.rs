@@ -47,11 +47,11 @@ const JOINED_MAX: usize = 1000;
 pub struct Mark {
     /// Auth revision, which every change of users or roles increments.
     pub revision: u64,
-    /// Auth is enabled, so that requests need a user.
+    /// Set if auth is enabled, in which case requests need a user.
     pub enabled: bool,
 }
 
-/// Users and roles, with the state of auth.
+/// Users, roles and the state of auth.
 #[derive(Debug)]
 pub struct Auth {
     state: StateRow,

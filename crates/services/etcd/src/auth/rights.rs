@@ -47,8 +47,8 @@ impl Auth {
         }
     }
 
-    /// Returns whether auth is disabled, so that the request needs no user. Refuses a request that
-    /// another node admitted under a later state of auth.
+    /// Returns whether auth is disabled, in which case the request needs no user. Refuses a request
+    /// that another node admitted under a newer state of auth.
     fn is_open(&self, by: &By) -> Result<bool, Refusal> {
         match by {
             _ if self.state.enabled => Ok(false),
@@ -96,7 +96,7 @@ impl Auth {
         }
     }
 
-    /// Requires a node as the sender, while auth is enabled.
+    /// Requires the sender to be a node, if auth is enabled.
     fn needs_member(&self, by: &By) -> Result<(), Refusal> {
         match by {
             By::Member => Ok(()),
@@ -105,7 +105,7 @@ impl Auth {
         }
     }
 
-    /// Requires that users ask about themselves or about one of their own roles, or have the role
+    /// Requires that a user queries only itself or one of its own roles, unless it has the role
     /// root.
     pub(super) fn needs_own(
         &self,

@@ -24,9 +24,9 @@ pub const ROOT: &str = "root";
 pub const NAMES_MAX: usize = 10_000;
 /// Maximum length of a user or role name, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
-/// Maximum number of roles of a user.
+/// Maximum number of roles per user.
 pub const USER_ROLES_MAX: usize = 128;
-/// Maximum number of permissions of a role.
+/// Maximum number of permissions per role.
 pub const ROLE_PERMISSIONS_MAX: usize = 1000;
 /// Maximum total size of all rows, in bytes.
 pub const AUTH_BYTES_MAX: usize = 16 << 20;
@@ -41,7 +41,7 @@ pub(super) struct StateRow {
     /// Auth revision, which every change of users or roles increments.
     #[prost(uint64, tag = "2")]
     pub(super) revision: u64,
-    /// Key that signs tokens; empty if auth was never enabled.
+    /// Key that signs tokens; empty if auth has never been enabled.
     #[prost(bytes = "bytes", tag = "3")]
     pub(super) secret: Bytes,
     /// Auth revision at which auth was last enabled.

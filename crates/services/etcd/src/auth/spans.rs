@@ -3,7 +3,7 @@
 
 use crate::mvcc::Keys;
 
-/// Start key, and exclusive end; no end for all later keys.
+/// Start key and exclusive end; `None` means that there is no upper bound.
 type Span = (Box<[u8]>, Option<Box<[u8]>>);
 
 /// Disjoint ranges in ascending order.
@@ -17,8 +17,8 @@ pub(super) struct Rights {
     pub(super) writes: Spans,
 }
 
-/// Returns the span of a permission. Without a range end it is one key, and a range end of one zero
-/// byte stands for all later keys.
+/// Returns the span of a permission. Without a range end, the span is a single key. A range end of
+/// one zero byte means that there is no upper bound.
 fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
     match Keys::of(key, range_end) {
         Keys::One(key) => Some((key.into(), Some([key, &[0]].concat().into()))),
@@ -69,8 +69,8 @@ impl Spans {
         from < end && reaches
     }
 
-    /// Returns the gaps that are not covered, each with its start key and its exclusive end, if it
-    /// has one.
+    /// Returns the gaps between the ranges, each with its start key and its exclusive end; `None`
+    /// means that there is no upper bound.
     pub(super) fn gaps(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let begins = std::iter::once(Some(&[][..]));
         let begins = begins.chain(self.0.iter().map(|(_, end)| end.as_deref()));

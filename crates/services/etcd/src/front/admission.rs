@@ -1,4 +1,4 @@
-//! Admission of requests: authenticates their senders and checks their users and roles.
+//! Admission of requests: authenticates senders and checks their users and roles.
 
 use std::{sync::Arc, time::Instant};
 
@@ -18,8 +18,8 @@ use crate::{
 };
 
 impl ReplicaAccess {
-    /// [access-2] Returns the sender of a request, if the sender has this role among the cluster's
-    /// own users.
+    /// Returns the sender of a request if it has the role `needed` among the cluster's own users
+    /// ([access-2]).
     pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<Requester, Status> {
         let asker = Requester::of(request);
         self.allow_again(&asker, needed)?;

@@ -70,7 +70,7 @@ pub(super) struct ReplicaAccess {
     handle: Handle,
     cluster: u64,
     node: NodeId,
-    /// Clients connect with TLS.
+    /// Set if clients connect with TLS.
     pub(super) secure: bool,
     /// Memory budget for requests, responses and the work in flight for them.
     pub(super) memory: Memory,
@@ -78,7 +78,7 @@ pub(super) struct ReplicaAccess {
     /// Cache of authenticated clients, with the current state of auth.
     pub(super) gate: SessionCache,
     pub(super) tokens: Tokens,
-    /// Maximum size of the data in bytes, above which nothing may grow; 0 for no limit.
+    /// Maximum size of the data in bytes, above which no command may increase it; 0 for no limit.
     pub(super) quota_bytes: u64,
     /// Size of the data on this node, in bytes.
     bytes: AtomicU64,
@@ -127,7 +127,7 @@ impl ReplicaAccess {
         since.is_none_or(|since| since.elapsed() < LEADERLESS_MAX)
     }
 
-    /// Records the current leader, or that there is none.
+    /// Records the current leader; `None` if there is none.
     fn see_leader(&self, leader: Option<NodeId>) {
         let since = self.leaderless.lock();
         let mut since = since.unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +254,8 @@ impl ReplicaAccess {
         Ok(alarms.alarms)
     }
 
-    /// Runs a request to the node itself, which may take one turn of the node.
+    /// Runs a request to the node itself on a blocking thread, because the answer may take one turn
+    /// of the node's loop.
     pub(super) async fn ask_node<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Handle) -> T + Send + 'static,
@@ -264,7 +265,7 @@ impl ReplicaAccess {
         asked.await.map_err(|_| errors::stopped())
     }
 
-    /// Returns the status of the node, which takes one turn.
+    /// Returns the status of the node. The request takes one turn of the node's loop.
     pub(super) async fn status(&self) -> Result<NodeStatus, Status> {
         let status = self.ask_node(Handle::status).await?;
         let status = status.map_err(|_| errors::stopped())?;

@@ -31,8 +31,8 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of checks of a password. The check is repeated if the password was changed during
-/// it.
+/// Maximum number of times that a password is checked for one login. A check is repeated if the
+/// password changes while it runs.
 const CHECKS_MAX: u32 = 3;
 
 #[derive(Debug)]

@@ -74,7 +74,7 @@ fn refused(Refused { code, message, hint }: Refused) -> Status {
     }
 }
 
-/// Returns the error for an unknown outcome. Clients must not retry automatically on it.
+/// Returns the error for an unknown outcome. Clients must not retry automatically after it.
 fn unanswered() -> Status {
     Status::unavailable("etcdserver: request timed out")
 }
@@ -159,7 +159,7 @@ impl Cluster {
         found.ok_or_else(not_found)
     }
 
-    /// [access-1] Requires the sender to have all rights, as changes of membership need.
+    /// Requires the sender to have all rights, which membership changes need ([access-1]).
     async fn allow<T>(&self, request: &Request<T>) -> Result<Requester, Status> {
         let asker = self.0.allow(request, Role::Admin)?;
         self.0.needs_root(&asker).await?;

@@ -29,7 +29,7 @@ use super::{
     memory::{Memory, Share},
 };
 
-/// Duration of the pause in accepting after descriptors ran out.
+/// Pause before connections are accepted again after file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Protocols offered with TLS. gRPC clients require the first of them.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -70,7 +70,7 @@ struct Serving {
     limits: Limits,
     memory: Memory,
     counters: Arc<Counters>,
-    /// TLS configuration read from the files, and a copy of it to which the protocols were added.
+    /// TLS configuration read from the files, and a copy with the protocols added.
     offered: Mutex<Option<(Arc<ServerConfig>, Arc<ServerConfig>)>>,
 }
 
@@ -135,7 +135,7 @@ impl Serving {
         }
     }
 
-    /// Returns the TLS configuration of the current files, with the supported protocols added.
+    /// Returns the TLS configuration from the current files, with the supported protocols added.
     fn offer(&self, trust: &Trust) -> Arc<ServerConfig> {
         let now = trust.clients_config();
         let offered = self.offered.lock();

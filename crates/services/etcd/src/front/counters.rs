@@ -95,15 +95,17 @@ pub(super) struct Requests {
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) methods: [Requests; METHODS.len()],
-    /// Bytes of all requests and of all responses.
+    /// Total size of all requests, in bytes.
     pub(super) received: AtomicU64,
+    /// Total size of all responses, in bytes.
     pub(super) sent: AtomicU64,
     pub(super) watchers: AtomicI64,
     pub(super) watch_streams: AtomicI64,
     /// Number of commands that failed or whose outcome is unknown.
     pub(super) failed: AtomicU64,
-    /// Id of the last known leader, and number of leader changes.
+    /// Id of the last known leader.
     leader: AtomicU32,
+    /// Number of times that the known leader has changed.
     pub(super) leader_changes: AtomicU64,
 }
 

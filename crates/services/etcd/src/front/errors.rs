@@ -41,7 +41,7 @@ pub(super) fn auth_failed() -> Status {
 }
 
 /// Returns whether an error means that users or roles changed between authentication and the check
-/// of rights. Nothing was done in that case.
+/// of rights. In that case nothing has been executed.
 pub(super) fn is_auth_moved(status: &Status) -> bool {
     let moved = [Refusal::AuthOldRevision, Refusal::UserEmpty].map(refused);
     moved.iter().any(|moved| moved.code() == status.code() && moved.message() == status.message())
@@ -70,8 +70,8 @@ pub(super) fn too_many() -> Status {
     Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
 }
 
-/// Returns whether this is the error for too many concurrent requests. Nothing was done in that
-/// case, and the client may retry.
+/// Returns whether this is the error for too many concurrent requests. In that case nothing has
+/// been executed, and the client may retry.
 pub(super) fn is_too_many(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message() == too_many().message()
 }

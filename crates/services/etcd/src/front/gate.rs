@@ -64,7 +64,7 @@ pub(super) struct AuthenticatedUser {
     pub(super) name: Arc<str>,
     pub(super) since: u64,
     pub(super) epoch: u64,
-    /// State of auth at which the user was checked.
+    /// Version of the auth state when the user was checked.
     pub(super) mark: Mark,
 }
 
@@ -123,7 +123,7 @@ impl SessionCache {
         Some(session.known.clone())
     }
 
-    /// Updates the session of a token after its user was checked again.
+    /// Updates the session of a token after its user has been checked again.
     pub(super) fn renew(&self, token: &str, known: AuthenticatedUser) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);

@@ -33,7 +33,7 @@ pub(super) struct Batch {
     pub(super) from: i64,
     pub(super) to: i64,
     pub(super) events: Vec<Event>,
-    /// The events include the previous key-value pairs.
+    /// Set if the events include the previous key-value pairs.
     pub(super) has_prev: bool,
     /// Memory reserved for the events.
     pub(super) share: Option<Arc<Share>>,

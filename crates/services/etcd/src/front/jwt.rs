@@ -24,7 +24,7 @@ use crate::auth::Credentials;
 const TOKEN_BYTES_MAX: usize = 8 << 10;
 /// Maximum size of a key file, in bytes.
 const KEY_BYTES_MAX: u64 = 64 << 10;
-/// Minimum length of an HMAC secret in bytes, which is that of the shortest hash.
+/// Minimum length of an HMAC secret in bytes: the length of the shortest hash.
 const SECRET_BYTES_MIN: usize = 32;
 /// Default lifetime of a token.
 const LIFE: Duration = Duration::from_secs(300);
@@ -35,7 +35,7 @@ const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 const METHODS: &str =
     "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, HS256, HS384 or HS512";
 
-/// Reasons why the flag for tokens is invalid.
+/// Error in the flag for tokens.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTokens {
     /// The kind of tokens is unknown.
@@ -67,7 +67,7 @@ pub enum BadTokens {
         path: PathBuf,
         /// Name of the algorithm.
         method: String,
-        /// Reason why the key cannot be used.
+        /// Why the key cannot be used.
         why: String,
     },
     /// The public key does not match the private key.
@@ -152,7 +152,7 @@ impl std::fmt::Debug for Jwt {
     }
 }
 
-/// Options of the flag, not yet interpreted.
+/// Options from the flag, not yet interpreted.
 #[derive(Default)]
 struct Options<'f> {
     method: Option<&'f str>,

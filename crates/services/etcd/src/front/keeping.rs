@@ -138,8 +138,8 @@ async fn keep_all(asking: &ReplicaAccess, all: &[Wanted]) -> Result<Lasting, Sta
 }
 
 impl Lasting {
-    /// Subtracts the time since the command was sent, which may have waited for a leader. The
-    /// leases were extended when the command was accepted.
+    /// Subtracts `passed`, the time since the command was sent. The leases were extended when the
+    /// command was accepted, but it may have waited for a leader since then.
     fn left_after(mut self, passed: Duration) -> Self {
         let passed = i64::try_from(passed.as_secs()).unwrap_or(i64::MAX);
         for ttl in &mut self.ttls {
@@ -149,7 +149,7 @@ impl Lasting {
     }
 }
 
-/// Repeats the checks after users or roles changed. Requests that are no longer allowed get an
+/// Repeats the checks after users or roles have changed. Requests that are no longer allowed get an
 /// error and are removed.
 async fn look_again(asking: &ReplicaAccess, all: &mut Vec<Wanted>) {
     if asking.credentials("").await.is_err() {

@@ -131,7 +131,8 @@ impl LeaseService for Lease {
         while let Some(first) = from {
             let query = Query::Leases(LeasesRequest { from: first });
             let (page, _): (LeasesPage, _) = self.asking.query(&asker, &query, freshness).await?;
-            // Later pages come from this node as well, which does not fall behind the first one.
+            // Later pages are read from this node too, whose state cannot fall behind the first
+            // page.
             freshness = Freshness::Local;
             if !share.grow(page.ids.len() * LEASE_BYTES) {
                 return Err(errors::too_many());

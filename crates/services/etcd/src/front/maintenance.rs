@@ -53,7 +53,7 @@ impl Maintenance {
                     Some(next) => request = next,
                     None => return Ok(page),
                 },
-                // The partial hash is of another compacted revision.
+                // The partial hash was computed for another compacted revision.
                 Err(status)
                     if status.code() == Code::OutOfRange
                         && request.is_begun

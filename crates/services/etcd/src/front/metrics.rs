@@ -1,5 +1,5 @@
-//! The page `/metrics`. Metrics have the names that etcd's dashboards and alerts use, as far as
-//! they have the same meaning.
+//! The page `/metrics`. Metrics that have the same meaning as in etcd have the names that etcd's
+//! dashboards and alerts use.
 
 mod process;
 
@@ -25,7 +25,7 @@ use super::{
     settings::VERSION,
 };
 
-/// Timeout of the request for the node's status.
+/// Timeout for requesting the node's status.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// Returns the page with all metrics.

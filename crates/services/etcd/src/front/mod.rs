@@ -79,13 +79,13 @@ const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
 /// Maximum number of threads that serve connections.
 const THREADS_MAX: usize = 8;
 
-/// Reasons why the front cannot listen.
+/// Error in binding the front's listener.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The address cannot be bound.
     #[error("cannot listen on --client {address}: {source}")]
     Listen {
-        /// Address that was to be bound.
+        /// Address that could not be bound.
         address: String,
         source: io::Error,
     },
@@ -94,7 +94,7 @@ pub enum BindError {
         "cannot listen on --client {address}: other machines can reach this address, and there is no authentication"
     )]
     Unprotected {
-        /// Address that was to be bound.
+        /// Address that was refused.
         address: String,
     },
 }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::proto::etcdserverpb::{AlarmMember, AlarmType};
 
-/// Timeout of a health check.
+/// Timeout for a health check.
 const CHECK_WAIT: Duration = Duration::from_secs(5);
 
 pub(super) fn routes(asking: Arc<ReplicaAccess>) -> Router {

@@ -28,7 +28,7 @@ struct Places {
     waiting: AtomicUsize,
 }
 
-/// Slot occupied by a check that waits or runs.
+/// Place occupied by a check that waits or runs.
 struct Waiting(Arc<Places>);
 
 impl Drop for Waiting {
@@ -76,7 +76,7 @@ impl Passwords {
     }
 
     /// Returns whether a password matches `hash`. An empty hash never matches, but checking it
-    /// takes as long.
+    /// takes just as long.
     pub(super) async fn fits(&self, hash: String, password: String) -> Result<bool, Status> {
         self.work(move || {
             let (hash, is_somebody) = match &*hash {

@@ -19,8 +19,8 @@ pub struct Settings {
     pub connections_max: usize,
     /// Memory budget in bytes for all requests and responses, and for the work in flight for them.
     pub memory_bytes: usize,
-    /// Maximum size of the data in bytes, above which nothing may grow until an operator disarms
-    /// the alarm; 0 for no limit.
+    /// Maximum size of the data in bytes; 0 for no limit. Above the limit the data may not grow
+    /// until an operator disarms the alarm.
     pub quota_bytes: u64,
     /// Kind of tokens that clients receive at login.
     pub tokens: Tokens,

@@ -28,7 +28,7 @@ const PIECES_MAX: usize = 2;
 const PIECE_BYTES: usize = 256 << 10;
 /// Time after which a client that reads nothing is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// Unit in bytes of the size of etcd's files.
+/// The size of etcd's files is a multiple of this number of bytes.
 const PAGE: u64 = 512;
 
 /// Returns the bytes that follow a backup of `bytes` bytes, except the checksum.
@@ -87,7 +87,8 @@ pub(super) async fn stream(
     let figures = asking.figures(Freshness::Linearizable).await?;
     let at: Slot = asking.status().await?.applied_to;
     let (pieces, receiver) = mpsc::channel(PIECES_MAX + 1);
-    // A reserved place for the error of an incomplete snapshot, however slow the client is.
+    // Reserves a place for the error that reports an incomplete snapshot, however slow the client
+    // is.
     let last = pieces.clone().try_reserve_owned().map_err(|_| errors::stopped())?;
     let mut reader = Reader {
         asking: Arc::clone(asking),

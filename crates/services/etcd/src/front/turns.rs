@@ -68,7 +68,7 @@ impl Drop for QueuePlace {
         }
         let (asking, key, created) = (Arc::clone(&self.asking), self.key.clone(), self.created);
         if let Ok(runtime) = Handle::try_current() {
-            // If this fails, the lease ends the place.
+            // If this fails, the place ends with its lease.
             runtime.spawn(async move {
                 drop(delete_created(&asking, &Requester::Member, key, created).await)
             });
@@ -80,8 +80,8 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// Returns a comparison that holds if the key was created at `revision`, or, for revision 0, if it
-/// does not exist.
+/// Returns a comparison that holds if the key was created at `revision`. Revision 0 stands for a
+/// key that does not exist.
 fn is_created(key: &Bytes, revision: i64) -> Compare {
     Compare {
         target: 1,
@@ -222,7 +222,7 @@ impl Turns {
                 ..first_of(prefix)
             };
             let ahead = match place.created {
-                // Nothing was created earlier.
+                // No key can have been created earlier.
                 ..=1 => None,
                 _ => self.find(asker, before).await?.0,
             };
@@ -254,7 +254,7 @@ impl Turns {
         self.find(asker, request).await
     }
 
-    /// Like `first`, but by a linearizable read.
+    /// Like `first`, but with a linearizable read.
     pub(super) async fn first_now(
         &self,
         asker: &Requester,

@@ -49,7 +49,7 @@ const STREAM_BYTES: usize = 32 << 10;
 const ANSWER_BYTES: usize = 256;
 /// Maximum time for which a stream waits for memory. Afterwards it ends, and its client reconnects.
 const MEMORY_WAIT: Duration = Duration::from_secs(30);
-/// Maximum number of watchers of a stream.
+/// Maximum number of watchers per stream.
 const WATCHERS_MAX: usize = 100_000;
 /// Interval between progress notifications to watchers that requested them and receive no events.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(600);
@@ -103,13 +103,13 @@ struct WatchStream {
     asking: Arc<ReplicaAccess>,
     hub: Arc<Hub>,
     asker: Requester,
-    /// The client requires a leader, and is sent an error if there is none.
+    /// Set if the client requires a leader, in which case it is sent an error if there is none.
     requires_leader: bool,
     answers: mpsc::Sender<Queued<WatchResponse>>,
     watchers: Watchers,
     /// Revision up to which caught-up watchers have been sent everything.
     seen: i64,
-    /// The client requested a progress notification that has not been sent yet.
+    /// Set if the client requested a progress notification that has not been sent yet.
     owes_progress: bool,
     _share: Share,
     _counted: CountGuard,
@@ -118,7 +118,7 @@ struct WatchStream {
 /// Receiver of notifications about changes of users or roles.
 type Changes = watch::Receiver<Option<Mark>>;
 
-/// Reason to end the stream, with the error for the client if there is one.
+/// Reason for ending the stream, with the error for the client if there is one.
 struct Ends(Option<Status>);
 
 impl From<Status> for Ends {
@@ -155,7 +155,7 @@ impl WatchStream {
             tokio::select! {
                 biased;
                 () = answers.closed() => return Ok(()),
-                // Before any later event is passed on.
+                // Rights are checked before any later event is passed on.
                 Ok(()) = changes.changed() => self.look_again().await?,
                 request = requests.message() => match request? {
                     Some(request) => self.request(request).await?,
@@ -213,8 +213,8 @@ impl WatchStream {
 
     /// Sends one response of several whose memory was reserved together.
     async fn send_part(&self, answer: WatchResponse, of: Option<Arc<Share>>) -> Result<(), Ends> {
-        // First the place in the queue, since a slow client delays only its own stream, and then
-        // memory, for which other streams wait.
+        // The place in the queue is reserved first, because waiting for it delays only this stream.
+        // Memory is reserved second, because other streams wait for it.
         let place = self.answers.reserve().await.map_err(|_| Ends(None))?;
         let bytes = ANSWER_BYTES + answer.events.len() * EVENT_BYTES;
         let own = timeout(MEMORY_WAIT, self.hub.memory.wait_for(bytes)).await;

@@ -1,10 +1,10 @@
-//! Reasons why a file cannot be imported as a snapshot.
+//! Reasons for refusing to import a file as a snapshot.
 
 use std::io;
 
 use thiserror::Error;
 
-/// Reason why a file cannot be imported as a snapshot.
+/// Reason for refusing to import a file as a snapshot.
 #[derive(Debug, Error)]
 pub enum Bad {
     /// The operating system failed to read the file.
@@ -13,7 +13,7 @@ pub enum Bad {
     /// The file does not begin like a snapshot.
     #[error("it is no snapshot of etcd: it does not begin like a bbolt file")]
     NotASnapshot,
-    /// The file is a bbolt file of another program, because it lacks this bucket.
+    /// The file is a bbolt file without this bucket, so another program has written it.
     #[error("it is no snapshot of etcd v3: it has no bucket '{0}'")]
     NotEtcd(&'static str),
     /// The file is shorter than expected.

@@ -16,7 +16,7 @@ use std::{fs::File, io, os::unix::fs::FileExt as _};
 
 use super::bad::Bad;
 
-/// Source of the bytes of a database.
+/// Source from which the bytes of a database are read.
 pub trait Source {
     /// Returns the total number of bytes of the database.
     fn bytes(&self) -> u64;
@@ -124,7 +124,7 @@ fn sum(bytes: &[u8]) -> u64 {
 struct Meta {
     page: u64,
     root: u64,
-    /// Number of pages in use. Pages from this number on are unused.
+    /// Number of pages in use. Pages with this number or a higher one are unused.
     pages: u64,
     transaction: u64,
 }
@@ -187,7 +187,7 @@ pub(super) struct Trees<'s> {
 pub(super) enum Bucket {
     /// A separate tree with this root page.
     Tree(u64),
-    /// An inline page. Contains the page and its offset in the file.
+    /// An inline page, with its offset in the file.
     Here(Vec<u8>, u64),
 }
 
@@ -304,7 +304,7 @@ impl<'s> Trees<'s> {
                 Some(kind::LEAF) => leaf(&page, at, &mut last, each)?,
                 Some(kind::BRANCH) => {
                     let below = branch(&page, at)?;
-                    // The first one is visited next.
+                    // Reversed, so that the first of these pages is visited next.
                     ahead.extend(below.into_iter().rev());
                 }
                 _ => return Err(Bad::damaged(at, "a page of a tree is of another kind")),

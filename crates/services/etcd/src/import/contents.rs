@@ -100,7 +100,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// Decodes an etcd revision. Returns it, and whether the change deleted the key.
+/// Decodes an etcd revision, and whether its change deleted the key.
 fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
     let (revision, mark) = bytes.split_at_checked(REVISION_BYTES)?;
     let deletes = match mark {
@@ -303,7 +303,8 @@ impl<'s> Contents<'s> {
         &self.status
     }
 
-    /// Returns the revision before which history was compacted; -1 if history was never compacted.
+    /// Returns the revision before which history was compacted; -1 if history has never been
+    /// compacted.
     pub fn compacted(&self) -> i64 {
         self.scheduled.max(self.finished)
     }
@@ -344,7 +345,7 @@ impl<'s> Contents<'s> {
         Some((change.at, change.deletes, key))
     }
 
-    /// Returns the index of the change at this position in key order, and whether it made the
+    /// Returns the index of the change at this position in key order, and whether it produced the
     /// current record of its key.
     pub(super) fn by_key(&self, place: usize) -> Option<(usize, bool)> {
         let index = *self.by_key.get(place)?;

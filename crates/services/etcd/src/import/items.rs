@@ -9,8 +9,8 @@ use crate::{
     },
 };
 
-/// Extension of leases beyond their granted times, in milliseconds, because starting the new
-/// cluster and finding it takes clients some time.
+/// Time in milliseconds by which leases are extended beyond their granted times. Clients need this
+/// time until the new cluster has started and they have found it.
 pub const LEASE_GRACE_MS: u64 = 300_000;
 
 /// Settings that the snapshot does not contain.
@@ -20,8 +20,8 @@ pub struct Settings {
     pub now_ms: u64,
     /// Key that will sign tokens, if auth is enabled.
     pub secret: [u8; crate::auth::SECRET_BYTES],
-    /// Hash of a new password for root; `None` to set none. etcd's own hashes are of another kind,
-    /// which matches no password in this service.
+    /// Hash of a new password for root; `None` to set none. etcd's own hashes have a different
+    /// format, in which no password matches here.
     pub root_hash: Option<String>,
 }
 
@@ -47,9 +47,9 @@ pub struct Items<'c> {
     auth: Vec<(Vec<u8>, Vec<u8>)>,
     /// Time in Unix milliseconds at which leases start anew.
     begins_ms: u64,
-    /// Deadlines of the leases, each with its lease.
+    /// Deadlines of the leases, each with the id of its lease.
     deadlines: Vec<(u64, u64)>,
-    /// Leases, each with the newest change of one of its keys.
+    /// Keys attached to leases: the id of the lease, and the index of the key's newest change.
     attached: Vec<(u64, usize)>,
     stage: Stage,
     /// Position within the current section.
@@ -213,7 +213,7 @@ impl<'c> Items<'c> {
         change.map_or(Row::Over, |(at, deletes, key)| Row::One(bring::revision(at, deletes, key)))
     }
 
-    /// Returns the row of the state. There is none if nothing was ever changed.
+    /// Returns the row of the state. There is none if nothing has ever been changed.
     fn state(&self, at: usize) -> Row {
         let contents = self.contents;
         let leases = contents.leases().len() as u64;

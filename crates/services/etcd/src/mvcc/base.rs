@@ -11,7 +11,7 @@ use crate::store::{Store, counted::Counted};
 pub struct Mvcc {
     pub(super) store: Counted,
     pub(super) state: State,
-    /// A member has raised the alarm that it lacks space.
+    /// Set if a member has raised the alarm that it lacks space.
     pub(super) lacks_space: bool,
     pub(super) ends: Ends,
     /// The group's time, in Unix milliseconds.
@@ -33,7 +33,7 @@ impl Mvcc {
         mvcc
     }
 
-    /// Reads the state again after all entries of the store were replaced.
+    /// Reads the state again after all entries of the store have been replaced.
     pub(crate) fn read_state(&mut self) -> Result<(), LoadError> {
         self.lacks_space = self.has_alarm_of_space();
         self.ends = Ends::default();
@@ -58,7 +58,8 @@ impl Mvcc {
         self.state.revision
     }
 
-    /// Returns the revision before which history is compacted; -1 if history was never compacted.
+    /// Returns the revision before which history is compacted; -1 if history has never been
+    /// compacted.
     pub const fn compacted(&self) -> i64 {
         self.state.compacted
     }
@@ -88,15 +89,15 @@ impl Mvcc {
     }
 }
 
-/// Cached bounds of deadlines. In a store on disk, removed deadlines of leases that were kept alive
-/// precede the existing ones until they are merged away, and a search for the first deadline must
-/// not walk over them each time.
+/// Cached bounds of deadlines. Keeping a lease alive removes its old deadline. In a store on disk,
+/// removed deadlines precede the existing ones until they are merged away, and a search for the
+/// first deadline must not walk over them each time.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// Lower bound of all deadlines, with a lease. Leases with the same deadline are ordered by
-    /// their ids as unsigned numbers. The bound is at most one above the group's time, because new
-    /// deadlines are later.
+    /// Lower bound of all deadlines, as a deadline and a lease. Leases with the same deadline are
+    /// ordered by their ids as unsigned numbers. The bound is at most one above the group's time,
+    /// because new deadlines are later.
     pub(super) earliest: Cell<(u64, u64)>,
-    /// Time in Unix milliseconds before which, and after the group's time, there is no deadline.
+    /// Time in Unix milliseconds. There is no deadline between the group's time and this time.
     pub(super) next: Cell<u64>,
 }

@@ -1,10 +1,10 @@
 //! Compaction. History is discarded at once, and removed in bounded steps.
 //!
 //! The steps are commands in the log, so all nodes remove the same history at the same point. A
-//! step visits the changes from the oldest revision on. The previous record of a key is garbage if
-//! the change that replaced it is itself below the compacted revision. That change is garbage as
-//! well if it deleted the key. The changes at the compacted revision itself are kept until the next
-//! compaction, because a watch may start there.
+//! step visits the changes in order, starting with the oldest revision. The previous record of a
+//! key is garbage if the change that replaced it is itself below the compacted revision. That
+//! change is garbage as well if it deleted the key. The changes at the compacted revision itself
+//! are kept until the next compaction, because a watch may start there.
 
 use std::ops::ControlFlow;
 
@@ -61,7 +61,7 @@ impl Mvcc {
             Some((last, _)) if looked.len() == most => {
                 Revision { main: last.main, sub: last.sub.saturating_add(1) }
             }
-            // All changes were visited.
+            // All changes have been visited.
             _ => before,
         };
         for (at, change) in looked {
@@ -74,10 +74,10 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Removes the record of a key before this change. There is at most one, and it is adjacent,
-    /// because anything older was removed with an earlier change. A store on disk also walks over
-    /// removed entries, so the search ends at that entry, and is omitted for a change that created
-    /// the key.
+    /// Removes the record that a key had before this change. There is at most one, and it is
+    /// adjacent, because anything older was removed with an earlier change. A store on disk also
+    /// walks over removed entries, so the search ends at the adjacent entry, and a change that
+    /// created the key needs no search.
     fn forget_before(&mut self, change: &Change, at: Revision) {
         let key = &change.key;
         let creates = || {

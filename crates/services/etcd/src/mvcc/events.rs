@@ -1,4 +1,4 @@
-//! Events from a revision on, read in pages.
+//! Events starting at a revision, read in pages.
 
 use std::ops::ControlFlow;
 
@@ -16,14 +16,14 @@ use crate::{
 };
 
 /// Maximum number of changes visited by one page. The changes of one transaction are not split,
-/// even if they exceed it.
+/// even if they exceed this number.
 const VISITS_MAX: usize = 5_000;
 /// Approximate maximum size of a page, in bytes.
 const PAGE_BYTES: usize = 1 << 20;
 
 impl Mvcc {
-    /// Returns the events from the requested revision on: as many complete transactions as fit on a
-    /// page, but at least one.
+    /// Returns the events starting at the requested revision: as many complete transactions as fit
+    /// on a page, but at least one.
     pub fn events(&self, request: &EventsRequest) -> Result<Events, Refusal> {
         if request.from < self.state.compacted {
             return Err(Refusal::Compacted);

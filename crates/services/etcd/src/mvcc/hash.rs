@@ -71,7 +71,7 @@ impl Mvcc {
             at if at > self.state.revision => return Err(Refusal::FutureRevision),
             at => at,
         };
-        // The partial hash is of another compacted revision.
+        // The partial hash was computed for another compacted revision.
         let has_moved = request.is_begun && request.compacted != compacted;
         if at < compacted || has_moved {
             return Err(Refusal::Compacted);
@@ -95,8 +95,8 @@ impl Mvcc {
         })
     }
 
-    /// Hashes the keys from `from` on, as of the compacted revision. Returns the start of the next
-    /// page; `None` if all keys are hashed.
+    /// Hashes the keys starting at `from`, as of the compacted revision. Returns the start of the
+    /// next page; `None` if all keys are hashed.
     fn hash_keys(&self, from: &[u8], compacted: i64, hashing: &mut Hashing) -> Option<Bytes> {
         if compacted < 1 {
             return None;

@@ -38,10 +38,10 @@ const ALARMS: u8 = b'a';
 /// Maximum length of a key, in bytes. A tree on disk accepts at most 64 KiB, and escaping in
 /// history may double a key. The outcome of a command must not depend on the kind of store.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
-/// Maximum length in bytes of the place of an entry. The longest places are those of history.
+/// Maximum length in bytes of an entry's place. The longest places are those in the history.
 pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
-/// Maximum revision of an image. The number of revisions above it suffices for any cluster.
+/// Maximum revision in an image. The number of revisions above it suffices for any cluster.
 const REVISION_MAX: i64 = i64::MAX / 2;
 
 /// Revision of a change: the revision of its transaction, and the number of the change within it.
@@ -89,7 +89,7 @@ pub(super) fn current(key: &[u8]) -> Vec<u8> {
     place
 }
 
-/// Returns the end of all current records.
+/// Returns the exclusive end of the range of all current records.
 pub(super) const fn current_end() -> [u8; 1] {
     [CURRENT + 1]
 }
@@ -99,7 +99,7 @@ pub(super) fn current_key(place: &[u8]) -> &[u8] {
     place.get(1..).unwrap_or_default()
 }
 
-/// Returns the start of the history of `key` and all later keys.
+/// Returns the start of the range with the history of `key` and of all later keys.
 pub(super) fn history(key: &[u8]) -> Vec<u8> {
     let mut place = Vec::with_capacity(3 + key.len() + 16);
     place.push(HISTORY);
@@ -114,7 +114,7 @@ pub(super) fn history(key: &[u8]) -> Vec<u8> {
     place
 }
 
-/// Returns the end of the history of `key`.
+/// Returns the exclusive end of the range with the history of `key`.
 pub(super) fn history_end_of(key: &[u8]) -> Vec<u8> {
     let mut place = history(key);
     if let Some(last) = place.last_mut() {
@@ -123,7 +123,7 @@ pub(super) fn history_end_of(key: &[u8]) -> Vec<u8> {
     place
 }
 
-/// Returns the end of all history.
+/// Returns the exclusive end of the range with all history.
 pub(super) const fn history_end() -> [u8; 1] {
     [HISTORY + 1]
 }
@@ -280,7 +280,7 @@ pub(super) fn lease(id: i64) -> Vec<u8> {
     [&[LEASES][..], &id.to_be_bytes()].concat()
 }
 
-/// Returns the end of all leases.
+/// Returns the exclusive end of the range of all leases.
 pub(super) const fn leases_end() -> [u8; 1] {
     [LEASES + 1]
 }
@@ -296,7 +296,7 @@ pub(super) fn attached(id: i64, key: &[u8]) -> Vec<u8> {
     [&[ATTACHED][..], &id.to_be_bytes(), key].concat()
 }
 
-/// Returns the end of the entries that attach keys to a lease.
+/// Returns the exclusive end of the range of entries that attach keys to a lease.
 pub(super) fn attached_end(id: i64) -> Vec<u8> {
     let number = u64::from_be_bytes(id.to_be_bytes());
     match number.checked_add(1) {
@@ -315,12 +315,12 @@ pub(super) fn deadline(at: u64, id: i64) -> Vec<u8> {
     [&[DEADLINES][..], &at.to_be_bytes(), &id.to_be_bytes()].concat()
 }
 
-/// Returns the start of the leases whose deadline is `at` or later.
+/// Returns the start of the range of leases whose deadline is `at` or later.
 pub(super) fn deadlines(at: u64) -> Vec<u8> {
     [&[DEADLINES][..], &at.to_be_bytes()].concat()
 }
 
-/// Returns the end of all deadlines.
+/// Returns the exclusive end of the range of all deadlines.
 pub(super) const fn deadlines_end() -> [u8; 1] {
     [DEADLINES + 1]
 }
@@ -337,7 +337,7 @@ pub(super) fn alarm(kind: u8, member: u64) -> Vec<u8> {
     [&[ALARMS, kind][..], &member.to_be_bytes()].concat()
 }
 
-/// Returns the end of all alarms.
+/// Returns the exclusive end of the range of all alarms.
 pub(super) const fn alarms_end() -> [u8; 1] {
     [ALARMS + 1]
 }
@@ -353,11 +353,11 @@ pub(super) fn parse_alarm(place: &[u8]) -> Option<(u8, u64)> {
 pub(super) struct State {
     /// Revision of the last transaction that changed something; 1 if none has.
     pub(super) revision: i64,
-    /// Revision before which history was compacted; -1 if history was never compacted.
+    /// Revision before which history was compacted; -1 if history has never been compacted.
     pub(super) compacted: i64,
     /// Revision before which compacted history has been removed.
     pub(super) scrubbed: Revision,
-    /// Number of stored leases.
+    /// Number of stored leases, including expired ones.
     pub(super) leases: u64,
 }
 

@@ -63,8 +63,8 @@ impl Mvcc {
         found.filter(|lease| lease.deadline > self.time)
     }
 
-    /// Returns a page of the unexpired leases from id `from` on, ordered by their ids as unsigned
-    /// numbers, and the start of the next page.
+    /// Returns a page of the unexpired leases, starting at id `from` and ordered by their ids as
+    /// unsigned numbers, and the start of the next page.
     pub fn leases(&self, from: i64) -> (Vec<i64>, Option<i64>) {
         let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
         self.store.scan(&lease(from), &leases_end(), &mut |place, bytes| {
@@ -118,15 +118,15 @@ impl Mvcc {
         }
     }
 
-    /// Returns the deadline of a lease that is granted or extended now. Whatever the node's clock
-    /// shows, it is not earlier than it would be by the group's time.
+    /// Returns the deadline of a lease that is granted or extended now. It is never earlier than
+    /// the group's time allows, whatever the node's clock shows.
     fn deadline_of(&self, granted: i64, now_ms: u64) -> u64 {
         let ms = u64::try_from(granted).unwrap_or(0).saturating_mul(1000);
         now_ms.max(self.time).saturating_add(ms)
     }
 
-    /// Grants a lease for `ttl` seconds. Returns the granted seconds. `now_ms` is the time at the
-    /// node that accepted the request ([time-2]).
+    /// Grants a lease and returns its time to live in seconds, which may differ from the requested
+    /// `ttl`. `now_ms` is the time at the node that accepted the request ([time-2]).
     pub fn grant(&mut self, id: i64, ttl: i64, now_ms: u64) -> Result<i64, Refusal> {
         if id == 0 {
             return Err(Refusal::LeaseNotFound);
@@ -161,8 +161,8 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Extends a lease. Returns its granted seconds. The deadline never becomes earlier, even if
-    /// another node's clock is slow.
+    /// Extends a lease and returns its time to live in seconds. The deadline never becomes earlier,
+    /// even if another node's clock is slow.
     pub fn keep_alive(&mut self, id: i64, now_ms: u64) -> Result<i64, Refusal> {
         let mut found = self.lease(id).ok_or(Refusal::LeaseNotFound)?;
         let new = self.deadline_of(found.granted, now_ms);
@@ -212,7 +212,7 @@ impl Mvcc {
         writing.finish();
     }
 
-    /// Returns the earliest deadline that is above the group's time and at most `until_ms`.
+    /// Returns the earliest deadline that is after the group's time and at most `until_ms`.
     pub fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let from = self.time.checked_add(1)?.max(self.ends.next.get());
         if from > until_ms {

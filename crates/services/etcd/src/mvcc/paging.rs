@@ -58,13 +58,14 @@ impl Paging {
         }
     }
 
-    /// Returns whether a page was read. Further pages then show its revision, at any freshness.
+    /// Returns whether a page has been read. Further pages then show the same revision, whatever
+    /// freshness is requested.
     pub const fn is_begun(&self) -> bool {
         self.at.is_some()
     }
 
-    /// Returns whether the range may be restarted if its revision is compacted while it is read. It
-    /// may unless the request named the revision.
+    /// Returns whether the range may be restarted if its revision is compacted while it is read. A
+    /// range at a revision named by the request may not.
     pub const fn may_restart(&self) -> bool {
         self.at.is_some() && self.request.revision <= 0
     }
@@ -122,7 +123,7 @@ impl Paging {
         self.bytes
     }
 
-    /// Returns the response, once all pages were added.
+    /// Returns the response, once all pages have been added.
     pub fn finish(mut self) -> RangeResponse {
         let more = arrange(&self.request, &mut self.found);
         RangeResponse { header: header(self.now), kvs: self.found, more, count: self.count }

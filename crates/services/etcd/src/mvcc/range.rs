@@ -39,8 +39,8 @@ fn limit_of(request: &RangeRequest) -> Option<usize> {
     limit.filter(|limit| *limit > 0)
 }
 
-/// Returns the number of keys to find. It is unlimited if they must be sorted, and otherwise one
-/// more than the limit, to determine whether there are more.
+/// Returns the number of keys to find. If they must be sorted, there is no limit; otherwise it is
+/// one more than the limit, to determine whether there are more.
 pub(super) fn most(request: &RangeRequest) -> usize {
     match (order_of(request), limit_of(request)) {
         _ if request.count_only => 0,

@@ -18,13 +18,13 @@ use crate::proto::mvccpb::KeyValue;
 pub enum Keys<'k> {
     /// A single key.
     One(&'k [u8]),
-    /// Start key, and exclusive end; no end for all later keys.
+    /// Start key and exclusive end; `None` means that there is no upper bound.
     Span(&'k [u8], Option<&'k [u8]>),
 }
 
 impl<'k> Keys<'k> {
-    /// Decodes the range of a request. Without a range end it is one key, and a range end of one
-    /// zero byte stands for all later keys.
+    /// Decodes the range of a request. Without a range end, the range is a single key. A range end
+    /// of one zero byte means that there is no upper bound.
     pub fn of(key: &'k [u8], range_end: &'k [u8]) -> Self {
         match range_end {
             [] => Self::One(key),
@@ -68,7 +68,7 @@ impl From<Found> for KeyValue {
 /// Callback that receives a key and its record.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
 /// Callback like `Visit`, but also called for keys that have no record at the revision, because
-/// visiting them takes as long.
+/// visiting such keys takes just as long.
 pub(super) type VisitPast<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;
 
 impl Mvcc {

@@ -34,7 +34,7 @@ pub(super) struct Transaction<'m> {
     pub(super) mvcc: &'m mut Mvcc,
     /// Number of changes made so far.
     changes: u64,
-    /// Previous values of the changed places, in the order of the changes. `None` if no failure can
+    /// Previous values of the changed places, in the order of the changes; `None` if no failure can
     /// occur after the first change.
     undo: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
 }
@@ -45,8 +45,8 @@ impl<'m> Transaction<'m> {
         Self { mvcc, changes: 0, undo: Some(Vec::new()) }
     }
 
-    /// Starts a transaction for a single request, which is never undone. However much the request
-    /// deletes, no undo data is stored.
+    /// Starts a transaction for a single request. It is never undone, so no undo data is stored,
+    /// however much the request deletes.
     pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: None }
     }

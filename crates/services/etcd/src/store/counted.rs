@@ -120,7 +120,7 @@ impl Counted {
     /// Like [`Store::finish_load`].
     pub(crate) fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         match self.stored {
-            // Nodes that did not load this image continue to count from there.
+            // Nodes that did not load this image continue to count from the same size.
             Some(bytes) => self.bytes = bytes,
             // An image of etcd's data, or of an earlier version, does not contain the size.
             None if self.bytes > 0 => {

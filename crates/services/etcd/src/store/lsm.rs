@@ -36,7 +36,7 @@ const STAMP: Stamp = Stamp { version: VERSION, deadline: None, kind: Kind::Hash 
 #[derive(Debug)]
 pub struct LsmStore {
     engine: Engine,
-    /// The key of the collection has been created.
+    /// Set if the key of the collection has been created.
     has_key: bool,
 }
 

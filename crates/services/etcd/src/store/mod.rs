@@ -14,9 +14,9 @@ pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
 
 /// A map with entries ordered by key. All calls come from one thread.
 ///
-/// Values are shared, not copied, so a value that was read does not change. A store on disk reports
-/// by [`Store::health`] whether it can continue, and by [`Store::has_failed`] that its results
-/// since the last commit are worthless.
+/// Values are shared, not copied, so a value that was read does not change. For a store on disk,
+/// [`Store::health`] reports whether the store can continue, and [`Store::has_failed`] whether its
+/// results since the last commit are void.
 pub trait Store: Send {
     /// Returns the value of `key`.
     fn get(&self, key: &[u8]) -> Option<Bytes>;

@@ -515,7 +515,8 @@ fn the_role_root_is_told_as_everything() {
     assert_eq!(users.users, ["root"]);
 }
 
-/// Tokens are invalidated by a new password, a new user with the name, or a new enabling of auth.
+/// A token is invalidated by a new password, by a new user of the same name, and when auth is
+/// enabled again.
 #[test]
 fn credentials_are_of_one_password_and_one_enabling() {
     let mut service = with_ann();

@@ -25,7 +25,7 @@ fn put(service: &mut Service, key: &str, lease: i64) -> Result<PutResponse, Refu
     apply(service, &Command::Put(request))
 }
 
-/// Returns a service with the same state, but another number at the end of the entry whose place
+/// Returns a service with the same state, except for the number at the end of the entry whose place
 /// starts with `place`.
 fn with_count(service: &mut Service, place: &[u8], count: u64) -> Service {
     let mut items = image(service, 100);

@@ -424,7 +424,7 @@ impl Model {
         Ok(events)
     }
 
-    /// Returns every key that ever existed.
+    /// Returns every key that has ever existed.
     pub fn keys(&self) -> BTreeSet<Vec<u8>> {
         self.log.iter().map(|(_, key, _)| key.clone()).collect()
     }

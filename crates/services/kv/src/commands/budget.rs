@@ -12,14 +12,14 @@ use crate::{encode::Fault, store::Entry};
 /// all nodes must agree on it, so it never changes.
 pub const COPIED_BYTES_MAX: usize = 256 << 20;
 
-/// Maximum number of visits of a command. Part of the replicated format: all nodes must agree on
-/// it, so it never changes.
+/// Maximum number of visits per command. Part of the replicated format: all nodes must agree on it,
+/// so it never changes.
 pub const VISITS_MAX: u64 = 1 << 20;
 /// Cost of changing a row, in visits.
 pub(super) const CHANGED_ROW: u64 = 4;
 
-/// Maximum number of visits of all commands of one batch. A heavy command gets a batch to itself,
-/// unless its data has grown since it was admitted. Replicated.
+/// Maximum number of visits per batch, over all of its commands. A heavy command gets a batch to
+/// itself, unless its data has grown since it was admitted. Part of the replicated format.
 const BATCH_VISITS_MAX: u64 = 2 * VISITS_MAX;
 
 /// Remaining budget of a batch. The budget depends only on the batch and the state, so all nodes

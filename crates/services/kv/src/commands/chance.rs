@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 use super::rows::{View, each_placed};
 use crate::{op::REPLY_BYTES_MAX, store::Position};
 
-/// Random number generator (splitmix64). Replaying logged commands depends on the numbers it draws,
-/// so they must never change.
+/// Random number generator (splitmix64). Its numbers must never change, because replayed commands
+/// must make the same choices.
 pub(super) struct Draws(u64);
 
 impl Draws {
@@ -38,9 +38,9 @@ impl Draws {
 /// A drawn member and its value.
 pub(super) type Drawn = (Vec<u8>, Vec<u8>);
 
-/// Number of members up to which all are equally likely. In a larger collection a position is
-/// drawn, and then one of the members that follow. Gaps between positions favour some members, but
-/// this evens out over many members.
+/// Maximum number of members for which all are equally likely. In a larger collection, a position
+/// is drawn first, and then one of the members that follow it. Gaps between positions favour some
+/// members, but this evens out over many members.
 const EVEN: u64 = 1024;
 /// Number of members after the drawn position from which one is chosen.
 const NEIGHBOURS: usize = 64;

@@ -47,7 +47,7 @@ pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     }
 }
 
-/// Encodes the arguments from index `from` on as a list.
+/// Encodes the arguments starting at index `from` as a list.
 pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
     let rest = r.arguments.from(from);
     out.length(rest.len());
@@ -56,7 +56,7 @@ pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
     }
 }
 
-/// Encodes the fields or members from an argument on as a list.
+/// Encodes the fields or members starting at an argument as a list.
 pub(super) fn write_fields(
     r: &Request<'_>,
     from: usize,
@@ -216,7 +216,7 @@ impl Random {
         Ok(Self { count, values, seed: r.seed })
     }
 
-    /// Returns whether values or scores are requested too.
+    /// Returns whether values or scores are also requested.
     pub(super) const fn has_values(self) -> bool {
         self.values
     }
@@ -364,8 +364,8 @@ pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     Some((unsigned(start), unsigned(stop) + 1))
 }
 
-/// Parses `numkeys key …` from an argument on. Returns the keys and the index of the first argument
-/// after them.
+/// Parses `numkeys key …` starting at an argument. Returns the keys and the index of the first
+/// argument after them.
 pub(super) fn keys<'a>(
     r: &Request<'a>,
     from: usize,

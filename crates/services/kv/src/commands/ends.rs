@@ -32,8 +32,8 @@ pub(super) fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
 }
 
 /// Splits the name of a row in order of deadline into the deadline and the name of the field's row.
-/// This code never writes a name that is too short; if one occurs, missing bytes are read as zeros,
-/// which is how the name sorts.
+/// If the name is too short, missing bytes are read as zeros, which matches its sort order. This
+/// code never writes such a name.
 fn parse(by_time: &[u8]) -> (u64, &[u8]) {
     let rest = by_time.get(BY_TIME.len()..).unwrap_or_default();
     let (deadline, name) = rest.split_at(rest.len().min(8));
@@ -107,7 +107,8 @@ impl<'s> View<'s> {
         ended
     }
 
-    /// Returns the earliest deadline from `from` on, or the latest deadline of all if `back`.
+    /// Returns the earliest deadline that is at least `from`, or the latest deadline of all if
+    /// `back`.
     fn outermost(&self, from: u64, back: bool) -> Option<u64> {
         let from = by_time(from, b"");
         let span = Span { from: &from, to: Some(&BEHIND), back };

@@ -54,8 +54,7 @@ const ALL: &[(char, u32)] = &[
 /// Classes that `A` does not include, with their letters.
 const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
 
-/// Selection of the events that a node generates, `notify-keyspace-events`. Clones share the
-/// setting.
+/// Events that a node generates, as selected by `notify-keyspace-events`. Clones share the setting.
 #[derive(Clone, Debug, Default)]
 pub struct Setting(Arc<AtomicU32>);
 

@@ -451,8 +451,8 @@ fn tell_ended(state: &mut WriteContext<'_>, most: usize) {
     }
 }
 
-/// Deletes a key if it still has the given deadline; a key that has been set again survives. Only
-/// logs from before the introduction of the group's time contain this operation.
+/// Deletes a key if it still has the given deadline. A key that has been set again survives. Only
+/// logs written before the introduction of the group's time contain this operation.
 pub(super) fn expired(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

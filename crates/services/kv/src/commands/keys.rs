@@ -222,9 +222,11 @@ const COMMANDS: &[Spec] = &[
 
 /// Maximum number of keys that one SCAN examines, regardless of COUNT.
 const SCAN_COUNT_MAX: u64 = 10_000;
-/// [watch-2] FLUSHALL records the removed keys one by one if there are at most this many, with at
-/// most [`FLUSHED_BYTES_MAX`] bytes in total. Replicated.
+/// FLUSHALL records the removed keys one by one if there are at most this many, with at most
+/// [`FLUSHED_BYTES_MAX`] bytes in total ([watch-2]). Part of the replicated format.
 const FLUSHED_KEYS_MAX: usize = 1024;
+/// Maximum total size in bytes of the removed keys that FLUSHALL records one by one ([watch-2]). Part
+/// of the replicated format.
 const FLUSHED_BYTES_MAX: usize = 1 << 20;
 /// Size in bytes at which a page of SCAN is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;

@@ -35,7 +35,7 @@ pub const FAMILY: Family = Family {
     ],
 };
 
-/// State of a lock, as the scripts of Redisson distinguish it.
+/// State of a lock, in the cases that Redisson's scripts distinguish.
 enum Held {
     Absent,
     /// The caller holds the lock and has acquired it this many times.
@@ -387,7 +387,8 @@ pub(crate) fn write_renew<'k>(
     }
 }
 
-/// Renews locks. Replies 1 or 0 for a single lock, and with an array of them for several.
+/// Renews locks. Replies with 1 or 0 for a single lock, and with an array of such numbers for
+/// several.
 pub(super) fn renew(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

@@ -237,7 +237,7 @@ impl<'w, 'a> Change<'w, 'a> {
 
 /// Copies all rows of a collection and returns the header of the copy.
 pub(super) fn copy_rows(state: &mut WriteContext<'_>, header: Header) -> Result<Header, Fault> {
-    // An element has at most two rows, and so has a deadline, whatever the type.
+    // An element has at most two rows, and so does a deadline, whatever the type.
     let deadlines = header.timed.map_or(0, |timed| timed.fields);
     let times = if deadlines > 0 { 4 } else { 2 };
     let rows = header.count.saturating_add(deadlines).saturating_mul(2);
@@ -270,9 +270,9 @@ pub(super) fn after(mut name: Vec<u8>) -> Vec<u8> {
     name
 }
 
-/// Returns the name of the row of a field or member. It contains the position of the field,
-/// computed as for keys. Hence cursors mean the same for keys and elements, and a draw can start at
-/// any position. Part of the stored format.
+/// Returns the row name of a field or member. The name contains the field's position, computed as
+/// for keys. Hence cursors mean the same for keys and elements, and a draw can start at any
+/// position. Part of the stored format.
 pub(super) fn placed(prefix: &[u8], member: &[u8]) -> Vec<u8> {
     [prefix, &Position::of(member).to_bytes(), member].concat()
 }

@@ -228,8 +228,8 @@ pub(super) fn literal(
     Ok(())
 }
 
-/// Maximum number that INFO counts to, for keys with a deadline and for hashes that contain fields
-/// with one.
+/// Number at which INFO stops counting keys with a deadline, and hashes that contain fields with a
+/// deadline.
 const DEADLINES_MAX: u64 = 10_000;
 
 /// Encodes the query for the keyspace section of INFO.

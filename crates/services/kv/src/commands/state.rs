@@ -58,7 +58,7 @@ pub struct ReadContext<'a> {
     pub store: &'a dyn Store,
     /// Applied position: the data includes all slots below it.
     pub applied_to: Slot,
-    /// Clock of the requesting node in milliseconds. `None` in a replicated command, which carries
+    /// Clock of the requesting node in milliseconds; `None` in a replicated command, which carries
     /// its own time.
     pub wall_ms: Option<u64>,
     /// Blocked clients.
@@ -74,7 +74,7 @@ pub struct WriteContext<'a> {
     pub version: Version,
     /// Remaining budget of the batch that contains the command.
     pub budget: &'a mut Budget,
-    /// [visit-2] The command is executed within its limit of visits, or fails.
+    /// Set if the command must stay within its limit of visits, or fail ([visit-2]).
     pub bounded: bool,
     /// Number of collections that this command has created.
     pub begun: u32,
@@ -141,7 +141,8 @@ impl Items {
         self.bytes.len() > REPLY_BYTES_MAX
     }
 
-    /// Tells a visitor of elements to stop once the items exceed the limit of a reply.
+    /// Returns [`ControlFlow::Break`] once the items exceed the limit of a reply, to stop a visitor
+    /// of elements.
     pub(crate) const fn go_on(&self) -> ControlFlow<()> {
         match self.are_too_many() {
             true => ControlFlow::Break(()),

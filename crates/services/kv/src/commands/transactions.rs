@@ -82,7 +82,7 @@ pub struct Seen {
     pub index: u64,
 }
 
-/// [watch-4] Feature level from which on transactions contain versions of absent keys.
+/// First feature level at which transactions contain versions of absent keys ([watch-4]).
 pub const ABSENT_LEVEL: Level = Level(10);
 
 impl Seen {

@@ -23,7 +23,7 @@ use crate::{
     waits::Owner,
 };
 
-/// Number of visits from which on a command gets a batch to itself.
+/// Minimum number of visits for which a command gets a batch to itself.
 const HEAVY: u64 = VISITS_MAX / 16;
 /// Cost in visits of finding a key or an element by name.
 const FOUND: u64 = 2;
@@ -114,7 +114,7 @@ const fn walks(op: Op) -> bool {
     )
 }
 
-/// Returns whether a command may take long, judging by its operation number.
+/// Returns whether a command may take long, according to its operation number.
 pub fn may_be_long(command: &[u8]) -> bool {
     let op = command.first().copied().and_then(Op::from_byte);
     op.is_some_and(|op| op == Op::Exec || changes_many(op) || walks(op))
@@ -152,8 +152,9 @@ fn size(store: &dyn Store, key: Key<'_>) -> u64 {
     header.map_or(0, |header| header.count)
 }
 
-/// Returns the visits of a union, or of an intersection or difference, which looks up the members
-/// of one set in the others. `rows` is the number of rows written for each resulting member.
+/// Returns the number of visits of a combination: a union if `union`, otherwise an intersection or
+/// difference, which looks up the members of one set in the others. `rows` is the number of rows
+/// written for each resulting member.
 fn combination(union: bool, first: bool, sizes: &[u64], rows: u64) -> u64 {
     let each = 1 + CHANGED_ROW * (1 + rows);
     let named = sizes.len() as u64 * FOUND;

@@ -84,7 +84,7 @@ impl Login {
         self.wrong >= WRONG_MAX
     }
 
-    /// Returns the name of the authenticated user or of the certificate.
+    /// Returns the name of the authenticated user or, if there is none, of the certificate.
     pub(super) fn name(&self) -> &str {
         match (&self.user, &self.who) {
             (Some(user), _) => user.as_str(),

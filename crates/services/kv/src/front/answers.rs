@@ -11,7 +11,7 @@ use crate::{
     scripts::{self, Scripts},
 };
 
-/// Answers CONFIG for the few settings that clients ask for.
+/// Answers CONFIG for the few settings that clients query.
 pub(super) fn config(
     arguments: &Arguments<'_>,
     shared: &mut Shared,
@@ -105,7 +105,7 @@ fn config_set(
     r.ok();
 }
 
-/// Answers FUNCTION and its subcommands, although functions are not supported.
+/// Answers FUNCTION and its subcommands. Functions are not supported.
 pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match &*sub {

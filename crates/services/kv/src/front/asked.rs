@@ -11,7 +11,8 @@ pub(super) enum Query {
     Reply,
     /// Records the versions as seen by a WATCH of this epoch.
     Watch(u64),
-    /// No query: the connection subscribes (`true`) or unsubscribes at this point of the order.
+    /// Sends no query. The connection subscribes (`true`) or unsubscribes at this point in the
+    /// order of requests.
     Listen(SubscriptionKind, bool),
 }
 
@@ -32,8 +33,8 @@ pub(super) enum Freshness {
 pub(super) struct Read {
     pub(super) query: Vec<u8>,
     pub(super) fresh: Freshness,
-    /// The read must not run between the commands of a batch, and waits until no write is in
-    /// flight.
+    /// Set if the read must not run between the commands of a batch. It then waits until no write
+    /// is in flight.
     pub(super) alone: bool,
     pub(super) what: Query,
 }
@@ -69,7 +70,7 @@ pub(super) enum WriteKind {
 pub(super) struct Write {
     pub(super) command: Vec<u8>,
     pub(super) how: WriteKind,
-    /// The reply waits until the write is on stable storage at a quorum ([class-2]).
+    /// Set if the reply waits until the write is on stable storage at a quorum ([class-2]).
     pub(super) lasting: bool,
 }
 

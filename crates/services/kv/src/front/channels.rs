@@ -18,13 +18,15 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Maximum number of channels that a connection may subscribe to, and maximum length of their
-/// names. Shard channels have the same limits and are counted separately.
+/// Maximum number of channels that a connection may subscribe to. Shard channels are counted
+/// separately, with the same limit.
 const CHANNELS_MAX: usize = 1024;
+/// Maximum length in bytes of the name of a channel or shard channel.
 const NAME_BYTES_MAX: usize = 1024;
-/// Maximum number of patterns that a connection may subscribe to, and maximum length of a pattern.
-/// All patterns are matched against each message.
+/// Maximum number of patterns that a connection may subscribe to. All patterns are matched against
+/// each message.
 const PATTERNS_MAX: usize = 128;
+/// Maximum length of a pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 256;
 
 /// Subscribers of one kind of subscription, by name.

@@ -43,7 +43,7 @@ use crate::{
 
 /// Maximum number of unanswered requests per connection.
 const PLACES_MAX: usize = 1024;
-/// Maximum total size in bytes of unanswered requests, although a single request may be larger.
+/// Maximum total size in bytes of unanswered requests. A single request may be larger.
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
 /// Commands that a subscriber may send in addition to PING, QUIT and RESET.
 const LISTENS: [&str; 6] =
@@ -64,7 +64,7 @@ struct BlockedRequest {
     number: u64,
     place: u64,
     bytes: usize,
-    /// More input has arrived, but is not accepted until the wait ends.
+    /// Set if more input has arrived. It is not accepted until the wait ends.
     crowded: bool,
 }
 
@@ -82,14 +82,14 @@ pub(super) struct Connection {
     published: Published,
     /// Replies that the client has turned off with CLIENT REPLY.
     quiet: Quiet,
-    /// The client has sent MONITOR.
+    /// Set if the client has sent MONITOR.
     monitors: bool,
     /// Freshness that reads of this connection require.
     fresh: Freshness,
     attached: Attached,
     login: Login,
     checking: Option<Checking>,
-    /// The next request waits until this node knows the permissions and the time.
+    /// Set if the next request waits until this node knows the permissions and the time.
     patient: bool,
     /// The last request, if it is blocked.
     parked: Option<BlockedRequest>,
@@ -97,11 +97,12 @@ pub(super) struct Connection {
     command: &'static str,
     /// Bytes charged to the shared memory limit, without those of `order`.
     counted: usize,
-    /// No more requests are accepted. The connection closes once all are answered.
+    /// Set if no more requests are accepted. The connection then closes once all requests are
+    /// answered.
     ending: bool,
-    /// Nothing more is accepted or sent.
+    /// Set if nothing more is accepted or sent.
     cut: bool,
-    /// The connection was not ready at the last check, so input may be waiting.
+    /// Set if the connection was not ready at the last check, so that input may be waiting.
     blocked: bool,
     marked: bool,
 }
@@ -178,8 +179,8 @@ impl Connection {
         self.order.drop_output();
     }
 
-    /// [access-4] [time-4] Returns whether to retry this request later, because this node does not
-    /// know the permissions or the time yet.
+    /// Returns whether to retry this request later, because this node does not know the permissions
+    /// or the time yet ([access-4], [time-4]).
     pub(super) fn must_wait(
         &mut self,
         arguments: &Arguments<'_>,
@@ -266,8 +267,8 @@ impl Connection {
         may
     }
 
-    /// [access-2] Disconnects clients that have lost their permissions in a change of users:
-    /// subscribers that may no longer read, after an error, and monitors that are no longer admins.
+    /// Disconnects the client, after an error, if a change of users has removed its permissions
+    /// ([access-2]): a subscriber that may no longer read, or a monitor that is no longer an admin.
     pub(super) fn end_forbidden_streams(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         self.end_forbidden_wait(shared, requests);
         if self.ending || (self.subscriptions.is_empty() && !self.monitors) {
@@ -418,12 +419,12 @@ impl Connection {
         order.read_now(number, &mut own, shared, state);
     }
 
-    /// Records that a read in log order was executed after the writes before it.
+    /// Records that a read in log order has been executed after the writes before it.
     pub(super) const fn read_in_order(&mut self) {
         self.order.read_in_order();
     }
 
-    /// Handles the reply to a write that was executed.
+    /// Handles the reply to a write that has been executed.
     pub(super) fn written(&mut self, number: u64, reply: &[u8], shared: &mut Shared) {
         if let Some(parked) = self.parked
             && parked.place == number
@@ -460,14 +461,14 @@ impl Connection {
         self.order.unpark(place, &shared.reply, &mut shared.tally);
     }
 
-    /// Asks for an early end of the blocking request because the client has disconnected.
+    /// Requests an early end of the blocking request because the client has disconnected.
     pub(super) fn hurry_wait(&self, shared: &mut Shared) {
         if let Some(parked) = self.parked {
             shared.waiting.hurry(parked.number);
         }
     }
 
-    /// Attaches the connection to a session that was just registered.
+    /// Attaches the connection to a session that has just been registered.
     pub(super) fn registered(&mut self, number: u64, session: SessionId, shared: &mut Shared) {
         self.attached.to(session);
         shared.fresh_reply().bulk(format!("{}.{}", session.slot, session.index).as_bytes());
@@ -550,8 +551,8 @@ impl Connection {
         self.order.output.extend_from_slice(lines);
     }
 
-    /// Returns whether the connection may only change its subscriptions. This is so in RESP2, where
-    /// messages and replies look alike.
+    /// Returns whether the connection may only change its subscriptions. This is the case in RESP2,
+    /// where messages and replies look alike.
     fn only_listens(&self) -> bool {
         !self.subscriptions.is_empty()
             && self.version == Version::Resp2

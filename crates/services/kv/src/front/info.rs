@@ -13,7 +13,8 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Version of Redis that the commands correspond to. Some clients choose their requests by it.
+/// Version of Redis that the commands correspond to. Some clients choose their requests by this
+/// version.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 /// Sections in the order in which INFO writes them.

@@ -91,8 +91,8 @@ impl RespFront {
         }
     }
 
-    /// [hold-1] Disconnects the clients that use most memory until `bytes` more are available. Slow
-    /// readers are disconnected rather than the client whose message comes next.
+    /// Disconnects the clients that use the most memory until `bytes` more are available
+    /// ([hold-1]). Slow readers are disconnected rather than the client whose message comes next.
     fn make_room(&mut self, bytes: usize) {
         while self.shared.is_full(bytes) {
             let held = self.connections.iter().map(|(id, client)| (*id, client.held_bytes()));

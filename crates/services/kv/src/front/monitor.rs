@@ -12,8 +12,8 @@ use crate::{
     resp::request::Arguments,
 };
 
-/// Maximum number of bytes that a monitor may leave unread, and maximum number of bytes of lines
-/// per turn. A monitor that exceeds the limit is disconnected, because it would miss lines without
+/// Maximum number of unread bytes per monitor, and also the maximum number of bytes of lines per
+/// turn. A monitor that exceeds the limit is disconnected, because it would miss lines without
 /// noticing.
 pub(super) const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 /// Error for a monitor that exceeds the limit.
@@ -63,7 +63,7 @@ impl Monitors {
         std::mem::take(&mut self.lines)
     }
 
-    /// Takes back the buffer of lines that were sent to all monitors, for reuse.
+    /// Takes back the buffer of lines that have been sent to all monitors, for reuse.
     pub(super) fn reuse(&mut self, mut lines: Vec<u8>) {
         if self.any() {
             fresh(&mut lines);

@@ -37,7 +37,7 @@ use crate::{
 const IDLE_OUTPUT_BYTES: usize = 16 * 1024;
 /// Maximum number of requests for which an idle connection keeps memory.
 const IDLE_PLACES: usize = 64;
-/// Bytes of unsent replies above which even reads that were already accepted are refused.
+/// Bytes of unsent replies above which even reads that have already been accepted are refused.
 pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
 
 /// Sends a write to the replica, with its number in a session if it has one. If `lasting`, the
@@ -89,7 +89,7 @@ struct Place {
     state: State,
     stamp: Stamp,
     version: Version,
-    /// The client has turned off the reply.
+    /// Set if the client has turned off the reply.
     silent: bool,
     bytes: usize,
     returning: bool,
@@ -110,9 +110,9 @@ pub(super) struct Order {
     pub(super) output: Vec<u8>,
     /// Stamp of the request being handled.
     pub(super) stamp: Stamp,
-    /// The client has turned off the reply to the request being handled.
+    /// Set if the client has turned off the reply to the request being handled.
     pub(super) silent: bool,
-    /// If the request being handled is a write, the reply waits until the write is on stable
+    /// Set if the request being handled, when it is a write, is answered only once it is on stable
     /// storage at a quorum.
     pub(super) lasting: bool,
     seat: ClientSlot,
@@ -423,18 +423,18 @@ impl Order {
         self.answer(number, own, shared, &mut |query, reply| state.query(query, reply));
     }
 
-    /// Records that an in-order read was executed after the writes before it.
+    /// Records that an in-order read has been executed after the writes before it.
     pub(super) const fn read_in_order(&mut self) {
         self.open_in_order -= 1;
     }
 
-    /// Handles the reply to a write that was executed.
+    /// Handles the reply to a write that has been executed.
     pub(super) fn written(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
         self.open_writes -= 1;
         self.finish(number, reply, tally);
     }
 
-    /// Handles a blocking write that was executed and left its client blocked.
+    /// Handles a blocking write that has been executed and has left its client blocked.
     pub(super) fn park(&mut self, number: u64) {
         self.open_writes -= 1;
         if let Some(place) = self.place(number) {
@@ -495,7 +495,7 @@ impl Order {
         }
     }
 
-    /// Requests reads again whose confirmation expired while the first of them was executed
+    /// Requests reads again if their confirmation expired while the first of them was executed
     /// ([read-4]).
     fn ask_again(
         &mut self,
@@ -514,8 +514,8 @@ impl Order {
         self.issue(from..to, reads, own, shared, requests);
     }
 
-    /// Sends all requests that can be sent now. `write_next` means that a write follows that is not
-    /// queued yet.
+    /// Sends all requests that can be sent now. `write_next` means that a write will follow, which
+    /// is not queued yet.
     pub(super) fn advance(
         &mut self,
         write_next: bool,
@@ -578,7 +578,7 @@ impl Order {
         step
     }
 
-    /// Requests an in-order read between the writes before and after it.
+    /// Requests a read that is executed in order, between the writes before and after it.
     fn ask_in_order(
         &mut self,
         connection: ConnectionId,
@@ -601,8 +601,8 @@ impl Order {
         }
     }
 
-    /// Requests a run of reads. Returns `false` if the run was refused, so that later requests may
-    /// be sent.
+    /// Requests a run of reads. Returns `false` if the run was refused; later requests may then be
+    /// sent.
     fn issue(
         &mut self,
         run: Range<u64>,
@@ -826,7 +826,7 @@ enum Step {
     InOrder,
 }
 
-/// Parts of a connection that its order works on.
+/// Parts of a connection that the methods of [`Order`] use.
 pub(super) struct ConnectionParts<'a> {
     pub(super) id: ConnectionId,
     pub(super) watching: &'a mut Watching,

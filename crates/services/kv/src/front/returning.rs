@@ -5,12 +5,12 @@
 //! `EXEC` of two counters), so each small reply raises the connection's limit, and a large one
 //! resets it to the minimum.
 
-/// Initial and minimum limit: a client may leave this many replies of `--command-max` bytes unread.
+/// Initial and minimum limit. A client may leave this many replies of `--command-max` bytes unread.
 const LEAST: usize = 8;
-/// Maximum limit, even if all replies were small. This many values of `--command-max` bytes still
-/// fit the allowance for the replies of one batch, a quarter of `--client-memory`.
+/// Maximum limit, even if all replies have been small. This many values of `--command-max` bytes
+/// still fit the allowance for the replies of one batch, a quarter of `--client-memory`.
 const MOST: usize = 32;
-/// Size in bytes from which on a reply suggests that the next ones may be large too.
+/// Minimum size in bytes of a reply that suggests that the next ones may be large too.
 const LARGE: usize = 16 * 1024;
 
 /// Writes in flight of one connection whose replies may be large.
@@ -36,7 +36,7 @@ impl Returning {
         self.open += 1;
     }
 
-    /// Records that a write was answered with a reply of `bytes` bytes.
+    /// Records that a write has been answered with a reply of `bytes` bytes.
     pub(super) fn closes(&mut self, bytes: usize) {
         self.open -= 1;
         self.allowed = if bytes < LARGE { (self.allowed + 1).min(MOST) } else { LEAST };

@@ -2,7 +2,7 @@
 
 use quorate_replica::front::{ConnectionId, Endpoints};
 
-/// Slot in the table that belongs to a connection.
+/// Slot of a connection in the client table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClientSlot(usize);
 
@@ -16,15 +16,15 @@ pub(super) struct ClientEntry {
     /// Name of the client library, as reported by the client.
     pub(super) library: String,
     pub(super) library_version: String,
-    /// Time at which the client connected: Unix time in milliseconds.
+    /// Time at which the client connected, as Unix time in milliseconds.
     pub(super) opened_ms: u64,
-    /// Time of the last input: Unix time in milliseconds.
+    /// Time of the last input, as Unix time in milliseconds.
     pub(super) seen_ms: u64,
     /// Name of the last command.
     pub(super) command: &'static str,
     /// Numbers of channels, patterns and shard channels that the client is subscribed to.
     pub(super) listens: [usize; 3],
-    /// The client is blocked until an element arrives.
+    /// Set if the client is blocked until an element arrives.
     pub(super) blocked: bool,
     pub(super) monitors: bool,
     /// Number of commands queued since MULTI; `None` outside a transaction.
@@ -148,7 +148,7 @@ impl ClientTable {
     }
 }
 
-/// Returns a text as a string, or `None` unless it fits into a line of CLIENT LIST.
+/// Returns a text as a string if it fits into a line of CLIENT LIST, otherwise `None`.
 pub(super) fn label(text: &[u8]) -> Option<String> {
     const LABEL_BYTES_MAX: usize = 256;
     let fits = text.len() <= LABEL_BYTES_MAX && text.iter().all(u8::is_ascii_graphic);

@@ -8,8 +8,8 @@ pub struct Settings {
     /// Name of the store in use, `lsm` or `memory`.
     pub store: String,
     /// Memory limit for all connections together, in bytes. Above it no read is answered and no
-    /// command is queued for a transaction. The connection that uses most memory is closed at the
-    /// end of a turn, well before the limit is reached.
+    /// command is queued for a transaction. The connection that uses the most memory is closed at
+    /// the end of a turn, well before the limit is reached.
     pub client_bytes_max: usize,
     /// Port for clients over TCP, or 0 if unknown.
     pub tcp_port: u16,

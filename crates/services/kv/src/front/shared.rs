@@ -133,8 +133,8 @@ impl Shared {
         std::mem::replace(&mut self.users_version, version) != version
     }
 
-    /// [access-4] [time-4] Returns whether a request may wait until this node knows the permissions
-    /// and the time. The wait is limited, like a wait for a leader.
+    /// Returns whether a request may wait until this node knows the permissions and the time
+    /// ([access-4], [time-4]). The wait is limited, like a wait for a leader.
     pub(super) fn has_patience(&mut self, now_ms: u64) -> bool {
         !self.patience.is_over(now_ms)
     }

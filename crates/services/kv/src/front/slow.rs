@@ -1,8 +1,8 @@
 //! SLOWLOG: commands that were answered slowly, with their arguments and clients.
 //!
 //! Recording the arguments of every command would slow down all of them. They are recorded only
-//! while the node is slow, which is from a slow command until a minute has passed without another.
-//! Of the first slow command only the name is recorded.
+//! while the node is slow: from a slow command until a minute has passed without another. Of the
+//! first slow command only the name is recorded.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,14 +15,14 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
-/// Time in milliseconds from arrival to reply from which on a command is slow.
+/// Minimum time in milliseconds from arrival to reply for a command to count as slow.
 pub(super) const SLOW_MS: u64 = 10;
 /// Maximum number of entries in the log.
 pub(super) const ENTRIES_MAX: usize = 128;
 /// Maximum number of arguments in an entry, including the name and the note about omitted
 /// arguments.
 const ARGUMENTS_MAX: usize = 32;
-/// Maximum number of bytes of an argument, without the note about omitted bytes.
+/// Maximum number of bytes per recorded argument, without the note about omitted bytes.
 const ARGUMENT_BYTES_MAX: usize = 128;
 /// Time in milliseconds for which arguments are recorded after a slow command.
 const KEEPING_MS: u64 = 60_000;
@@ -85,7 +85,7 @@ fn shortened(word: &[u8]) -> Vec<u8> {
 #[derive(Debug)]
 struct Entry {
     id: i64,
-    /// Time of arrival: Unix time in milliseconds.
+    /// Time of arrival, as Unix time in milliseconds.
     at_ms: u64,
     split: Split,
     note: Note,
@@ -112,7 +112,7 @@ pub(super) struct SlowLog {
     /// Notes of unanswered commands, by client and request number.
     notes: BTreeMap<(ClientSlot, u64), Note>,
     notes_bytes: usize,
-    /// End of the period in which arguments are recorded: Unix time in milliseconds.
+    /// End of the period in which arguments are recorded, as Unix time in milliseconds.
     keeps_until_ms: u64,
 }
 

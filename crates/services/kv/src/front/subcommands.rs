@@ -6,8 +6,8 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Returns the name of a command and its subcommands. Each has its number of arguments in the
-/// format of the command table, including both words.
+/// Returns the name of a command, and its subcommands with their numbers of arguments. The numbers
+/// are in the format of the command table and include both words.
 const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str, i8)])> {
     Some(match local {
         Local::Acl => (

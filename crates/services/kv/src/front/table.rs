@@ -99,7 +99,7 @@ fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
     found.into_iter().for_each(|spec| r.bulk(spec.name.as_bytes()));
 }
 
-/// Returns whether a command belongs to one of Redis' categories, judging by its group and flags.
+/// Returns whether a command belongs to one of Redis' categories, according to its group and flags.
 fn is_of(spec: &Spec, category: &[u8]) -> bool {
     let has = |flag: &str| spec.flags.contains(&flag);
     match category {

@@ -26,13 +26,13 @@ impl Stamp {
     /// Stamp for a request whose command is unknown or was refused before it was executed.
     pub(super) const NO_COMMAND: Self = Self { command: u16::MAX, waited_ms: 0, at_ms: 0 };
 
-    /// Restarts the clock of a request after its client was blocked on purpose.
+    /// Restarts the clock of a request whose client was blocked on purpose.
     pub(super) const fn begins_again(&mut self, now_ms: u64) {
         self.at_ms = lower(now_ms);
         self.waited_ms = 0;
     }
 
-    /// Records that the request was sent.
+    /// Records that the request has been sent.
     pub(super) fn leaves(&mut self, now_ms: u64) {
         let waited_ms = lower(now_ms).wrapping_sub(self.at_ms);
         self.waited_ms = u16::try_from(waited_ms).unwrap_or(u16::MAX);

@@ -20,7 +20,7 @@ pub(super) struct Multi {
     count: usize,
     /// Highest role that any queued command needs.
     needs: Option<Role>,
-    /// A command was refused, so EXEC will be aborted.
+    /// Set if a command was refused, in which case EXEC is aborted.
     broken: bool,
 }
 
@@ -41,7 +41,7 @@ impl Multi {
         self.needs
     }
 
-    /// Records that a command was refused, which aborts EXEC.
+    /// Records that a command has been refused, which aborts EXEC.
     pub(super) fn refuse(&mut self) {
         self.broken = true;
         self.commands = Vec::new();
@@ -67,14 +67,15 @@ impl Multi {
     }
 }
 
-/// Keys that WATCH has seen. EXEC, DISCARD and UNWATCH end an epoch, because a WATCH sent before
-/// them may be answered after them and must not count for later transactions.
+/// Keys that a connection watches, by epoch. EXEC, DISCARD and UNWATCH end an epoch, because a
+/// WATCH sent before them may be answered after them and must not count for later transactions.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
     epoch: u64,
     seen: Vec<(u64, Watched)>,
-    /// Number of keys that this epoch has asked to watch, and their total size in bytes.
+    /// Number of keys in all WATCH commands of this epoch.
     asked: usize,
+    /// Total size in bytes of the keys in all WATCH commands of this epoch.
     asked_bytes: usize,
     /// Last epoch in which a WATCH failed.
     failed: Option<u64>,
@@ -86,8 +87,8 @@ impl Watching {
         self.epoch
     }
 
-    /// Counts `count` more keys of `bytes` bytes in total. Returns whether they are within the
-    /// limits.
+    /// Adds `count` keys with `bytes` bytes in total. Returns whether the totals are still within
+    /// the limits.
     pub(super) const fn admit(&mut self, count: usize, bytes: usize) -> bool {
         self.asked += count;
         self.asked_bytes += bytes;

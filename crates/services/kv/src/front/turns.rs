@@ -43,8 +43,8 @@ impl RespFront {
         }
     }
 
-    /// Ends the waits that CLIENT UNBLOCK asked to end. A queued client without a claim cannot have
-    /// been given an element, so its wait ends at once. A claim in flight is completed first.
+    /// Ends the waits selected by CLIENT UNBLOCK. A queued client without a claim cannot have
+    /// received an element, so its wait ends at once. A claim in flight is completed first.
     fn unblock(&mut self) {
         for (connection, how, asker) in std::mem::take(&mut self.shared.waiting.unblocks) {
             let waiting = &mut self.shared.waiting;
@@ -127,7 +127,7 @@ impl RespFront {
     fn give_up(&mut self, number: u64) {
         let client = self.shared.waiting.clients.get(&number);
         if client.is_some_and(|client| client.unsure) {
-            // An element may have been taken for the client, or may still be.
+            // An element may have been taken for the client, or may still be taken.
             self.end_wait(number, &unknown(), true);
         } else {
             self.end_wait(number, NULL_ARRAY, true);
@@ -207,8 +207,8 @@ impl RespFront {
         }
     }
 
-    /// Removes clients that are no longer waiting from the queue. If the command cannot be sent,
-    /// the next poll for all clients finds them again.
+    /// Removes from the queue the clients that are no longer waiting. If the command cannot be
+    /// sent, the next poll for all clients finds them again.
     fn withdraw(&mut self, requests: &mut dyn Requests) {
         let gone = std::mem::take(&mut self.shared.waiting.gone);
         let Some(owner) = self.shared.waiting.owner else {

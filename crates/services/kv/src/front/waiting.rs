@@ -29,7 +29,8 @@ pub(super) enum Stage {
     Asked,
     /// The client is in the queue.
     InLine,
-    /// A claim is in flight. It takes an element, or the client joins the queue again.
+    /// A claim is in flight. Either the claim takes an element, or the client joins the queue
+    /// again.
     Claiming(Tag),
 }
 
@@ -55,7 +56,7 @@ pub(super) struct Client {
     /// Command with which the client joins the queue.
     pub(super) command: Vec<u8>,
     pub(super) stage: Stage,
-    /// A claim may have been executed, but its outcome is unknown.
+    /// Set if a claim may have been executed but its outcome is unknown.
     pub(super) unsure: bool,
     /// Pending CLIENT UNBLOCK, which ends the wait as soon as nothing is in flight for the client.
     pub(super) unblock: Option<(UnblockReply, Asker)>,
@@ -76,15 +77,16 @@ pub(super) struct Waiting {
     pub(super) unblocks: Vec<(ConnectionId, UnblockReply, Asker)>,
     /// Results of CLIENT UNBLOCK requests: whether a wait was ended.
     pub(super) unblocked: Vec<(Asker, bool)>,
-    /// An applied command may have made it a client's turn.
+    /// Set if an applied command may have made it a client's turn.
     pub(super) news: bool,
-    /// This front may have clients in the queue.
+    /// Set if this front may have clients in the queue.
     pub(super) in_line: bool,
     pub(super) look_at_ms: u64,
     pub(super) all_at_ms: u64,
     /// Key at which the next poll starts.
     pub(super) from: Vec<u8>,
-    /// Clients of other nodes whose turn it is, with the time in milliseconds since when.
+    /// Clients of other nodes whose turn it is, each with the time in milliseconds at which a poll
+    /// first found this.
     pub(super) others: BTreeMap<Seen, u64>,
     /// Clients of other nodes that the current round of polls has found.
     pub(super) found: BTreeSet<Seen>,
@@ -157,12 +159,12 @@ impl Waiting {
         found.map(|(number, _)| *number)
     }
 
-    /// Asks for the end of a wait. `asker` is notified of the result.
+    /// Requests the end of a wait. `asker` is notified of the result.
     pub(super) fn unblock(&mut self, connection: ConnectionId, how: UnblockReply, asker: Asker) {
         self.unblocks.push((connection, how, asker));
     }
 
-    /// Records that a request was answered without blocking.
+    /// Records that a request has been answered without blocking.
     pub(super) fn answered(&mut self, number: u64) {
         self.forget(number);
     }

@@ -113,7 +113,7 @@ impl Reply<'_> {
         self.0.extend_from_slice(NULL_ARRAY);
     }
 
-    /// Begins a push of `count` replies, which does not take part in the order of requests.
+    /// Begins a push of `count` replies. A push is sent independently of the order of requests.
     pub fn push(&mut self, count: usize) {
         self.header(b'>', count);
     }

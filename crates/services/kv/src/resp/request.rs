@@ -1,8 +1,8 @@
 //! Incremental parser of requests, which are arrays of bulk strings or a line of words.
 //!
 //! The parser works on the caller's bytes without copying them. It remembers how far it has got, so
-//! a request that arrives in many reads is parsed once. The caller presents bytes that were not
-//! consumed again, followed by new ones. Every length is checked before use.
+//! a request that arrives in many reads is parsed once. The caller presents unconsumed bytes again,
+//! followed by new ones. Every length is checked before use.
 
 use std::fmt;
 
@@ -17,10 +17,10 @@ use super::{
 pub const ARGUMENTS_MAX: usize = 256 * 1024;
 /// Maximum length in bytes of an inline request.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// Maximum number of bytes of a request in addition to its arguments: `*`, and for each argument
-/// `$`, nine digits and two line ends.
+/// Maximum framing overhead of a request in bytes: `*`, and for each argument `$`, nine digits and
+/// two line ends.
 pub const FRAMING_BYTES_MAX: usize = (ARGUMENTS_MAX + 2) * 14;
-/// Maximum length in bytes of an argument that is too large but skipped. Longer arguments are a
+/// Maximum length in bytes of an oversized argument that is skipped. Longer arguments are a
 /// protocol error, as in Redis.
 pub const SKIPPED_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// Maximum length in bytes of a line that contains a number: a type byte, a sign and twenty digits.
@@ -33,7 +33,7 @@ pub enum ProtocolError {
     ArgumentCount,
     /// The number of arguments exceeds [`ARGUMENTS_MAX`].
     TooManyArguments,
-    /// The length of an argument is not a valid integer, or too large.
+    /// The length of an argument is not a valid integer, or is too large.
     BulkLength,
     /// An argument starts with this byte instead of `$`.
     ExpectedBulk(u8),

@@ -71,7 +71,7 @@ impl Scripts {
     }
 }
 
-/// Returns the hash of a text in hexadecimal, which is the reply to SCRIPT LOAD.
+/// Returns the hash of a text in hexadecimal, as in the reply to SCRIPT LOAD.
 pub fn hash_of(text: &[u8]) -> String {
     let mut hex = String::with_capacity(40);
     for byte in Sha1::from(text).digest().bytes() {

@@ -21,46 +21,48 @@ use crate::{
 /// Operation that a script performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Deletes a key if it has this value: `key`, `value`. Replies 1 or 0. From Redis'
-    /// documentation and redis-py's release.
+    /// Deletes a key if it has this value: `key`, `value`. Replies with 1 or 0. Used by redis-py's
+    /// release and in Redis' documentation.
     DeleteEqual,
     /// Deletes every key that has this value: `key…`, `value`. Replies with the number of deleted
-    /// keys. node-redlock's release.
+    /// keys. Used by node-redlock's release.
     DeleteEqualEach,
-    /// Sets the lifetime of a key if it has this value: `key`, `value seconds`. Replies 1 or 0.
+    /// Sets the lifetime of a key if it has this value: `key`, `value seconds`. Replies with 1 or
+    /// 0.
     ExpireEqual,
     /// Sets the lifetime of a key in milliseconds if it has this value: `key`, `value ms`. Replies
-    /// 1 or 0. Includes redis-py's reacquire.
+    /// with 1 or 0. Used, among others, by redis-py's reacquire.
     PexpireEqual,
     /// Extends the lifetime of a key if it has this value: `key`, `value ms replace`. If `replace`
-    /// is `0`, adds the time to the remaining lifetime. redis-py's extend.
+    /// is `0`, adds the time to the remaining lifetime. Used by redis-py's extend.
     Extend,
     /// Sets several keys if all are absent: `key…`, `value ms`. Replies with the number of keys, or
-    /// 0. node-redlock's acquire.
+    /// 0. Used by node-redlock's acquire.
     SetAllAbsent,
     /// Sets several keys if all have this value: `key…`, `value ms`. Replies with the number of
-    /// keys, or 0. node-redlock's extend.
+    /// keys, or 0. Used by node-redlock's extend.
     SetAllEqual,
-    /// Acquires a Redisson lock, which is reentrant: `key`, `ms holder`. Replies null, or the
-    /// remaining time if another client holds the lock.
+    /// Acquires a Redisson lock, which is reentrant: `key`, `ms holder`. Replies with null, or with
+    /// the remaining time if another client holds the lock.
     Lock,
-    /// Releases a Redisson lock once: `key channel`, `message ms holder`. Replies 1 if the lock is
-    /// free, 0 if it is still held, or null. Redisson up to 3.2x.
+    /// Releases a Redisson lock once: `key channel`, `message ms holder`. Replies with 1 if the lock
+    /// is free, 0 if it is still held, or null if the caller did not hold it. Used by Redisson up to
+    /// 3.2x.
     Unlock,
     /// Releases a Redisson lock once and remembers the reply for retries: `key channel latch`,
     /// `message ms holder publish latch-ms`.
     UnlockOnce,
-    /// Releases a spin lock once, which notifies no clients: `key`, `ms holder`.
+    /// Releases a spin lock once, without notifying clients: `key`, `ms holder`.
     UnlockSpin,
     /// Releases a spin lock once and remembers the reply for retries: `key latch`, `ms holder
     /// latch-ms`.
     UnlockSpinOnce,
-    /// Renews a Redisson lock: `key`, `ms holder`. Replies 1 or 0.
+    /// Renews a Redisson lock: `key`, `ms holder`. Replies with 1 or 0.
     Renew,
-    /// Renews several Redisson locks: `key…`, `ms holder…`. Replies 1 or 0 for each.
+    /// Renews several Redisson locks: `key…`, `ms holder…`. Replies with 1 or 0 for each.
     RenewEach,
     /// Releases a Redisson lock regardless of its holder: `key channel`, `message`, optionally
-    /// `publish`. Replies 1 or 0.
+    /// `publish`. Replies with 1 or 0.
     Break,
     /// Releases a spin lock regardless of its holder: `key`.
     BreakSpin,

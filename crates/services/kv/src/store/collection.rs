@@ -65,12 +65,13 @@ impl Kind {
 }
 
 /// Permanent identifier of the rows of a collection. It consists of the command that created the
-/// collection and the number of collections that this command had created before.
+/// collection and the number of collections that this command had already created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
     /// Version of the command that created the collection.
     pub version: Version,
-    /// Number of collections created before by the same command: a transaction may create several.
+    /// Number of collections that the same command created earlier. A transaction may create
+    /// several.
     pub number: u32,
 }
 
@@ -106,13 +107,13 @@ impl Id {
 pub struct Header {
     /// Id under which the rows are stored.
     pub id: Id,
-    /// Number of elements, at least 1: an empty collection does not exist.
+    /// Number of elements. It is at least 1, because an empty collection does not exist.
     pub count: u64,
     /// Total size in bytes of the names and values of all elements.
     pub bytes: u64,
     /// Position of the first element of a list; 0 for other types.
     pub first: u64,
-    /// Summary of the fields' deadlines, or `None` if no field of the hash ever had one.
+    /// Summary of the fields' deadlines, or `None` if no field of the hash has ever had one.
     pub timed: Option<Timed>,
 }
 

@@ -86,7 +86,7 @@ impl Stamp {
 pub(super) struct Old {
     pub(super) version: Version,
     pub(super) deadline: Option<u64>,
-    /// Earliest deadline of a field, if the key is a hash that has any.
+    /// Earliest deadline of a field, if the key is a hash that has fields with deadlines.
     pub(super) next: Option<u64>,
     /// Id of the key's rows, if it has rows.
     pub(super) id: Option<Id>,

@@ -60,8 +60,8 @@ pub(super) type Each<'e> = dyn FnMut(Part<'_>) + 'e;
 /// Place of a key in the store's order.
 pub(super) type Place<'a> = (Position, Cow<'a, [u8]>);
 
-/// Returns the records of a layer from `from` on, in the order of the store. `None` stands for a
-/// removed key.
+/// Returns the records of a layer, starting at `from`, in the order of the store. `None` stands for
+/// a removed key.
 pub(super) fn records(
     layer: &Table,
     from: Position,
@@ -130,7 +130,7 @@ impl Turn {
     }
 }
 
-/// Reason why a pass over keys or rows ended.
+/// Why a pass over keys or rows ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The step has reached its size.
@@ -158,7 +158,7 @@ impl Cursor {
         self.within.as_ref()
     }
 
-    /// Passes keys from the cursor on to `each`, stopping after a key that has rows.
+    /// Passes keys to `each`, starting at the cursor and stopping after a key that has rows.
     pub(super) fn pass_keys(
         &mut self,
         from_here: Merge<'_, Place<'_>, Option<Entry<'_>>>,

@@ -1,18 +1,18 @@
 //! The store on disk: an LSM tree that stores data and applied position atomically.
 //!
-//! **Layers.** Commits go to a table in memory, and from there to the tree when enough have
-//! accumulated: a key that is written often enters the tree once. A separate thread does that
-//! (`writer`); changes in flight, and those not sent yet, are looked up before the tree. So a
-//! commit writes nothing.
+//! **Layers.** Commits go to a table in memory, and from there to the tree once enough have
+//! accumulated, so that a key that is written often enters the tree once. A separate thread writes
+//! to the tree (`writer`). Changes that are in flight or have not been sent yet are looked up
+//! before the tree. Hence a commit itself writes nothing.
 //!
 //! **Atomicity.** Everything in this store (position, the replica's metadata, deadlines, keys) is
-//! in one fjall keyspace, distinguished by its first byte. All of a table goes into one
-//! `WriteBatch`, with the position of its last commit. From the source of fjall 3.1: a batch is one
-//! journal entry with a start, an end and a checksum, and one sequence number; recovery drops a
-//! batch without its end. The batch enters the memtable under the journal's lock, and the memtable
-//! is rotated under the same lock, so a table on disk holds whole batches only. Two keyspaces would
-//! not do: their memtables are flushed separately, and after a power loss, with the journal's tail
-//! gone, one could be ahead of the other.
+//! in one fjall keyspace, distinguished by its first byte. All changes of a table go into one
+//! `WriteBatch`, with the position of its last commit. According to the source of fjall 3.1, a
+//! batch is one journal entry with a start, an end and a checksum, and one sequence number;
+//! recovery drops a batch without its end. The batch enters the memtable under the journal's lock,
+//! and the memtable is rotated under the same lock, so a table on disk contains whole batches only.
+//! Two keyspaces would not suffice, because their memtables are flushed separately. After a power
+//! loss that destroys the tail of the journal, one keyspace could be ahead of the other.
 //!
 //! **Durability.** After a crash the store is at an earlier position, and the log replays from
 //! there. [`Limits`] bound the replay. Data and position never diverge. The log keeps everything
@@ -20,15 +20,16 @@
 //!
 //! **Damage.** After a power loss an unsynced journal may have a hole, which fjall reports as
 //! damage. Everything after its last whole batch is then cut off (`journal`); nothing synced is
-//! lost. Damage anywhere else is bit rot: the folder is set aside and an empty store is begun,
-//! which reports that; both at start and when damage is found while the store runs.
+//! lost. Damage anywhere else is bit rot. The folder is then set aside and an empty store is begun,
+//! which reports the loss. This happens both at start and when damage is found while the store
+//! runs.
 //!
-//! **Snapshots.** The library's own snapshot, with the layers above it at the time (`image`). A
-//! load (`loading`) writes another generation, which its last batch makes current.
+//! **Snapshots.** A snapshot is the library's own snapshot, with the layers above it at the time
+//! (`image`). A load (`loading`) writes another generation, which its last batch makes current.
 //!
 //! **The disk.** The writer waits for space before the disk is full. A write that still fails, also
-//! in the library's threads, is final for a fjall database: the store remains readable until the
-//! disk accepts writes again, then its folder is reopened and the log replays the missing part. The
+//! in the library's threads, is final for a fjall database. The store remains readable until the
+//! disk accepts writes again; then its folder is reopened and the log replays the missing part. The
 //! replica learns the state from [`Store::health`] (`trouble`) and continues to vote.
 
 mod changes;
@@ -149,8 +150,8 @@ struct Ends {
     /// before the bound until compaction drops them, and the search for expired keys must not walk
     /// over them each time.
     earliest: RefCell<(u64, Box<[u8]>)>,
-    /// Lower bound of the deadlines above the group's time: there is none between that time and the
-    /// bound. Also saves walks over removed deadlines.
+    /// Lower bound of the deadlines above the group's time. No deadline lies between that time and
+    /// the bound, which also saves walks over removed deadlines.
     next: Cell<u64>,
 }
 
@@ -169,7 +170,7 @@ pub struct LsmStore {
     state: State,
     /// State of the tree once the writes in flight are complete.
     sent: State,
-    /// Highest number of a generation that was ever begun.
+    /// Highest generation number ever begun.
     newest_generation: u64,
     /// Positions above this one must not be written to the tree yet.
     logged_to: Slot,
@@ -182,7 +183,7 @@ pub struct LsmStore {
     /// Changes that are being written to the tree.
     frozen: Option<Arc<Changes>>,
     /// Changes written most recently. They are still looked up before the tree, because recently
-    /// written keys are likely to be written again and a table is faster than a tree.
+    /// written keys are likely to be written again and a lookup in a table is faster.
     settled: Option<Arc<Changes>>,
     writer: Writer,
     condition: Condition,
@@ -190,8 +191,8 @@ pub struct LsmStore {
     misread: OnceCell<Failure>,
     /// Number of failed reads that reopening the tree may cure.
     failed_reads: u32,
-    /// Set after the tree was reopened, until this has been reported. Contains a description of
-    /// lost data, if any.
+    /// Set after the tree has been reopened, until this has been reported. Contains a description
+    /// of lost data, if any.
     back: Option<Option<String>>,
     /// Snapshot in progress.
     image: Option<Image>,
@@ -199,15 +200,15 @@ pub struct LsmStore {
     loading: Option<Load>,
     /// Position that survives a power loss; `None` if there is no tree yet.
     synced: Option<Slot>,
-    /// Position that was requested to survive a power loss.
+    /// Position up to which a sync has been requested.
     wanted: Slot,
-    /// The writer has been asked to sync.
+    /// Set if the writer has been asked to sync.
     syncing: bool,
-    /// Data has changed since the last commit.
+    /// Set if data has changed since the last commit.
     dirty: bool,
-    /// Removed data is waiting for the purge.
+    /// Set if removed data is waiting for the purge.
     cleared: bool,
-    /// The store has collections, or had some in the past.
+    /// Set if the store has collections, or had some in the past.
     collections: bool,
     /// Search bounds for the deadlines of keys and of fields.
     ends: [Ends; 2],
@@ -320,7 +321,7 @@ impl LsmStore {
     }
 
     /// Returns the number of entries of all kinds in the tree, or 0 if the tree cannot be read.
-    /// Shows what takes space. Reads all data.
+    /// Used to find out what takes space. Reads all data.
     pub fn stored_entries(&self) -> usize {
         let entries = self.tree.as_ref().map(Tree::entries);
         entries.and_then(Result::ok).unwrap_or(0)
@@ -791,7 +792,7 @@ impl Store for LsmStore {
     }
 
     fn has_failed(&self) -> bool {
-        // Results do not count either until the reopening has been reported.
+        // Results also remain void until the reopening has been reported.
         self.misread.get().is_some() || self.tree.is_none() || self.back.is_some()
     }
 
@@ -828,8 +829,8 @@ impl Store for LsmStore {
                 self.failed_images = 0;
                 whole
             }
-            // [scrub-2] Clients may never request the unreadable part, so sound data is not given
-            // up for a peer that needs a snapshot.
+            // [scrub-2] Clients may never request the unreadable part, so the sound data is not
+            // given up just because a peer needs a snapshot.
             Err(_) => {
                 self.failed_images += 1;
                 Imaged::Failed

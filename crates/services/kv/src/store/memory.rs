@@ -37,7 +37,7 @@ pub struct MemoryStore {
     deadlines: [BTreeSet<(u64, Box<[u8]>)>; 2],
     time: u64,
     dead: Dead,
-    /// Data removed by a flush, which is freed gradually.
+    /// Data removed by a flush. It is freed gradually.
     flushed: Vec<(Table, Collections)>,
     /// Snapshot in progress.
     image: Option<Box<Image>>,

@@ -14,7 +14,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Sets the number of visits allowed from here on; `None` removes the limit.
+    /// Sets the number of visits allowed from now on; `None` removes the limit.
     pub fn allow(&self, visits: Option<u64>) {
         self.0.set(visits.map_or(u64::MAX, |visits| visits + 1));
     }
@@ -33,7 +33,7 @@ impl Meter {
         self.spend(1 + bytes as u64 / BYTES_PER_VISIT)
     }
 
-    /// Returns whether the limit was exceeded.
+    /// Returns whether the limit has been exceeded.
     pub fn is_over(&self) -> bool {
         self.0.get() == 0
     }

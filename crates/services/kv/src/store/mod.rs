@@ -62,7 +62,7 @@ pub struct Span<'a> {
     pub from: &'a [u8],
     /// Name at which the range ends, exclusive; `None` if it is unbounded.
     pub to: Option<&'a [u8]>,
-    /// Visits the last row first.
+    /// Set to visit the last row first.
     pub back: bool,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Span<'a> {
     /// Range of all rows.
     pub const ALL: Self = Self { from: &[], to: None, back: false };
 
-    /// Returns the range of names from `from` on.
+    /// Returns the range of names starting at `from`.
     pub const fn from(from: &'a [u8]) -> Self {
         Self { from, ..Self::ALL }
     }
@@ -89,15 +89,15 @@ impl<'a> Span<'a> {
 /// Metadata of the replica, which is stored with the data: arbitrary keys and values.
 pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Keys in the order of their positions. Called from one thread.
+/// A store of keys in the order of their positions. All calls come from one thread.
 ///
 /// **Time.** A key whose deadline is not above the group's time does not exist ([time-2]), but is
 /// stored until [`Store::sweep`] or a new value replaces it. [`Store::get`], [`Store::contains`],
-/// [`Store::remove`] and [`Store::len`] consider keys that exist; [`Store::scan`], snapshots and
-/// [`digest`] all that are stored.
+/// [`Store::remove`] and [`Store::len`] consider only keys that exist. [`Store::scan`], snapshots
+/// and [`digest`] consider all stored keys.
 ///
-/// A store on disk reports its failures: [`Store::health`] whether it can continue, and
-/// [`Store::has_failed`] that its results and changes since the last commit are void.
+/// For a store on disk, [`Store::health`] reports whether the store can continue, and
+/// [`Store::has_failed`] whether its results and changes since the last commit are void.
 pub trait Store: Send {
     fn set_time(&mut self, group_ms: u64);
 
@@ -167,7 +167,7 @@ pub trait Store: Send {
         None
     }
 
-    /// Drops rows that belong to no key. They are freed gradually, which is not visible.
+    /// Drops rows that belong to no key. They are freed gradually, which clients cannot observe.
     fn end_rows(&mut self, id: Id);
 
     /// Removes `key`. Returns whether it existed.
@@ -218,8 +218,8 @@ pub trait Store: Send {
         let _ = keys;
     }
 
-    /// Visits stored keys from `from` on in order, within the limit of [`Store::meter`]. Includes
-    /// expired keys.
+    /// Visits stored keys in order, starting at `from` and within the limit of [`Store::meter`].
+    /// Includes expired keys.
     fn scan(&self, from: Position, visit: &mut Visit<'_>) {
         let meter = self.meter();
         // A key costs more than a row of a collection because it has a memory location of its own.
@@ -232,7 +232,7 @@ pub trait Store: Send {
         );
     }
 
-    /// Visits all stored keys from `from` on, in order and without a limit.
+    /// Visits all stored keys in order, starting at `from` and without a limit.
     fn all_keys(&self, from: Position, visit: &mut Visit<'_>);
 
     /// Visits the stored deadlines from `from` to `to`, both inclusive, earliest first.
@@ -263,7 +263,7 @@ pub trait Store: Send {
     /// `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
-    /// Records that only positions up to `to` may survive a restart so far; see
+    /// Records that for now only positions up to `to` may survive a restart; see
     /// [`StateMachine::logged`](quorate_replica::service::StateMachine::logged).
     fn logged(&mut self, to: Slot) {
         let _ = to;

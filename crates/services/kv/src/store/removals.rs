@@ -23,11 +23,11 @@ const META: &[u8] = b"kv.gone.";
 /// Record of the latest versions of removed keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removals {
-    /// [watch-3] The record is equal on all nodes and hence part of the replicated state.
+    /// Set if the record is equal on all nodes and hence part of the replicated state ([watch-3]).
     replicated: bool,
-    /// Version that all absent keys have at least.
+    /// Minimum version of all absent keys.
     floor: Version,
-    /// Latest version removed, by group of keys. Invariant: all are above the floor.
+    /// Latest removed version of each group of keys. Invariant: all versions are above the floor.
     groups: BTreeMap<u16, Version>,
     /// Groups that have changed since the last commit; `None` stands for the floor.
     changed: BTreeSet<Option<u16>>,
@@ -51,7 +51,7 @@ impl Removals {
         self.groups.get(&group_of(position)).map_or(self.floor, |version| *version)
     }
 
-    /// [watch-1] Records that a key was removed whose version was `version`.
+    /// Records the removal of a key whose version was `version` ([watch-1]).
     pub fn note(&mut self, position: Position, version: Version) {
         if version > self.version(position) {
             let group = group_of(position);
@@ -69,8 +69,8 @@ impl Removals {
         self.note_change(None);
     }
 
-    /// [watch-3] Makes the record part of the replicated state, unless it already is. From the
-    /// command `since` on, it is equal on all nodes.
+    /// Makes the record part of the replicated state, unless it already is ([watch-3]). It is equal
+    /// on all nodes starting with the command `since`.
     pub fn replicate(&mut self, since: Version) {
         if !self.replicated {
             self.raise(since);

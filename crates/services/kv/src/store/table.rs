@@ -17,7 +17,7 @@ use super::{
 };
 
 const SHARD_BITS: u32 = 10;
-/// Number of slots of a shard that has one key, as a power of two.
+/// Base-2 logarithm of the number of slots of a shard that has one key.
 const FEWEST: u32 = 3;
 /// Maximum distance of an item from its home slot. At the load factor [`FULL`], less than one item
 /// in a million is further away.
@@ -85,7 +85,7 @@ impl Table {
         self.shards[shard_of(position)].get(position, key)
     }
 
-    /// Sets the record of `key`. Returns the data it had before.
+    /// Sets the record of `key`. Returns the previous data of the key.
     pub(super) fn put(
         &mut self,
         position: Position,
@@ -115,7 +115,7 @@ impl Table {
         Some(removed)
     }
 
-    /// Iterates over the records from `from` on, in order.
+    /// Iterates over the records starting at `from`, in order.
     pub(super) fn from(&self, from: Position) -> impl Iterator<Item = (Position, &Record)> {
         let (first, rest) =
             self.shards[shard_of(from)..].split_first().expect("every position has a shard");
@@ -272,7 +272,7 @@ impl Shard {
             return removed;
         };
         let removed = self.slots[at].take();
-        // The items that the removed one displaced move back.
+        // Items displaced by the removed one move back.
         let behind = self.slots[at + 1..].iter().zip(at + 1..);
         let moving = behind.take_while(|(slot, now_at)| {
             let place = slot.as_ref().map(|item| self.place(item.position));

@@ -275,7 +275,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert_eq!(guarded.say(anonymous, "ACL WHOAMI"), "$7|default|");
 }
 
-/// [access-2] A permission that is withdrawn has no effect from the next request on.
+/// [access-2] A withdrawn permission has no effect from the next request onwards.
 #[test]
 fn what_is_taken_away_is_gone_at_the_next_request() {
     let mut guarded = Guarded::new();

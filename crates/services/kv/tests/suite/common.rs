@@ -86,7 +86,7 @@ pub(crate) struct World {
     pub(crate) forgotten: Vec<Tag>,
     /// Commands whose replies wait until the commands are on disk.
     pub(crate) lasting: Vec<Vec<u8>>,
-    /// The durability class of the group is volatile.
+    /// Set if the durability class of the group is volatile.
     pub(crate) volatile: bool,
     /// Applied commands, to be replayed.
     pub(crate) log: Vec<(CommandId, Vec<u8>)>,

@@ -118,8 +118,8 @@ fn connection_chooses_how_fresh_its_reads_are() {
 }
 
 /// [class-2] A connection chooses when its writes are answered. The choice applies from its
-/// position in a pipeline on, for every way in which a write is sent: at once, after a read, in a
-/// session, or as a transaction.
+/// position in a pipeline onwards, however a write is sent: at once, after a read, in a session, or
+/// as a transaction.
 #[test]
 fn connection_chooses_when_its_writes_are_answered() {
     let mut node = Node::memory();

@@ -23,7 +23,7 @@ use quorate_replica::{
 use crate::{common::Random, failing::until};
 
 const WALL_MS: u64 = 1_700_000_000_000;
-/// Size of a value in bytes. From 512 bytes on, values are stored apart from their keys.
+/// Size of a value in bytes. Values of 512 bytes or more are stored apart from their keys.
 const VALUE_BYTES: usize = 900;
 
 fn options() -> Options {

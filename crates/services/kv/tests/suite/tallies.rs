@@ -166,9 +166,9 @@ fn slowlog_is_bounded_and_shortens_as_redis_does() {
     assert!(node.front.held_bytes() < idle + 64 * 1024, "and given back");
 }
 
-/// When memory is short, the client that uses most memory is closed. Recorded arguments must not
-/// count. Otherwise a single open command could make its client the largest one, and get it closed
-/// after each reconnect while the others are idle.
+/// When memory is short, the client that uses the most memory is closed. Recorded arguments must
+/// not count. Otherwise a single open command could make its client the largest one, and get it
+/// closed after each reconnect while the others are idle.
 #[test]
 fn noting_arguments_makes_no_client_heavier() {
     let mut node = Node::memory();

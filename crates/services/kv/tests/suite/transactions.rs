@@ -120,8 +120,8 @@ fn unwatch_and_discard_end_the_watch() {
     }
 }
 
-/// A pipelined WATCH is answered after the commands that follow it were parsed. It counts only for
-/// its own transaction.
+/// A pipelined WATCH is answered after the commands that follow it have been parsed. It counts only
+/// for its own transaction.
 #[test]
 fn watch_counts_for_the_transaction_it_was_sent_before() {
     let mut node = Node::memory();

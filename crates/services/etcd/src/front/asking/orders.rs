@@ -28,12 +28,12 @@ const AUTH_TRIES: u32 = 5;
 #[derive(Clone)]
 enum Work {
     Command(Vec<u8>),
-    /// A command that the function creates from the time of its acceptance.
+    /// A command that the function builds from its time of acceptance.
     CommandAt(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
     Query(Vec<u8>, Freshness),
 }
 
-/// Kind of a request, which is either a command or a query.
+/// Kind of a request: command or query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Command,
@@ -55,8 +55,8 @@ type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
 impl ReplicaAccess {
     /// Orders and executes a command. The response counts against the memory budget until its share
-    /// is dropped. If there is not enough memory for the response, an error is returned although
-    /// the command was executed.
+    /// is dropped. If there is not enough memory for the response, returns an error even if the
+    /// command has been executed.
     pub(in crate::front) async fn execute<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -70,7 +70,7 @@ impl ReplicaAccess {
         self.ask(asker, &self.memory, &work).await
     }
 
-    /// Like `execute`, for a command that is created from the time of its acceptance.
+    /// Like `execute`, for a command that is built from its time of acceptance.
     pub(in crate::front) async fn execute_at<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -102,7 +102,7 @@ impl ReplicaAccess {
         self.ask(asker, memory, &work).await
     }
 
-    /// Queries the state for an identity that is already known, without repetitions.
+    /// Queries the state for an identity that is already known, without repeating the query.
     pub(in crate::front) async fn query_once<M: Message + Default>(
         &self,
         by: &By,

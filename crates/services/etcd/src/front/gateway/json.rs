@@ -9,8 +9,8 @@ use tonic::Status;
 /// Approximate memory of each JSON value while a request is parsed, in bytes.
 const VALUE_BYTES: usize = 256;
 
-/// Returns the approximate memory needed to parse a request, in bytes. It counts the characters
-/// that precede values.
+/// Returns the approximate memory needed to parse a request, in bytes. It is estimated from the
+/// number of characters that precede values.
 pub(super) fn bytes_of(body: &[u8]) -> usize {
     let begins = body.iter().filter(|byte| b"{[,:".contains(byte)).count();
     body.len() * 3 + begins * VALUE_BYTES

@@ -31,15 +31,15 @@ pub(super) struct Watcher {
     no_deletes: bool,
     /// Registration for previous key-value pairs; `None` if the client did not request them.
     prev: Option<WantsPrev>,
-    /// The client accepts the events of one revision in fragments.
+    /// Set if the client accepts the events of one revision in fragments.
     fragment: bool,
-    /// The client requested progress notifications.
+    /// Set if the client requested progress notifications.
     progress: bool,
-    /// No event was sent to the watcher since the last check.
+    /// Set if no event has been sent to the watcher since the last check.
     pub(super) is_quiet: bool,
     /// First revision whose events the watcher has not been sent.
     next: i64,
-    /// Memory reserved for the watcher, and its part in the count of watchers.
+    /// Memory reserved for the watcher, and the guard that counts the watcher.
     _held: (Share, CountGuard),
 }
 
@@ -89,14 +89,12 @@ impl Watcher {
         Keys::of(&self.key, &self.range_end)
     }
 
-    /// Returns whether the watcher needs previous key-value pairs and the batch does not include
-    /// them.
+    /// Returns whether the watcher needs previous key-value pairs that the batch does not include.
     const fn lacks(&self, batch: &Batch) -> bool {
         self.prev.is_some() && !batch.has_prev
     }
 
-    /// Returns the event in the form that the watcher is sent; `None` if the watcher filters it
-    /// out.
+    /// Returns the event as sent to the watcher; `None` if the watcher filters it out.
     fn of(&self, event: &Event) -> Option<Event> {
         let kv = event.kv.as_ref()?;
         let deletes = event.r#type == i32::from(EventType::Delete);
@@ -178,7 +176,7 @@ impl<'e> ByKey<'e> {
 pub(super) struct MissingEvents {
     /// First revision whose events are needed.
     pub(super) next: i64,
-    /// Previous key-value pairs are needed.
+    /// Set if previous key-value pairs are needed.
     pub(super) prev: bool,
     /// First key of the needed range; empty for all keys.
     pub(super) key: Bytes,
@@ -264,7 +262,7 @@ impl Watchers {
         Some(watcher)
     }
 
-    /// Records that a watcher was sent all events before revision `next`.
+    /// Records that a watcher has been sent all events before revision `next`.
     pub(super) fn advance(&mut self, id: i64, next: i64) {
         if let Some(watcher) = self.all.get_mut(&id)
             && watcher.next < next
@@ -280,8 +278,8 @@ impl Watchers {
         self.order.first().is_some_and(|(next, _)| *next <= seen)
     }
 
-    /// Returns the next events to read for watchers that lag behind revision `seen`. The watcher
-    /// that lags most is served together with all those at the same revision.
+    /// Returns the next events to read for watchers that lag behind revision `seen`. All watchers
+    /// at the lowest revision are served together.
     pub(super) fn first_behind(&self, seen: i64) -> Option<MissingEvents> {
         let (next, _) = *self.order.first().filter(|(next, _)| *next <= seen)?;
         let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));
@@ -325,7 +323,7 @@ impl Watchers {
         ids.filter(is_told).collect()
     }
 
-    /// Returns the events of a batch that one watcher is sent.
+    /// Returns the events of a batch that must be sent to one watcher.
     pub(super) fn told(&self, id: i64, events: &ByKey<'_>) -> Vec<Event> {
         let Some(watcher) = self.all.get(&id) else {
             return Vec::new();
@@ -334,7 +332,7 @@ impl Watchers {
         found.filter_map(|event| watcher.of(event)).collect()
     }
 
-    /// Advances the caught-up watchers to the end of a batch whose events were sent.
+    /// Advances the caught-up watchers to the end of a batch whose events have been sent.
     pub(super) fn pass(&mut self, batch: &Batch, seen: i64) {
         let level = self.order.range((seen + 1, i64::MIN)..);
         let level = level.filter(|(next, id)| {

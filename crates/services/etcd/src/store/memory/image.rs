@@ -8,9 +8,9 @@ use quorate::Imaged;
 
 /// Maximum number of bytes that are saved for an image.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Divisor of the store's size that gives the maximum number of saved bytes for a smaller store.
+/// Divisor of the store's size that gives the number of bytes to save, within the other two limits.
 const KEPT_PART: u64 = 4;
-/// Lower bound of the maximum number of saved bytes, enough for the writes of a few batches.
+/// Lower bound for the maximum number of saved bytes, enough for the writes of a few batches.
 const KEPT_BYTES_MIN: usize = 16 << 20;
 /// Approximate overhead of a saved entry, in bytes.
 const ENTRY_BYTES: usize = 96;

@@ -72,7 +72,7 @@ fn options(disk: &Arc<Moody>) -> Options {
     }
 }
 
-/// Waits until the store works again and was read, as a replica does; returns its slot.
+/// Waits until the store works again and has been read, as a replica does; returns its slot.
 fn until_back(service: &mut Service) -> Slot {
     let (_alive, never) = channel::<()>();
     for _ in 0..60_000 {

@@ -112,7 +112,7 @@ impl Change<'_, '_> {
     }
 }
 
-/// Returns the budget's cost of the elements in a half-open range of indexes. Sums their actual
+/// Returns the budget cost of the elements in a half-open range of indexes. Sums their actual
 /// lengths, since elements may have any length.
 fn part_cost(view: &View<'_>, from: u64, to: u64) -> usize {
     let mut bytes = 0_u64;
@@ -426,7 +426,7 @@ pub(super) fn trim(
         list.state.budget.take(removed[0].saturating_add(removed[1]))?;
         for (end, from, to) in [(End::Right, behind, count), (End::Left, 0, first)] {
             for value in list.list(from, to) {
-                // All positions at one end are removed, so it is enough that the lengths add up.
+                // All positions at one end are removed, so only the sum of the lengths matters.
                 list.drop_end(end, value.len());
             }
         }

@@ -5,14 +5,15 @@ use crate::encode::{Decoder, Fault, List};
 /// Requested order of the elements, and the values to return for each element.
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
-    /// Returns the largest element first.
+    /// Set to return the largest element first.
     pub(super) back: bool,
-    /// Compares elements as bytes instead of numbers.
+    /// Set to compare elements as bytes instead of numbers.
     pub(super) alpha: bool,
     /// Pattern of the keys that contain the sort weights. If it has no star, the elements are not
     /// sorted.
     pub(super) by: Option<&'a [u8]>,
-    /// Number of elements to skip and number to return; a negative number to return means all.
+    /// Number of elements to skip, and number of elements to return. A negative second number
+    /// returns all.
     pub(super) limit: (i64, i64),
     /// Patterns of the values to return in place of the elements.
     pub(super) gets: List<'a>,

@@ -20,7 +20,8 @@ use crate::{
     store::{Position, Span, Store, collection::Kind},
 };
 
-/// Maximum number of elements that one command may sort, plus keys it may look up for them.
+/// Maximum number of elements that one command may sort, plus the keys that it may look up for
+/// them.
 const LOOKED_AT_MAX: u64 = 262_144;
 /// Maximum total size in bytes of the elements and their sort weights.
 const BYTES_MAX: u64 = 32 << 20;
@@ -31,7 +32,7 @@ const TOO_MUCH: &str =
 /// Redis' error for a sort weight that is not a number.
 const NOT_A_SCORE: &str = "ERR One or more scores can't be converted into double";
 
-/// Reason why a SORT has no result.
+/// Reason for refusing a SORT.
 enum Refused {
     WrongType,
     TooMuch,

@@ -10,7 +10,7 @@ use crate::{
     store::collection::Kind,
 };
 
-/// Attempt to take elements from the first of several keys that has any.
+/// Attempt to take elements from the first nonempty one of several keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
     pub(crate) keys: Keys<'a>,

@@ -17,7 +17,7 @@ use crate::{
 
 /// Reply that tells a front that its client must wait. An attempt never replies this.
 pub const WAITING: &[u8] = b"+WAITING\r\n";
-/// Reply to the claim of a client that is not in the queue, or not any more.
+/// Reply to a claim by a client that is not, or no longer, in the queue.
 pub const GONE: &[u8] = b"+GONE\r\n";
 
 /// Maximum number of keys that one poll examines.
@@ -73,7 +73,7 @@ pub fn encode_look(owner: Owner, all: bool, from: &[u8], out: &mut Encoder<'_>) 
 pub struct Seen {
     /// Front of the client.
     pub owner: Owner,
-    /// Number that the front gave the client.
+    /// Number that the front has assigned to the client.
     pub number: u64,
     /// Version at which the client joined the queue or last retried without success.
     pub version: Version,

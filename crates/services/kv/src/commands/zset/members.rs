@@ -30,7 +30,8 @@ pub(super) fn order_row(member: &[u8], score: Score) -> Vec<u8> {
 }
 
 impl Change<'_, '_> {
-    /// Sets the score of a member, whose old score is `old` if it exists.
+    /// Sets the score of a member. `old` is its current score; `None` if the member does not exist
+    /// yet.
     pub(super) fn score(&mut self, member: &[u8], old: Option<Score>, new: Score) {
         if let Some(old) = old {
             self.remove_extra(&order_row(member, old));

@@ -120,8 +120,8 @@ impl Limit {
         Ok(Self { score, excluded })
     }
 
-    /// Returns the first row in the order of scores that has this score, or the first row after all
-    /// of them if `behind`.
+    /// Returns the first row with this score in the order of scores, or, if `behind`, the first row
+    /// after all rows with this score.
     fn row(self, behind: bool) -> Vec<u8> {
         let order = u64::from_be_bytes(self.score.order());
         // No score has the largest possible encoding.
@@ -353,8 +353,8 @@ fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Vis
 }
 
 /// Returns the range of rows for the names from `least` to `most`, if all scores are equal; Redis
-/// specifies the result only in this case. Returns `None` if scores differ, and then all names must
-/// be compared.
+/// specifies the result only in this case. Returns `None` if scores differ, in which case all names
+/// must be compared.
 fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut ends = [None, None];
     for (end, back) in ends.iter_mut().zip([false, true]) {

@@ -16,7 +16,7 @@ impl Attached {
     }
 
     /// Raises the acknowledged number, which never decreases because acknowledged replies may
-    /// already be dropped.
+    /// already have been dropped.
     pub(super) fn acknowledge(&mut self, below: u64) {
         self.acknowledged_below = self.acknowledged_below.max(below);
     }

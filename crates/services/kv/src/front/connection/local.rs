@@ -390,7 +390,7 @@ impl Connection {
         }
     }
 
-    /// Subscribes to a name or unsubscribes from it, at this point of the order.
+    /// Subscribes to a name or unsubscribes from it, at this point in the order of requests.
     fn listen(&mut self, name: &[u8], what: (SubscriptionKind, bool)) {
         self.listen_as(what, name, false);
     }
@@ -428,7 +428,7 @@ impl Connection {
     }
 }
 
-/// Returns whether the request asks for the help of a command.
+/// Returns whether the request is for the help text of a command.
 fn is_help(arguments: &Arguments<'_>) -> bool {
     arguments.at(1).eq_ignore_ascii_case(b"help")
 }

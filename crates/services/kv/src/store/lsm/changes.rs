@@ -32,7 +32,7 @@ pub(super) struct Changes {
     /// Changed deadlines of keys and of fields.
     pub(super) deadlines: [ChangedDeadlines; 2],
     pub(super) rows: BTreeMap<Id, ChangedRows>,
-    /// Dropped collections, whose ids no key has any more.
+    /// Dropped collections, whose ids are no longer used by any key.
     pub(super) ended: BTreeSet<Id>,
     pub(super) meta: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// Approximate memory that the changes take, in bytes.
@@ -115,7 +115,7 @@ impl Changes {
         self.deadlines[of as usize].insert((deadline, key.into()), present);
     }
 
-    /// Ends an atomic unit, whose metadata changes are `meta`.
+    /// Ends an atomic unit with the metadata changes `meta`.
     pub(super) fn commit(&mut self, meta: &[MetaChange]) {
         // Commands without changes also take time when the log replays them.
         self.written += ENTRY_BYTES;

@@ -17,7 +17,7 @@ pub struct StoreError {
     pub failure: Failure,
 }
 
-/// Reason why an operation on the tree failed.
+/// Why an operation on the tree failed.
 #[derive(Debug, Error)]
 pub enum Failure {
     /// The disk is full.

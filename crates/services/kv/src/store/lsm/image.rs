@@ -18,7 +18,7 @@ use crate::store::{
     merge::Merge,
 };
 
-/// Entry of the tree, or the reason why it cannot be read.
+/// Entry of the tree, or the failure to read it.
 type Read = Result<(Slice, Slice), Failure>;
 
 /// Entries of the tree in order. Some have been read ahead but not passed yet, since finding a

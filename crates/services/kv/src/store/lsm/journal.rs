@@ -1,12 +1,13 @@
 //! Repair of the library's journal after a power loss: everything after its last whole batch is cut
 //! off.
 //!
-//! From the source of fjall 3.1: a batch is a start with the number of items, the items, and an end
-//! with a checksum of the items. At start the library reads the journals and drops a last batch
-//! without an end by itself; but a batch with an end and a gap before it, which a power loss can
-//! leave in unsynced data, is an error to it. All journals but the newest were synced completely
-//! before the next one was begun, so only the newest can have such a tail; whatever precedes a sync
-//! is whole. This parser accepts exactly the batches that the library accepts.
+//! According to the source of fjall 3.1, a batch consists of a start with the number of items, the
+//! items, and an end with a checksum of the items. At start the library reads the journals and
+//! drops a last batch that has no end. However, it reports an error for a batch with an end and a
+//! gap before it, which a power loss can leave in unsynced data. All journals but the newest were
+//! synced completely before the next one was begun, so only the newest can have such a tail.
+//! Everything before a sync is whole. This parser accepts exactly the batches that the library
+//! accepts.
 
 use std::{
     fs::{self, File, OpenOptions},

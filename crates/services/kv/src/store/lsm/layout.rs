@@ -39,13 +39,11 @@ const HEADER_BYTES: usize = 8 + 4 + 8;
 const INDEX_BITS: u32 = 28;
 /// Length in bytes of the prefix of a stored key: kind and generation.
 const PREFIX_BYTES: usize = 1 + 6;
-/// Length in bytes of what precedes the client's key in a stored data key: the prefix and the
-/// position.
+/// Number of bytes before the client's key in a stored data key: the prefix and the position.
 const KEY_BYTES: usize = PREFIX_BYTES + 6;
-/// Length in bytes of what precedes the client's key in a stored deadline: the prefix and the
-/// deadline.
+/// Number of bytes before the client's key in a stored deadline: the prefix and the deadline.
 const DEADLINE_BYTES: usize = PREFIX_BYTES + 8;
-/// Length in bytes of what precedes the name in the stored key of a row: the prefix and the id.
+/// Number of bytes before the name in the stored key of a row: the prefix and the id.
 const ROW_BYTES: usize = PREFIX_BYTES + Id::BYTES;
 /// Number that encodes a missing deadline.
 const NO_DEADLINE: u64 = u64::MAX;
@@ -64,8 +62,9 @@ const _: () = assert!(ROW_BYTES + NAME_BYTES_MAX < TREE_KEY_BYTES_MAX);
 pub(super) struct State {
     pub(super) applied_to: Slot,
     pub(super) keys: u64,
-    /// Current generation. FLUSHALL starts a new one, which hides the keys of earlier generations,
-    /// and these are removed gradually. Otherwise FLUSHALL would be a commit as large as the store.
+    /// Current generation. FLUSHALL starts a new one, which hides the keys of earlier generations
+    /// until they are removed gradually. Removing them at once would be a commit as large as the
+    /// store.
     pub(super) generation: u64,
     /// Lowest generation that may still have data. All data of earlier ones has been removed.
     pub(super) oldest: u64,

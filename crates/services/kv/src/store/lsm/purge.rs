@@ -28,13 +28,14 @@ pub(super) struct Purge {
     /// current one.
     left: Option<u64>,
     purged_below: Arc<AtomicU64>,
-    /// The current generation may have dropped collections.
+    /// Set if the current generation may have dropped collections.
     ended: bool,
-    /// Stored keys at which the purge resumes: the next dropped collection, and the next of its
-    /// rows. Starting over would be slow, because searches walk over removed entries for a while.
+    /// Stored key of the dropped collection at which the purge resumes. Starting over would be slow,
+    /// because searches walk over removed entries for a while.
     ended_from: Vec<u8>,
+    /// Stored key of the row at which the purge resumes within that collection.
     rows_from: Vec<u8>,
-    /// The purge has stopped because the data to be removed cannot be read.
+    /// Set if the purge has stopped because the data to be removed cannot be read.
     given_up: bool,
 }
 
@@ -45,7 +46,7 @@ pub(super) enum PurgeStep {
     Generations(Option<Vec<u8>>),
     /// Rows of a dropped collection were removed. Contains the stored keys at which to resume.
     Rows(Vec<u8>, Vec<u8>),
-    /// No dropped collections are left from the resume position on.
+    /// No dropped collections are left at or after the resume position.
     Nothing,
 }
 
@@ -78,8 +79,8 @@ impl Purge {
         self.left.is_none() && self.purged_below.load(Ordering::Acquire) >= self.below
     }
 
-    /// Tells the purge that all generations below `below` have ended. Newly dropped collections may
-    /// lie before the resume position.
+    /// Notifies the purge that all generations below `below` have ended. Newly dropped collections
+    /// may lie before the resume position.
     pub(super) fn begin(&mut self, below: u64, ended: bool) {
         if ended || self.below != below {
             self.look_for_ended();
@@ -96,7 +97,7 @@ impl Purge {
         self.rows_from.clear();
     }
 
-    /// Restarts the purge after another tree was opened.
+    /// Restarts the purge after another tree has been opened.
     pub(super) fn restart(&mut self, state: State, newest: u64) {
         self.look_for_ended();
         self.given_up = false;

@@ -34,7 +34,7 @@ enum Report {
     Suspect(TreeFile, String),
 }
 
-/// Handle of a scrub's thread.
+/// Handle to the scrub thread.
 #[derive(Debug)]
 pub(super) struct Scrub {
     told: Receiver<Report>,
@@ -64,17 +64,17 @@ impl Scrub {
     }
 }
 
-/// State of a scrub's thread.
+/// State of the scrub thread.
 struct Work {
     tell: Sender<Report>,
     /// Channel without messages, which disconnects when the thread should end.
     wants: Receiver<()>,
     bytes_per_second: u64,
-    /// Delay before the next read, which makes up for the last one.
+    /// Delay that is due before the next read, to keep to the configured rate.
     owed: Duration,
 }
 
-/// The owner has stopped the scrub.
+/// Signals that the owner has stopped the scrub.
 struct Stopped;
 
 impl Work {
@@ -98,7 +98,8 @@ impl Work {
     fn check(&mut self, file: &TreeFile, buffer: &mut [u8]) -> Result<Result<(), String>, Stopped> {
         let mut open = match open(&file.path) {
             Ok(open) => open,
-            // The error proves nothing about the file; there may be no free descriptors.
+            // The error proves nothing about the file. For example, there may be no free
+            // descriptors.
             Err(error) if error.kind() != ErrorKind::NotFound => return Ok(Ok(())),
             Err(_) => return Ok(Err("the file is gone".to_owned())),
         };
@@ -144,12 +145,12 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Background failures that damage would explain. Compaction reads data that no client requested,
+/// Background failures that damage could explain. Compaction reads data that no client requested,
 /// and the library does not report why it failed.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     failures: u32,
-    /// The files should be read.
+    /// Set if the files should be read.
     stands: bool,
 }
 

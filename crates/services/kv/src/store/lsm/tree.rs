@@ -32,18 +32,18 @@ pub(super) struct TreeFile {
 }
 
 /// Maximum number of sealed memtables before another batch is written. Each batch can add two, and
-/// from four on the library blocks, permanently if its threads have failed.
+/// at four or more the library blocks, permanently if its threads have failed.
 const WAITING_TABLES_MAX: usize = 1;
-/// Maximum number of level-0 runs before another batch is written. The library blocks from thirty
-/// on.
+/// Maximum number of level-0 runs before another batch is written. The library blocks at thirty or
+/// more.
 const RUNS_MAX: usize = 20;
 /// Minimum number of open files that the library requires.
 const FILES_MIN: usize = 10;
-/// Size in bytes from which on values are stored apart from their keys.
+/// Minimum size in bytes of a value that is stored apart from its key.
 const APART_BYTES: u32 = 512;
-/// A value file is rewritten when this fraction of it is dead and it belongs to this fraction of
-/// the oldest files.
+/// Fraction of dead data at which an old value file is rewritten.
 const DEAD_PART: f32 = 0.5;
+/// Fraction of the value files, oldest first, that count as old.
 const OLD_PART: f32 = 0.5;
 /// File that exists in the folder of every complete tree.
 const MARKER: &str = "version";
@@ -71,13 +71,13 @@ pub(super) struct Tree {
     disk: Arc<dyn Disk>,
 }
 
-/// A tree that was just opened, and the state found in it.
+/// A newly opened tree, and the state found in it.
 pub(super) struct Opened {
     pub(super) tree: Tree,
     pub(super) state: State,
-    /// Highest generation that was ever begun.
+    /// Highest generation ever begun.
     pub(super) newest_generation: u64,
-    /// The tree may contain collections.
+    /// Set if the tree may contain collections.
     pub(super) has_rows: bool,
     /// Description of data that was cut off or set aside, if any.
     pub(super) note: Option<String>,
@@ -289,7 +289,8 @@ impl Tree {
         Ok(self.database.persist(PersistMode::SyncAll)?)
     }
 
-    /// Starts writing the library's memory into tables, which are files apart from the journal.
+    /// Starts writing the library's in-memory data into tables, which are files separate from the
+    /// journal.
     pub(super) fn start_tables(&self) -> Result<(), Failure> {
         self.keyspace.rotate_memtable()?;
         Ok(())

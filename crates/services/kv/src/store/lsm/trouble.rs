@@ -9,7 +9,7 @@ use super::{
     scrub::Suspicion, tree::Opened, writer::Event,
 };
 
-/// Number of failed reads in one process from which on the tree is no longer trusted.
+/// Number of failed reads in one process at which the tree is no longer trusted.
 const FAILED_READS_MAX: u32 = 2;
 
 impl LsmStore {
@@ -86,8 +86,8 @@ impl LsmStore {
         (self.tree, self.image) = (None, None);
     }
 
-    /// Restarts from a tree that was just opened. Changes in memory are dropped; they are in the
-    /// log, or in the snapshot that was being loaded.
+    /// Restarts from a newly opened tree. Changes in memory are dropped; they are in the log, or in
+    /// the snapshot that was being loaded.
     fn begin_anew(&mut self, opened: Opened) {
         let Opened { tree, state, newest_generation, has_rows, note, aside } = opened;
         self.forget_tree();

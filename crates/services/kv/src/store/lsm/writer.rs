@@ -27,12 +27,12 @@ use super::{
 
 /// Number of bytes left free for background work of the tree and for the log; less on a small disk.
 const RESERVE_BYTES: u64 = 64 << 20;
-/// On a small disk, one part in this many is left free.
+/// Divisor of the size of a small disk that gives the number of bytes left free.
 const RESERVE_PART: u64 = 16;
 /// Maximum number of free bytes to wait for, however often the space was too small; less on a small
 /// disk.
 const NEEDED_BYTES_MAX: u64 = 1 << 30;
-/// On a small disk, at most one part in this many must become free.
+/// Divisor of the size of a small disk that gives the maximum number of free bytes to wait for.
 const NEEDED_PART: u64 = 4;
 
 /// Delays after which the thread checks again.
@@ -63,9 +63,9 @@ impl Default for Delays {
 enum Job {
     /// Writes changes as one atomic batch.
     Write(Arc<Changes>),
-    /// Syncs the tree, which is at this position.
+    /// Syncs the tree at this position.
     Sync(Slot),
-    /// Releases the memory of changes, which takes time too.
+    /// Releases the memory of changes, which also takes time.
     Free(Arc<Changes>),
     /// Removes a folder that is no longer needed.
     Remove(PathBuf),
@@ -85,7 +85,8 @@ pub(super) enum Event {
     /// The tree accepts no more writes but can still be read.
     Failed {
         why: String,
-        /// The failure occurred in the background, perhaps in a compaction that encountered damage.
+        /// Set if the failure occurred in the background, perhaps in a compaction that encountered
+        /// damage.
         in_the_background: bool,
     },
     /// Reopening may help, but the owner must close its handles first and confirm.
@@ -95,7 +96,7 @@ pub(super) enum Event {
     Opened(Opened),
 }
 
-/// Handle of the writer's thread.
+/// Handle to the writer thread.
 #[derive(Debug)]
 pub(super) struct Writer {
     /// Queue of jobs. Dropping it ends the thread.
@@ -193,7 +194,7 @@ impl Writer {
     }
 }
 
-/// Removes a folder. A failure is ignored, as it only costs space.
+/// Removes a folder. A failure is ignored, because it only costs space.
 fn remove(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
@@ -204,7 +205,7 @@ struct Gone;
 /// Type without values, for a loop that ends only by an error.
 enum Never {}
 
-/// Reason why the thread must stop what it is doing.
+/// Reason for the thread to stop its current work.
 enum Interruption {
     /// The thread should end.
     Gone,
@@ -219,7 +220,7 @@ impl From<Gone> for Interruption {
     }
 }
 
-/// State of the writer's thread.
+/// State of the writer thread.
 struct Work {
     home: Home,
     delays: Delays,
@@ -231,7 +232,8 @@ struct Work {
     /// Set after a failure, until all data has been written into new files. The system may take
     /// unwritten data for written, and a later sync of the same file would report no error.
     doubts: bool,
-    /// Position to sync once all data has been written into new files, if that is in progress.
+    /// Position to sync once all data has been written into new files; `None` if no such rewrite is
+    /// in progress.
     rewriting: Option<Slot>,
     asked: Receiver<Job>,
     tell: Sender<Event>,
@@ -318,8 +320,8 @@ impl Work {
         self.lacks_room(0).is_none() && !matches!(self.guarded(Tree::is_free), Ok(false))
     }
 
-    /// Accesses the tree. A panic of the library is treated as a failure: what it leaves behind
-    /// affects only the tree, which is reopened.
+    /// Accesses the tree. A panic of the library is treated as a failure, because its effects are
+    /// limited to the tree, which is reopened.
     fn guarded<T>(&self, work: impl FnOnce(&Tree) -> Result<T, Failure>) -> Result<T, Failure> {
         let Some(tree) = &self.tree else {
             return Err(Failure::NotOpen);

@@ -16,7 +16,7 @@ use crate::store::{
 
 /// Maximum number of bytes saved for a snapshot.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Smaller stores may save one part in this many of their size.
+/// Divisor of the store's size that gives the number of bytes to save, within the other two limits.
 const KEPT_PART: u64 = 4;
 /// Minimum number of bytes that a small store may save, about as much as a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
@@ -29,8 +29,8 @@ type Kept = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 /// A snapshot in progress.
 #[derive(Debug)]
 pub(super) struct Image {
-    /// Number that marks the collections that were passed, or were created since the snapshot
-    /// began.
+    /// Number that marks the collections that have been passed, or have been created since the
+    /// snapshot began.
     number: u64,
     cursor: Cursor,
     /// Saved records of keys that have changed since the snapshot began and have not been passed
@@ -82,7 +82,7 @@ impl Image {
         records.map(|(_, record)| RECORD_BYTES + record.bytes()).sum()
     }
 
-    /// Saves a key before it changes. Returns `false` if that exceeds the limit, and then the
+    /// Saves a key before it changes. Returns `false` if that exceeds the limit, in which case the
     /// snapshot must end.
     pub(super) fn keep(&mut self, table: &Table, position: Position, key: &[u8]) -> bool {
         if self.cleared.is_some()
@@ -109,7 +109,7 @@ impl Image {
         self.number
     }
 
-    /// Saves a row before it changes. Returns `false` if that exceeds the limit, and then the
+    /// Saves a row before it changes. Returns `false` if that exceeds the limit, in which case the
     /// snapshot must end.
     pub(super) fn keep_row(&mut self, id: Id, rows: &Rows, name: &[u8]) -> bool {
         let is_within = |within: &Within| within.id == id && within.has_passed(name);

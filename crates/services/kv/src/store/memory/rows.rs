@@ -38,7 +38,7 @@ fn size_of_row(row: &Row) -> u64 {
     size(name.len(), value.len())
 }
 
-/// Returns the rows from a name on, in order.
+/// Returns the rows starting at a name, in order.
 pub(super) fn in_order<'a>(
     rows: &'a Rows,
     from: &[u8],
@@ -51,7 +51,7 @@ pub(super) fn in_order<'a>(
 #[derive(Debug, Default)]
 pub(super) struct Collections {
     live: BTreeMap<Id, Rows>,
-    /// Dropped collections, whose ids no key has any more.
+    /// Dropped collections, whose ids are no longer used by any key.
     ended: BTreeMap<Id, Rows>,
     /// Approximate memory of all rows, in bytes.
     bytes: u64,
@@ -99,8 +99,8 @@ impl Collections {
         }
     }
 
-    /// Records that the key of a collection was removed. Does nothing if the rows were removed
-    /// before.
+    /// Records that the key of a collection has been removed. Does nothing if the rows have already
+    /// been removed.
     pub(super) fn detached(&mut self, id: Id) {
         if self.live.get(&id).is_some_and(|rows| rows.rows.is_empty()) {
             self.live.remove(&id);

@@ -145,7 +145,7 @@ impl Tree {
         node.rows.get(left).map(Row::show)
     }
 
-    /// Iterates over the rows from `name` on, in order.
+    /// Iterates over the rows starting at `name`, in order.
     pub(super) fn from(&self, name: &[u8]) -> Forth<'_> {
         let name = Sought::new(name);
         let (mut node, mut way) = (&self.root, Vec::new());
@@ -322,7 +322,8 @@ impl Node {
     }
 }
 
-/// Path from the root to a position. Each node comes with the number of its rows that were passed.
+/// Path from the root to a position: the nodes, each with the number of its rows that have been
+/// passed.
 type Way<'t> = Vec<(&'t Node, usize)>;
 
 /// Iterator over rows in order.

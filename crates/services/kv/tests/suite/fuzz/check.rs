@@ -28,7 +28,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// Feeds the parser as a connection does, presenting bytes that were not consumed again.
+/// Feeds the parser as a connection does, presenting unconsumed bytes again.
 pub(crate) fn parse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     let (mut parser, mut seen, mut held) = (Parser::default(), Seen::default(), Vec::new());
     for piece in pieces {

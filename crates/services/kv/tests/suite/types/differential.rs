@@ -195,7 +195,7 @@ struct Pair {
     model: Model,
     folder: tempfile::TempDir,
     lives: usize,
-    /// Group times, each with the slot from which on it applies.
+    /// Group times, each with the first slot at which it applies.
     times: Vec<(u64, u64)>,
 }
 

@@ -58,7 +58,7 @@ fn a_wait_ends_with_nothing_or_with_an_error_and_what_comes_goes_to_the_next() {
 }
 
 /// Returns a group with a client at node 0 whose claim has been sent but not executed, and another
-/// client that has asked to end its wait.
+/// client that has requested the end of its wait.
 fn claiming() -> (Group, [Client; 3]) {
     let mut group = Group::memory(2);
     let (waits, other, away) = (group.connect(0), group.connect(0), group.connect(1));
@@ -74,8 +74,8 @@ fn claiming() -> (Group, [Client; 3]) {
     (group, [waits, other, away])
 }
 
-/// If an element is perhaps being taken for the client, the claim is completed first. The client
-/// gets the element, and the request to end its wait has no effect.
+/// If a claim is in flight for the client, it is completed first. The client gets the element, and
+/// the request to end its wait has no effect.
 #[test]
 fn a_claim_that_is_under_way_is_waited_for() {
     let (mut group, [waits, other, _]) = claiming();
