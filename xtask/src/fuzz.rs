@@ -76,7 +76,7 @@ fn parse<'a>(words: &[&'a str]) -> Result<(Option<&'a str>, u64), Failed> {
     Ok((target, seconds))
 }
 
-/// Returns the reason why libFuzzer is unavailable, if it is.
+/// Checks whether libFuzzer is available, and returns the reason if it is not.
 fn libfuzzer() -> Result<(), &'static str> {
     if !has("cargo-fuzz") {
         return Err("cargo-fuzz is not installed");

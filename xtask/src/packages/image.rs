@@ -2,7 +2,7 @@
 //! folder.
 //!
 //! It is an image layout of the Open Container Initiative as one tar file (`oci-archive`), which
-//! podman, skopeo and Docker from 25 on load. The libraries are a separate layer, which stays the
+//! podman, skopeo and Docker 25 or newer load. The libraries are a separate layer, which stays the
 //! same from one release to the next.
 
 use std::{fmt::Write as _, fs, path::Path};

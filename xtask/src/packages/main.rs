@@ -33,7 +33,7 @@ enum Kind {
     Oci,
 }
 
-/// Options of the program.
+/// Options for the program.
 struct Wanted {
     kinds: Vec<Kind>,
     binary: PathBuf,

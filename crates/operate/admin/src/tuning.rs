@@ -83,7 +83,7 @@ pub struct HoldView {
     pub batch_bytes: usize,
     /// Maximum number of batches in flight.
     pub window: usize,
-    /// Longest time for which the setting is pinned, in milliseconds.
+    /// Maximum time for which the setting is pinned, in milliseconds.
     pub ms: u64,
 }
 

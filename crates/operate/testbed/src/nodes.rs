@@ -28,7 +28,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 const SLOW: Duration = Duration::from_secs(4);
 /// Timeout for a request to an admin address. A paused node does not respond.
 pub(crate) const QUESTION: Duration = Duration::from_millis(300);
-/// Timeout of the readiness probe, which performs a read.
+/// Timeout for the readiness probe, which performs a read.
 const READY_QUESTION: Duration = Duration::from_secs(5);
 
 /// Running nodes of one cluster, with the folder of their data.

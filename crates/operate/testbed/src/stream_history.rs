@@ -12,7 +12,7 @@ use crate::stream_bytes::{TELLING, bytes, first_other, origin};
 /// Action or observation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// A writer opened the stream and may write from a position on.
+    /// A writer opened the stream and may write starting at a position.
     Opened {
         writer: u16,
         /// Position of the writer's first byte.
@@ -125,7 +125,7 @@ pub enum ViolationKind {
     Offset,
     /// A reported position is lower than an earlier one.
     Backwards,
-    /// A writer was acknowledged, or has bytes in the stream, above the position at which another
+    /// A writer has acknowledged bytes, or bytes in the stream, above the position at which another
     /// writer took over.
     AfterFence,
     /// Two writers received acknowledgements for the same position.

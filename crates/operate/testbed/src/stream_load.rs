@@ -403,7 +403,7 @@ impl Lane {
         }
     }
 
-    /// Reads the stream from its first byte on, until it is closed permanently.
+    /// Reads the stream from its first byte until it is closed permanently.
     fn follow(&self, addresses: &[String]) -> Result<(), String> {
         let mut from = 0;
         loop {

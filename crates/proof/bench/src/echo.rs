@@ -36,7 +36,7 @@ pub struct Way {
 }
 
 impl Way {
-    /// All ways that experiments compare.
+    /// All transports that experiments compare.
     pub const ALL: [Self; 6] = [
         Self::of(false, None),
         Self::of(false, Some(Hook::Traffic)),
@@ -62,7 +62,7 @@ impl Way {
         }
     }
 
-    /// Returns the way with this name; `None` if there is no such way.
+    /// Returns the transport with this name; `None` if there is no such transport.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }

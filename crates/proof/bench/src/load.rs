@@ -46,7 +46,7 @@ pub struct Plan {
     pub warmup: Nanos,
     /// Measured time after the warm-up, in nanoseconds.
     pub measure: Nanos,
-    /// Longest time to wait for replies after the last command was sent, in nanoseconds.
+    /// Maximum time to wait for replies after the last command was sent, in nanoseconds.
     pub patience: Nanos,
 }
 

@@ -405,7 +405,7 @@ impl Row {
     }
 }
 
-/// Returns the reasons why these repetitions are not a valid result.
+/// Returns why these repetitions are not a valid result.
 fn objections(all: &[Repetition]) -> Vec<String> {
     let samples = || all.iter().map(|repetition| &repetition.samples);
     let sum = |count: fn(&Samples) -> u64| samples().map(count).sum::<u64>();

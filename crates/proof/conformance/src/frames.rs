@@ -75,7 +75,7 @@ impl ProgramRoutes {
     }
 }
 
-/// Returns the setup that the table in `crates/devices/programs/p4/frame.p4` gives.
+/// Returns the setup from the table in `crates/devices/programs/p4/frame.p4`.
 pub const fn setup() -> Setup {
     Setup { group: GROUP, room: ROOM, own: address(OWN), heard: HEARD, owner: address(OWNER) }
 }

@@ -27,7 +27,7 @@ pub struct DatagramFaults {
     pub echoed_of_1000: u64,
     /// Datagrams per 1000 in which a bit flips.
     pub flipped_of_1000: u64,
-    /// Datagrams per 1000 that arrive in two halves.
+    /// Datagrams per 1000 that arrive a second time, up to seconds later.
     pub cut_of_1000: u64,
     /// Send calls per 1000 that fail because the sender's socket is full.
     pub refused_of_1000: u64,
@@ -39,7 +39,7 @@ pub struct DatagramFaults {
 }
 
 impl DatagramFaults {
-    /// Returns faults of which none occurs, and windows that never fill.
+    /// Returns settings under which no fault occurs and no window fills.
     pub const fn calm() -> Self {
         Self {
             keyed: true,
@@ -156,7 +156,7 @@ pub struct Counts {
     pub unheard: u64,
     /// Datagrams that were duplicated.
     pub repeated: u64,
-    /// Datagrams of which a copy arrived much later.
+    /// Datagrams whose copy arrived much later.
     pub echoed: u64,
     /// Datagrams in which a bit was flipped.
     pub flipped: u64,

@@ -39,7 +39,7 @@ pub struct Faults {
     pub room: usize,
     /// Frames per 1000 that are lost between a device and its owner, in each direction.
     pub lost_of_1000: u64,
-    /// Frames per 1000 of which a copy arrives later.
+    /// Frames per 1000 that arrive a second time, after the original.
     pub repeated_of_1000: u64,
     /// Polls per 1000 that report an incomplete drain.
     pub slow_of_1000: u64,

@@ -72,7 +72,7 @@ struct Feed {
     /// End of the bytes that were passed to the replica.
     given: u64,
     wanted: u64,
-    /// Request to close the piece after all bytes were passed to the replica.
+    /// Request to close the piece after all bytes have been passed to the replica.
     close: Option<(StreamTag, bool)>,
 }
 

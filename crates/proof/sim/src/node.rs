@@ -377,7 +377,7 @@ pub struct TracedState {
     /// assignment, values too long for the device, and values offered to other nodes' devices.
     pub device: [u64; 5],
     pub counters: Counters,
-    /// Reason why the replica does not serve; `None` if it serves.
+    /// Why the replica does not serve; `None` if it serves.
     pub error: Option<String>,
     /// Whether a scrub is in progress, and the number of damaged places that all scrubs found.
     pub scrubs: (bool, u64),
@@ -550,7 +550,7 @@ impl Node {
     /// Records the assigned id of a joining node on its disk.
     ///
     /// # Errors
-    /// The id cannot be written.
+    /// Returns an error if the id cannot be written.
     pub fn join(&mut self, nonce: u64, role: As, joined: Joined) -> Result<(), JoiningError> {
         let newcomer = Newcomer::prepare(self.disk.attach(), nonce)?;
         newcomer.finish(&Wanted::default(), role, joined)?;
@@ -568,7 +568,7 @@ impl Node {
     /// remember about the node's log.
     ///
     /// # Errors
-    /// The process refuses to start.
+    /// Returns an error if the process refuses to start.
     pub fn start(
         &mut self,
         world: Time,
@@ -709,11 +709,11 @@ impl Node {
     }
 }
 
-/// Environment for starting a node with the settings of the run.
+/// Environment for starting a node with the settings for the run.
 struct Simulated<'a> {
     settings: &'a Settings,
     release: Level,
-    /// What other nodes remember about the node's log.
+    /// Records of this node's log that other nodes have.
     recalled: Vec<(NodeId, Memory)>,
     recovery: Option<Recovery>,
     lost: Vec<String>,

@@ -203,7 +203,7 @@ impl Client {
     /// Handles bytes that arrived from the node.
     ///
     /// # Errors
-    /// A reply contradicts a guarantee of the cluster.
+    /// Returns an error if a reply contradicts a guarantee of the cluster.
     pub fn receive_bytes(&mut self, bytes: &[u8], books: &mut Books) -> Verdict {
         self.input.extend_from_slice(bytes);
         loop {

@@ -24,7 +24,7 @@ use crate::shell::{Failed, cargo_command, read};
 
 const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace|snapshots [one|behind|lsm]|sustained] [--quick] [--json]";
 
-/// Options of a benchmark and its report.
+/// Options for a benchmark and its report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish {
     /// Measures fewer rows, within a minute.

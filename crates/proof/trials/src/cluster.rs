@@ -28,7 +28,7 @@ const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluste
 /// Number of nodes in a cluster under test.
 const NODES: u32 = 3;
 
-/// Options of the task.
+/// Options for the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
     rounds: u64,

@@ -21,7 +21,8 @@ const USAGE: &str = "gate [--bless REASON]";
 const CALL_RUNS: u32 = 5;
 /// Tolerance of instructions and system calls relative to the baseline.
 const NEAR: f64 = 0.03;
-/// Largest difference between counts that are considered equal: they are written with four digits.
+/// Largest difference between counts that are considered equal. Counts are written with four
+/// digits.
 const EXACT: f64 = 0.000_06;
 
 /// Counts by full name. The first word of a name is its kind.
@@ -192,7 +193,7 @@ fn compare(old: &Counts, now: &Counts) -> usize {
     faults
 }
 
-/// Returns the reason why a count fails, if it does.
+/// Returns why a count fails, if it does.
 fn judge(name: &str, before: f64, now: f64) -> Option<&'static str> {
     let exact = name.starts_with("exact ");
     let bound = if exact { EXACT } else { before.abs() * NEAR };

@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use crate::output::{Exit, Problem};
 
-/// Flags of the nodes. The plane can be trusted because only the demo uses its network.
+/// Flags that each node is started with. The plane can be trusted because only the demo uses its
+/// network.
 const FLAGS: [&str; 3] = ["--plane", "kernel", "--plane-trusted"];
 
 /// Work done by devices.

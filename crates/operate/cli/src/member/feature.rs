@@ -1,4 +1,4 @@
-//! `quorate member feature`: shows the feature level in use and what each node supports.
+//! `quorate member feature`: shows the feature level in use and the levels that each node supports.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::group::{Group, Where};
 use crate::output::{Exit, Output, Problem, table};
 
-/// Flags.
+/// Arguments of `quorate member feature`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FeatureArgs {
     #[command(flatten)]

@@ -136,7 +136,7 @@ impl Group {
         }
     }
 
-    /// Queries the addresses from index `from` on in parallel. Adds the addresses that the
+    /// Queries the addresses starting at index `from` in parallel. Adds the addresses that the
     /// responses list.
     fn ask_all(&mut self, from: usize) -> (Vec<(String, MembersView)>, Vec<String>) {
         let answers: Vec<Result<MembersView, String>> = thread::scope(|scope| {

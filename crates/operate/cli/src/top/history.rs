@@ -25,7 +25,7 @@ const NEAR: Duration = Duration::from_millis(200);
 pub(super) struct Sample {
     /// Commands per second, if known.
     pub(super) commands: Option<f64>,
-    /// Median and 99th percentile of the latency in microseconds. `None` if no command was
+    /// Median and 99th percentile of the latency in microseconds; `None` if no command was
     /// answered.
     pub(super) latency_us: Option<(f64, f64)>,
     /// The leader differs from that of the previous poll.
@@ -235,7 +235,7 @@ impl Counters {
         Self { at, traffic: view.traffic.clone(), sent }
     }
 
-    /// Returns the increase since `before`. `None` if a counter decreased, because the process was
+    /// Returns the increase since `before`; `None` if a counter decreased, because the process was
     /// restarted.
     fn since(&self, before: &Self) -> Option<Since> {
         let sent = self.sent.zip(before.sent);

@@ -199,7 +199,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Returns the id of the node to kill. `None` if the process is not a node.
+    /// Returns the id of the node to kill; `None` if the process is not a node.
     fn victim(&self) -> Option<u32> {
         match self.role {
             Role::Leader => Some(self.leader),

@@ -14,7 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Timeout of a request to a member. It exceeds the time for which a member listens or sends.
+/// Timeout for a request to a member. It exceeds the time for which a member listens or sends.
 const WAIT: Duration = Duration::from_secs(15);
 /// Maximum number of members in a test.
 const MEMBERS_MAX: usize = 64;
@@ -51,7 +51,7 @@ pub struct Reach {
     pub members: Vec<Placed>,
     /// One row per sender.
     pub matrix: Vec<Row>,
-    /// Requests to members that failed, with the reasons.
+    /// Failed requests to members, with the reason for each.
     pub problems: Vec<String>,
 }
 

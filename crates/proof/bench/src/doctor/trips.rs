@@ -23,8 +23,8 @@ pub struct Trip {
     pub frames: Option<String>,
     /// Round trip in microseconds; null if it was not probed.
     pub rtt_us: Option<u64>,
-    /// Reason why the preferred plane is not in use; empty if the preferred plane is in use or none
-    /// is preferred.
+    /// Why the preferred plane is not in use; empty if the preferred plane is in use or none is
+    /// preferred.
     pub why: String,
 }
 

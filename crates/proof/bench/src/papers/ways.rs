@@ -42,7 +42,7 @@ impl PlaneAndDevice {
     }
 }
 
-/// Returns whether combinations are present exactly if the run is of kind [`Kind::Ways`], and
+/// Returns whether combinations are present if and only if the run is of kind [`Kind::Ways`], and
 /// whether all combinations and echo sizes are possible.
 pub(super) fn fits(run: &Run) -> bool {
     let is_ways = run.kind == Kind::Ways;

@@ -361,7 +361,7 @@ impl Series {
         Ok(())
     }
 
-    /// Returns the number of other nodes, to which the leader sends.
+    /// Returns the number of nodes to which the leader sends.
     const fn receivers(&self) -> u32 {
         self.load.nodes + self.load.learners - 1
     }

@@ -12,7 +12,7 @@ use crate::{
 /// Delivered share below which the load counts as too high for the system or the generator.
 pub const DELIVERED_MIN: f64 = 0.99;
 
-/// Figures of a row whose commands are stream writes.
+/// Figures for a row whose commands are stream writes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// `framed` or `raw`.

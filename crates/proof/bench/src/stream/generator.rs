@@ -39,7 +39,7 @@ const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 
-/// Settings of the writers, and the node that they write to.
+/// Settings for the writers, and the node that they write to.
 #[derive(Clone, Debug)]
 pub struct Writers {
     /// Protocol that the address supports.
@@ -58,7 +58,7 @@ pub struct Writers {
     pub keeper: Option<Keeper>,
 }
 
-/// Settings by which the disk space of the streams is limited.
+/// Settings that limit the disk space of the streams.
 #[derive(Clone, Debug)]
 pub struct Keeper {
     /// Address at which a node supports the framed protocol.

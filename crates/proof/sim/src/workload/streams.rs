@@ -336,7 +336,7 @@ impl Streamer {
     /// Handles a reply.
     ///
     /// # Errors
-    /// The reply contradicts an earlier one.
+    /// Returns an error if the reply contradicts an earlier one.
     pub fn receive_reply(&mut self, heard: Heard) -> Verdict {
         match &heard {
             Heard::Durable(stream, position) => {

@@ -93,7 +93,8 @@ impl World {
         }
     }
 
-    /// [lie-3] Returns what the reachable nodes in this node's address book remember about its log.
+    /// [lie-3] Returns the records of this node's log that the reachable nodes in its address book
+    /// have.
     pub(super) fn recalled_of(&self, node: usize) -> Vec<(NodeId, Memory)> {
         let asks = self.nodes[node].release >= witness::SINCE;
         let Some(identity) = self.nodes[node].identity().filter(|_| asks) else {

@@ -1,4 +1,4 @@
-//! One turn of a node, in which it does what the reactor does after an arrival or a timeout.
+//! One turn of a node, which performs the reactor's work after an arrival or a timeout.
 
 use std::mem::take;
 

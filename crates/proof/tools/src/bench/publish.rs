@@ -28,7 +28,7 @@ pub(super) fn document() -> Document {
     }
 }
 
-/// Returns the file given by `--json`. `None` if the document goes to standard output, or if it is
+/// Returns the file given by `--json`; `None` if the document goes to standard output, or if it is
 /// not requested.
 fn json_file(files: &FileArgs) -> Option<&Path> {
     let given = files.json.as_deref()?;

@@ -90,8 +90,8 @@ fn nanos(text: &str, case: &str) -> Option<f64> {
     line?.trim().parse().ok()
 }
 
-/// Returns the instructions of a whole round minus those of a round without the steps, per step:
-/// setup and message construction cancel out.
+/// Returns the instructions per step: those of a whole round minus those of a round without the
+/// steps, so that setup and message construction cancel out.
 pub(crate) fn instructions_per_step(
     counter: Counter,
     program: &Path,

@@ -126,8 +126,8 @@ fn measure(
     Ok(Row { driver, window, depth, last: runs[RUNS - 1], per_second: median(rates), calls })
 }
 
-/// Returns the system calls of the longer run minus those of the shorter one, which has 2000
-/// records less, per record: startup cancels out.
+/// Returns the system calls per record: those of the longer run minus those of the shorter one,
+/// which has 2000 fewer records, so that startup cancels out.
 fn syscalls_per_record(
     counter: Calls,
     program: &Path,

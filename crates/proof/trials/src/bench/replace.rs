@@ -33,7 +33,7 @@ const WINDOW: Duration = Duration::from_millis(100);
 const WARM: Duration = Duration::from_secs(1);
 /// Required share of the throughput without a replacement.
 const WANTED: f64 = 0.80;
-/// Flags of the nodes. Newcomers receive snapshots, whose transfer is throttled.
+/// Flags that each node is started with. Newcomers receive snapshots, whose transfer is throttled.
 const FLAGS: [&str; 2] = ["--transfer-limit", "52428800"];
 const MIB: f64 = 1_048_576.0;
 
@@ -164,7 +164,7 @@ fn measure(size: &Size, replaces: bool) -> Result<Run, Failed> {
 /// Bytes sent to new members, and delays of writers.
 #[derive(Default)]
 struct Watch {
-    /// Bytes of values sent to newcomers until they had caught up.
+    /// Bytes of values sent to newcomers until they caught up.
     values: u64,
     /// Values that waited for a new era, on nodes that have been removed.
     waited: u64,

@@ -37,8 +37,8 @@ const INTERFACE: &str = "clients";
 /// Duration of a round, and of its last part without faults.
 const ROUND: Duration = Duration::from_secs(30);
 const CALM: Duration = Duration::from_secs(5);
-/// Node whose log proves what was executed. It is stopped at the end and never killed, since a kill
-/// would lose what is only in memory.
+/// Node whose log proves which commands were executed. It is stopped at the end and never killed,
+/// because a kill would lose data that is only in memory.
 const WITNESS: u32 = NODES;
 /// Bounds in milliseconds: pause between faults, downtime of a node, downtime of a link.
 const PAUSE_MS: (u64, u64) = (1_500, 3_000);

@@ -57,7 +57,7 @@ impl Measured {
         })
     }
 
-    /// Returns the reason why the measurement is invalid, if any.
+    /// Returns why the measurement is invalid, if any.
     pub(super) fn trouble(&self) -> Option<String> {
         let error = || self.first_error.clone().unwrap_or_default();
         if self.errors > 0 {
@@ -71,7 +71,7 @@ impl Measured {
         }
     }
 
-    /// Returns the reason why the latency is invalid, if any.
+    /// Returns why the latency is invalid, if any.
     pub(super) fn latency_trouble(&self) -> Option<String> {
         let late = || format!("{:.1} % sent late", self.late_share * 100.0);
         self.trouble().or_else(|| self.is_late().then(late))
@@ -117,7 +117,7 @@ pub(super) struct Turn {
     pub(super) latencies: Vec<(String, u64, Measured)>,
     /// `None` if no node reports the number.
     pub(super) applied: Option<Applied>,
-    /// Reason why the turn ended early.
+    /// Why the turn ended early.
     pub(super) trouble: Option<String>,
 }
 

@@ -49,7 +49,7 @@ const SIZES: RangeInclusive<usize> = 64..=512 << 10;
 /// Folder in memory for all files of the systems.
 const SCRATCH: &str = "/dev/shm";
 
-/// Options of the task.
+/// Options for the task.
 #[derive(Clone, Debug, PartialEq)]
 struct Wish {
     receivers: Vec<u32>,
@@ -66,7 +66,7 @@ struct Wish {
 
 impl Wish {
     /// Returns the duration of the warm-up, which is not measured. A Java program compiles itself
-    /// meanwhile.
+    /// during this time.
     fn warmup(&self) -> Duration {
         (self.duration * 2).max(Duration::from_secs(3))
     }
@@ -163,7 +163,7 @@ fn drops(text: &str) -> f64 {
     counts.sum::<u64>() as f64
 }
 
-/// Returns the reason why nothing can be measured here, if any.
+/// Returns why nothing can be measured here, if any.
 fn missing() -> Option<String> {
     for program in ["tc", "setpriv"] {
         if !run::has(program) {

@@ -19,7 +19,7 @@ pub(super) enum Build {
     },
     /// A package of the Rust workspace in [`FOLDER`], with a program of the same name.
     Rust(&'static str),
-    /// Must be installed on the machine.
+    /// A program that must be installed on the machine.
     Installed(&'static str),
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum Cut {
     Reordered,
     /// A write that the disk reported as durable is lost.
     LostOne,
-    /// All writes from some point on are lost, including those reported as durable.
+    /// All writes after some point are lost, including those reported as durable.
     LostTail,
 }
 

@@ -200,7 +200,7 @@ impl Change {
         }
     }
 
-    /// Undoes the change. `None` if its folder no longer exists.
+    /// Undoes the change; `None` if its folder no longer exists.
     fn undo(self, files: &mut Files) -> io::Result<Option<String>> {
         let root = files.root().to_owned();
         let there = |files: &Files, (folder, name): &At| {

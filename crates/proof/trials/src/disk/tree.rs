@@ -23,7 +23,7 @@ use super::state::State;
 /// Flag from the kernel's `asm-generic/fcntl.h`, also set for writes with `RWF_DSYNC`.
 /// `OFlags::DSYNC` is `O_SYNC` on Linux.
 const O_DSYNC: i32 = 0o10_000;
-/// Lifetime of the kernel's cached attributes: it asks each time.
+/// Lifetime of cached attributes. It is zero, so that the kernel requests them each time.
 const NEVER: Duration = Duration::ZERO;
 /// The kernel caches no bytes, and writes to several offsets of a file concurrently.
 const THROUGH: FopenFlags =

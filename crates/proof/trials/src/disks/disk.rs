@@ -98,7 +98,7 @@ pub(super) fn files(root: &Path, beginnings: &str) -> io::Result<Vec<String>> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            // The file may have been deleted meanwhile.
+            // The file may have been deleted in the meantime.
             let Ok(about) = entry.metadata() else {
                 continue;
             };

@@ -1,5 +1,5 @@
-//! A trial of one kind of file and one fault, on one node of three: judges what clients observed,
-//! and records what the node reported.
+//! A trial of one kind of file and one fault, on one node of three. Judges the clients'
+//! observations, and records the node's reports.
 
 use std::{
     collections::BTreeSet,
@@ -38,12 +38,13 @@ use crate::{
 const NODES: u32 = 3;
 /// Flags for small logs, which are trimmed soon.
 const SMALL: [&str; 6] = ["--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
-/// Operations and writes between two events.
+/// Number of operations, and of writes, between two events.
 const OPERATIONS: u64 = 300;
 const WRITES: u64 = 60;
 /// Size of a stream writer's writes, in bytes.
 const STREAM_PART: u64 = 8 << 10;
-/// Time to wait for a write that a fault can affect: some files are rarely written.
+/// Time to wait for a write that a fault can affect. It is long because some files are rarely
+/// written.
 const PREY: Duration = Duration::from_secs(60);
 /// Time to wait for more writes in flight when the power fails.
 const HELD: Duration = Duration::from_secs(2);
@@ -166,7 +167,7 @@ impl Drop for Snapshots {
 }
 
 impl Row {
-    /// Returns the reason why the fault cannot occur in this row, if so.
+    /// Returns why the fault cannot occur in this row; `None` if it can.
     pub(super) fn why_unmet(&self) -> Option<&'static str> {
         let mut all = UNMET.iter();
         all.find(|(kind, fault, _)| *kind == self.kind.name && *fault == self.fault)
@@ -284,7 +285,7 @@ impl Row {
         self.restarted(nodes, victim, done, before, found, clients, checker)
     }
 
-    /// Makes a node write such files until the condition is met or [`PREY`] has passed.
+    /// Makes a node write files of this kind until the condition is met or [`PREY`] has passed.
     fn until(
         &self,
         nodes: &mut Nodes,

@@ -23,7 +23,7 @@ use crate::{
 };
 
 const PREFIX: &str = "quorate-page-";
-/// Flags of the nodes. All links are probed, so that round-trip times are known.
+/// Flags that each node is started with. All links are probed, so that round-trip times are known.
 const FLAGS: [&str; 2] = ["--plane", "auto"];
 /// Window sizes of a phone, a desktop and a wall display.
 pub(super) const SIZES: [(&str, u32, u32); 3] =

@@ -59,7 +59,7 @@ pub(super) struct Row {
     pub(super) raw: Value,
 }
 
-/// Runs the load on its assigned CPUs, and samples the processes meanwhile.
+/// Runs the load on its assigned CPUs, and samples the processes while it runs.
 pub(super) fn run(
     nodes: &mut Nodes,
     cpus: Option<&Cpus>,

@@ -113,7 +113,7 @@ fn waited_s(process: u32) -> Option<f64> {
     let folder = Path::new("/proc").join(process.to_string()).join("task");
     let mut seconds = 0.0;
     for task in fs::read_dir(folder).ok()? {
-        // A thread may exit meanwhile.
+        // A thread may exit in the meantime.
         let text = task.and_then(|task| fs::read_to_string(task.path().join("schedstat")));
         seconds += text.ok().and_then(|text| waited_of(&text)).unwrap_or(0.0);
     }

@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(150);
 const QUESTION: Duration = Duration::from_millis(300);
 /// Maximum age at which a node's status is still shown as current.
 const FRESH: Duration = Duration::from_millis(1500);
-/// Timeout of a key operation from the page.
+/// Timeout for a key operation from the page.
 const KEY_DEADLINE: Duration = Duration::from_secs(4);
 /// Maximum length of a key in bytes.
 const KEY_BYTES_MAX: usize = 100;

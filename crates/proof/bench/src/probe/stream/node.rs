@@ -222,7 +222,7 @@ impl Node {
 /// Durability of the units on this node. Units become durable in any order.
 #[derive(Debug, Default)]
 struct Units {
-    /// Size of each unit from the first non-durable one on, and whether it is durable.
+    /// Size and durability of each unit, starting with the first one that is not durable.
     open: VecDeque<(usize, bool)>,
     /// Number of the first unit in `open`.
     first: u64,

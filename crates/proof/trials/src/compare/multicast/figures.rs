@@ -75,7 +75,8 @@ impl Verdict {
     }
 }
 
-/// Targets: title, smallest ratio, and the systems of which the best is compared.
+/// Targets, each with its title, its smallest ratio, and the systems of which the best one is
+/// compared.
 const TARGETS: [(&str, f64, &[System]); 2] = [
     ("Quorate ÷ the better of Corosync and JGroups", 3.0, &[System::Corosync, System::Jgroups]),
     ("Quorate ÷ Aeron", 0.8, &[System::Aeron]),
