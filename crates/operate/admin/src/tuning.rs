@@ -16,7 +16,7 @@ pub struct TuningView {
     pub bottleneck: Option<String>,
     /// Setting that is in use.
     pub chosen: SettingView,
-    /// `POST /tuning` has pinned the setting for a limited time.
+    /// Set if `POST /tuning` has pinned the setting for a limited time.
     pub held: bool,
     /// Performance measured under the chosen setting.
     pub measured: Option<MeasuredView>,

@@ -39,7 +39,7 @@ pub struct NodeView {
     /// Membership change in progress.
     #[serde(default)]
     pub plan: Option<PlanView>,
-    /// The cluster has permanently removed this node.
+    /// Set if the cluster has permanently removed this node.
     #[serde(default)]
     pub removed: bool,
     /// Highest ballot known to this node.
@@ -118,7 +118,7 @@ pub struct DeviceView {
     #[serde(default)]
     pub kind: String,
     pub name: String,
-    /// The node uses the device.
+    /// Set if the node uses the device.
     pub used: bool,
     /// Ballot in which the device votes.
     pub armed: Option<String>,
@@ -446,7 +446,7 @@ pub struct MemberView {
     pub role: String,
     /// Weight of the member's vote. 0 means that it has no vote.
     pub weight: u32,
-    /// The responding node is connected to the member.
+    /// Set if the responding node is connected to the member.
     pub connected: bool,
     /// Lag of the member in slots. Only the leader reports it.
     pub lag: Option<u64>,

@@ -88,7 +88,7 @@ pub(crate) struct StartConfig {
     pub(crate) store: Option<Store>,
     pub(crate) heartbeat_ms: u64,
     pub(crate) election_ms: (u64, u64),
-    /// Leaders serve reads under a lease ([read-4]).
+    /// Set if leaders serve reads under a lease ([read-4]).
     pub(crate) leases: bool,
     pub(crate) clock_drift_ppm: u64,
     pub(crate) client_timeout_ms: u64,
@@ -106,7 +106,7 @@ pub(crate) struct StartConfig {
     pub(crate) scrub: ScrubOptions,
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
-    /// Trace points are recorded for `quorate bench log --trace`.
+    /// Set if trace points are recorded for `quorate bench log --trace`.
     pub(crate) hops: bool,
     pub(crate) engine: DriverChoice,
     pub(crate) spin: Spin,
@@ -414,7 +414,7 @@ fn parse_node(text: &str) -> Option<NodeId> {
 /// Description of the values that [`parse_flush`] accepts.
 pub const FLUSH: &str = "between 0 and 1000 ms";
 
-/// Parses a duration in milliseconds, which may have a fraction.
+/// Parses a duration in milliseconds. The number may have a fraction.
 pub fn parse_flush(text: &str) -> Option<Duration> {
     let ms: f64 = text.parse().ok()?;
     (0.0..=1000.0).contains(&ms).then(|| Duration::from_secs_f64(ms / 1000.0))

@@ -41,7 +41,7 @@ impl Lan {
         }
     }
 
-    /// Returns the speed of each link in Mbit/s, which is the same in both directions.
+    /// Returns the speed of each link in Mbit/s. It is the same in both directions.
     pub const fn megabits(&self) -> u64 {
         self.megabits
     }

@@ -21,7 +21,7 @@ use crate::samples::Samples;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Length of an Ethernet header in bytes.
 const HEADER_BYTES: usize = 14;
-/// Maximum message length in bytes, which is the packet payload after the IP and UDP headers.
+/// Maximum message length in bytes, that is, the packet payload after the IP and UDP headers.
 pub const BYTES_MAX: usize = 1472;
 /// Minimum message length in bytes. A message contains its send time.
 pub const BYTES_MIN: usize = 8;
@@ -29,7 +29,7 @@ pub const BYTES_MIN: usize = 8;
 /// Transport of the messages, and kind of the echo server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// Messages are raw frames, without IP and UDP.
+    /// Set if messages are raw frames, without IP and UDP.
     pub raw: bool,
     /// Hook of the server's kernel program; `None` for a server in user space.
     pub hook: Option<Hook>,

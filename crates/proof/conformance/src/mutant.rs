@@ -65,7 +65,7 @@ pub struct Mutant {
     pub target: MutantTarget,
     /// Program to run. Absent for a fault in a reference program.
     pub program: Option<String>,
-    /// The fault is in the 512-bit core instead of the 64-bit one.
+    /// Set if the fault is in the 512-bit core instead of the 64-bit one.
     #[serde(default)]
     pub wide: bool,
     /// Replacements that plant the fault.

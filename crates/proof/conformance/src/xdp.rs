@@ -16,7 +16,7 @@ pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/programs/xdp/bpf")
 }
 
-/// Returns the settings for a program, which are the same for all targets.
+/// Returns the settings for a program. They are the same for all targets.
 pub fn settings(program: Program) -> Settings {
     let ways = ProgramRoutes::of(program);
     let settings = Settings::of(setup(), &ways.votes, &ways.proposals, &ways.decisions);

@@ -17,7 +17,7 @@ use crate::{
 /// Datagram faults of a run in addition to its weather, and parameters of the packet planes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatagramFaults {
-    /// Datagrams are authenticated with a key instead of a checksum.
+    /// Set if datagrams are authenticated with a key instead of a checksum.
     pub keyed: bool,
     /// Number of bytes that a plane may send before the first of them is decided.
     pub window_bytes: usize,

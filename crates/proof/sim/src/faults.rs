@@ -56,8 +56,8 @@ pub enum Fault {
     /// Processes are killed while they found or join a cluster, and the founder while it admits a
     /// node.
     FoundingKill,
-    /// A process is killed, and its successor is killed around its first change of the identity; or
-    /// a process is killed while it marks a clean stop.
+    /// A process is killed, and its successor is killed around its first change of the identity.
+    /// Alternatively, a process is killed while it marks a clean stop.
     IdentityKill,
     /// A process forgets its votes, and its successor is killed between recording the new
     /// incarnation in the identity and writing to the log for the first time.
@@ -119,7 +119,7 @@ pub struct Settings {
     pub inflight_max: usize,
     /// Maximum number of slots by which a node's votes may be ahead of its decided prefix.
     pub window_slots: u64,
-    /// The replicas' queues are tiny, so that they fill up.
+    /// Set if the replicas' queues are tiny, so that they fill up.
     pub tiny_queues: bool,
     /// Automatic tuning of batch size and window; `None` leaves both fixed.
     pub tuning: Option<Tuning>,
@@ -153,7 +153,7 @@ pub struct Settings {
     pub stalls_us: Option<u64>,
     /// Auxiliaries and quorum rule of the founding configuration.
     pub terms: Terms,
-    /// Leaders send proposals to no more nodes than a quorum.
+    /// Set if leaders send proposals to no more nodes than a quorum.
     pub thrifty: bool,
     /// Route by which votes reach leaders.
     pub votes: Route,

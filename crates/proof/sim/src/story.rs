@@ -24,7 +24,7 @@ pub fn begin(settings: Settings) -> Result<World, Violation> {
     Ok(world)
 }
 
-/// Returns the lines of the trace without heartbeats, which are all alike.
+/// Returns the lines of the trace, except for heartbeats, because these are all alike.
 pub fn lines(world: &World) -> impl Iterator<Item = &str> {
     let dull = |line: &&str| line.contains("heartbeat ballot") || line.contains(": heard ballot");
     world.trace.lines().filter(move |line| !dull(line))

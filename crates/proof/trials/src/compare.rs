@@ -39,7 +39,7 @@ const ATTEMPTS: u32 = 3;
 const OUTSTANDING: u32 = 256;
 const VALUE_BYTES: usize = 64;
 
-/// Options for the task.
+/// Options of `cargo xtask compare`.
 #[derive(Clone, Debug, PartialEq)]
 struct Wish {
     only: Vec<String>,
@@ -62,7 +62,7 @@ enum Json {
 }
 
 impl Wish {
-    /// Returns the duration of the warm-up, which is not measured.
+    /// Returns the duration of the warm-up before the measurement.
     fn warmup(&self) -> Duration {
         (self.duration / 5).min(Duration::from_millis(700))
     }
@@ -78,7 +78,7 @@ impl Wish {
     }
 }
 
-/// Runs the task.
+/// Runs `cargo xtask compare`.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     if let ["multicast", rest @ ..] = words {
         return multicast::run(rest);

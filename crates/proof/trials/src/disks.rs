@@ -126,7 +126,7 @@ impl Fault {
     }
 }
 
-/// Options for the task.
+/// Options of `cargo xtask disks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
     rounds: u64,

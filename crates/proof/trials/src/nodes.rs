@@ -62,7 +62,7 @@ pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> R
     Ok(wait::at_most(PATIENCE, what, condition)?)
 }
 
-/// Resources used by nodes: the maximum over all nodes, per kind.
+/// Resources used by nodes. Each field is the maximum over all nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
     /// Resident memory, in bytes.

@@ -35,7 +35,7 @@ const USAGE: &str = "soak [--hours N | --minutes N] [--seed N] [--from REV]";
 /// Default duration.
 const HOURS: u64 = 24;
 
-/// Options for the task.
+/// Options of `cargo xtask soak`.
 struct Wish {
     time: Duration,
     seed: u64,

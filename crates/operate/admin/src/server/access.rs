@@ -82,7 +82,7 @@ fn needs(method: &Method, path: &str) -> Option<Role> {
     }
 }
 
-/// Returns whether a request is an action, which is audited.
+/// Returns whether a request is an action. Actions are audited.
 fn is_action(needs: Option<Role>, method: &Method, path: &str) -> bool {
     (needs >= Some(Role::Operator) && !method.is_safe()) || path == "/backup"
 }

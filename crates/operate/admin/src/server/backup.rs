@@ -112,7 +112,7 @@ async fn hold(admin: &Admin) -> Result<StreamHold, Failure> {
 struct BackupRequest {
     /// Minimum slot that the snapshot must cover.
     at: Option<Slot>,
-    /// The bytes of streams are included.
+    /// Set if the bytes of streams are included.
     streams: bool,
 }
 

@@ -21,7 +21,7 @@ const FLAGS: [&str; 3] = ["--plane", "kernel", "--plane-trusted"];
 pub(super) struct Devices {
     /// Description of the leader's device.
     pub(super) name: String,
-    /// Number of slots in which devices voted: the highest count among the nodes' devices.
+    /// Number of slots in which devices voted. This is the highest count among the nodes' devices.
     pub(super) votes: u64,
 }
 

@@ -30,13 +30,13 @@ pub(crate) struct FeatureArgs {
 /// Result of `quorate member feature`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Shown {
-    /// This command raised the level in use.
+    /// Set if this command raised the level in use.
     raised: bool,
     /// Node that reported the levels.
     node: u32,
     #[serde(flatten)]
     level: LevelView,
-    /// The previous release can still be installed again.
+    /// Set if the previous release can still be installed again.
     downgrade: bool,
 }
 

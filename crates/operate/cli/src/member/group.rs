@@ -233,7 +233,8 @@ fn no_leader() -> Problem {
         .hint("'quorate status' shows which nodes are missing")
 }
 
-/// Returns whether the error is temporary: the same request may succeed later or on another node.
+/// Returns whether the error is temporary, so that the same request may succeed later or on another
+/// node.
 fn is_passing(code: &str) -> bool {
     const PASSING: [&str; 11] = [
         "not_leader",

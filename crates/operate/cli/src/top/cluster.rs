@@ -24,7 +24,7 @@ struct NodeState {
     said: Option<(Instant, Box<NodeView>)>,
     /// Why the last request returned no status.
     trouble: Option<String>,
-    /// The node responds but has not finished starting.
+    /// Set if the node responds but has not finished starting.
     is_starting: bool,
     progress: Option<ProgressView>,
 }

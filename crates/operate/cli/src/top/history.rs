@@ -28,7 +28,7 @@ pub(super) struct Sample {
     /// Median and 99th percentile of the latency in microseconds; `None` if no command was
     /// answered.
     pub(super) latency_us: Option<(f64, f64)>,
-    /// The leader differs from that of the previous poll.
+    /// Set if the leader differs from that of the previous poll.
     pub(super) changed: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct History {
 /// Rates of one node, each per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
-    /// Executed commands.
+    /// Commands executed per second.
     pub(super) commands: f64,
     /// Payload bytes that the leader sends to the node. `None` for the leader itself.
     pub(super) sent_bytes: Option<f64>,

@@ -25,7 +25,7 @@ pub enum Role {
     Newcomer,
     /// A follower that remains in the cluster.
     Other,
-    /// The command `quorate member replace`, which is run again afterwards.
+    /// The command `quorate member replace`. It is run again afterwards.
     Command,
 }
 
@@ -65,7 +65,7 @@ pub struct Killed {
     pub eras: u64,
     /// Number of eras in force when the process was killed.
     pub seen: u64,
-    /// The first run of the command completed.
+    /// Set if the first run of the command completed.
     pub outlived: bool,
 }
 

@@ -45,7 +45,7 @@ pub enum What {
         /// Value to write if the comparison succeeds.
         #[serde(serialize_with = "held")]
         value: KeyContents,
-        /// The comparison succeeded.
+        /// Set if the comparison succeeded.
         done: bool,
     },
     /// Adds to a counter and returns the sum.

@@ -69,7 +69,7 @@ fn resolution(nanos: i64) -> Finding {
     }
 }
 
-/// Judges the difference between the advances of wall time and monotonic time.
+/// Evaluates the difference between the advances of wall time and monotonic time.
 fn jumps(nanos: i64) -> Finding {
     let name = "jumps";
     if nanos.abs() < JUMP_NS {

@@ -19,7 +19,7 @@ pub struct Mount {
     pub device: String,
     /// File system type, such as `ext4`.
     pub kind: String,
-    /// Options for the mount and of the file system together.
+    /// Options of the mount and of the file system together.
     pub options: Vec<String>,
 }
 

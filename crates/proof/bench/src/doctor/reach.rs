@@ -212,8 +212,8 @@ fn post<T: DeserializeOwned>(
 }
 
 impl Reach {
-    /// Judges the matrix. `wanted` means that the user named the group, so a failure to reach it is
-    /// a problem.
+    /// Evaluates the matrix. `wanted` means that the user named the group, so a failure to reach it
+    /// is a problem.
     pub fn judge(&self, wanted: bool) -> Finding {
         let name = "reach";
         let planes = &[Plane::Multicast];

@@ -64,7 +64,7 @@ pub fn usual(trips: &[Trip]) -> Option<Plane> {
     most.filter(|plane| pairs(plane) > 0)
 }
 
-/// Judges whether members are connected and use the preferred plane.
+/// Evaluates whether members are connected and use the preferred plane.
 pub fn judge(trips: &[Trip]) -> Finding {
     let named = |trips: &[&Trip], what: &dyn Fn(&Trip) -> String| {
         let mut named: Vec<String> = trips.iter().take(NAMED_MAX).map(|trip| what(trip)).collect();

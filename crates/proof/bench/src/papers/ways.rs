@@ -29,7 +29,7 @@ pub struct PlaneAndDevice {
     pub plane: String,
     /// Device, named as in `--device`; absent if nodes vote without a device.
     pub device: Option<Device>,
-    /// Clients send frames to the leader's device, so that no node handles their commands.
+    /// Set if clients send frames to the leader's device, so that no node handles their commands.
     #[serde(default)]
     pub frames: bool,
 }

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::problem::{Kind, Problem};
 
-/// Time after the kill that counts neither for the rate before the kill nor for the rate after it.
+/// Time after the kill that is excluded from the rates before and after it.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Minimum duration. It leaves half a second for the rate after the kill.
 const DURATION_MIN: Duration = Duration::from_secs(3);

@@ -78,7 +78,7 @@ pub struct Load {
     pub disk_flush: Duration,
     /// Fault inflicted on one of the nodes that the bench starts, during the load.
     pub fault: Option<Fault>,
-    /// The nodes that the bench starts record stamps of each command's stages.
+    /// Set if the nodes that the bench starts record stamps of each command's stages.
     pub hops: bool,
     /// Interface of a client that sends frames to devices; `None` for other clients. The interface
     /// exists already, or is created at the switch of the nodes that the bench starts.

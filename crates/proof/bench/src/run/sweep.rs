@@ -100,7 +100,7 @@ pub struct Sweep<'a> {
     load: Load,
     admin: &'a str,
     client: SocketAddr,
-    /// The service is the key-value service, not the log service.
+    /// Set if the service is the key-value service, not the log service.
     has_keys: bool,
 }
 

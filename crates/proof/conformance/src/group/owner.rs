@@ -89,7 +89,7 @@ pub(super) struct Lead {
     armed: Vec<usize>,
     /// Slot after the last one that the leader itself proposed.
     next: Slot,
-    /// The coordinator is assigning slots.
+    /// Set if the coordinator is assigning slots.
     started: bool,
 }
 

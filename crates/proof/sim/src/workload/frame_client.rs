@@ -80,7 +80,7 @@ pub struct FrameClient {
     /// Time at which the client switches to another node if no answer has arrived.
     pub reply_deadline: Option<Time>,
     pub planned: Option<Time>,
-    /// The client starts no new work.
+    /// Set if the client starts no new work.
     pub done: bool,
     /// Number of sessions that the client used before.
     pub lives: u64,

@@ -295,7 +295,7 @@ impl World {
         self.line("net", "connect", format_args!("{} and {}", a + 1, b + 1));
     }
 
-    /// Decides whether two nodes connect, by the rules of the production network: the node with the
+    /// Decides whether two nodes connect, by the rules of the production network. The node with the
     /// higher id connects to the nodes in its table, and the other one admits any node that was not
     /// removed, known or not ([member-3]).
     fn admission(&self, a: usize, b: usize) -> Admission {

@@ -16,9 +16,9 @@ const RECORDS: u64 = 5000;
 /// Counters of a benchmark run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Commits {
-    /// Records released after their flush.
+    /// Number of records released after their flush.
     pub(crate) records: u64,
-    /// Commits: each writes and flushes a group of records.
+    /// Number of commits, each of which writes and flushes a group of records.
     pub(crate) commits: u64,
     /// Writes into segments.
     pub(crate) writes: u64,
@@ -66,7 +66,7 @@ struct Figures {
     records_per_s: f64,
 }
 
-/// Runs the task.
+/// Runs `cargo xtask bench log`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     let program = build("quorate-log", "commit")?;
     let records = if wish.quick { RECORDS / 10 } else { RECORDS };

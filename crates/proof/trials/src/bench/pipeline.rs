@@ -52,7 +52,7 @@ impl Load {
     }
 }
 
-/// Runs the task.
+/// Runs `cargo xtask bench pipeline`.
 pub(super) fn run() -> Result<(), Failed> {
     shell::build_programs()?;
     println!(

@@ -27,9 +27,9 @@ const OPEN_MAX: usize = 64;
 const VALUE: usize = 1024;
 /// Writes to each key before the run, so that logs are trimmed.
 const PASSES: usize = 4;
-/// Duration of a window. The slowest window is judged.
+/// Duration of a window. The slowest window is evaluated.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Time before the first newcomer. Its windows are not judged.
+/// Time before the first newcomer. Its windows are not evaluated.
 const WARM: Duration = Duration::from_secs(1);
 /// Required share of the throughput without a replacement.
 const WANTED: f64 = 0.80;
@@ -51,7 +51,7 @@ struct Size {
 const LARGE: Size = Size { pairs: 5, rate: 2_000, keys: 40_000, time: Duration::from_secs(15) };
 const SMALL: Size = Size { pairs: 2, rate: 1_000, keys: 10_000, time: Duration::from_secs(8) };
 
-/// Runs the task.
+/// Runs `cargo xtask bench replace`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     shell::build_programs()?;
     let size = if wish.quick { SMALL } else { LARGE };

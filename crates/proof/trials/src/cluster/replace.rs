@@ -17,7 +17,7 @@ use crate::{nodes, nodes::wait_for, shell::Failed};
 
 /// Number of writes before the first newcomer, so that logs are trimmed.
 const BEFORE: u64 = 600;
-/// Upper bound on eras: more than the steps of a plan for three nodes.
+/// Upper bound on the number of eras. It exceeds the number of steps of a plan for three nodes.
 const ERAS_MAX: u64 = 16;
 
 /// Runs all replacements.

@@ -35,7 +35,7 @@ enum Step {
     Part,
     /// The file with the number of the latest snapshot is being replaced.
     PartNumber,
-    /// The base file is being replaced: the switch to a new snapshot, or a trim.
+    /// The base file is being replaced, for a switch to a new snapshot or for a trim.
     Base,
     /// The node reports a new snapshot.
     Named,

@@ -67,7 +67,7 @@ pub(super) struct System {
     pub(super) protocol: Protocol,
     /// Our systems of the same class to compare it with.
     pub(super) compared_with: &'static [&'static str],
-    /// Runs only if it is named.
+    /// Set if the system runs only when it is named.
     pub(super) is_extra: bool,
 }
 

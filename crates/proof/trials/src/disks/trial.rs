@@ -1,4 +1,4 @@
-//! A trial of one kind of file and one fault, on one node of three. Judges the clients'
+//! A trial of one kind of file and one fault, on one node of three. Evaluates the clients'
 //! observations, and records the node's reports.
 
 use std::{
@@ -48,9 +48,9 @@ const STREAM_PART: u64 = 8 << 10;
 const PREY: Duration = Duration::from_secs(60);
 /// Time to wait for more writes in flight when the power fails.
 const HELD: Duration = Duration::from_secs(2);
-/// Size of a block, which is read and written as a whole.
+/// Size of a block in bytes. Blocks are read and written as a whole.
 const BLOCK: usize = 4096;
-/// First bytes of a log write; the number of its segment follows.
+/// First bytes of a log write. The number of its segment follows them.
 const LOG_WRITE: &[u8] = b"qrtebtch";
 const SEGMENT_AT: usize = 40;
 /// Fragments of log lines about damaged files. Reports of a lost leader are not among them.
@@ -488,8 +488,8 @@ fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
     Ok(String::new())
 }
 
-/// Filters files with content: drops locks and temporary files, and keeps only the latest list of a
-/// tree's tables (`v7`).
+/// Drops locks and temporary files from a list of files, and keeps only the latest list of a tree's
+/// tables (`v7`).
 fn in_use(mut names: Vec<String>) -> Vec<String> {
     let list = |name: &str| {
         let (folder, name) = name.rsplit_once('/')?;

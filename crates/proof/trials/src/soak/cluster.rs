@@ -39,7 +39,7 @@ const DISK: &str = "size=512m";
 /// Size of each write that fills the disk, in bytes.
 const FILL: usize = 64 << 10;
 
-/// Kind of cluster: its flags, and the faults that it is subject to.
+/// Kind of cluster, with its flags and the faults that it is subject to.
 pub(super) struct Kind {
     pub(super) name: &'static str,
     flags: &'static [&'static str],
@@ -158,7 +158,7 @@ impl Cluster {
         })
     }
 
-    /// Runs a cycle: load, faults, comparison, rest.
+    /// Runs a cycle of load, faults, comparison and rest.
     pub(super) fn cycle(&mut self) -> Result<(), Failed> {
         let kind = self.kind.name;
         let cycle = self.done.cycles + 1;

@@ -77,7 +77,7 @@ impl Known {
         tags.collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns why this test is not expected to pass, if any.
+    /// Returns why this test is not expected to pass; `None` if it is expected to pass.
     pub(super) fn reason<'a>(&'a self, unit: &str, test: &str) -> Option<Reason<'a>> {
         let of = |groups: &'a [Group]| {
             let mut all = groups.iter();

@@ -53,7 +53,7 @@ pub(super) fn version(source: &Path) -> Result<String, Failed> {
     Ok(version.trim_matches('"').to_owned())
 }
 
-/// Returns the archive of the source package, which is fetched once.
+/// Returns the archive of the source package, and fetches it if necessary.
 fn package() -> Result<PathBuf, Failed> {
     let folder = shell::target().join("redis-suite/package");
     if let Some(archive) = archive(&folder)? {

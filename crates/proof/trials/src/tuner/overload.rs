@@ -4,7 +4,7 @@
 //! maximum throughput. Then rounds follow: the closed loop, whose rate is M, and an open loop at M,
 //! 2 M and 4 M. Ratios are computed within one round. The generator has its own CPU, and the nodes
 //! share the others at every point: a higher offered load does not slow the nodes down. If the
-//! generator's CPU is saturated, the point is marked and not judged.
+//! generator's CPU is saturated, the point is marked and not evaluated.
 
 use std::time::Duration;
 
@@ -78,8 +78,8 @@ const WARMUP: Duration = Duration::from_millis(500);
 const DURATION: Duration = Duration::from_millis(1500);
 /// Share of the time that a saturated generator was running or waiting for its CPU.
 const GENERATOR_FULL: f64 = 0.90;
-/// Allowed growth of memory once every queue has been full: the second half of the last overload
-/// compared with its first half, and the last round compared with the first.
+/// Allowed growth of memory once every queue has been full. It applies to the second half of the
+/// last overload relative to its first half, and to the last round relative to the first.
 const GROWTH: f64 = 1.10;
 const GROWTH_MIB: f64 = 16.0;
 /// Largest total size of a node's queues, in MiB: `Limits` of replica (480) and net (256 for
@@ -89,7 +89,7 @@ const QUEUES_MIB: f64 = 832.0;
 /// Result of one load of a round.
 struct Point {
     round: usize,
-    /// Multiple of the maximum; 0 is the closed loop.
+    /// Offered load as a multiple of the maximum throughput; 0 for the closed loop.
     times: u64,
     row: Row,
     shares: Shares,

@@ -32,7 +32,7 @@ pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Returns the final level of a series: the mean of its last `windows`.
+/// Returns the final level of a series, that is, the mean of its last `windows` windows.
 pub(super) fn end(series: &[f64], windows: usize) -> f64 {
     mean(&series[series.len().saturating_sub(windows)..])
 }

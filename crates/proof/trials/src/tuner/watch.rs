@@ -90,7 +90,7 @@ impl Watch {
     }
 }
 
-/// CPU usage; 1 is one fully used CPU.
+/// CPU usage, where 1 means one fully used CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Shares {
     pub(super) nodes: f64,

@@ -43,10 +43,10 @@ struct NodeState {
     said: Option<(Instant, Box<NodeView>)>,
     /// Why the last request returned no status.
     trouble: Option<String>,
-    /// The node responds but has not finished starting.
+    /// Set if the node responds but has not finished starting.
     is_starting: bool,
     progress: Option<ProgressView>,
-    /// A request to the node is in flight.
+    /// Set if a request to the node is in flight.
     is_asked: bool,
 }
 
@@ -105,7 +105,7 @@ struct NodeDocument<'a> {
     view: Option<&'a NodeView>,
     /// Why the last request returned no status.
     trouble: Option<&'a str>,
-    /// The node responds but has not finished starting.
+    /// Set if the node responds but has not finished starting.
     is_starting: bool,
     progress: Option<&'a ProgressView>,
 }

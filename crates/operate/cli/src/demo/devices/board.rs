@@ -144,7 +144,7 @@ pub(super) struct Shown {
     phase: Phase,
     busy: Option<String>,
     elapsed_ms: u64,
-    /// Each node has a network of its own. If not, `why_not` gives the reason.
+    /// Set if each node has a network of its own. If not, `why_not` gives the reason.
     own_networks: bool,
     why_not: Option<String>,
     failures: u64,
@@ -161,7 +161,7 @@ struct Node {
     node: u32,
     wanted: Wanted,
     works: Works,
-    /// The node responded recently. The following fields come from that response.
+    /// Set if the node responded recently. The following fields come from that response.
     answers: bool,
     role: Option<String>,
     ballot: Option<String>,
@@ -216,7 +216,7 @@ pub(super) struct Board {
     load: Arc<load::Observations>,
     acts: SyncSender<Act>,
     over: AtomicBool,
-    /// A viewer has seen the final result.
+    /// Set if a viewer has seen the final result.
     seen_over: AtomicBool,
     /// Time of the page's last request for its state.
     looked: Mutex<Option<Instant>>,

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::UNIT_BYTES;
 use crate::probe::part::{dial, serve_one};
 
-/// Size of the data file, which is overwritten repeatedly.
+/// Size of the data file. The file is overwritten repeatedly.
 const DATA_BYTES: u64 = 256 << 20;
 /// Size of the records file in bytes.
 const RECORDS_BYTES: u64 = 16 << 20;
@@ -50,7 +50,7 @@ struct Node {
     units: Units,
     /// Number of bytes reported to the client as durable.
     said: u64,
-    /// The client has finished sending.
+    /// Set if the client has finished sending.
     ended: bool,
 }
 

@@ -68,7 +68,7 @@ pub(super) struct Network {
     nodes: u32,
     /// Relay that emulates the wide-area network; `None` for an emulated LAN segment.
     relay: Option<Relay>,
-    /// Packets on a link are never reordered.
+    /// Set if packets on a link are never reordered.
     ordered: bool,
 }
 

@@ -59,8 +59,8 @@ pub(super) struct Results {
     pub(super) seconds: f64,
 }
 
-/// A target and its result: one system's throughput divided by that of the best of the others, for
-/// each round.
+/// A target and its result. The result is one system's throughput divided by that of the best other
+/// system, for each round.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Verdict {
     pub(super) cell: Cell,
