@@ -38,7 +38,7 @@ struct Wanted {
     kinds: Vec<Kind>,
     binary: PathBuf,
     to: PathBuf,
-    /// Checks the packages, and makes them a second time to compare.
+    /// Set to check the packages, and to make them a second time for comparison.
     check: bool,
     level: Compression,
 }

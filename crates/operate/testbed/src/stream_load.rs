@@ -288,7 +288,7 @@ pub fn compare(lanes: &[Arc<Lane>], addresses: &[String]) -> io::Result<Sum> {
 }
 
 impl Lane {
-    /// Returns the history recorded up to now.
+    /// Returns the recorded history.
     pub fn notes(&self) -> MutexGuard<'_, Vec<Note>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -115,7 +115,7 @@ fn context_switches(status: &str) -> u64 {
 pub struct Machine {
     /// Busy time, including time taken by other virtual machines.
     pub busy_s: f64,
-    /// Busy and idle time together.
+    /// Sum of busy and idle time.
     pub total_s: f64,
 }
 

@@ -140,7 +140,7 @@ impl Writers {
         Self { threads: threads.collect(), stop, acknowledged }
     }
 
-    /// Returns the number of acknowledged writes up to now.
+    /// Returns the current number of acknowledged writes.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
     }

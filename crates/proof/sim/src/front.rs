@@ -29,7 +29,7 @@ pub enum Ask {
     Remove(Name),
     /// Requests a notification once the table includes all bytes acknowledged before.
     Look,
-    /// Reads from a position, at most the given number of bytes.
+    /// Reads at most the given number of bytes, starting at a position.
     Read(Name, u64, usize),
     /// Waits until there is data at a position.
     Wait(Name, u64),

@@ -390,7 +390,7 @@ pub struct Node {
     /// Disk with the node's data folder. Handles opened before a crash no longer work.
     pub disk: MemoryDisk,
     pub clock: Clock,
-    /// Number of process starts up to now. Events meant for an earlier process are ignored.
+    /// Number of process starts. Events meant for an earlier process are ignored.
     pub life: u64,
     /// Device of the node, which outlives the process; `None` in runs without devices.
     pub device: Option<Device>,

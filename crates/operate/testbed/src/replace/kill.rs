@@ -45,7 +45,7 @@ pub enum Moment {
     CatchingUp,
     /// The new node has caught up.
     Level,
-    /// This many eras of the plan are in force. If the plan has fewer, all of them are.
+    /// This many eras of the plan are in force, or all of them if the plan has fewer.
     Era(u64),
     /// The old node has been removed.
     Removed,

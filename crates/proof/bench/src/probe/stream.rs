@@ -99,7 +99,7 @@ impl Bare {
         self.leader.address
     }
 
-    /// Returns the resource usage of the node processes and of this process up to now.
+    /// Returns the total resource usage of the node processes and of this process.
     pub fn usages(&self) -> Vec<RoleUsage> {
         let role = |role: &str, process| RoleUsage {
             role: role.to_owned(),

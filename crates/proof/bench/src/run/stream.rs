@@ -123,7 +123,7 @@ pub(super) struct StreamBench {
     time: Time,
     environment: Environment,
     pin: Option<Pin>,
-    /// Number of repetitions up to now. Each repetition uses new stream names.
+    /// Number of repetitions that have been run. Each repetition uses new stream names.
     repetitions: u32,
 }
 

@@ -56,7 +56,8 @@ pub(super) fn trace(
     })
 }
 
-/// Sends commands until a single leader handled all of them; returns the commands and the leader.
+/// Sends commands until a single leader has handled all of them. Returns the commands and the
+/// leader.
 fn asked(
     cluster: &Cluster,
     value_bytes: usize,

@@ -42,7 +42,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Registers a request. `losses` is the number of losses of memory or disk up to now.
+    /// Registers a request. `losses` is the current number of losses of memory or disk.
     pub fn asked(&mut self, command: u64, losses: u64) {
         let fate = Fate { losses, ..Fate::default() };
         self.fates.insert(command, fate);

@@ -10,7 +10,7 @@ use super::{Report, Wish, build, cpus, float, load, number, numbers};
 use crate::{instructions::Calls, shell::Failed};
 
 const RUNS: usize = 5;
-/// Records of a run. A quick run writes a tenth of them.
+/// Number of records in a run. A quick run writes a tenth as many.
 const RECORDS: u64 = 5000;
 
 /// Counters of a benchmark run.

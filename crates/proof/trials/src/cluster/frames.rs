@@ -32,7 +32,7 @@ use executed::Executed;
 pub(super) const DEVICES: [&str; 2] = ["kernel", "packet"];
 /// Number of clients that send frames.
 const CLIENTS: u64 = 2;
-/// Interface of these clients, in the namespace of the switch.
+/// Network interface of the clients, in the namespace of the switch.
 const INTERFACE: &str = "clients";
 /// Duration of a round, and of its last part without faults.
 const ROUND: Duration = Duration::from_secs(30);

@@ -66,7 +66,8 @@ fn all() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs one replacement per step, and kills the node of this role there.
+/// Runs one replacement for each step of the procedure, and kills the node with this role at that
+/// step.
 fn kills(role: Role) -> Result<(), Failed> {
     let began = Instant::now();
     let mut nodes = nodes::serving(NODES, &nodes::SMALL_LOGS)?;

@@ -58,7 +58,7 @@ impl Tree {
         files.about(number)
     }
 
-    /// Removes a file or a folder. The kernel has checked which of them it is.
+    /// Removes a file or a folder. The kernel has already checked its type.
     fn remove(&self, folder: INodeNo, name: &OsStr) -> io::Result<()> {
         let state = &mut *self.state();
         let path = state.files.child(folder.0, name)?;

@@ -9,7 +9,7 @@ use std::{
 use crate::shell::{self, Failed, has, read};
 
 const HELPER: &str = "tests/test_helper.tcl";
-/// The last of its own files that the suite loads before its tests.
+/// Last of the suite's own files that the suite loads before its tests.
 const LAST_READ: &str = "tests/support/util.tcl";
 const HOOK: &str = "\nsource $::env(QUORATE_SUITE)\n";
 
