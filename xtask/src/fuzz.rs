@@ -8,7 +8,8 @@ use std::{fs, path::PathBuf, process::Command};
 
 use crate::shell::{Failed, cargo_with, has, root, run};
 
-/// Fuzz targets and the equivalent tests: target, package, part of the test's name.
+/// Fuzz targets and the equivalent tests. Each entry consists of the target, the package and a part
+/// of the test's name.
 const TARGETS: [(&str, &str, &str); 19] = [
     ("wire", "quorate-wire", "no_bytes_of_a_peer"),
     ("streams", "quorate-wire", "no_bytes_of_a_streams_client"),

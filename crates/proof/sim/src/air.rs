@@ -23,11 +23,11 @@ pub struct DatagramFaults {
     pub window_bytes: usize,
     /// Capacity of the receive buffer of a process's socket, in bytes.
     pub socket_bytes: usize,
-    /// Datagrams per 1000 of which a copy arrives up to seconds later.
+    /// Datagrams per 1000 that arrive a second time, up to seconds later.
     pub echoed_of_1000: u64,
     /// Datagrams per 1000 in which a bit flips.
     pub flipped_of_1000: u64,
-    /// Datagrams per 1000 that arrive a second time, up to seconds later.
+    /// Datagrams per 1000 that arrive in two halves.
     pub cut_of_1000: u64,
     /// Send calls per 1000 that fail because the sender's socket is full.
     pub refused_of_1000: u64,

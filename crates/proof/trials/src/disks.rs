@@ -120,7 +120,7 @@ impl Fault {
     }
 
     /// Returns whether any disk may show this fault when the power fails. The node must then start
-    /// and vote, and no file is damaged.
+    /// and vote, and no file may be damaged.
     const fn is_honest(self) -> bool {
         matches!(self, Self::Torn | Self::Reordered | Self::LostNames)
     }

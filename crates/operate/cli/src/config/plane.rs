@@ -18,9 +18,9 @@ use crate::{
     values::{Number, Unit, switch},
 };
 
-/// Bounds of the link speed. The maximum is one terabit per second.
+/// Bounds for the link speed. The maximum is one terabit per second.
 const SPEED: Number = Number::between(1, 1_000_000, Unit::Megabits);
-/// Bounds of the datagram receive buffer.
+/// Bounds for the datagram receive buffer.
 const BUFFER: Number = Number::between(4, 1 << 20, Unit::KiB);
 
 /// Resolves the plane and device settings.

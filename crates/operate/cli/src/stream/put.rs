@@ -33,7 +33,7 @@ use crate::{
 
 /// Maximum size of one read, in bytes.
 const PIECE: usize = 256 << 10;
-/// Bounds of `--buffer`.
+/// Bounds for `--buffer`.
 const BUFFER: Number = Number::between(1, 1 << 40, Unit::Bytes);
 
 /// Arguments of `quorate stream put`.

@@ -351,8 +351,8 @@ impl Series {
         Ok(())
     }
 
-    /// Measures the throughput from one bare sender to the number of receivers that a node has on
-    /// the segment.
+    /// Measures the throughput from one bare sender to as many receivers as a node has on the
+    /// segment.
     fn measure_segment(&self, document: &mut Document) -> Result<(), Problem> {
         if let Some(Emulated::Lan(_)) = self.load.network {
             let ceiling = segment::ceiling(self.receivers(), &self.time)?;

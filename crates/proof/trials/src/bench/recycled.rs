@@ -14,7 +14,8 @@ use crate::{
 };
 
 const ROUNDS: usize = 5;
-/// Bytes of a command, number outstanding, and required share of the bare program's rate.
+/// Command size in bytes, number of outstanding commands, and required share of the bare program's
+/// rate.
 const SHAPES: [(&str, &str, f64); 2] = [("1024", "256", 0.8), ("64", "1000", 0.75)];
 
 /// Runs `cargo xtask bench recycled`.

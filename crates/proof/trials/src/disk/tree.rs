@@ -25,7 +25,8 @@ use super::state::State;
 const O_DSYNC: i32 = 0o10_000;
 /// Lifetime of cached attributes. It is zero, so that the kernel requests them each time.
 const NEVER: Duration = Duration::ZERO;
-/// The kernel caches no bytes, and writes to several offsets of a file concurrently.
+/// Open flags with which the kernel caches no bytes, and writes to several offsets of a file
+/// concurrently.
 const THROUGH: FopenFlags =
     FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
 
