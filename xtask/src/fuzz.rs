@@ -8,7 +8,8 @@ use std::{fs, path::PathBuf, process::Command};
 
 use crate::shell::{Failed, cargo_with, has, root, run};
 
-/// Fuzz targets and the equivalent tests: target, package, part of the test's name.
+/// Fuzz targets and the equivalent tests. Each entry consists of the target, the package and a part
+/// of the test's name.
 const TARGETS: [(&str, &str, &str); 19] = [
     ("wire", "quorate-wire", "no_bytes_of_a_peer"),
     ("streams", "quorate-wire", "no_bytes_of_a_streams_client"),
@@ -76,7 +77,7 @@ fn parse<'a>(words: &[&'a str]) -> Result<(Option<&'a str>, u64), Failed> {
     Ok((target, seconds))
 }
 
-/// Returns the reason why libFuzzer is unavailable, if it is.
+/// Checks whether libFuzzer is available, and returns the reason if it is not.
 fn libfuzzer() -> Result<(), &'static str> {
     if !has("cargo-fuzz") {
         return Err("cargo-fuzz is not installed");

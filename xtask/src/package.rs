@@ -5,12 +5,12 @@ use std::path::Path;
 
 use crate::shell::{self, Failed, cargo, has, target};
 
-/// Cargo profile of a release with debug information, which is archived separately from the
-/// packages.
+/// Cargo profile of a release with debug information. The debug information is archived separately
+/// from the packages.
 const PROFILE: &str = "symbols";
 
-/// Runs the task. Arguments select the kinds of package; flags are `--to DIR`, `--binary PATH`,
-/// `--check`, `--fast`.
+/// Runs `cargo xtask package`. Arguments select the kinds of package; flags are `--to DIR`,
+/// `--binary PATH`, `--check`, `--fast`.
 pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
     if *rest == ["check"] {
         return check();

@@ -16,7 +16,7 @@ const FROZEN: &str = "crates/protocol/wire/vectors";
 /// Heading of the changelog's unreleased section.
 const COMING: &str = "## Unreleased";
 
-/// Runs the task with `VERSION`. `--dry-run` changes nothing.
+/// Runs `cargo xtask release VERSION`. `--dry-run` changes nothing.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let (version, dry) = match words {
         [version] | [version, "--dry-run"] | ["--dry-run", version] => (*version, words.len() == 2),

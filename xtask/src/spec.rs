@@ -29,7 +29,7 @@ const LACKING: &str = "## Not built yet";
 /// Page that states the number of rules.
 const NUMBERS: &str = "docs/spec/model.md";
 
-/// Runs the task.
+/// Runs `cargo xtask spec`.
 pub(crate) fn run() -> Result<(), Failed> {
     let book = Book::read(&root())?;
     book.report();
@@ -189,8 +189,8 @@ fn numbers(rules: usize, built: usize, taken_out: usize) -> String {
     )
 }
 
-/// Returns the kind of a file, by extension: test data is text, a mutant is TOML, and a TLA+ module
-/// names rules in its comments. Files in other languages are not searched.
+/// Returns the kind of a file by its extension; `None` for files that are not searched. Test data
+/// is text, a mutant is TOML, and a TLA+ module names rules in its comments.
 fn kind(file: &Path) -> Option<&str> {
     let kind = file.extension()?.to_str()?;
     ["rs", "txt", "toml", "md", "tla"].contains(&kind).then_some(kind)

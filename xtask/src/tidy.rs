@@ -82,8 +82,8 @@ fn check_text(name: &str, text: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// Checks that the page on current performance stays short: earlier figures belong in dated files
-/// in `docs/notes`.
+/// Checks that the page on current performance stays short, because earlier figures belong in dated
+/// files in `docs/notes`.
 fn check_length(name: &str, text: &str, faults: &mut Vec<String>) {
     let lines = text.lines().count();
     if name == "docs/performance.md" && lines > PERFORMANCE_LINES_MAX {

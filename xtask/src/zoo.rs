@@ -22,7 +22,7 @@ use crate::{
 
 const USAGE: &str = "zoo [--json], or zoo run [--record] [NAME…]";
 
-/// Runs the task.
+/// Runs `cargo xtask zoo`.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match words {
         ["run", rest @ ..] => run::run(rest),

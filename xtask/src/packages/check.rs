@@ -79,8 +79,8 @@ fn deb(file: &Path, program: &Program, release: &Release) -> Result<(), Failed> 
     install(file, "deb", release)
 }
 
-/// Installs a package with all its scripts in an overlay of this machine, which is not changed, and
-/// removes it.
+/// Installs a package with all its scripts in an overlay of this machine, and removes it. The
+/// machine itself is not changed.
 fn install(file: &Path, kind: &str, release: &Release) -> Result<(), Failed> {
     if !rustix::process::geteuid().is_root() {
         return skip(&format!("the .{kind} is not installed"), "that takes root");

@@ -10,7 +10,7 @@ use crate::{
     tree::{Places, Tree, What, installed},
 };
 
-/// Package revision: distinguishes packages of one version.
+/// Package revision. It distinguishes packages of the same version.
 const PACKAGING: &str = "1";
 /// Debian packages that contain the libraries.
 const LIBRARIES: [(&str, &str); 4] = [

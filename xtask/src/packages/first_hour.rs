@@ -19,7 +19,7 @@ const FRESH: &str = include_str!("fresh.sh");
 const NEEDED: [&str; 7] = ["apt-cache", "awk", "dpkg-query", "ip", "tar", "timeout", "unshare"];
 /// Prefix of an output line that announces the next part of the page.
 const PART: &str = "@@ ";
-/// Timeout of a command, in seconds.
+/// Timeout for a command, in seconds.
 const SECONDS_MAX: &str = "300";
 
 /// Checks a Debian package with its file of checksums.

@@ -2,7 +2,7 @@
 //! folder.
 //!
 //! It is an image layout of the Open Container Initiative as one tar file (`oci-archive`), which
-//! podman, skopeo and Docker from 25 on load. The libraries are a separate layer, which stays the
+//! podman, skopeo and Docker 25 or newer load. The libraries are a separate layer, which stays the
 //! same from one release to the next.
 
 use std::{fmt::Write as _, fs, path::Path};
@@ -21,8 +21,8 @@ use crate::{
 
 /// Id of the image's user, above the ids of a machine's own users and services.
 pub(crate) const USER: u32 = 10_001;
-/// Default environment of a container, which its own environment or flags override. The ports
-/// accept connections from outside.
+/// Default environment of a container. The container's own environment and flags override it. The
+/// ports accept connections from outside.
 const ENVIRONMENT: [&str; 5] = [
     "QUORATE_DATA=/data/node",
     "QUORATE_CLIENT=0.0.0.0:7450",

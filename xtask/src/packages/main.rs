@@ -33,12 +33,12 @@ enum Kind {
     Oci,
 }
 
-/// Options of the program.
+/// Options of `package`.
 struct Wanted {
     kinds: Vec<Kind>,
     binary: PathBuf,
     to: PathBuf,
-    /// Checks the packages, and makes them a second time to compare.
+    /// Set to check the packages, and to make them a second time for comparison.
     check: bool,
     level: Compression,
 }

@@ -19,7 +19,7 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// Fetches the tools once and caches them in the target folder. `None` if an optional program
+    /// Fetches the tools once and caches them in the target folder; `None` if an optional program
     /// is missing.
     pub(super) fn get() -> Result<Option<Self>, Failed> {
         if !has("java") {

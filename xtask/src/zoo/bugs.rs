@@ -111,10 +111,11 @@ impl Bug {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Found {
-    /// Finder of the mutant; `None` if it was not found. A test is its own finder.
+    /// Test or run that found the mutant; `None` if it was not found. For a test, this is the test
+    /// itself.
     pub(super) by: Option<String>,
     pub(super) seconds: f64,
-    /// Set if it was found when the mutant was written, and not by `cargo xtask zoo run`.
+    /// Set if the bug was found when the mutant was written, and not by `cargo xtask zoo run`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) earlier: bool,
 }

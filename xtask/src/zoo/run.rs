@@ -50,7 +50,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// Returns the mutants and tests for these names, each once, with whether it is a mutant.
+/// Returns the mutants and tests for these names, each once. The flag is set for a mutant.
 fn chosen(bugs: &[Bug], names: &[&str]) -> Result<BTreeSet<(String, bool)>, Failed> {
     let mut chosen = BTreeSet::new();
     let mut known = BTreeSet::new();

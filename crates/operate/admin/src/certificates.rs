@@ -129,8 +129,7 @@ impl CertificateView {
         ))
     }
 
-    /// Describes the time since when or until when the certificate is invalid. `None` if it is
-    /// valid.
+    /// Describes since when or until when the certificate is invalid; `None` if it is valid.
     pub fn since(&self) -> Option<String> {
         match self.state {
             State::Expired => Some(format!("expired on {}", utc(self.ends_unix_s))),
@@ -223,7 +222,7 @@ mod tests {
         assert!(authority.contains("'quorate cert init --cluster orders --renew'"));
     }
 
-    /// Once an authority was replaced, the old one may expire.
+    /// Once an authority has been replaced, the old one may expire.
     #[test]
     fn an_expired_authority_beside_a_valid_one_is_a_warning() {
         let states = |of: &[(&'static str, i64)]| {

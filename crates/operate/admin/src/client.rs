@@ -76,7 +76,7 @@ pub fn use_login(name: &str, password: &str) -> bool {
     !name.contains(':')
 }
 
-/// Reason why a request received no response.
+/// Why a request received no response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The connection could not be established, or it broke.

@@ -44,7 +44,7 @@ pub struct JoinAnswer {
     /// Current nodes, with their peer addresses.
     pub peers: Vec<Place>,
     pub removed: Vec<u32>,
-    /// The new node joins as a learner.
+    /// Set if the new node joins as a learner.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub learns: bool,
 }

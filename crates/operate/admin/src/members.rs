@@ -53,11 +53,11 @@ pub struct ListedView {
     pub weight: u32,
     /// Leader priority. Among the eligible nodes, the one with the highest priority leads.
     pub priority: u32,
-    /// Incarnation of the node: the number of restarts that lost its votes.
+    /// Incarnation of the node, that is, the number of restarts in which it lost its votes.
     pub incarnation: u32,
-    /// A data folder uses the id. Otherwise the id is only reserved.
+    /// Set if a data folder uses the id. Otherwise the id is only reserved.
     pub joined: bool,
-    /// The responding node is connected to the node.
+    /// Set if the responding node is connected to the node.
     pub connected: bool,
     /// Lag behind the leader in slots. Only the leader reports it.
     pub lag: Option<u64>,
@@ -99,12 +99,12 @@ pub struct PlanInProgressView {
 pub struct LastPlanView {
     /// Number of the plan.
     pub id: u64,
-    /// The plan reached its goal. Otherwise it was cancelled.
+    /// Set if the plan reached its goal. Otherwise it was cancelled.
     pub reached: bool,
     /// Slot of the command that ended the plan.
     pub slot: u64,
-    /// [era-9] Enough of the remaining members store everything up to `slot`. A removed node may
-    /// then be switched off.
+    /// [era-9] Set if enough of the remaining members store everything up to `slot`. A removed node
+    /// may then be switched off.
     pub settled: bool,
 }
 

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Longest time for which a node listens, in milliseconds.
+/// Maximum time for which a node listens, in milliseconds.
 pub const LISTEN_MS_MAX: u64 = 10_000;
 /// Maximum number of datagrams that one request sends.
 pub const COUNT_MAX: u32 = 1000;
@@ -85,7 +85,7 @@ pub struct OfSender {
     pub repeated: u32,
 }
 
-/// Parses a token. `None` unless the text has 16 hexadecimal digits.
+/// Parses a token; `None` unless the text has 16 hexadecimal digits.
 pub fn token(text: &str) -> Option<u64> {
     let plain = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| u64::from_str_radix(text, 16).ok()).flatten()

@@ -32,7 +32,7 @@ pub struct ScrubView {
     /// Time from the end of one scrub to the start of the next, in milliseconds. Null if scrubs are
     /// not started automatically.
     pub every_ms: Option<u64>,
-    /// Limit of the read rate.
+    /// Limit on the read rate.
     pub bytes_per_second: u64,
     /// Number of bytes read by the scrub.
     pub bytes: u64,
@@ -88,7 +88,7 @@ impl ScrubView {
         found.filter(|found| found.fate == fate.name()).count()
     }
 
-    /// Returns whether any damage is not repaired.
+    /// Returns whether any damage is still unrepaired.
     pub fn is_damaged(&self) -> bool {
         self.count(Fate::Stays) + self.count(Fate::Repairing) > 0
     }

@@ -79,7 +79,7 @@ pub const COLOURS: &str = dashboard::COLOURS.text;
 /// Maximum size of a request body in bytes.
 const BODY_BYTES_MAX: usize = 4096;
 const UNKNOWN_USERS: &str = "this node has not loaded the users yet";
-/// Longest time for which the batch size and the window may be pinned, in milliseconds. The client
+/// Maximum time for which the batch size and the window may be pinned, in milliseconds. The client
 /// that pinned them may have disconnected.
 const HOLD_MS_MAX: u64 = 600_000;
 
@@ -313,7 +313,7 @@ impl Admin {
     }
 }
 
-/// Reason why the admin server cannot start.
+/// Why the admin server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot listen on --admin {address}: {}", detail(.source))]
@@ -415,7 +415,7 @@ fn add_fallbacks<S: Clone + Send + Sync + 'static>(
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
 
-/// Refuses requests by which a page of another site would change state.
+/// Refuses state-changing requests from pages of other sites.
 async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failure> {
     if !browser::is_foreign(request.method(), request.headers()) {
         return Ok(next.run(request).await);
@@ -441,8 +441,8 @@ async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     }
 }
 
-/// Reports whether the node is ready. With `?streams`, a node that does not accept bytes of streams
-/// is not ready. Without it, such a node is ready, and the response mentions the condition.
+/// Reports whether the node is ready. With `?streams`, a node that does not accept stream bytes is
+/// not ready. Without it, such a node is ready, and the response mentions the condition.
 async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> {
     let (status, _) = admin.status().await?;
     let asks_for_streams = match uri.query().unwrap_or_default() {
@@ -489,8 +489,7 @@ fn not_ready(status: &Status, why: &str) -> Failure {
     Failure::unavailable("not_ready", &message).progress(progress)
 }
 
-/// Returns the reason why this node cannot serve linearizable requests. Considers only the node's
-/// status.
+/// Returns why this node cannot serve linearizable requests. Considers only the node's status.
 fn obstacle(status: &Status) -> Option<String> {
     // A learner's error says that it does not vote. It still serves through its leader, unless it
     // was removed.

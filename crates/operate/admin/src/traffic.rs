@@ -33,7 +33,7 @@ impl TrafficView {
         }
     }
 
-    /// Returns the increase since `before`. `None` if a counter decreased, because the process was
+    /// Returns the increase since `before`; `None` if a counter decreased, because the process was
     /// restarted.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let mut latencies = Vec::new();
@@ -70,8 +70,8 @@ impl TrafficView {
         }
     }
 
-    /// Returns a latency percentile in microseconds, accurate to a quarter. `part` is 0.5 for the
-    /// median. `None` if no command was answered.
+    /// Returns a latency percentile in microseconds, accurate to a quarter; `None` if no command
+    /// was answered. `part` is 0.5 for the median.
     pub fn percentile_us(&self, part: f64) -> Option<f64> {
         let counts = self.latencies.iter().map(|(_, count)| *count as f64);
         let total: f64 = counts.sum();

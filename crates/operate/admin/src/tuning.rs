@@ -16,7 +16,7 @@ pub struct TuningView {
     pub bottleneck: Option<String>,
     /// Setting that is in use.
     pub chosen: SettingView,
-    /// `POST /tuning` has pinned the setting for a limited time.
+    /// Set if `POST /tuning` has pinned the setting for a limited time.
     pub held: bool,
     /// Performance measured under the chosen setting.
     pub measured: Option<MeasuredView>,
@@ -83,7 +83,7 @@ pub struct HoldView {
     pub batch_bytes: usize,
     /// Maximum number of batches in flight.
     pub window: usize,
-    /// Longest time for which the setting is pinned, in milliseconds.
+    /// Maximum time for which the setting is pinned, in milliseconds.
     pub ms: u64,
 }
 

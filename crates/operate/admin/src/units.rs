@@ -1,7 +1,6 @@
 //! Formats sizes, durations, counts and rates uniformly for people.
 
-/// Formats a size in the largest unit of which it has at least one. Values below ten have one
-/// decimal.
+/// Formats a size in the largest unit that does not exceed it. Values below ten get one decimal.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1024 {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Users' table, as applied by one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsersView {
-    /// The users' table is empty, so every connected client may do everything.
+    /// Set if the users' table is empty, so every connected client may do everything.
     pub open: bool,
     /// Users, sorted by name.
     pub users: Vec<UserView>,
@@ -18,7 +18,8 @@ pub struct UserView {
     pub name: String,
     /// Role: `reader`, `writer`, `operator` or `admin`.
     pub role: String,
-    /// The user can log in with a password. A certificate with the user's name works in any case.
+    /// Set if the user can log in with a password. A certificate with the user's name works in any
+    /// case.
     pub password: bool,
 }
 

@@ -39,7 +39,7 @@ pub struct NodeView {
     /// Membership change in progress.
     #[serde(default)]
     pub plan: Option<PlanView>,
-    /// The cluster has permanently removed this node.
+    /// Set if the cluster has permanently removed this node.
     #[serde(default)]
     pub removed: bool,
     /// Highest ballot known to this node.
@@ -83,7 +83,7 @@ pub struct NodeView {
     pub reigns: Vec<ReignView>,
     /// Version of the node's binary.
     pub version: String,
-    /// Reason why the node does not serve, if known.
+    /// Why the node does not serve, if known.
     pub error: Option<String>,
     /// Progress of the activity that prevents the node from serving.
     #[serde(default)]
@@ -118,7 +118,7 @@ pub struct DeviceView {
     #[serde(default)]
     pub kind: String,
     pub name: String,
-    /// The node uses the device.
+    /// Set if the node uses the device.
     pub used: bool,
     /// Ballot in which the device votes.
     pub armed: Option<String>,
@@ -152,7 +152,7 @@ pub struct DeviceView {
     /// Remark on the current state of the device, for people.
     #[serde(default)]
     pub note: Option<String>,
-    /// Reason why the node has stopped using the device.
+    /// Why the node has stopped using the device.
     pub why: Option<String>,
 }
 
@@ -261,8 +261,8 @@ pub struct StreamsView {
     pub bytes: u64,
     /// Number of bytes that this node lacks and is fetching from other nodes.
     pub missing_bytes: u64,
-    /// Reason why the node does not accept stream bytes. Null if it accepts them, or if no client
-    /// is waiting.
+    /// Why the node does not accept stream bytes. Null if it accepts them, or if no client is
+    /// waiting.
     #[serde(default)]
     pub stopped: Option<String>,
 }
@@ -332,7 +332,7 @@ impl SnapshotView {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotRequest {
-    /// Slot that the snapshot must cover at least. Defaults to the node's applied position.
+    /// Minimum slot that the snapshot must cover. Defaults to the node's applied position.
     pub at: Option<u64>,
 }
 
@@ -446,7 +446,7 @@ pub struct MemberView {
     pub role: String,
     /// Weight of the member's vote. 0 means that it has no vote.
     pub weight: u32,
-    /// The responding node is connected to the member.
+    /// Set if the responding node is connected to the member.
     pub connected: bool,
     /// Lag of the member in slots. Only the leader reports it.
     pub lag: Option<u64>,
@@ -471,7 +471,7 @@ pub struct PlaneView {
     pub frames: Option<String>,
     /// Round-trip time of the last probe in microseconds. Null if the plane sends no probes.
     pub rtt_us: Option<u64>,
-    /// Reason why the node does not use a preferred plane.
+    /// Why the node does not use a preferred plane.
     pub why: Option<String>,
 }
 
@@ -503,7 +503,7 @@ pub enum Answer {
     Unreachable {
         /// Node id, if known.
         node: Option<u32>,
-        /// Reason why there is no response, for people.
+        /// Why there is no response, for people.
         error: String,
     },
 }
@@ -530,7 +530,7 @@ impl Answer {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransferRequest {
-    /// Node that is to lead. Defaults to the most advanced follower.
+    /// Node that should become the leader. Defaults to the most advanced follower.
     pub to: Option<u32>,
 }
 

@@ -20,7 +20,7 @@ use crate::{
 /// Timeout for a request to one node.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Flags.
+/// Arguments of `quorate audit`.
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Each node records the actions of operators in audit.jsonl in its folder; this command shows the last ones of all nodes."

@@ -31,7 +31,7 @@ const PIECE: usize = 256 << 10;
 /// Maximum number of chunks buffered for writing.
 const PIECES_MAX: usize = 4;
 
-/// Flags.
+/// Arguments of `quorate backup`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BackupArgs {
     /// File for the backup; - is standard output

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::output::{Exit, Output, Problem};
 use crate::values::{Number, Unit, node_argument};
 
-/// What is to be made.
+/// Subcommands of `quorate cert`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum CertCommand {
     /// Create the authorities of a cluster: one for nodes, one for clients
@@ -20,7 +20,7 @@ pub(crate) enum CertCommand {
     Client(ClientArgs),
 }
 
-/// Where, and for how long.
+/// Folder of the authorities and renewal, common to all subcommands.
 #[derive(Args, Clone, Debug)]
 struct Common {
     /// Folder of the authorities; anyone who has it can create certificates
@@ -32,7 +32,7 @@ struct Common {
     renew: bool,
 }
 
-/// Flags.
+/// Arguments of `quorate cert init`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 quorate cert init --cluster orders
@@ -53,7 +53,7 @@ pub(crate) struct InitArgs {
     common: Common,
 }
 
-/// Flags.
+/// Arguments of `quorate cert node`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NodeArgs {
     /// Id of the node
@@ -70,7 +70,7 @@ pub(crate) struct NodeArgs {
     common: Common,
 }
 
-/// Flags.
+/// Arguments of `quorate cert client`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClientArgs {
     /// Name of the client: lower-case letters, digits and dashes

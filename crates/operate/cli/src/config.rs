@@ -39,22 +39,22 @@ pub(crate) use trust::Trusting;
 
 /// Default client address of a node.
 pub(crate) const DEFAULT_CLIENT: &str = "127.0.0.1:7450";
-/// Bounds of `--command-max`. The largest command must fit into one batch.
+/// Bounds for `--command-max`. The largest command must fit into one batch.
 const COMMAND_MAX: Number = Number::between(1024, 64 << 20, Unit::Bytes);
 const CLIENT_MEMORY: Number = Number::between(16 << 20, 1 << 40, Unit::Bytes);
 const ETCD_QUOTA: Number = Number::between(0, 1 << 50, Unit::Bytes);
 const AUTH_TOKEN: &str = "simple, or jwt,sign-method=NAME,pub-key=FILE,priv-key=FILE,ttl=TIME";
-/// Bounds of `--log-ready`. A larger value is most likely a typing error.
+/// Bounds for `--log-ready`. A larger value is most likely a typing error.
 const LOG_READY: Number = Number::between(0, 1 << 40, Unit::Bytes);
 const SNAPSHOT_RATIO: Number = Number::between(1, 1000, Unit::Count);
-/// Bounds of `--log-max`. The log needs two segments and a spare one; a value above the upper bound
+/// Bounds for `--log-max`. The log needs two segments and a spare one; a value above the upper bound
 /// is most likely a typing error.
 const LOG_MAX: Number = Number::between(256 << 20, 1 << 50, Unit::Bytes);
 const SCRUB_EVERY: &str = "off, or a time from 1m to 3650d, such as 7d, 12h or 30m";
 const SCRUB_PACE: &str = "bytes per second, at least 64 KiB, such as 50MB or 64MiB";
-/// Bounds of `--transfer-limit`. At a lower rate, the log grows faster than a snapshot can be sent.
+/// Bounds for `--transfer-limit`. At a lower rate, the log grows faster than a snapshot can be sent.
 const TRANSFER_LIMIT: Number = Number::at_least(64 << 10, Unit::BytesPerSecond);
-/// Bounds of times in milliseconds. A time over an hour is most likely a typing error.
+/// Bounds for times in milliseconds. A time over an hour is most likely a typing error.
 const HOUR_MS: Number = Number::between(1, 3_600_000, Unit::Milliseconds);
 
 /// Start configuration of a node.
@@ -88,7 +88,7 @@ pub(crate) struct StartConfig {
     pub(crate) store: Option<Store>,
     pub(crate) heartbeat_ms: u64,
     pub(crate) election_ms: (u64, u64),
-    /// Leaders serve reads under a lease ([read-4]).
+    /// Set if leaders serve reads under a lease ([read-4]).
     pub(crate) leases: bool,
     pub(crate) clock_drift_ppm: u64,
     pub(crate) client_timeout_ms: u64,
@@ -106,7 +106,7 @@ pub(crate) struct StartConfig {
     pub(crate) scrub: ScrubOptions,
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
-    /// Trace points are recorded for `quorate bench log --trace`.
+    /// Set if trace points are recorded for `quorate bench log --trace`.
     pub(crate) hops: bool,
     pub(crate) engine: DriverChoice,
     pub(crate) spin: Spin,
@@ -414,7 +414,7 @@ fn parse_node(text: &str) -> Option<NodeId> {
 /// Description of the values that [`parse_flush`] accepts.
 pub const FLUSH: &str = "between 0 and 1000 ms";
 
-/// Parses a duration in milliseconds, which may have a fraction.
+/// Parses a duration in milliseconds. The number may have a fraction.
 pub fn parse_flush(text: &str) -> Option<Duration> {
     let ms: f64 = text.parse().ok()?;
     (0.0..=1000.0).contains(&ms).then(|| Duration::from_secs_f64(ms / 1000.0))

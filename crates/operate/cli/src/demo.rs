@@ -40,7 +40,7 @@ use load::{Load, Written};
 const NODES: u32 = 3;
 /// Number of concurrent writers. They start on different nodes.
 const WRITERS: usize = 6;
-/// Timeout of each step of the demo.
+/// Timeout for each step of the demo.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Interval between polls of the cluster.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -51,7 +51,7 @@ const SECONDS: u64 = 10;
 /// Maximum duration of the load, in seconds.
 const SECONDS_MAX: u64 = 600;
 
-/// Flags.
+/// Arguments of `quorate demo`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DemoArgs {
     /// Seconds to write for [default: 10; with --devices until Ctrl-C]
@@ -90,14 +90,14 @@ pub(crate) struct DemoArgs {
     keep: bool,
 }
 
-/// How the nodes speak.
+/// Transport between the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Plane {
     Tcp,
     Kernel,
 }
 
-/// What the nodes serve.
+/// Service of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Service {
     Kv,
@@ -123,14 +123,14 @@ struct Outcome {
     killed: u32,
     leader: u32,
     digest: Option<String>,
-    /// Work done by the devices. `None` if the nodes have no devices.
+    /// Work done by the devices; `None` if the nodes have no devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<Devices>,
     nodes: Vec<Kept>,
     folder: Option<PathBuf>,
 }
 
-/// A node that runs on after the demo.
+/// A node that keeps running after the demo.
 #[derive(Clone, Debug, Serialize)]
 struct Kept {
     node: u32,
@@ -422,8 +422,8 @@ impl Demo {
         }
     }
 
-    /// Prints the last log lines of every node before their folder is removed, and returns the
-    /// problem.
+    /// Prints the last log lines of every node, whose folders are about to be removed, and passes
+    /// `problem` through.
     fn with_last_words(&self, problem: Problem) -> Problem {
         for node in self.nodes.all() {
             progress(&format!("node {}: {}", node.ready.node, node.last_words()));

@@ -19,7 +19,7 @@ const COMMANDS: [&str; 6] = ["bench", "completions", "doctor", "man", "sim", "tu
 /// Global flags that take a value.
 const WITH_A_WORD: [&str; 3] = ["--login", "--login-file", "--tls"];
 
-/// Whatever follows, which the other program reads.
+/// Remaining arguments, which the other program parses.
 #[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Words {

@@ -24,7 +24,7 @@ use quorate_replica::group::As;
 
 use crate::output::progress;
 
-/// Timeout of the connection attempt that finds this machine's address on the route to a node.
+/// Timeout for the connection attempt that finds this machine's address on the route to a node.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
 /// Timeout for a join request. The serving node dials back, resolves names and waits for the log.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
@@ -70,7 +70,7 @@ pub(crate) struct IdRequest<'a> {
     pub(crate) stop: &'a dyn Fn() -> bool,
 }
 
-/// Reason why an attempt yielded no id.
+/// Why an attempt yielded no id.
 enum AttemptError {
     /// A later attempt may succeed.
     Later(String),

@@ -14,7 +14,7 @@ use crate::{
     proof,
 };
 
-/// Flags.
+/// Arguments of `quorate kv`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 quorate kv SET hello world

@@ -26,7 +26,7 @@ use serde_json::{Value as Json, json};
 
 use crate::output::{Exit, Output, Problem, is_read, print};
 
-/// What to do with the log.
+/// Subcommands of `quorate log`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum LogCommand {
     /// Show every record
@@ -35,7 +35,7 @@ pub(crate) enum LogCommand {
     Verify(Folder),
 }
 
-/// Which log.
+/// Log to inspect.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Folder {
     /// Data folder of a stopped node

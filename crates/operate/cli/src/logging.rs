@@ -33,7 +33,7 @@ pub(crate) fn start(wanted: Option<&str>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Longest time that the process waits at exit for its output to be read.
+/// Maximum time that the process waits at exit for its output to be read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Sends all output, including panic messages, through the queue of [`stderr`]. A stalled or closed

@@ -25,7 +25,7 @@ use self::{
 };
 use crate::values::{must_be, node_argument};
 
-/// What is to be done with the members.
+/// Subcommands of `quorate member`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MemberCommand {
     /// List the members: roles, weights, priorities, and the change in progress
@@ -87,7 +87,7 @@ pub(crate) enum MemberCommand {
     Drain(DrainArgs),
 }
 
-/// Whom to ask, and whether it is only to be shown what would be done.
+/// Nodes to contact, and the dry-run flag.
 #[derive(Args, Clone, Debug)]
 struct Ask {
     #[command(flatten)]
@@ -97,7 +97,7 @@ struct Ask {
     dry_run: bool,
 }
 
-/// The same for what takes several steps.
+/// Nodes to contact for a change that takes several steps, and whether to wait for it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Steps {
     #[command(flatten)]
@@ -107,7 +107,7 @@ pub(crate) struct Steps {
     no_wait: bool,
 }
 
-/// One node.
+/// A node's id, with the common flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OneNode {
     /// Id of the node
@@ -117,7 +117,7 @@ pub(crate) struct OneNode {
     steps: Steps,
 }
 
-/// A node that comes later.
+/// Arguments of `quorate member add`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AddArgs {
     /// Peer address of the new node; the other nodes must be able to reach it
@@ -130,7 +130,7 @@ pub(crate) struct AddArgs {
     ask: Ask,
 }
 
-/// A node and a weight.
+/// Arguments of `quorate member weight`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WeightArgs {
     /// Id of the node
@@ -143,7 +143,7 @@ pub(crate) struct WeightArgs {
     steps: Steps,
 }
 
-/// A voter that is to be spared, or not any more.
+/// Arguments of `quorate member auxiliary`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AuxiliaryArgs {
     /// Id of the node
@@ -156,7 +156,7 @@ pub(crate) struct AuxiliaryArgs {
     steps: Steps,
 }
 
-/// A quorum rule.
+/// Arguments of `quorate member quorum`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct QuorumArgs {
     /// majority or flexible:Q1,Q2
@@ -171,7 +171,7 @@ fn rule(text: &str) -> Result<QuorumRule, String> {
     QuorumRule::parse(text).ok_or_else(|| must_be(what, text))
 }
 
-/// A node and a priority.
+/// Arguments of `quorate member priority`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PriorityArgs {
     /// Id of the node
@@ -184,7 +184,7 @@ pub(crate) struct PriorityArgs {
     ask: Ask,
 }
 
-/// Two nodes.
+/// Arguments of `quorate member replace`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReplaceArgs {
     /// Id of the node that leaves
@@ -197,7 +197,7 @@ pub(crate) struct ReplaceArgs {
     steps: Steps,
 }
 
-/// A node and an address.
+/// Arguments of `quorate member address`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AddressArgs {
     /// Id of the node
@@ -210,14 +210,14 @@ pub(crate) struct AddressArgs {
     ask: Ask,
 }
 
-/// Nothing but whom to ask.
+/// Arguments of `quorate member cancel`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CancelArgs {
     #[command(flatten)]
     ask: Ask,
 }
 
-/// A node that is to lead no more.
+/// Arguments of `quorate member drain`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DrainArgs {
     /// Id of the node

@@ -125,7 +125,7 @@ impl fmt::Display for Problem {
 /// Output format of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
-    /// `--json` was given.
+    /// Set if `--json` was given.
     pub json: bool,
 }
 

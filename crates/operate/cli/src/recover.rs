@@ -59,7 +59,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(crate) const STORE_FILES: usize = 256;
 const PIECE: usize = 256 << 10;
 
-/// Flags.
+/// Arguments of `quorate recover`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RecoverArgs {
     /// Data folder of a stopped node

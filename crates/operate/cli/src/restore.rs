@@ -35,7 +35,7 @@ use crate::{
 /// Size of one read, in bytes.
 const PIECE: usize = 256 << 10;
 
-/// Flags.
+/// Arguments of `quorate restore`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RestoreArgs {
     /// The backup file

@@ -23,7 +23,7 @@ use crate::{
 
 /// Interval between polls of the node.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Pending repairs are no longer waited for after this time without progress.
+/// Time without progress after which the command stops waiting for pending repairs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Arguments of `quorate scrub`.

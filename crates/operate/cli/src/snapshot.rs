@@ -20,7 +20,7 @@ pub(crate) const WAIT: Duration = Duration::from_secs(15);
 /// The command gives up after this time without progress.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Flags.
+/// Arguments of `quorate snapshot`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SnapshotArgs {
     /// Admin address of the node

@@ -26,7 +26,7 @@ use crate::{
     values::{Number, Unit},
 };
 
-/// Flags.
+/// Arguments of `quorate status`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StatusArgs {
     /// Admin addresses of one or more nodes; the other members are found
@@ -141,7 +141,7 @@ fn headline(cluster: &ClusterView) -> String {
     format!("cluster {id}{settings}: {leader}{ring}{streams}{level}")
 }
 
-/// Formats the ring that votes take to a leader. `None` if votes are sent directly.
+/// Formats the ring that votes take to a leader; `None` if votes are sent directly.
 fn ring(view: &NodeView) -> Option<String> {
     let nodes: Vec<String> = view.ring.iter().map(u32::to_string).collect();
     (!nodes.is_empty()).then(|| nodes.join(" → "))

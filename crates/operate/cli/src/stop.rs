@@ -2,8 +2,8 @@
 
 use super::sync::{Arc, AtomicBool, Mutex, Ordering, PoisonError};
 
-/// Stop request that the signal thread and the starting thread share. `stop` ends the reactor and
-/// is absent until the reactor exists.
+/// Stop request shared by the signal thread and the starting thread. `stop` ends the reactor and is
+/// absent until the reactor exists.
 pub(crate) struct Stop<F> {
     asked: Arc<AtomicBool>,
     stop: Arc<Mutex<Option<F>>>,

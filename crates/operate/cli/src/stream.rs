@@ -26,7 +26,7 @@ use crate::{
 /// Default stream address of a node.
 const DEFAULT_STREAM: &str = "127.0.0.1:7453";
 
-/// What is to be done with streams.
+/// Subcommands of `quorate stream`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StreamCommand {
     /// Write a file or standard input to a stream; ends when every byte is durable
@@ -57,7 +57,7 @@ pub(crate) enum StreamCommand {
     Trim(trim::TrimArgs),
 }
 
-/// Whom to ask.
+/// Nodes to contact.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Place {
     /// Stream addresses of one or more nodes
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-/// One stream.
+/// A stream's name, with the nodes to contact.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OneStream {
     /// Name of the stream

@@ -41,7 +41,7 @@ use crate::{
     signals,
 };
 
-/// Flags.
+/// Arguments of `quorate top`.
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Press ? for the keys and q to quit. Needs a terminal; programs can use 'quorate status --watch --json'."
@@ -57,7 +57,7 @@ pub(crate) struct TopArgs {
 
 /// Maximum delay in handling updates, keys and signals.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Interval between redraws while no update arrives. Displayed ages have to change.
+/// Interval between redraws while no update arrives, so that displayed ages remain current.
 const OLDER: Duration = Duration::from_secs(1);
 
 /// Runs `quorate top`.

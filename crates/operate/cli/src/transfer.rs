@@ -18,7 +18,7 @@ use crate::{
 /// Request timeout. It exceeds the node's own timeout, so that the node reports the error.
 const WAIT: Duration = Duration::from_secs(15);
 
-/// Flags.
+/// Arguments of `quorate transfer`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TransferArgs {
     /// Id of the node that should lead [default: the most advanced follower]

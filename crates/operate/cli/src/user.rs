@@ -18,7 +18,7 @@ use crate::{
 /// Request timeout. It exceeds the node's own timeout, so that the node reports the error.
 const WAIT: Duration = Duration::from_secs(15);
 
-/// What is to be done.
+/// Subcommands of `quorate user`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum UserCommand {
     /// Show the users and their roles
@@ -31,7 +31,7 @@ pub(crate) enum UserCommand {
     Open(OpenArgs),
 }
 
-/// Whom to ask.
+/// Nodes to contact.
 #[derive(Args, Clone, Debug)]
 struct Asked {
     /// Admin addresses of one or more nodes; the first that answers is used
@@ -39,14 +39,14 @@ struct Asked {
     admin: Vec<String>,
 }
 
-/// Flags.
+/// Arguments of `quorate user list`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
     asked: Asked,
 }
 
-/// Flags.
+/// Arguments of `quorate user set`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 quorate user set ann --role admin --password-file ann.txt      the first user is an admin; roles apply from then on
@@ -79,7 +79,7 @@ pub(crate) struct SetArgs {
     asked: Asked,
 }
 
-/// Flags.
+/// Arguments of `quorate user remove`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RemoveArgs {
     /// Name of the user
@@ -88,7 +88,7 @@ pub(crate) struct RemoveArgs {
     asked: Asked,
 }
 
-/// Flags.
+/// Arguments of `quorate user open`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OpenArgs {
     /// Confirm that everyone may do everything

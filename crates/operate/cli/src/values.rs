@@ -72,7 +72,7 @@ impl Number {
         Self::between(least, u64::MAX, unit)
     }
 
-    /// Parses a number. `None` if the text is not a number, or if the number is out of bounds.
+    /// Parses a number; `None` if the text is not a number, or if the number is out of bounds.
     pub fn parse<T: TryFrom<u64>>(self, text: &str) -> Option<T> {
         let number = text.parse().ok();
         let within = number.filter(|number| (self.least..=self.most).contains(number));
@@ -124,7 +124,7 @@ pub fn seconds(text: &str) -> Option<f64> {
     })
 }
 
-/// Parses a duration. `None` if it is not between `least` and `most` seconds.
+/// Parses a duration; `None` if it is not between `least` and `most` seconds.
 #[must_use]
 pub fn duration(text: &str, least: f64, most: f64) -> Option<Duration> {
     let within = seconds(text).filter(|seconds| (least..=most).contains(seconds));
@@ -152,7 +152,7 @@ pub(crate) fn refused(error: &clap::Error) -> Option<String> {
     is_ours.then(|| format!("{} {why}", name.trim_matches(['<', '>', '[', ']'])))
 }
 
-/// Parses a rate in bytes per second. `None` if the rate is invalid or too low.
+/// Parses a rate in bytes per second; `None` if the rate is invalid or too low.
 pub(crate) fn parse_pace(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 7] = [
         ("KiB", 1 << 10),

@@ -17,11 +17,11 @@ pub struct FakeReplica {
     pub early: Vec<(Tag, Vec<u8>)>,
     /// Tags of the requests that the frontend abandoned.
     pub forgotten: Vec<Tag>,
-    /// All commands are refused as busy.
+    /// Set if all commands are refused as busy.
     pub busy: bool,
     /// Current wall-clock time in milliseconds.
     pub wall_ms: u64,
-    /// The group's clock is unknown.
+    /// Set if the group's clock is unknown.
     pub without_clock: bool,
     /// Maximum size of a command in bytes. The frontend must check the limit, since this replica
     /// does not.

@@ -33,7 +33,7 @@ pub struct Network {
     nodes: u32,
 }
 
-/// Returns the reason why the network cannot be created on this machine. `None` if it can.
+/// Returns why the network cannot be created on this machine; `None` if it can.
 pub fn missing() -> Option<String> {
     let trial = "ip netns add x && ip link add br0 type bridge && \
                  ip link add v1 type veth peer name eth0 netns x";

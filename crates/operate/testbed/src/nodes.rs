@@ -28,7 +28,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 const SLOW: Duration = Duration::from_secs(4);
 /// Timeout for a request to an admin address. A paused node does not respond.
 pub(crate) const QUESTION: Duration = Duration::from_millis(300);
-/// Timeout of the readiness probe, which performs a read.
+/// Timeout for the readiness probe, which performs a read.
 const READY_QUESTION: Duration = Duration::from_secs(5);
 
 /// Running nodes of one cluster, with the folder of their data.
@@ -84,8 +84,8 @@ impl Nodes {
         self.nodes[first..].iter_mut().try_for_each(NodeProcess::wait_ready)
     }
 
-    /// Starts one more node without waiting for it. Returns the id that the node should get, which
-    /// is the next one.
+    /// Starts one more node without waiting for it. Returns the id that the node should get, that
+    /// is, the next one.
     pub fn spawn(&mut self, spec: Spec) -> io::Result<u32> {
         // Prevents an interrupt from removing the folder while a node starts.
         let leftovers = interrupt::hold();
@@ -411,7 +411,7 @@ impl Nodes {
         views.collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the folder with the nodes' data, which is removed when `self` is dropped.
+    /// Returns the folder with the nodes' data. The folder is removed when `self` is dropped.
     pub fn folder(&self) -> &Path {
         self.folder.as_ref().map_or(Path::new("."), tempfile::TempDir::path)
     }

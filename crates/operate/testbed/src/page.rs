@@ -30,7 +30,7 @@ pub fn typed(text: &str) -> String {
 ///
 /// # Panics
 ///
-/// If a block or a line is not terminated.
+/// Panics if a block or a line is not terminated.
 #[must_use]
 pub fn steps(page: &str) -> Vec<Step> {
     let (mut steps, mut ends_with, mut begun) = (Vec::new(), None, String::new());

@@ -26,7 +26,7 @@ pub enum Fault {
     CutIn(usize),
     /// Cut the connection instead of sending the frame with this number. Frame 0 is the welcome.
     CutOut(usize),
-    /// Send no frame from this number on, but leave the connection open.
+    /// Stop sending at the frame with this number, but leave the connection open.
     Mute(usize),
     /// Respond to the first request with an error.
     Refuse(Code),
@@ -65,7 +65,7 @@ struct World {
     dice: Dice,
     /// Faults to inject into the next connections, in order.
     faults: VecDeque<Fault>,
-    /// Position from which on offered bytes are not decided.
+    /// Position at and above which offered bytes are not decided.
     held: u64,
     leader: Option<usize>,
     /// Addresses of the nodes, by index.

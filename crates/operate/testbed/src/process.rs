@@ -47,7 +47,7 @@ pub struct Spec {
     pub variables: Vec<(String, String)>,
     /// File that receives the node's log.
     pub stderr: PathBuf,
-    /// The node is killed when the thread that started it ends.
+    /// Set if the node is killed when the thread that started it ends.
     pub tied: bool,
 }
 

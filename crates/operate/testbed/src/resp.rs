@@ -10,9 +10,9 @@ use quorate_tls::stream::Stream;
 
 use crate::trust::secured;
 
-/// Timeout of a connection attempt.
+/// Timeout for a connection attempt.
 const CONNECT: Duration = Duration::from_millis(500);
-/// Timeout of a reply. It exceeds the time for which a node lets a command wait, and the duration
+/// Timeout for a reply. It exceeds the time for which a node lets a command wait, and the duration
 /// of a pause.
 const SILENCE: Duration = Duration::from_millis(2500);
 /// Maximum size of a reply in bytes.

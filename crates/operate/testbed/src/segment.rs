@@ -41,7 +41,7 @@ impl Lan {
         }
     }
 
-    /// Returns the speed of each link in Mbit/s, which is the same in both directions.
+    /// Returns the speed of each link in Mbit/s. It is the same in both directions.
     pub const fn megabits(&self) -> u64 {
         self.megabits
     }
@@ -77,9 +77,9 @@ impl fmt::Display for Lan {
     }
 }
 
-/// Connects the namespaces 1, 2, 3 and so on to a new switch that floods multicast. `address` gives
-/// each one's address. Returns whether the links preserve the order of packets, which requires real
-/// root.
+/// Connects the namespaces 1, 2, 3 and so on to a new switch that floods multicast. `address`
+/// returns the address of each namespace. Returns whether the links preserve the order of packets,
+/// which requires real root.
 pub fn set_up(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Result<bool> {
     let mut ordered = true;
     ip(&format!("link add {SWITCH} type bridge mcast_snooping 0"))?;

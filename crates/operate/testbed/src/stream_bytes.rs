@@ -7,7 +7,7 @@ use quorate_core::dice::mix;
 const WORD: u64 = 8;
 /// Number of bits for the index of a word. The writer's number is stored in the higher bits.
 const INDEX_BITS: u32 = 48;
-/// Number of bytes that is sufficient to recognise their origin.
+/// Number of bytes that suffices to recognise the origin of a sequence.
 pub const TELLING: usize = 3 * WORD as usize;
 
 /// Fills a buffer with the bytes of a writer, starting at `position`.
@@ -47,7 +47,7 @@ pub fn first_other(writer: u16, position: u64, bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns the writer of a sequence of bytes and the position of the first one. `None` if there are
+/// Returns the writer of a sequence of bytes and the position of the first one; `None` if there are
 /// too few bytes, or if they have no single origin.
 pub fn origin(bytes: &[u8]) -> Option<(u16, u64)> {
     let word = WORD as usize;

@@ -12,7 +12,7 @@ use crate::stream_bytes::{TELLING, bytes, first_other, origin};
 /// Action or observation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// A writer opened the stream and may write from a position on.
+    /// A writer opened the stream and may write starting at a position.
     Opened {
         writer: u16,
         /// Position of the writer's first byte.
@@ -35,7 +35,7 @@ pub enum Note {
         writer: u16,
         /// Position after the last byte of the stream.
         position: u64,
-        /// The stream was closed permanently.
+        /// Set if the stream was closed permanently.
         finished: bool,
     },
     /// A reader is about to send a read request.
@@ -57,7 +57,7 @@ pub enum Note {
         reader: u32,
         /// Position after the last byte.
         position: u64,
-        /// The stream was closed permanently.
+        /// Set if the stream was closed permanently.
         finished: bool,
     },
 }
@@ -85,7 +85,7 @@ impl Part {
         }
     }
 
-    /// Splits read bytes into parts by origin. `like` is the expected origin, which is tried first.
+    /// Splits read bytes into parts by origin. The expected origin `like` is tried first.
     pub fn all(like: (u16, u64), bytes: &[u8]) -> Vec<Self> {
         let (mut parts, mut like, mut rest): (Vec<Self>, _, _) = (Vec::new(), like, bytes);
         while !rest.is_empty() {
@@ -125,7 +125,7 @@ pub enum ViolationKind {
     Offset,
     /// A reported position is lower than an earlier one.
     Backwards,
-    /// A writer was acknowledged, or has bytes in the stream, above the position at which another
+    /// A writer has acknowledged bytes, or bytes in the stream, above the position at which another
     /// writer took over.
     AfterFence,
     /// Two writers received acknowledgements for the same position.

@@ -288,7 +288,7 @@ pub fn compare(lanes: &[Arc<Lane>], addresses: &[String]) -> io::Result<Sum> {
 }
 
 impl Lane {
-    /// Returns the history recorded up to now.
+    /// Returns the recorded history.
     pub fn notes(&self) -> MutexGuard<'_, Vec<Note>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -403,7 +403,7 @@ impl Lane {
         }
     }
 
-    /// Reads the stream from its first byte on, until it is closed permanently.
+    /// Reads the stream from its first byte until it is closed permanently.
     fn follow(&self, addresses: &[String]) -> Result<(), String> {
         let mut from = 0;
         loop {

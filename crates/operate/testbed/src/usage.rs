@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-/// Returns the number of ticks in which the kernel counts a second of CPU time.
+/// Returns the number of kernel clock ticks per second of CPU time.
 fn ticks_per_second() -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "100, usually")]
     let ticks = rustix::param::clock_ticks_per_second() as f64;
@@ -21,7 +21,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Returns the usage of one process. `None` if the process has ended.
+    /// Returns the usage of one process; `None` if the process has ended.
     pub fn of_process(id: u32) -> Option<Self> {
         let folder = Path::new("/proc").join(id.to_string());
         let (user_s, system_s) = cpu_seconds(&fs::read_to_string(folder.join("stat")).ok()?)?;
@@ -115,12 +115,12 @@ fn context_switches(status: &str) -> u64 {
 pub struct Machine {
     /// Busy time, including time taken by other virtual machines.
     pub busy_s: f64,
-    /// Busy and idle time together.
+    /// Sum of busy and idle time.
     pub total_s: f64,
 }
 
 impl Machine {
-    /// Returns the current values. `None` if /proc is not available.
+    /// Returns the current values; `None` if /proc is not available.
     pub fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }

@@ -91,7 +91,8 @@ impl Writers {
         Self::few(addresses.len(), addresses)
     }
 
-    /// Starts `count` writers that never retry, distributed over the addresses from the first on.
+    /// Starts `count` writers that never retry, distributed over the addresses, starting with the
+    /// first.
     pub fn few(count: usize, addresses: &[String]) -> Self {
         Self::of(count, addresses, BUSY, |addresses| Once { link: None, addresses, next: 0 })
     }
@@ -139,7 +140,7 @@ impl Writers {
         Self { threads: threads.collect(), stop, acknowledged }
     }
 
-    /// Returns the number of acknowledged writes up to now.
+    /// Returns the current number of acknowledged writes.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
     }

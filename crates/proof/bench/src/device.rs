@@ -64,8 +64,8 @@ impl Device {
         }
     }
 
-    /// Returns the reason why a group does not use devices of this kind at present; `None` if
-    /// devices handle all votes and the leader's device assigns the slots.
+    /// Returns why a group does not use devices of this kind at present; `None` if devices handle
+    /// all votes and the leader's device assigns the slots.
     pub fn missing<'a>(self, nodes: impl Iterator<Item = &'a NodeView>) -> Option<String> {
         for node in nodes {
             let number = node.node;

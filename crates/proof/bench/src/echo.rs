@@ -21,7 +21,7 @@ use crate::samples::Samples;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Length of an Ethernet header in bytes.
 const HEADER_BYTES: usize = 14;
-/// Maximum message length in bytes, which is the packet payload after the IP and UDP headers.
+/// Maximum message length in bytes, that is, the packet payload after the IP and UDP headers.
 pub const BYTES_MAX: usize = 1472;
 /// Minimum message length in bytes. A message contains its send time.
 pub const BYTES_MIN: usize = 8;
@@ -29,14 +29,14 @@ pub const BYTES_MIN: usize = 8;
 /// Transport of the messages, and kind of the echo server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// Messages are raw frames, without IP and UDP.
+    /// Set if messages are raw frames, without IP and UDP.
     pub raw: bool,
     /// Hook of the server's kernel program; `None` for a server in user space.
     pub hook: Option<Hook>,
 }
 
 impl Way {
-    /// All ways that experiments compare.
+    /// All transports that experiments compare.
     pub const ALL: [Self; 6] = [
         Self::of(false, None),
         Self::of(false, Some(Hook::Traffic)),
@@ -62,7 +62,7 @@ impl Way {
         }
     }
 
-    /// Returns the way with this name; `None` if there is no such way.
+    /// Returns the transport with this name; `None` if there is no such transport.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }

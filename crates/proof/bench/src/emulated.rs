@@ -6,7 +6,7 @@ use crate::{lan::Lan, wan::Profile};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emulated {
-    /// Slow links with long delays between every two nodes.
+    /// Slow links with long delays between each pair of nodes.
     Wan(Profile),
     /// A shared segment on which every node receives the frames of all others.
     Lan(Lan),

@@ -14,8 +14,8 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Returns the median: for an even number of figures, the mean of the two middle ones; `NaN` if
-/// there are none.
+/// Returns the median; `NaN` if there are no figures. For an even number of figures, it is the mean
+/// of the two middle ones.
 pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);

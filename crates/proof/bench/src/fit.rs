@@ -20,13 +20,13 @@ use crate::{
 
 /// Size of a reply to a client in bytes: a length, a status, and eight bytes of payload.
 const ANSWER_BYTES: f64 = 13.0;
-/// Size of a vote, which is a frame header.
+/// Size of a vote in bytes. A vote is a frame header.
 const VOTE_BYTES: f64 = 160.0;
 const NODES: f64 = 3.0;
 /// Number of iterations of the fit, each of which reduces the error.
 const ROUNDS: usize = 20_000;
-/// Parameters below this value count as zero: a picosecond, or a millionth of a byte, per byte or
-/// message.
+/// Threshold below which parameters count as zero. It is a picosecond, or a millionth of a byte,
+/// per byte or message.
 const NOTHING: f64 = 1e-6;
 
 /// Measured costs for one value size and batch size.

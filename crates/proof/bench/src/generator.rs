@@ -104,7 +104,7 @@ impl<T: Send + 'static> Running<T> {
         }
     }
 
-    /// Returns the number of successful replies up to now in the measured time.
+    /// Returns the current number of successful replies within the measured time.
     pub fn completed(&self) -> u64 {
         self.shared.completed.load(Ordering::Relaxed)
     }

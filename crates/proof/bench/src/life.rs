@@ -1,10 +1,9 @@
-//! Life of a command: the hops of many commands, with one command in flight at a time, laid over
-//! each other.
+//! Life of a command: the superimposed hops of many commands, with one command in flight at a time.
 //!
-//! Client and nodes share the clock of one machine. The stamps of a command are those that name its
-//! slot, and those that the same thread recorded in the same turns while the client waited: reads
-//! before the vote for the slot, and sends after it. Turns without work for the command, such as
-//! those for late votes, are left out.
+//! Client and nodes share the clock of one machine. A stamp belongs to a command if it names the
+//! command's slot. It also belongs to the command if the same thread recorded it in the same turn
+//! while the client waited, as a read before the vote for the slot or a send after it. Turns
+//! without work for the command, such as those for late votes, are left out.
 
 use std::collections::BTreeMap;
 
@@ -69,8 +68,8 @@ pub struct Reached {
 const SENT: &str = "sent";
 const REPLIED: &str = "replied";
 
-/// Lane, first hop of the command in the turn, and hop. The first hop distinguishes hops that do
-/// not name a slot.
+/// Index of the lane, the command's first hop in the turn, and the hop itself. The first hop
+/// distinguishes hops that do not name a slot.
 type Key = (usize, Hop, Hop);
 
 /// Aligns the stamps of the nodes (leader first) with the commands. Returns `None` if no command

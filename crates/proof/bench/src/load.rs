@@ -46,7 +46,7 @@ pub struct Plan {
     pub warmup: Nanos,
     /// Measured time after the warm-up, in nanoseconds.
     pub measure: Nanos,
-    /// Longest time to wait for replies after the last command was sent, in nanoseconds.
+    /// Maximum time to wait for replies after the last command was sent, in nanoseconds.
     pub patience: Nanos,
 }
 
@@ -262,7 +262,7 @@ impl Load {
             || now >= ends.saturating_add(self.plan.patience)
     }
 
-    /// Returns the number of successful replies up to now in the measured time.
+    /// Returns the current number of successful replies within the measured time.
     pub fn completed(&self) -> u64 {
         self.samples.completed
     }

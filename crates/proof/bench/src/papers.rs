@@ -71,12 +71,11 @@ pub struct Run {
     pub service: Service,
     /// `durable` or `volatile`.
     pub durability: String,
-    /// Value sizes in bytes, each of which is measured.
+    /// Value sizes to measure, in bytes.
     pub value_bytes: Vec<usize>,
     #[serde(default)]
     pub reads_percent: u32,
-    /// Numbers of clients, each of which is measured. A client waits for its reply before it sends
-    /// again.
+    /// Numbers of clients to measure. A client waits for its reply before it sends again.
     pub clients: Vec<u32>,
     /// Emulated wide-area network between the nodes; empty for none.
     #[serde(default)]
@@ -84,20 +83,19 @@ pub struct Run {
     /// Link speed of an emulated segment, such as `1gbit`; empty for none.
     #[serde(default)]
     pub lan: String,
-    /// Numbers of voters, each of which is measured.
+    /// Numbers of voters to measure.
     #[serde(default)]
     pub voters: Vec<u32>,
-    /// Numbers of additional learners, each of which is measured.
+    /// Numbers of additional learners to measure.
     #[serde(default)]
     pub learners: Vec<u32>,
-    /// Receive buffer sizes of each socket in KiB, each of which is measured; empty for the nodes'
-    /// default.
+    /// Receive buffer sizes to measure, in KiB per socket; empty for the nodes' default.
     #[serde(default)]
     pub buffers_kib: Vec<u32>,
-    /// Maximum numbers of value bytes in a batch, each of which is measured.
+    /// Batch sizes to measure, as maximum numbers of value bytes.
     #[serde(default)]
     pub batches: Vec<u64>,
-    /// Maximum numbers of batches in flight, each of which is measured.
+    /// Windows to measure, as maximum numbers of batches in flight.
     #[serde(default)]
     pub windows: Vec<u32>,
     /// Target rates measured in the short form of the experiment, in MB/s.
@@ -195,7 +193,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
-    /// Log service, which has no state.
+    /// Stateless log service.
     Log,
     /// Key-value service with its store in memory.
     KvMemory,
@@ -215,7 +213,7 @@ pub struct Figure {
     pub system: String,
     pub metric: Metric,
     pub value: f64,
-    /// The source says "about", or the number was read off a plot or derived.
+    /// Set if the source says "about", or the number was read off a plot or derived.
     #[serde(default)]
     pub approximate: bool,
     /// Table, figure or section, if different from that of the scenario.
@@ -274,7 +272,7 @@ pub struct Comparison {
     pub what: String,
     pub published: f64,
     pub unit: String,
-    /// The published number is approximate, as in [`Figure::approximate`].
+    /// Set if the published number is approximate, as in [`Figure::approximate`].
     pub approximate: bool,
     /// Number measured here; `None` if the row was not run or is invalid.
     pub ours: Option<f64>,

@@ -137,7 +137,7 @@ pub struct Row {
     pub ceiling: Option<f64>,
     /// Achieved rate as a share of the ceiling.
     pub ratio_to_ceiling: Option<f64>,
-    /// The row is a valid result; otherwise `why_not` explains why it is not.
+    /// Set if the row is a valid result; otherwise `why_not` explains why it is not.
     pub valid: bool,
     /// Reasons why the row is invalid; empty if it is valid.
     pub why_not: Vec<String>,
@@ -405,7 +405,7 @@ impl Row {
     }
 }
 
-/// Returns the reasons why these repetitions are not a valid result.
+/// Returns the reasons why these repetitions are invalid; empty if they are valid.
 fn objections(all: &[Repetition]) -> Vec<String> {
     let samples = || all.iter().map(|repetition| &repetition.samples);
     let sum = |count: fn(&Samples) -> u64| samples().map(count).sum::<u64>();

@@ -15,9 +15,9 @@ use crate::samples::Latencies;
 const MS: u64 = 1_000_000;
 /// Size of an echoed message, in bytes.
 const MESSAGE: usize = 64;
-/// Number of echoed messages, of which the median round trip counts.
+/// Number of echoed messages. The median of their round trips counts.
 const MESSAGES: u32 = 11;
-/// Time that TCP needs to fill the link, which is several round trips.
+/// Time that TCP needs to fill the link: several round trips.
 const WARMUP: Duration = Duration::from_secs(2);
 /// Time for which the near end sends data.
 const SENDING: Duration = Duration::from_secs(6);

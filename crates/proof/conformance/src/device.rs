@@ -81,7 +81,7 @@ impl Reference {
     ///
     /// # Panics
     ///
-    /// If the device does not run the program.
+    /// Panics if the device does not run the program.
     pub fn state(&self, program: Program) -> State {
         let state = match program {
             Program::Acceptor => self.acceptor().map(Acceptor::state),

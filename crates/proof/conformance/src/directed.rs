@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Name of a case, and its events.
+/// Name and events of a case.
 pub type Case = (&'static str, Vec<Event>);
 
 const BALLOT: u64 = 0x0001_0000_0002_0003;

@@ -10,7 +10,7 @@ use crate::{Event, Program};
 
 /// Id of the group, contained in every frame.
 pub const GROUP: u32 = 0x0a0b_0c0d;
-/// Number of bytes in a room, which is the space for a value.
+/// Number of bytes in a room, the space for a value in a frame.
 pub const ROOM: usize = 32;
 /// Number of cells in a ring. It is small so that slots share cells.
 pub const CELLS: usize = 64;
@@ -75,7 +75,7 @@ impl ProgramRoutes {
     }
 }
 
-/// Returns the setup that the table in `crates/devices/programs/p4/frame.p4` gives.
+/// Returns the setup from the table in `crates/devices/programs/p4/frame.p4`.
 pub const fn setup() -> Setup {
     Setup { group: GROUP, room: ROOM, own: address(OWN), heard: HEARD, owner: address(OWNER) }
 }

@@ -46,7 +46,7 @@ enum Station {
 /// Group under test. Every error that its methods return is a violated rule.
 pub struct Group {
     dice: Dice,
-    /// Leaders change rarely, so that rings wrap around.
+    /// Set if leaders change rarely, so that rings wrap around.
     calm: bool,
     omitted: Option<Omitted>,
     members: Vec<Member>,
@@ -55,7 +55,7 @@ pub struct Group {
     flying: Vec<(Station, Vec<u8>)>,
     /// Node whose frames the network loses or delays.
     cut: Option<usize>,
-    /// Earlier control calls with their receivers, which may be repeated.
+    /// Earlier control calls that may be repeated, with their receivers.
     late: Vec<(Station, Vec<u8>)>,
     submitted: u64,
     /// All votes cast since the start: for each ballot and slot, the value that each member voted
@@ -225,8 +225,8 @@ impl Group {
         Ok(())
     }
 
-    /// Records a vote that a device or its owner cast. A quorum of votes chooses a value, which
-    /// must never change.
+    /// Records a vote that a device or its owner cast. Checks that a value chosen by a quorum of
+    /// votes never changes.
     fn note(
         &mut self,
         member: usize,

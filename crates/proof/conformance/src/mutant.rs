@@ -65,7 +65,7 @@ pub struct Mutant {
     pub target: MutantTarget,
     /// Program to run. Absent for a fault in a reference program.
     pub program: Option<String>,
-    /// The fault is in the 512-bit core instead of the 64-bit one.
+    /// Set if the fault is in the 512-bit core instead of the 64-bit one.
     #[serde(default)]
     pub wide: bool,
     /// Replacements that plant the fault.
@@ -73,7 +73,7 @@ pub struct Mutant {
     pub edits: Vec<Edit>,
 }
 
-/// Number of random frames with which a fault is searched.
+/// Number of random frames used to search for a fault.
 const RANDOM: usize = 200_000;
 
 fn own() -> &'static Path {
@@ -256,7 +256,7 @@ impl Mutant {
 }
 
 /// Searches the directed set for a difference between a device and the reference, then the random
-/// set on a new device. Returns where the first difference is.
+/// set on a new device. Returns the location of the first difference.
 fn find<D: crate::Device>(
     program: Program,
     device: impl Fn() -> Result<D, String>,

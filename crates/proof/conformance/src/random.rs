@@ -24,7 +24,7 @@ pub struct Maker {
     owner_boot: u32,
     /// Number of calls that the device refused as old.
     orders: u64,
-    /// Number of foreign frames that remain in the current run of them.
+    /// Number of foreign frames left in the current sequence of foreign frames.
     others: u64,
 }
 

@@ -16,7 +16,7 @@ pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/programs/xdp/bpf")
 }
 
-/// Returns the settings of a program, which are the same for all targets.
+/// Returns the settings for a program. They are the same for all targets.
 pub fn settings(program: Program) -> Settings {
     let ways = ProgramRoutes::of(program);
     let settings = Settings::of(setup(), &ways.votes, &ways.proposals, &ways.decisions);
@@ -27,7 +27,7 @@ pub fn settings(program: Program) -> Settings {
     }
 }
 
-/// Returns the reason why programs cannot be loaded on this machine. `None` if they can.
+/// Returns why programs cannot be loaded on this machine; `None` if they can.
 pub fn missing() -> Option<String> {
     let loaded = quorate_device::xdp::Device::load(Role::Acceptor, &settings(Program::Acceptor));
     match loaded {

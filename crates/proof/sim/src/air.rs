@@ -17,13 +17,13 @@ use crate::{
 /// Datagram faults of a run in addition to its weather, and parameters of the packet planes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatagramFaults {
-    /// Datagrams are authenticated with a key instead of a checksum.
+    /// Set if datagrams are authenticated with a key instead of a checksum.
     pub keyed: bool,
     /// Number of bytes that a plane may send before the first of them is decided.
     pub window_bytes: usize,
     /// Capacity of the receive buffer of a process's socket, in bytes.
     pub socket_bytes: usize,
-    /// Datagrams per 1000 of which a copy arrives up to seconds later.
+    /// Datagrams per 1000 that arrive a second time, up to seconds later.
     pub echoed_of_1000: u64,
     /// Datagrams per 1000 in which a bit flips.
     pub flipped_of_1000: u64,
@@ -39,7 +39,7 @@ pub struct DatagramFaults {
 }
 
 impl DatagramFaults {
-    /// Returns faults of which none occurs, and windows that never fill.
+    /// Returns settings under which no fault occurs and no window fills.
     pub const fn calm() -> Self {
         Self {
             keyed: true,
@@ -156,7 +156,7 @@ pub struct Counts {
     pub unheard: u64,
     /// Datagrams that were duplicated.
     pub repeated: u64,
-    /// Datagrams of which a copy arrived much later.
+    /// Datagrams whose copy arrived much later.
     pub echoed: u64,
     /// Datagrams in which a bit was flipped.
     pub flipped: u64,

@@ -39,7 +39,7 @@ pub struct Faults {
     pub room: usize,
     /// Frames per 1000 that are lost between a device and its owner, in each direction.
     pub lost_of_1000: u64,
-    /// Frames per 1000 of which a copy arrives later.
+    /// Frames per 1000 that arrive a second time, after the original.
     pub repeated_of_1000: u64,
     /// Polls per 1000 that report an incomplete drain.
     pub slow_of_1000: u64,
@@ -52,14 +52,14 @@ pub struct Faults {
     pub taken_us: Option<u64>,
     /// Mean interval between stalls of a device, which do not erase its memory.
     pub stalls_us: Option<u64>,
-    /// The device reports a loss of memory. Otherwise its owner notices the loss from the device's
-    /// answers.
+    /// Set if the device reports a loss of memory. Otherwise its owner notices the loss from the
+    /// device's answers.
     pub reports_loss: bool,
     /// Frames per 1000 between devices in which a bit is flipped.
     pub damaged_of_1000: u64,
-    /// Mean interval between frames from strangers: replays, and frames that no device would send,
-    /// including some in a node's own name ([offload-21]). Strangers never forge votes, because a
-    /// sender able to do that could decide anything.
+    /// Mean interval between frames from strangers. These are replays, or frames that no device
+    /// would send, including some in a node's own name ([offload-21]). Strangers never forge votes,
+    /// because a sender able to do that could decide anything.
     pub strangers_us: Option<u64>,
 }
 
@@ -126,7 +126,7 @@ struct State {
     lost: u64,
     /// Number of the process that owns the device.
     owner: u64,
-    /// The device was removed from the network.
+    /// Set if the device was removed from the network.
     is_taken: bool,
 }
 

@@ -105,7 +105,7 @@ pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
     blocks.into_iter().filter(old).collect()
 }
 
-/// Returns the positions and lengths of the log writes of which all blocks may rot.
+/// Returns the positions and lengths of the log writes whose blocks may all rot.
 pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
     let old = old_blocks(disk, newest);
     let heads = old.into_iter().filter(|place| place.file.family == Family::Log);

@@ -84,7 +84,7 @@ pub(crate) enum Event {
     Stray,
     /// A disk loses the end of a log.
     Lie,
-    /// A client requests another class than the group's.
+    /// A client requests a class other than the group's.
     Class,
     /// A frame arrives at the station of a device or of a client of devices.
     Frame { from: usize, to: usize, bytes: Vec<u8> },

@@ -56,8 +56,8 @@ pub enum Fault {
     /// Processes are killed while they found or join a cluster, and the founder while it admits a
     /// node.
     FoundingKill,
-    /// A process is killed, and its successor is killed around its first change of the identity; or
-    /// a process is killed while it marks a clean stop.
+    /// A process is killed, and its successor is killed around its first change of the identity.
+    /// Alternatively, a process is killed while it marks a clean stop.
     IdentityKill,
     /// A process forgets its votes, and its successor is killed between recording the new
     /// incarnation in the identity and writing to the log for the first time.
@@ -100,7 +100,7 @@ pub enum Losses {
     Beyond,
 }
 
-/// Settings of a run, drawn from its seed.
+/// Settings for a run, drawn from its seed.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub seed: u64,
@@ -119,11 +119,11 @@ pub struct Settings {
     pub inflight_max: usize,
     /// Maximum number of slots by which a node's votes may be ahead of its decided prefix.
     pub window_slots: u64,
-    /// The replicas' queues are tiny, so that they fill up.
+    /// Set if the replicas' queues are tiny, so that they fill up.
     pub tiny_queues: bool,
     /// Automatic tuning of batch size and window; `None` leaves both fixed.
     pub tuning: Option<Tuning>,
-    /// Timeout of a client request at a node.
+    /// Timeout for a client request at a node.
     pub client_timeout_ms: u64,
     pub clients: usize,
     /// Memory limit for the requests and replies of all clients of a node, in bytes.
@@ -153,7 +153,7 @@ pub struct Settings {
     pub stalls_us: Option<u64>,
     /// Auxiliaries and quorum rule of the founding configuration.
     pub terms: Terms,
-    /// Leaders send proposals to no more nodes than a quorum.
+    /// Set if leaders send proposals to no more nodes than a quorum.
     pub thrifty: bool,
     /// Route by which votes reach leaders.
     pub votes: Route,
@@ -199,7 +199,7 @@ impl Releases {
     }
 }
 
-/// Scrub settings of a run.
+/// Scrub settings for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scrubs {
     /// Time from the end of a scrub to the start of the next; `None` if nodes do not start scrubs
@@ -226,7 +226,8 @@ const SCRUBS_FROM: u64 = 1001;
 const STRAYS_FROM: u64 = 2001;
 
 impl Scrubs {
-    /// Draws scrub settings for a third of the seeds from `SCRUBS_FROM` on, using separate dice.
+    /// Draws scrub settings for a third of the seeds starting at `SCRUBS_FROM`, using separate
+    /// dice.
     fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x5363_7275_6262_6564);
         let scrubs = Self {
@@ -243,7 +244,7 @@ impl Scrubs {
 }
 
 impl Settings {
-    /// Draws the settings of a run from its seed.
+    /// Draws the settings for a run from its seed.
     pub fn draw(seed: u64) -> Self {
         let dice = &mut Dice::new(seed ^ 0x5175_6f72_6174_6521);
         let nodes = dice.pick(&[1, 3, 3, 3, 3, 5]);
@@ -455,7 +456,7 @@ fn draw_store_faults(seed: u64) -> Option<u64> {
     dice.chance(1, 4).then_some(mean_ms * 1000)
 }
 
-/// Draws disks that lose acknowledged data for a third of the seeds from `LIES_FROM` on, using
+/// Draws disks that lose acknowledged data for a third of the seeds starting at `LIES_FROM`, using
 /// separate dice.
 fn draw_lies(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x4c69_6172_7321);
@@ -463,7 +464,7 @@ fn draw_lies(seed: u64) -> Option<u64> {
     (dice.chance(1, 3) && seed >= LIES_FROM).then_some(mean_us)
 }
 
-/// Draws requests for other classes for half of the seeds from `CLASSES_FROM` on.
+/// Draws requests for other classes for half of the seeds starting at `CLASSES_FROM`.
 fn draw_classes(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x436c_6173_7365_7321);
     let mean_us = dice.pick(&[500, 3_000, 20_000]);

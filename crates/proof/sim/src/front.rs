@@ -29,7 +29,7 @@ pub enum Ask {
     Remove(Name),
     /// Requests a notification once the table includes all bytes acknowledged before.
     Look,
-    /// Reads from a position, at most the given number of bytes.
+    /// Reads at most the given number of bytes, starting at a position.
     Read(Name, u64, usize),
     /// Waits until there is data at a position.
     Wait(Name, u64),
@@ -72,7 +72,7 @@ struct Feed {
     /// End of the bytes that were passed to the replica.
     given: u64,
     wanted: u64,
-    /// Request to close the piece after all bytes were passed to the replica.
+    /// Request to close the piece after all bytes have been passed to the replica.
     close: Option<(StreamTag, bool)>,
 }
 

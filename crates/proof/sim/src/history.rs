@@ -5,7 +5,7 @@
 pub enum Act {
     /// SET without an expiry.
     Set(i64),
-    /// SET with an expiry: the key may disappear at any time afterwards.
+    /// SET with an expiry, after which the key may disappear at any time.
     SetExpiring(i64),
     Delete,
     Get,

@@ -79,7 +79,7 @@ struct Pipe {
     queue: Vec<u8>,
     in_flight: VecDeque<Piece>,
     in_flight_bytes: usize,
-    /// No bytes are delivered while this is set.
+    /// Set while no bytes are delivered.
     blocked: bool,
 }
 
@@ -121,7 +121,7 @@ impl Network {
         &self.weather
     }
 
-    /// Ends all faults: no more late, lost, duplicated or damaged data.
+    /// Ends all faults, so that no more data is late, lost, duplicated or damaged.
     pub fn calm(&mut self) {
         let weather = &mut self.weather;
         weather.late_of_1000 = 0;

@@ -69,7 +69,7 @@ use crate::{
 /// exceeds any pause between attempts to connect, plus a handshake.
 const DIALLED_US: u64 = 150_000;
 
-/// Maximum length of a command in the simulator, which is so small that clients exceed it.
+/// Maximum length of a command in the simulator. It is so small that clients exceed it.
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
 /// Layout of streams on disk. Chunks and files are so small that they fill up.
@@ -87,9 +87,9 @@ pub enum ServiceEvent {
 /// Simulated disk of a service with its faults. It outlives the processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreDisk {
-    /// The disk has no space for writes.
+    /// Set if the disk has no space for writes.
     pub full: bool,
-    /// The disk cannot be opened.
+    /// Set if the disk cannot be opened.
     pub gone: bool,
     /// Number of commands that the service executes before the disk becomes unreadable; `None` if
     /// the disk does not fail.
@@ -105,11 +105,11 @@ pub struct RecordingService {
     logged_to: Slot,
     /// Latest position that the disk of a persistent service may already contain.
     kept_to: Rc<Cell<Slot>>,
-    /// The service lost its state, so that its last reply is void and it must start over.
+    /// Set if the service lost its state, so that its last reply is void and it must start over.
     lost: bool,
-    /// A file of the service is damaged in a part that was not read since.
+    /// Set if a file of the service is damaged in a part that has not been read since.
     rotten: Rc<Cell<bool>>,
-    /// A scrub is currently reading the files of the service.
+    /// Set if a scrub is currently reading the files of the service.
     scrubbed: bool,
 }
 
@@ -377,7 +377,7 @@ pub struct TracedState {
     /// assignment, values too long for the device, and values offered to other nodes' devices.
     pub device: [u64; 5],
     pub counters: Counters,
-    /// Reason why the replica does not serve; `None` if it serves.
+    /// Why the replica does not serve; `None` if it serves.
     pub error: Option<String>,
     /// Whether a scrub is in progress, and the number of damaged places that all scrubs found.
     pub scrubs: (bool, u64),
@@ -390,15 +390,15 @@ pub struct Node {
     /// Disk with the node's data folder. Handles opened before a crash no longer work.
     pub disk: MemoryDisk,
     pub clock: Clock,
-    /// Number of process starts up to now. Events meant for an earlier process are ignored.
+    /// Number of process starts. Events meant for an earlier process are ignored.
     pub life: u64,
     /// Device of the node, which outlives the process; `None` in runs without devices.
     pub device: Option<Device>,
     /// Running process; `None` while the node is down.
     pub running: Option<Running>,
-    /// The node joined after the cluster was founded.
+    /// Set if the node joined after the cluster was founded.
     pub joined: bool,
-    /// The node was removed from the group and switched off permanently.
+    /// Set if the node was removed from the group and switched off permanently.
     pub retired: bool,
     pub paused: bool,
     /// Time that the host reads from its clock within a turn.
@@ -412,16 +412,16 @@ pub struct Node {
     pub planned: BTreeSet<u64>,
     /// Factor by which the node's disk is currently slowed down.
     pub disk_factor: u64,
-    /// The next write to the disk fails.
+    /// Set if the next write to the disk fails.
     pub disk_error: bool,
-    /// A bit on the node's disk was flipped in this run.
+    /// Set if a bit on the node's disk was flipped in this run.
     pub has_rotted: bool,
-    /// The disk loses the end of the log at the next start.
+    /// Set if the disk loses the end of the log at the next start.
     pub disk_lies: bool,
     /// Copies of identity and address book from earlier starts of the current incarnation.
     pub(crate) copies: Vec<FolderCopy>,
-    /// A test replaced the node's folder with an old copy, which no other node can detect when the
-    /// node starts.
+    /// Set if a test replaced the node's folder with an old copy, which no other node can detect
+    /// when the node starts.
     pub set_back: bool,
     /// Small file that was most recently damaged.
     pub(crate) damaged_file: Option<DamagedFile>,
@@ -431,8 +431,8 @@ pub struct Node {
     /// Number of disk changes after which the next process is killed.
     pub dies_after: Option<u64>,
     pub store: Rc<Cell<StoreDisk>>,
-    /// A file of the node's service is damaged in a part that was not read since. A starting
-    /// process rebuilds every file.
+    /// Set if a file of the node's service is damaged in a part that has not been read since. A
+    /// starting process rebuilds every file.
     pub store_rotten: Rc<Cell<bool>>,
     /// Latest position that the disk of a persistent service may already contain.
     pub kept_to: Rc<Cell<Slot>>,
@@ -440,7 +440,7 @@ pub struct Node {
     pub release: Level,
     /// Highest feature level that the release of the current or last process supports.
     pub release_running: Level,
-    /// A process of the newest release has run on this node.
+    /// Set if a process of the newest release has run on this node.
     pub ran_newest: bool,
 }
 
@@ -550,7 +550,7 @@ impl Node {
     /// Records the assigned id of a joining node on its disk.
     ///
     /// # Errors
-    /// The id cannot be written.
+    /// Returns an error if the id cannot be written.
     pub fn join(&mut self, nonce: u64, role: As, joined: Joined) -> Result<(), JoiningError> {
         let newcomer = Newcomer::prepare(self.disk.attach(), nonce)?;
         newcomer.finish(&Wanted::default(), role, joined)?;
@@ -568,7 +568,7 @@ impl Node {
     /// remember about the node's log.
     ///
     /// # Errors
-    /// The process refuses to start.
+    /// Returns an error if the process refuses to start.
     pub fn start(
         &mut self,
         world: Time,
@@ -709,11 +709,11 @@ impl Node {
     }
 }
 
-/// Environment for starting a node with the settings of the run.
+/// Environment for starting a node with the settings for the run.
 struct Simulated<'a> {
     settings: &'a Settings,
     release: Level,
-    /// What other nodes remember about the node's log.
+    /// Records of this node's log that other nodes have.
     recalled: Vec<(NodeId, Memory)>,
     recovery: Option<Recovery>,
     lost: Vec<String>,

@@ -28,9 +28,9 @@ const KEY: u8 = 1;
 const MTU: usize = 1500;
 /// Capacity of the retransmission buffer of a channel, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Maximum number of missing ranges per channel, which is so small that it is sometimes exceeded.
+/// Maximum number of missing ranges per channel. It is so small that it is sometimes exceeded.
 const GAPS_MAX: usize = 16;
-/// Configured link capacity, which is so low that datagrams queue.
+/// Configured link capacity in bytes per second. It is so low that datagrams queue.
 const LINK_BYTES_S: u64 = 25_000_000;
 
 /// Packet plane of a process, and its knowledge about peers.

@@ -12,7 +12,7 @@ const LINES_MAX: usize = 10_000;
 /// on.
 ///
 /// # Errors
-/// A property is violated.
+/// Returns an error if a property is violated.
 pub fn begin(settings: Settings) -> Result<World, Violation> {
     let mut world = World::elected(settings)?;
     for node in 0..world.nodes.len() {
@@ -24,7 +24,7 @@ pub fn begin(settings: Settings) -> Result<World, Violation> {
     Ok(world)
 }
 
-/// Returns the lines of the trace without heartbeats, which are all alike.
+/// Returns the lines of the trace, except for heartbeats, because these are all alike.
 pub fn lines(world: &World) -> impl Iterator<Item = &str> {
     let dull = |line: &&str| line.contains("heartbeat ballot") || line.contains(": heard ballot");
     world.trace.lines().filter(move |line| !dull(line))
@@ -33,7 +33,7 @@ pub fn lines(world: &World) -> impl Iterator<Item = &str> {
 /// Kills the leader, sends a write to a follower, and restarts the old leader.
 ///
 /// # Errors
-/// A property is violated.
+/// Returns an error if a property is violated.
 pub fn a_leader_dies(world: &mut World) -> Result<(), Violation> {
     let leader = world.wait_for_leader()?;
     let follower = (leader + 1) % world.nodes.len();
@@ -46,7 +46,7 @@ pub fn a_leader_dies(world: &mut World) -> Result<(), Violation> {
 /// Sends a write to a follower while the cluster is healthy.
 ///
 /// # Errors
-/// A property is violated.
+/// Returns an error if a property is violated.
 pub fn a_write(world: &mut World) -> Result<(), Violation> {
     let follower = (world.wait_for_leader()? + 1) % world.nodes.len();
     expect_ok(world.ask(follower, "SET greeting hi")?)?;
@@ -74,7 +74,7 @@ impl Opening {
     /// Returns the current state of the cluster.
     ///
     /// # Errors
-    /// No leader is elected.
+    /// Returns an error if no leader is elected.
     pub fn of(world: &mut World) -> Result<Self, Violation> {
         let leader = world.wait_for_leader()?;
         let running = world.nodes[leader].running.as_ref();

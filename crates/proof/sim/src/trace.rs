@@ -17,7 +17,7 @@ pub struct Trace {
     pub keep: usize,
     hash: u64,
     count: u64,
-    /// Every frame is traced with its contents.
+    /// Set if every frame is traced with its contents.
     pub frames: bool,
 }
 

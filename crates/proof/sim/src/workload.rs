@@ -77,7 +77,7 @@ enum PendingRequest {
     Key { key: String, act: Act, called: u64 },
     /// A command whose reply contains no information.
     Word,
-    /// The command that prepares the connection: it attaches the session or sets READONLY.
+    /// The command that prepares the connection by attaching the session or setting READONLY.
     Ready,
     /// EXEC at the end of a swap.
     Exec { key: String, seen: Option<i64>, new: i64, called: u64 },
@@ -115,7 +115,7 @@ pub struct Client {
     pub reply_deadline: Option<Time>,
     /// Time of the client's next request, which is sent even if earlier ones are unanswered.
     pub next_request_at: Option<Time>,
-    /// The client sends no new requests.
+    /// Set if the client sends no new requests.
     pub done: bool,
     dice: Dice,
     input: Vec<u8>,
@@ -126,21 +126,21 @@ pub struct Client {
     watched: Option<String>,
     own_generation: u64,
     own_value: Option<i64>,
-    /// The client uses READONLY connections and reads only its own key.
+    /// Set if the client uses READONLY connections and reads only its own key.
     stale: bool,
     session: Option<String>,
-    /// The connection is prepared, or the command that prepares it precedes everything that the
-    /// client sends now.
+    /// Set if the connection is prepared, or the command that prepares it precedes everything that
+    /// the client sends now.
     ready: bool,
     sequence: i64,
     audits: VecDeque<String>,
     /// Index of the only node to which the client connects; `None` for any node.
     pub(crate) home: Option<usize>,
-    /// The write of a visitor has succeeded.
+    /// Set if the write of a visitor has succeeded.
     welcomed: bool,
     /// Replies to a scenario's requests; `None` marks a broken connection.
     pub replies: VecDeque<Option<Reply>>,
-    /// The client does not read its replies.
+    /// Set if the client does not read its replies.
     pub ignores_replies: bool,
 }
 
@@ -203,7 +203,7 @@ impl Client {
     /// Handles bytes that arrived from the node.
     ///
     /// # Errors
-    /// A reply contradicts a guarantee of the cluster.
+    /// Returns an error if a reply contradicts a guarantee of the cluster.
     pub fn receive_bytes(&mut self, bytes: &[u8], books: &mut Books) -> Verdict {
         self.input.extend_from_slice(bytes);
         loop {

@@ -52,7 +52,7 @@ use crate::{
 pub struct Counts {
     pub events: u64,
     pub kills: u64,
-    /// Processes killed while they started.
+    /// Processes killed while starting.
     pub start_kills: u64,
     /// Processes shut down gracefully.
     pub stops: u64,
@@ -125,7 +125,7 @@ pub struct Counts {
     pub device_counted: u64,
     /// Number of times that a leader withdrew slot assignment from its device.
     pub taken_back: u64,
-    /// Values that were too long for frames, as counted by device owners.
+    /// Values too long to fit in a frame, as counted by device owners.
     pub device_outgrown: u64,
     /// Values that nodes offered to the leader's device, as counted by those nodes.
     pub device_offered: u64,
@@ -272,7 +272,7 @@ impl World {
     /// Processes the next event; returns false if there is none.
     ///
     /// # Errors
-    /// A property is violated.
+    /// Returns an error if a property is violated.
     pub fn step(&mut self) -> Result<bool, Violation> {
         let Some((at, event)) = self.schedule.pop() else {
             return Ok(false);

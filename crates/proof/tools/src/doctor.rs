@@ -28,7 +28,7 @@ use quorate_cli::{
 /// Multicast group that is tested by default.
 const GROUP: &str = "239.81.84.69:7460";
 
-/// Flags.
+/// Arguments of `quorate doctor`.
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Exits with 0 if TCP works and no finding is an error, else with 1; with --check, with 0, 1, 2 or 3 as \

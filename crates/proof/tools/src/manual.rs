@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use quorate_cli::output::{Exit, Output, Problem};
 
-/// Flags.
+/// Arguments of `quorate completions`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 bash   quorate completions bash > ~/.local/share/bash-completion/completions/quorate
@@ -21,7 +21,7 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Flags.
+/// Arguments of `quorate man`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 quorate man | man -l -                     read the first page now

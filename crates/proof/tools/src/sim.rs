@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use quorate_cli::output::{Exit, Output, Problem};
 
-/// Flags.
+/// Arguments of `quorate sim`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SimArgs {
-    /// Seed of the random choices [default: random]
+    /// Seed for the random choices [default: random]
     #[arg(long, env = "QUORATE_SEED", value_name = "N")]
     seed: Option<u64>,
     /// Events to simulate before the faults stop

@@ -25,7 +25,7 @@ use quorate_cli::{
     signals,
 };
 
-/// Flags.
+/// Arguments of `quorate tune`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TuneArgs {
     /// Admin address of any node

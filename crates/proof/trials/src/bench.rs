@@ -24,16 +24,16 @@ use crate::shell::{Failed, cargo_command, read};
 
 const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace|snapshots [one|behind|lsm]|sustained] [--quick] [--json]";
 
-/// Options of a benchmark and its report.
+/// Options for a benchmark and its report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish {
-    /// Measures fewer rows, within a minute.
+    /// Set to measure fewer rows, within a minute.
     quick: bool,
-    /// Prints a JSON document on standard output instead of tables.
+    /// Set to print a JSON document on standard output instead of tables.
     json: bool,
 }
 
-/// Runs the task.
+/// Runs `cargo xtask bench`.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let (part, flags) = match words {
         [part, flags @ ..] if !part.starts_with("--") => (*part, flags),

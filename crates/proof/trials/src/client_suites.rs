@@ -83,7 +83,7 @@ enum Outcome {
     Skipped,
 }
 
-/// Runs the task.
+/// Runs `cargo xtask client-suites`.
 pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
     let known = Known::read(LIST)?;
     let names = known.units_of(asked)?;
@@ -166,8 +166,8 @@ fn bounded(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// Returns the output of a program and ignores its exit code: failed tests are judged by their
-/// names.
+/// Returns the output of a program and ignores its exit code, because failed tests are evaluated by
+/// their names.
 fn output(command: &mut Command) -> Result<String, Failed> {
     let output = command.output().map_err(|error| Failed(format!("{command:?}: {error}")))?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -29,7 +29,7 @@ const TRIALS: [Trial; 8] = [
     ("Redisson", redisson),
 ];
 
-/// Runs the task.
+/// Runs `cargo xtask clients`.
 pub(crate) fn run() -> Result<(), Failed> {
     shell::build_programs()?;
     interrupt::clean_up_on_signals()?;

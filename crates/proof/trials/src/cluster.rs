@@ -28,7 +28,7 @@ const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluste
 /// Number of nodes in a cluster under test.
 const NODES: u32 = 3;
 
-/// Options of the task.
+/// Options of `cargo xtask cluster`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
     rounds: u64,
@@ -50,7 +50,7 @@ enum Part {
     Pressure,
     Snapshots,
     Replace,
-    /// Lists as queues, with this number of kills.
+    /// Uses lists as queues, with this number of kills.
     Queues,
     Streams,
     /// Kills of every role in a group with streams.
@@ -59,14 +59,14 @@ enum Part {
     Planes,
     /// All rounds with phase 2 in devices. They need both the checker and a network.
     Devices,
-    /// Clients that send frames to such devices. They need a network.
+    /// Clients that send frames to devices. They need a network.
     Frames,
 }
 
 /// Default number of rounds of [`Part::Streams`], and of kills of each role.
 const STREAM_ROUNDS: u64 = 100;
 
-/// Runs the task.
+/// Runs `cargo xtask cluster`.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     if !network::is_inside() {

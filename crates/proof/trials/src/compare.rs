@@ -32,13 +32,14 @@ const USAGE: &str = "compare [--only NAME,NAME] [--duration 5s] [--repeat 5] [--
 /// Numbers of connections tried with each system.
 const CONNECTIONS: [u32; 5] = [1, 4, 16, 64, 256];
 const QUICK_CONNECTIONS: [u32; 3] = [1, 16, 256];
-/// Most attempts at a latency measurement in a turn: a late load says nothing about the system.
+/// Maximum number of attempts at a latency measurement in a turn. A load that was sent late says
+/// nothing about the system.
 const ATTEMPTS: u32 = 3;
 /// Number of commands outstanding at any time.
 const OUTSTANDING: u32 = 256;
 const VALUE_BYTES: usize = 64;
 
-/// Options of the task.
+/// Options of `cargo xtask compare`.
 #[derive(Clone, Debug, PartialEq)]
 struct Wish {
     only: Vec<String>,
@@ -61,7 +62,7 @@ enum Json {
 }
 
 impl Wish {
-    /// Returns the duration of the warm-up, which is not measured.
+    /// Returns the duration of the warm-up before the measurement.
     fn warmup(&self) -> Duration {
         (self.duration / 5).min(Duration::from_millis(700))
     }
@@ -77,7 +78,7 @@ impl Wish {
     }
 }
 
-/// Runs the task.
+/// Runs `cargo xtask compare`.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     if let ["multicast", rest @ ..] = words {
         return multicast::run(rest);
@@ -221,8 +222,8 @@ fn turn(
     turn
 }
 
-/// Returns the rates at half load: another system runs at half of its own maximum; ours at half of
-/// the maximum of each system compared with it.
+/// Returns the rates at half load. Another system runs at half of its own maximum, and ours at half
+/// of the maximum of each system compared with it.
 fn half_loads(system: &System, all: &[&System], results: &Results) -> Vec<(String, u64)> {
     let half = |peer: &System| {
         let best = results.best(&peer.id())?;

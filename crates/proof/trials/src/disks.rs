@@ -1,6 +1,6 @@
-//! `cargo xtask disks`: three nodes, one of them on a failing disk. For every kind of file and
-//! every fault it checks that nothing acknowledged is lost and nothing wrong is served, and shows
-//! what the node says about it.
+//! `cargo xtask disks`: runs three nodes, one of them on a failing disk. For every kind of file and
+//! every fault, checks that no acknowledged data is lost and no wrong data is served, and shows
+//! what the node reports about the fault.
 
 mod disk;
 mod trial;
@@ -16,32 +16,32 @@ use crate::{
 };
 use trial::{Outcome, Row};
 
-/// Rows that meet nothing, and why.
+/// Rows whose fault cannot occur, each with the reason.
 const UNMET: [(&str, Fault, &str); 0] = [];
 
 const USAGE: &str = "disks [ROUNDS] [--seed N] [--only KIND[+FAULT]] [--json]";
 
-/// Files that faults happen to: how their names begin below the data folder.
+/// Files to which faults apply, selected by the prefixes of their names below the data folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     name: &'static str,
     files: &'static str,
-    /// Flags of the nodes.
+    /// Flags that each node is started with.
     flags: &'static [&'static str],
-    /// Activity that makes a node write them.
+    /// Activity that makes a node write these files.
     by: By,
 }
 
-/// Activity until the disk was written to.
+/// Activity that continues until a node has written to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// Clients do.
+    /// Clients send commands.
     Load,
-    /// Snapshots are asked for.
+    /// Snapshots are requested.
     Snapshots,
-    /// The node is killed and started.
+    /// The node is killed and restarted.
     Restart,
-    /// A node joins.
+    /// A new node joins.
     Newcomer,
 }
 
@@ -78,20 +78,20 @@ const KINDS: [Kind; 12] = [
 /// Fault of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A bit is another one from here on.
+    /// A bit of the stored data flips.
     Flip,
-    /// A write goes to another place.
+    /// A write goes to the wrong offset or file.
     Misdirected,
-    /// A power cut, and of a write that was not flushed the first sectors are left.
+    /// A power cut leaves only the first sectors of an unflushed write.
     Torn,
-    /// A power cut, and a write that was not flushed is there and one before it is not.
+    /// A power cut loses an unflushed write but keeps a later one.
     Reordered,
-    /// A power cut, and what was made, renamed or removed since its folder was flushed is as it was
-    /// before.
+    /// A power cut undoes creations, renames and removals in folders that have not been flushed
+    /// since.
     LostNames,
-    /// A power cut, and one write that was flushed is not there.
+    /// A power cut loses one flushed write.
     LostOne,
-    /// A power cut, and all is lost that was written for a while, flushed or not.
+    /// A power cut loses all writes of some period, flushed or not.
     LostTail,
 }
 
@@ -106,7 +106,7 @@ const FAULTS: [Fault; 7] = [
 ];
 
 impl Fault {
-    /// Returns its name in commands to the disk.
+    /// Returns the fault's name in commands to the disk.
     const fn name(self) -> &'static str {
         match self {
             Self::Flip => "flip",
@@ -119,14 +119,14 @@ impl Fault {
         }
     }
 
-    /// Any disk may do that when the power fails: the node starts, and votes, and nothing is
-    /// damaged.
+    /// Returns whether any disk may show this fault when the power fails. The node must then start
+    /// and vote, and no file may be damaged.
     const fn is_honest(self) -> bool {
         matches!(self, Self::Torn | Self::Reordered | Self::LostNames)
     }
 }
 
-/// Options of the task.
+/// Options of `cargo xtask disks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
     rounds: u64,
@@ -136,14 +136,15 @@ struct Wish {
     json: bool,
 }
 
-/// Plays all rows.
+/// Runs all rows.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     if !std::path::Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
         return shell::skip("disks", "file systems in user space need /dev/fuse, and root");
     }
     shell::build_programs()?;
-    // Its tests are built with what it alone needs, so `cargo test` leaves them out.
+    // The disk's tests need dependencies that only the disk uses, so `cargo test` does not run
+    // them.
     let disk = ["--quiet", "--features", "quorate-trials/disks", "--bin", "quorate-disk"];
     cargo(&[&["test"], &disk[..]].concat())?;
     cargo(&[&["build"], &disk[..], shell::profile()].concat())?;

@@ -51,7 +51,7 @@ fn module(go: &Go, module: &str, folder: &Path) -> Result<PathBuf, Failed> {
     Ok(source)
 }
 
-/// Runs the task.
+/// Runs `cargo xtask etcd`.
 pub(crate) fn run() -> Result<(), Failed> {
     let Some(go) = Go::find() else {
         return skip("etcd", NO_GO);

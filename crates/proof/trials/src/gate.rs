@@ -17,17 +17,18 @@ use crate::{
 };
 
 const USAGE: &str = "gate [--bless REASON]";
-/// Number of runs; the one with the fewest system calls counts.
+/// Number of runs, of which the one with the fewest system calls counts.
 const CALL_RUNS: u32 = 5;
 /// Tolerance of instructions and system calls relative to the baseline.
 const NEAR: f64 = 0.03;
-/// Largest difference between counts that are considered equal: they are written with four digits.
+/// Largest difference between counts that are considered equal. Counts are written with four
+/// digits.
 const EXACT: f64 = 0.000_06;
 
 /// Counts by full name. The first word of a name is its kind.
 type Counts = BTreeMap<String, f64>;
 
-/// Runs the task.
+/// Runs `cargo xtask gate`.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let reason = match words {
         [] => None,
@@ -57,7 +58,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     )))
 }
 
-/// Measures everything that can be counted on this machine, and lists what cannot.
+/// Measures all counts that are available on this machine, and lists those that are not.
 fn measure() -> Result<(Counts, Vec<String>), Failed> {
     let (mut counts, mut skipped) = (Counts::new(), Vec::new());
     let step = build("quorate-core", "step")?;
@@ -192,7 +193,7 @@ fn compare(old: &Counts, now: &Counts) -> usize {
     faults
 }
 
-/// Returns the reason why a count fails, if it does.
+/// Returns why a count fails; `None` if it passes.
 fn judge(name: &str, before: f64, now: f64) -> Option<&'static str> {
     let exact = name.starts_with("exact ");
     let bound = if exact { EXACT } else { before.abs() * NEAR };

@@ -8,7 +8,7 @@ use std::{
 
 use crate::shell::read;
 
-/// Message of tasks that are skipped without Go.
+/// Message for tasks that are skipped without Go.
 pub(crate) const NO_GO: &str = "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)";
 const NEEDED: (u32, u32) = (1, 24);
 

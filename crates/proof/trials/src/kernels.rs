@@ -64,7 +64,7 @@ pub(crate) fn run(count: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns the kernel of the newest package, which is fetched once.
+/// Returns the kernel of the newest package, and fetches the package if necessary.
 fn kernel(folder: &Path, package: &str) -> Result<PathBuf, Failed> {
     let said = read(Command::new("apt-cache").args(["depends", package]))?;
     let name = said

@@ -16,7 +16,7 @@ use crate::shell::{self, Failed};
 
 const PREFIX: &str = "quorate-trials-";
 
-/// Flags for small segments: logs are trimmed soon, and newcomers receive snapshots.
+/// Flags for small segments, so that logs are trimmed soon and newcomers receive snapshots.
 pub(crate) const SMALL_LOGS: [&str; 8] =
     ["--store", "memory", "--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
 
@@ -62,7 +62,7 @@ pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> R
     Ok(wait::at_most(PATIENCE, what, condition)?)
 }
 
-/// Resources used by nodes: the maximum over all nodes, per kind.
+/// Resources used by nodes. Each field is the maximum over all nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
     /// Resident memory, in bytes.
@@ -108,7 +108,7 @@ fn bytes_of(folder: &Path) -> io::Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        // The file may have been deleted meanwhile.
+        // The file may have been deleted in the meantime.
         let Ok(about) = entry.metadata() else {
             continue;
         };

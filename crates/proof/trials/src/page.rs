@@ -537,8 +537,8 @@ impl Page {
         )
     }
 
-    /// Checks that a signal stops the demo cleanly: the page reports it, nothing is lost, and
-    /// nothing is left over.
+    /// Checks that a signal stops the demo cleanly. The page must report it, and nothing may be
+    /// lost or left over.
     fn end(mut self) -> Result<(), Failed> {
         self.demo.signal(Signal::INT)?;
         let ended =

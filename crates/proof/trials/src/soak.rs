@@ -35,7 +35,7 @@ const USAGE: &str = "soak [--hours N | --minutes N] [--seed N] [--from REV]";
 /// Default duration.
 const HOURS: u64 = 24;
 
-/// Options of the task.
+/// Options of `cargo xtask soak`.
 struct Wish {
     time: Duration,
     seed: u64,
@@ -78,7 +78,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     played.map_err(|Failed(why)| Failed(said(wish.seed, &why, &folders)))
 }
 
-/// Builds the clock library. `None` without a C compiler.
+/// Builds the clock library; `None` without a C compiler.
 fn clocks(place: &Path) -> Result<Option<Clocks>, Failed> {
     if shell::has("cc") {
         return Clocks::build(place).map(Some);

@@ -56,7 +56,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Runs the task.
+/// Runs `cargo xtask redis-suite`.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let asked = Asked::read(words)?;
     let known = Known::read(LIST)?;
@@ -105,7 +105,7 @@ fn one(source: &Path, unit: &str, port: u16, known: &Known) -> Result<String, Fa
         .env("QUORATE_SUITE", root().join("crates/proof/trials/redis/quorate.tcl"))
         .output()
         .map_err(|error| Failed(format!("tclsh: {error}")))?;
-    // Ignore the exit code, which reports failed tests: they are judged here.
+    // Ignore the exit code, which reports failed tests: they are evaluated here.
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
     Ok(text)

@@ -28,13 +28,13 @@ const NODES: u32 = 3;
 /// Number of random program exchanges, one at a time, between the downgrade and the final upgrade.
 const ROUNDS: u32 = 12;
 
-/// Flags of a cluster's nodes. In memory and without a flush a kill would lose votes, which that
-/// class allows.
+/// A kind of cluster. Nodes of a volatile cluster are stopped instead of killed, because a kill
+/// would lose votes that are only in memory.
 struct Row {
     name: &'static str,
     flags: &'static [&'static str],
     kills: bool,
-    /// Set if byte streams are written, followed, trimmed and taken over meanwhile.
+    /// Set if byte streams are written, followed, trimmed and taken over during the exchanges.
     streams: bool,
     /// Set if every connection is encrypted. Such a row must be the last one: all later connections
     /// of this process are encrypted.

@@ -37,7 +37,7 @@ const LIMITS: &str =
 /// nothing in the shared one.
 const MOUNTED: &str = "mount -t bpf bpf /sys/fs/bpf && \"$@\" && test ! -e /sys/fs/bpf/quorate";
 
-/// Runs the task.
+/// Runs `cargo xtask users`.
 pub(crate) fn run() -> Result<(), Failed> {
     let programs = Programs::built()?;
     let root = rustix::process::geteuid().is_root();
@@ -78,7 +78,7 @@ impl Programs {
         Ok(Self(said.lines().filter_map(test_program).collect()))
     }
 
-    /// Returns whether the user may execute the test programs: a checkout below `/root` may be
+    /// Returns whether the user may execute the test programs. A checkout below `/root` may be
     /// inaccessible.
     fn can_be_run_by(&self, become_user: &[&str]) -> bool {
         let Some((program, _)) = self.0.values().next() else { return false };

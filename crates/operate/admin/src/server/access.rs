@@ -32,7 +32,7 @@ use super::{Admin, BODY_BYTES_MAX, Phase, UNKNOWN_USERS, failure::Failure};
 /// Maximum number of concurrent password checks. Further requests are refused as busy.
 const CHECKED_MAX: usize = 2;
 
-/// Longest time that an action waits for the users' table. The table is polled every `PAUSE`.
+/// Maximum time that an action waits for the users' table. The table is polled every `PAUSE`.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -63,7 +63,7 @@ impl Default for Checks {
     }
 }
 
-/// Returns the lowest role that may send a request. `None` if the request needs no authentication.
+/// Returns the lowest role that may send a request; `None` if the request needs no authentication.
 fn needs(method: &Method, path: &str) -> Option<Role> {
     match (method.as_str(), path) {
         // Process supervisors poll these paths without credentials. The responses reveal little.
@@ -82,7 +82,7 @@ fn needs(method: &Method, path: &str) -> Option<Role> {
     }
 }
 
-/// Returns whether a request is an action, which is audited.
+/// Returns whether a request is an action. Actions are audited.
 fn is_action(needs: Option<Role>, method: &Method, path: &str) -> bool {
     (needs >= Some(Role::Operator) && !method.is_safe()) || path == "/backup"
 }

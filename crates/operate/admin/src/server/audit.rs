@@ -36,7 +36,7 @@ pub(super) struct Audit(Arc<Mutex<Book>>);
 
 #[derive(Debug, Default)]
 struct Book {
-    /// Folder of the files. `None` until the node has one.
+    /// Folder of the files; `None` until the node has one.
     folder: Option<PathBuf>,
     /// Time of the last refusal that was recorded.
     refused: Option<Instant>,

@@ -43,7 +43,7 @@ use super::{
 const PIECES_MAX: usize = 4;
 /// The backup is aborted if the client reads nothing for this long.
 const STALL: Duration = Duration::from_secs(60);
-/// Longest time to wait for stream bytes that this node lacks. The client receives no data during
+/// Maximum time to wait for stream bytes that this node lacks. The client receives no data during
 /// the wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
@@ -110,9 +110,9 @@ async fn hold(admin: &Admin) -> Result<StreamHold, Failure> {
 /// Parameters of a requested backup.
 #[derive(Debug, PartialEq, Eq)]
 struct BackupRequest {
-    /// Slot that the snapshot must cover at least.
+    /// Minimum slot that the snapshot must cover.
     at: Option<Slot>,
-    /// The bytes of streams are included.
+    /// Set if the bytes of streams are included.
     streams: bool,
 }
 

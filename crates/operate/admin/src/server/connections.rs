@@ -39,7 +39,7 @@ pub(super) struct Limits {
     pub(super) connections_max: usize,
     /// Time limit for receiving the head of a request.
     pub(super) head_wait: Duration,
-    /// Longest time that a connection may remain open.
+    /// Maximum time that a connection may remain open.
     pub(super) lifetime: Duration,
 }
 

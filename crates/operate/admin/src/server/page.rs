@@ -22,7 +22,7 @@ use super::{
     failure::{Body, Failure},
 };
 
-/// Longest time that a connection may remain open. The page polls several times a second on one
+/// Maximum time that a connection may remain open. The page polls several times a second on one
 /// connection, and reconnects without interruption.
 const LIFETIME: Duration = Duration::from_secs(3600);
 /// Content security policy that forbids content from elsewhere, framing and forms.
@@ -46,7 +46,7 @@ pub trait Board: Send + Sync + 'static {
     fn ask(&self, ask: Self::Ask) -> Result<Self::Outcome, Refused>;
 }
 
-/// Reason why a button's request was refused.
+/// Why a button's request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Machine-readable code: lower-case words joined by `_`.

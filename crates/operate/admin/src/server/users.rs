@@ -52,9 +52,9 @@ pub(super) async fn change(
     changed.await?.map(Json)
 }
 
-/// [access-2] Refuses to create the first user while a node is disconnected. Until it caught up,
-/// that node would use its empty table, which admits every client. A starting node uses no table
-/// ([access-4]), and an auxiliary serves no clients.
+/// [access-2] Refuses to create the first user while a node is disconnected. Until it has caught
+/// up, that node would use its empty table, which admits every client. A starting node uses no
+/// table ([access-4]), and an auxiliary serves no clients.
 fn check_all_connected(peers: &[Peer]) -> Result<(), Failure> {
     let away = |peer: &&Peer| !peer.connected && !peer.auxiliary;
     let away = peers.iter().filter(away);

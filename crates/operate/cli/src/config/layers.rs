@@ -112,7 +112,7 @@ impl<'a> Layers<'a> {
         Some(given(setting.default.text()?, Source::Default))
     }
 
-    /// Returns the value of a setting, else its default. `None` if it has neither.
+    /// Returns the value of a setting, else its default; `None` if it has neither.
     pub(super) fn text(&self, name: &'static str) -> Option<String> {
         self.find(name).map(|given| given.text)
     }

@@ -18,12 +18,12 @@ use crate::{
     values::{Number, Unit, switch},
 };
 
-/// Bounds of the link speed. The maximum is one terabit per second.
+/// Bounds for the link speed. The maximum is one terabit per second.
 const SPEED: Number = Number::between(1, 1_000_000, Unit::Megabits);
-/// Bounds of the datagram receive buffer.
+/// Bounds for the datagram receive buffer.
 const BUFFER: Number = Number::between(4, 1 << 20, Unit::KiB);
 
-/// Resolves the settings of the plane and of the device.
+/// Resolves the plane and device settings.
 pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> {
     let (way, with) = layers.required(
         "plane",
@@ -68,7 +68,7 @@ fn parse_way(text: &str) -> Option<(Way, Device)> {
     Some((Way::named(text)?, Device::Off))
 }
 
-/// Parses a percentage, which may have a fraction, to parts per 10 000.
+/// Parses a percentage to parts per 10 000. The percentage may have a fraction.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 … 9000")]
 fn parse_loss(text: &str) -> Option<u32> {
     let percent: f64 = text.parse().ok()?;

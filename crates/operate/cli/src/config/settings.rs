@@ -49,21 +49,21 @@ const fn setting(
 }
 
 pub(super) const CONFIG: &str = "config";
-/// Not shown in the help. Only `quorate bench` uses it.
+/// Hidden setting, used only by `quorate bench`.
 pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
-/// Not shown in the help. Records trace points for the benchmark.
+/// Hidden setting that records trace points for the benchmark.
 pub(super) const HOPS: &str = "hops";
-/// Not shown in the help. Drops datagrams deliberately.
+/// Hidden setting that drops datagrams deliberately.
 pub(super) const PLANE_LOSS: &str = "plane-loss";
 pub(super) const PLANE_BUFFER: &str = "plane-buffer";
-/// Host from which all four addresses of the node are derived.
+/// Setting for the host from which all four addresses of the node are derived.
 pub(super) const LISTEN: &str = "listen";
-/// Switch that may be given without a value.
+/// Setting for a switch that may be given without a value.
 const THRIFTY: &str = "thrifty";
-/// Switch that may be given without a value.
+/// Setting for a switch that may be given without a value.
 const INSECURE: &str = "insecure";
 const PLANE_TRUSTED: &str = "plane-trusted";
-/// Not shown in the help. Small segments are for tests that need many of them.
+/// Hidden setting for tests that need many small segments.
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.

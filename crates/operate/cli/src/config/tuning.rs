@@ -11,9 +11,9 @@ use crate::{
     values::{Number, Unit, duration, switch},
 };
 
-/// Bounds of `--batch-max` and `--batch`.
+/// Bounds for `--batch-max` and `--batch`.
 const BATCH: Number = Number::between(64, 16 << 20, Unit::Bytes);
-/// Bounds of `--window-max` and `--window`.
+/// Bounds for `--window-max` and `--window`.
 const WINDOW: Number = Number::between(1, OPEN_BATCHES_MAX as u64, Unit::Count);
 const GOAL: &str = "a time between 1us and 1h, such as 5ms";
 

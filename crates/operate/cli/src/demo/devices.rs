@@ -38,7 +38,7 @@ use parts::{BOX, Part, Parts};
 const HTML: &str = include_str!("devices/page.html");
 /// Maximum number of queued actions from the page's buttons.
 const ACTS_MAX: usize = 8;
-/// Longest time that the demo waits at its end for a viewer to see the result.
+/// Maximum time that the demo waits at its end for a viewer to see the result.
 const LAST_LOOK: Duration = Duration::from_millis(1500);
 /// Timeout for a request to hand over leadership.
 const TRANSFER: Duration = Duration::from_secs(3);
@@ -50,7 +50,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 #[derive(Debug)]
 struct Entered {
     listener: TcpListener,
-    /// Reason why the nodes have no networks of their own and no programs in the kernel.
+    /// Why the nodes have no networks of their own and no programs in the kernel.
     why_not: Option<String>,
 }
 
@@ -273,7 +273,7 @@ impl Play<'_> {
         }
     }
 
-    /// Executes an action and returns the kind of its event. `None` if there is nothing to do.
+    /// Executes an action and returns the kind of its event; `None` if there is nothing to do.
     fn carry_out(&mut self, act: Act) -> Result<Option<Kind>, String> {
         let (parts, nodes) = (&mut self.parts, &mut self.demo.nodes);
         let seen = &self.load.seen;

@@ -95,7 +95,7 @@ mod with {
         Ok(lost)
     }
 
-    /// Returns the hash common to all nodes at one revision. `None` if the hashes differ.
+    /// Returns the hash common to all nodes at one revision; `None` if the hashes differ.
     pub(in crate::demo) fn common_hash(
         addresses: &[String],
         patience: Duration,

@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use crate::output::{Exit, Problem};
 
-/// Flags of the nodes. The plane can be trusted because only the demo uses its network.
+/// Flags that each node is started with. The plane can be trusted because only the demo uses its
+/// network.
 const FLAGS: [&str; 3] = ["--plane", "kernel", "--plane-trusted"];
 
 /// Work done by devices.
@@ -20,7 +21,7 @@ const FLAGS: [&str; 3] = ["--plane", "kernel", "--plane-trusted"];
 pub(super) struct Devices {
     /// Description of the leader's device.
     pub(super) name: String,
-    /// Number of slots in which devices voted: the highest count among the nodes' devices.
+    /// Number of slots in which devices voted. This is the highest count among the nodes' devices.
     pub(super) votes: u64,
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Drained {
     leader: Option<u32>,
     /// Priority before the command, if it had to be lowered.
     priority_was: Option<u32>,
-    /// The command changed nothing.
+    /// Set if the command changed nothing.
     dry_run: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `quorate member feature`: shows the feature level in use and what each node supports.
+//! `quorate member feature`: shows the feature level in use and the levels that each node supports.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::group::{Group, Where};
 use crate::output::{Exit, Output, Problem, table};
 
-/// Flags.
+/// Arguments of `quorate member feature`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FeatureArgs {
     #[command(flatten)]
@@ -30,13 +30,13 @@ pub(crate) struct FeatureArgs {
 /// Result of `quorate member feature`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Shown {
-    /// This command raised the level in use.
+    /// Set if this command raised the level in use.
     raised: bool,
     /// Node that reported the levels.
     node: u32,
     #[serde(flatten)]
     level: LevelView,
-    /// The previous release can still be installed again.
+    /// Set if the previous release can still be installed again.
     downgrade: bool,
 }
 

@@ -186,7 +186,7 @@ pub(super) fn settle(
     }
 }
 
-/// Tolerates for a limited time that no node responds.
+/// Time limit for polls to which no node responds.
 #[derive(Debug)]
 struct Patience {
     heard: Instant,

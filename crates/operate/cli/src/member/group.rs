@@ -136,7 +136,7 @@ impl Group {
         }
     }
 
-    /// Queries the addresses from index `from` on in parallel. Adds the addresses that the
+    /// Queries the addresses starting at index `from` in parallel. Adds the addresses that the
     /// responses list.
     fn ask_all(&mut self, from: usize) -> (Vec<(String, MembersView)>, Vec<String>) {
         let answers: Vec<Result<MembersView, String>> = thread::scope(|scope| {
@@ -233,7 +233,8 @@ fn no_leader() -> Problem {
         .hint("'quorate status' shows which nodes are missing")
 }
 
-/// Returns whether the error is temporary: the same request may succeed later or on another node.
+/// Returns whether the error is temporary, so that the same request may succeed later or on another
+/// node.
 fn is_passing(code: &str) -> bool {
     const PASSING: [&str; 11] = [
         "not_leader",

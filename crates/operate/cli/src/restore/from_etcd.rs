@@ -37,9 +37,9 @@ struct Status {
     leases: usize,
     users: usize,
     roles: usize,
-    /// Clients have to authenticate.
+    /// Set if clients have to authenticate.
     auth_enabled: bool,
-    /// The file ends with a SHA-256 checksum that matches the data.
+    /// Set if the file ends with a SHA-256 checksum that matches the data.
     checksum: bool,
 }
 

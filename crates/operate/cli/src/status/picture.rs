@@ -23,7 +23,7 @@ pub(super) struct Picture<'a> {
     pub(super) rates: &'a Rates,
     /// Remaining steps of the plan in progress, if known.
     pub(super) steps: Option<&'a PlanInProgressView>,
-    /// Colours are used. Only terminals support them.
+    /// Set if colours are used. Only terminals support them.
     pub(super) colours: bool,
 }
 

@@ -17,7 +17,7 @@ use crate::output::{Exit, Problem};
 
 /// Interval between polls.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Timeout of a readiness check.
+/// Timeout for a readiness check.
 const WAIT: Duration = Duration::from_secs(3);
 /// HTTP status of `/ready` on a node that serves.
 const READY: u16 = 200;
@@ -48,7 +48,7 @@ pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, P
     }
 }
 
-/// Returns the reason why a node does not serve yet. `None` if it serves.
+/// Returns why a node does not serve yet; `None` if it serves.
 fn missing(answer: &Answer) -> Option<String> {
     match answer {
         Answer::Unreachable { error, .. } => Some(error.clone()),

@@ -19,7 +19,7 @@ use crate::output::{Exit, Output, Problem, progress, reader_goes_within};
 /// Time for which one call waits for the reader to close the output. The thread repeats the call.
 const LOOK: Duration = Duration::from_secs(3600);
 
-/// Flags.
+/// Arguments of `quorate stream cat`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CatArgs {
     /// Name of the stream

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Place, View, problem};
 use crate::output::{Exit, Output, Problem, table};
 
-/// Flags.
+/// Arguments of `quorate stream ls`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LsArgs {
     #[command(flatten)]

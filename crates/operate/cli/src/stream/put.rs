@@ -33,10 +33,10 @@ use crate::{
 
 /// Maximum size of one read, in bytes.
 const PIECE: usize = 256 << 10;
-/// Bounds of `--buffer`.
+/// Bounds for `--buffer`.
 const BUFFER: Number = Number::between(1, 1 << 40, Unit::Bytes);
 
-/// Flags.
+/// Arguments of `quorate stream put`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PutArgs {
     /// File to write; - is standard input
@@ -231,7 +231,7 @@ impl RunningPut {
     }
 }
 
-/// Reason why copying ended before the end of the input.
+/// Why copying ended before the end of the input.
 #[derive(Debug)]
 enum Broken {
     Input(io::Error),

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::output::{Exit, Output, Problem};
 
-/// Flags.
+/// Arguments of `quorate stream retain`.
 #[derive(Args, Clone, Debug)]
 #[group(id = "bounds", required = true, multiple = true, args = ["bytes", "age"])]
 pub(crate) struct RetainArgs {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Place, problem};
 use crate::output::{Exit, Output, Problem};
 
-/// Flags.
+/// Arguments of `quorate stream trim`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TrimArgs {
     /// Name of the stream

@@ -109,7 +109,7 @@ pub(super) struct Watched {
 #[derive(Clone, Debug)]
 pub(super) struct App {
     live: Watched,
-    /// Contents at the time of the pause, and that time. `None` if the screen is not paused.
+    /// Time of the pause and the contents at that time; `None` if the screen is not paused.
     paused: Option<(Instant, Watched)>,
     pub(super) every: Duration,
     pub(super) view: View,

@@ -22,9 +22,9 @@ use super::{
 struct NodeState {
     /// Last status, and the time at which it was received.
     said: Option<(Instant, Box<NodeView>)>,
-    /// Reason why the last request returned no status.
+    /// Why the last request returned no status.
     trouble: Option<String>,
-    /// The node responds but has not finished starting.
+    /// Set if the node responds but has not finished starting.
     is_starting: bool,
     progress: Option<ProgressView>,
 }
@@ -125,8 +125,8 @@ impl Cluster {
         }
     }
 
-    /// If the limit on nodes is reached, removes the node that has not responded for longest. Does
-    /// nothing if `for_node` is already recorded.
+    /// Removes the node that has been silent for the longest time if the limit on nodes is reached.
+    /// Does nothing if `for_node` is already recorded.
     fn make_room(&mut self, for_node: u32) {
         if self.nodes.contains_key(&for_node) || self.nodes.len() < NODES_MAX {
             return;

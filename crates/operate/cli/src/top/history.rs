@@ -25,10 +25,10 @@ const NEAR: Duration = Duration::from_millis(200);
 pub(super) struct Sample {
     /// Commands per second, if known.
     pub(super) commands: Option<f64>,
-    /// Median and 99th percentile of the latency in microseconds. `None` if no command was
+    /// Median and 99th percentile of the latency in microseconds; `None` if no command was
     /// answered.
     pub(super) latency_us: Option<(f64, f64)>,
-    /// The leader differs from that of the previous poll.
+    /// Set if the leader differs from that of the previous poll.
     pub(super) changed: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct History {
 /// Rates of one node, each per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
-    /// Executed commands.
+    /// Commands executed per second.
     pub(super) commands: f64,
     /// Payload bytes that the leader sends to the node. `None` for the leader itself.
     pub(super) sent_bytes: Option<f64>,
@@ -235,7 +235,7 @@ impl Counters {
         Self { at, traffic: view.traffic.clone(), sent }
     }
 
-    /// Returns the increase since `before`. `None` if a counter decreased, because the process was
+    /// Returns the increase since `before`; `None` if a counter decreased, because the process was
     /// restarted.
     fn since(&self, before: &Self) -> Option<Since> {
         let sent = self.sent.zip(before.sent);

@@ -13,11 +13,11 @@ pub(super) struct Place {
     pub(super) address: String,
     /// Node that is expected at the address, if known.
     pub(super) node: Option<u32>,
-    /// The user gave the address. Otherwise a node listed it.
+    /// Set if the user gave the address. Otherwise a node listed it.
     is_given: bool,
-    /// A request to the address is in flight.
+    /// Set if a request to the address is in flight.
     is_asked: bool,
-    /// The address has never been polled.
+    /// Set if the address has never been polled.
     is_new: bool,
 }
 

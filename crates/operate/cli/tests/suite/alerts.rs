@@ -57,7 +57,7 @@ struct Parts {
     metrics: Vec<(String, Vec<(String, String)>)>,
     /// Labels in parentheses after `by` and `on`.
     labels: Vec<String>,
-    /// The result has only the labels given by `by`.
+    /// Set if the result has only the labels given by `by`.
     aggregated: bool,
 }
 

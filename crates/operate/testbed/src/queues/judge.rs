@@ -15,7 +15,7 @@ pub struct Push {
     pub element: String,
     /// Time at which the command was sent, in nanoseconds.
     pub call: u64,
-    /// Time of the acknowledgement. `None` if there was no reply.
+    /// Time of the acknowledgement; `None` if there was no reply.
     pub end: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ pub struct Sum {
     pub gone: usize,
 }
 
-/// Falsification of a history. The checker must detect it.
+/// Fault to inject into a history. The checker must detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Falsification {
     /// An element is taken twice.
@@ -74,7 +74,8 @@ pub enum Falsification {
 impl Falsification {
     pub const ALL: [Self; 4] = [Self::Twice, Self::Lost, Self::Late, Self::Invented];
 
-    /// Returns a copy of the history with this falsification. `None` if the history is too short.
+    /// Returns a copy of the history with this fault injected, or `None` if the history is too
+    /// short.
     pub fn told_in(self, history: &History) -> Option<History> {
         let mut told = history.clone();
         let last = told.takes.iter().max_by_key(|take| take.end)?.clone();

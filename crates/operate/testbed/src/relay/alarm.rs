@@ -27,7 +27,7 @@ const NOTHING: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 pub struct Alarm(OwnedFd);
 
 impl Alarm {
-    /// Adds a timer to an epoll, which must not use the token [`u64::MAX`].
+    /// Adds a timer to an epoll. No other source of the epoll may use the token [`u64::MAX`].
     pub fn join(epoll: &OwnedFd) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;

@@ -62,7 +62,7 @@ impl Device {
         Ok(Self(file))
     }
 
-    /// Reads the next packet. `None` if there is none at present.
+    /// Reads the next packet; `None` if there is none at present.
     pub fn read<'a>(&mut self, into: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         loop {
             match self.0.read(into) {

@@ -7,7 +7,7 @@ const HEADER_BYTES: usize = 20;
 /// Byte range of the destination address within the header.
 const DESTINATION: std::ops::Range<usize> = 16..20;
 
-/// Returns the destination address. `None` if the packet is not IPv4.
+/// Returns the destination address; `None` if the packet is not IPv4.
 pub fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     let version = packet.first()? >> 4;
     if version != 4 || packet.len() < HEADER_BYTES {

@@ -25,7 +25,7 @@ pub enum Role {
     Newcomer,
     /// A follower that remains in the cluster.
     Other,
-    /// The command `quorate member replace`, which is run again afterwards.
+    /// The command `quorate member replace`. It is run again afterwards.
     Command,
 }
 
@@ -45,7 +45,7 @@ pub enum Moment {
     CatchingUp,
     /// The new node has caught up.
     Level,
-    /// This many eras of the plan are in force. If the plan has fewer, all of them are.
+    /// This many eras of the plan are in force, or all of them if the plan has fewer.
     Era(u64),
     /// The old node has been removed.
     Removed,
@@ -65,7 +65,7 @@ pub struct Killed {
     pub eras: u64,
     /// Number of eras in force when the process was killed.
     pub seen: u64,
-    /// The first run of the command completed.
+    /// Set if the first run of the command completed.
     pub outlived: bool,
 }
 
@@ -199,7 +199,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Returns the id of the node to kill. `None` if the process is not a node.
+    /// Returns the id of the node to kill; `None` if the process is not a node.
     fn victim(&self) -> Option<u32> {
         match self.role {
             Role::Leader => Some(self.leader),

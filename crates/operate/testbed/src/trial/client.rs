@@ -319,7 +319,7 @@ pub fn is_ok(reply: &Reply) -> bool {
     *reply == Reply::Simple("OK".to_owned())
 }
 
-/// Returns the contents of a key from the reply to a read. `None` if the reply is of another kind.
+/// Returns the contents of a key from the reply to a read; `None` if the reply is of another kind.
 #[allow(clippy::option_option, reason = "no reply of this kind is not an absent key")]
 pub(crate) fn held(reply: Reply) -> Option<KeyContents> {
     match reply {

@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Serialize, Serializer};
 
-/// Contents of a key. `None` if the key is absent.
+/// Contents of a key; `None` if the key is absent.
 pub type KeyContents = Option<String>;
 
 /// Operation of a client. The result is valid only if the operation returned.
@@ -45,7 +45,7 @@ pub enum What {
         /// Value to write if the comparison succeeds.
         #[serde(serialize_with = "held")]
         value: KeyContents,
-        /// The comparison succeeded.
+        /// Set if the comparison succeeded.
         done: bool,
     },
     /// Adds to a counter and returns the sum.
@@ -112,7 +112,7 @@ impl Clock {
     }
 }
 
-/// Falsification that can be appended to a history. A checker that accepts it is useless.
+/// Fault that can be injected into a history. A checker that accepts the result is useless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Falsification {
     /// A read returns a value that was already overwritten.
@@ -126,7 +126,8 @@ pub enum Falsification {
 impl Falsification {
     pub const ALL: [Self; 3] = [Self::StaleRead, Self::LostWrite, Self::CountedOnce];
 
-    /// Returns a copy of the history with this falsification. `None` if no operation is suitable.
+    /// Returns a copy of the history with this fault injected, or `None` if no operation is
+    /// suitable.
     pub fn told_in(self, operations: &[Operation]) -> Option<Vec<Operation>> {
         let last = operations.iter().filter_map(|one| one.end.max(Some(one.call))).max()?;
         let after = |key: &str, what, step| Operation {

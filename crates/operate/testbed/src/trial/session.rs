@@ -95,7 +95,7 @@ impl Session {
         });
     }
 
-    /// Retries a command until it receives a reply. `None` if the run ends first.
+    /// Retries a command until it receives a reply; `None` if the run ends first.
     fn repeat(&mut self, command: &[&str]) -> Option<Reply> {
         let number = self.next;
         self.next += 1;

@@ -28,7 +28,7 @@ pub fn ask() -> io::Result<BufferSizes> {
     Ok(BufferSizes { asked, got })
 }
 
-/// Requests the receive buffer and judges the granted sizes.
+/// Requests the receive buffer and evaluates the granted sizes.
 pub fn examine() -> Finding {
     judge(&ask())
 }

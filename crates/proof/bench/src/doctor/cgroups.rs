@@ -13,7 +13,7 @@ const OWN: &str = "proc/self/cgroup";
 const ROOT: &str = "sys/fs/cgroup";
 /// Minimum memory for a node with the default client memory and store, in bytes.
 const MEMORY_LEAST: u64 = 512 << 20;
-/// Minimum number of processes and threads; exceeds the number of threads of a node.
+/// Minimum number of processes and threads. It exceeds the number of threads of a node.
 const PIDS_LEAST: u64 = 128;
 /// Maximum number of nested groups examined.
 const DEPTH_MAX: usize = 32;

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Difference that slewing cannot cause within [`LOOK`].
 const JUMP_NS: i64 = 1_000_000;
 
-/// Examines the clock, which takes 50 ms.
+/// Examines the clock. Takes 50 ms.
 pub fn examine(system: &System) -> Vec<Finding> {
     let before = apart();
     thread::sleep(LOOK);
@@ -69,7 +69,7 @@ fn resolution(nanos: i64) -> Finding {
     }
 }
 
-/// Judges the difference between the advances of wall time and monotonic time.
+/// Evaluates the difference between the advances of wall time and monotonic time.
 fn jumps(nanos: i64) -> Finding {
     let name = "jumps";
     if nanos.abs() < JUMP_NS {

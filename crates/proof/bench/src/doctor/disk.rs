@@ -25,8 +25,8 @@ use crate::doctor::{
 
 /// Minimum free space, in bytes. A disk with less fills up soon, because a log may grow to 8 GiB.
 const FREE_BYTES_LEAST: u64 = 2 << 30;
-/// Minimum number of free inodes: enough for the files of a log, a store and their snapshots, with
-/// a margin.
+/// Minimum number of free inodes. It suffices for the files of a log, a store and their snapshots,
+/// with a margin.
 const FREE_INODES_LEAST: u64 = 4096;
 #[derive(Debug)]
 pub struct Examined {

@@ -52,7 +52,7 @@ pub struct ExaminationOptions<'a> {
     pub cluster: Option<(&'a ClusterView, &'a [String])>,
     /// Multicast group used for the tests.
     pub group: SocketAddrV4,
-    /// The user named the multicast group, so a failure to reach it is a problem.
+    /// Set if the user named the multicast group, so a failure to reach it is a problem.
     pub group_wanted: bool,
     /// Interface used by planes, on this machine and on each member; `None` for the default.
     pub interface: Option<&'a str>,
@@ -60,7 +60,7 @@ pub struct ExaminationOptions<'a> {
     pub count: u32,
     /// Also measures bare commits and compares them with predictions.
     pub measure: bool,
-    /// Skips every step that takes more than a few seconds: bare programs do not run, and members
+    /// Skips every step that takes more than a few seconds. Bare programs do not run, and members
     /// send nothing.
     pub quick: bool,
     /// Starts the bare programs; `None` to omit all steps that need them.
@@ -91,7 +91,7 @@ pub struct Report {
     pub measured: Option<Vec<Compared>>,
     /// Contents of the support bundle, if one was written.
     pub bundle: Option<Manifest>,
-    /// TCP works and no finding is in the state [`State::Failing`].
+    /// Set if TCP works and no finding is in the state [`State::Failing`].
     pub healthy: bool,
 }
 
@@ -279,7 +279,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Field names are stable: scripts rely on them.
+    /// Field names are stable, because scripts rely on them.
     #[test]
     fn a_report_has_the_documented_fields() {
         let report = examine(&System::real(), &wish());

@@ -19,8 +19,8 @@ use crate::doctor::{
     trips::{self, Trip},
 };
 
-/// Duration of one round of round-trip measurements. The fastest of several rounds counts: on a
-/// busy machine, or one whose processors sleep, whole rounds are slow.
+/// Duration of one round of round-trip measurements. The fastest of several rounds counts, because
+/// whole rounds are slow on a busy machine or while its processors sleep.
 const LOOK: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 3;
 
@@ -71,7 +71,7 @@ impl Figures {
         self.find(name)?.value_us
     }
 
-    /// Returns the reason why a figure is unknown.
+    /// Returns why a figure is unknown.
     pub fn why_not(&self, name: &str) -> String {
         let source = self.find(name).map_or("it was not measured", |figure| &figure.source);
         format!("{name} is unknown: {source}")
@@ -156,7 +156,7 @@ impl Figures {
         vec![tcp, udp]
     }
 
-    /// Records the flush time. `asked` is whether a data folder was given.
+    /// Records the flush time. `asked` is set if a data folder was given.
     pub fn flush(&mut self, asked: bool, flush_us: Option<f64>) {
         match flush_us {
             Some(us) => self.put(

@@ -44,7 +44,7 @@ pub struct Finding {
     /// Advice to the operator; empty if there is none.
     pub hint: String,
     pub about: Vec<Plane>,
-    /// The planes in `about` cannot work.
+    /// Set if the planes in `about` cannot work.
     pub blocks: bool,
 }
 

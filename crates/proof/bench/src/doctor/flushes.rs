@@ -78,7 +78,7 @@ impl Flushes {
         }
     }
 
-    /// Judges the typical flush time and the slowest flushes.
+    /// Evaluates the typical flush time and the slowest flushes.
     pub fn judge(&self) -> [Finding; 2] {
         let Self { quietest_us: median, slowest_us: worst, p99_us: high, count, .. } = self;
         let what = format!("writing and flushing 4 KiB takes {median:.0} µs");

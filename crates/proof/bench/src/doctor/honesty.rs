@@ -38,7 +38,7 @@ const OF_MEMORY: [&str; 2] = ["ram", "zram"];
 /// Vendor names of virtual disks.
 const HOSTS: [&str; 7] = ["QEMU", "VMware", "Msft", "Google", "Amazon", "Xen", "VBOX"];
 
-/// Judges the disk that holds a folder, including its flush times if known.
+/// Evaluates the disk that holds a folder, including its flush times if known.
 pub fn examine(system: &System, folder: &Path, flushes: Option<&Flushes>) -> Finding {
     let mount = match mount_of(system, folder) {
         Ok(mount) => mount,

@@ -32,11 +32,11 @@ const SHOWN_MAX: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceView {
     pub name: String,
-    /// The interface is administratively up and has a carrier.
+    /// Set if the interface is administratively up and has a carrier.
     pub up: bool,
-    /// The interface reaches only this machine.
+    /// Set if the interface reaches only this machine.
     pub loopback: bool,
-    /// The interface supports multicast groups.
+    /// Set if the interface supports multicast groups.
     pub multicast: bool,
     /// Maximum packet size in bytes, if reported.
     pub mtu: Option<u64>,
@@ -77,7 +77,7 @@ fn of(system: &System, name: String) -> InterfaceView {
     }
 }
 
-/// Judges all interfaces. `wanted` is the interface used by planes.
+/// Evaluates all interfaces. `wanted` is the interface used by planes.
 pub fn examine(system: &System, wanted: Option<&str>) -> Vec<Finding> {
     let all = match seen(system) {
         Ok(all) => all,

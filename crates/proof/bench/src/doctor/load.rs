@@ -5,7 +5,7 @@ use crate::doctor::{
     system::{System, Unread},
 };
 
-/// Judges the load average of the last minute on a machine with `cpus` CPUs.
+/// Evaluates the load average of the last minute on a machine with `cpus` CPUs.
 pub fn examine(system: &System, cpus: usize) -> Finding {
     let name = "load";
     let hint = "uptime";

@@ -37,7 +37,7 @@ pub struct Compared {
     pub measured: Option<f64>,
     /// Error of the prediction, in percent of the measurement.
     pub error_percent: Option<f64>,
-    /// Reason why a value is missing; empty if neither is.
+    /// Why `predicted` or `measured` is missing; empty if both are present.
     pub why: String,
 }
 

@@ -50,7 +50,7 @@ pub fn line(state: State, what: &str) -> CheckResult {
     CheckResult { state, line: format!("QUORATE {} - {}", word(state), plain(what)) }
 }
 
-/// Judges a report. Ignores findings whose names are listed in `ignored`.
+/// Evaluates a report. Ignores findings whose names are listed in `ignored`.
 pub fn summarize(report: &Report, ignored: &[String]) -> CheckResult {
     let used = used(report);
     let counts = |finding: &&Finding| {

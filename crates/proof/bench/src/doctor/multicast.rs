@@ -18,7 +18,7 @@ use quorate_packets::socket::{
 use crate::doctor::{finding::Finding, plane::Plane};
 
 const COUNT: u32 = 50;
-/// Time to wait for the datagrams to arrive, which is long enough for a busy machine.
+/// Time to wait for the datagrams; long enough even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOPBACK: &str = "lo";
 

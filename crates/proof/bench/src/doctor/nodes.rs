@@ -15,7 +15,7 @@ const NAMED_MAX: usize = 8;
 /// Maximum number of characters shown of a value, because values are untrusted input.
 const VALUE_MAX: usize = 60;
 
-/// Number of seconds until a disk is full below which action is needed today.
+/// Time until a disk is full, in seconds, below which the operator must act today.
 const SOON_S: u64 = 24 * 3600;
 
 /// Examines versions, settings, space, health, scrubs and the feature level.

@@ -10,7 +10,7 @@ use std::{
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Number of connections to each peer, of which the median time counts.
+/// Number of connections to each peer. The median of their connection times counts.
 const TRIES: usize = 7;
 /// Timeout for establishing a connection.
 const WAIT: Duration = Duration::from_secs(2);

@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Plane {
-    /// TCP connection to each peer, which works everywhere.
+    /// TCP connection to each peer. Works everywhere.
     Tcp,
     /// UDP datagrams to each peer.
     Udp,

@@ -14,7 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Timeout of a request to a member. It exceeds the time for which a member listens or sends.
+/// Timeout for a request to a member. It exceeds the time for which a member listens or sends.
 const WAIT: Duration = Duration::from_secs(15);
 /// Maximum number of members in a test.
 const MEMBERS_MAX: usize = 64;
@@ -51,7 +51,7 @@ pub struct Reach {
     pub members: Vec<Placed>,
     /// One row per sender.
     pub matrix: Vec<Row>,
-    /// Requests to members that failed, with the reasons.
+    /// Failed requests to members, with the reason for each.
     pub problems: Vec<String>,
 }
 
@@ -212,8 +212,8 @@ fn post<T: DeserializeOwned>(
 }
 
 impl Reach {
-    /// Judges the matrix. `wanted` means that the user named the group, so a failure to reach it is
-    /// a problem.
+    /// Evaluates the matrix. `wanted` means that the user named the group, so a failure to reach it
+    /// is a problem.
     pub fn judge(&self, wanted: bool) -> Finding {
         let name = "reach";
         let planes = &[Plane::Multicast];

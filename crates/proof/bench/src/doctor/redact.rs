@@ -129,7 +129,8 @@ fn word(line: &str) -> Option<usize> {
 struct Lines {
     /// Number of lines seen of the current private key; `None` outside a key.
     block: Option<usize>,
-    /// The previous line ended with a word that announces a secret, so this line may begin with it.
+    /// Set if the previous line ended with a word that announces a secret, so this line may begin
+    /// with it.
     hangs: bool,
 }
 

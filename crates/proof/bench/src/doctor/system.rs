@@ -18,7 +18,7 @@ pub struct System {
     root: PathBuf,
 }
 
-/// Reason why a file could not be read or understood.
+/// Why a file could not be read or understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread(pub String);
 

@@ -23,8 +23,8 @@ pub struct Trip {
     pub frames: Option<String>,
     /// Round trip in microseconds; null if it was not probed.
     pub rtt_us: Option<u64>,
-    /// Reason why the preferred plane is not in use; empty if the preferred plane is in use or none
-    /// is preferred.
+    /// Why the preferred plane is not in use; empty if the preferred plane is in use or none is
+    /// preferred.
     pub why: String,
 }
 
@@ -64,7 +64,7 @@ pub fn usual(trips: &[Trip]) -> Option<Plane> {
     most.filter(|plane| pairs(plane) > 0)
 }
 
-/// Judges whether members are connected and use the preferred plane.
+/// Evaluates whether members are connected and use the preferred plane.
 pub fn judge(trips: &[Trip]) -> Finding {
     let named = |trips: &[&Trip], what: &dyn Fn(&Trip) -> String| {
         let mut named: Vec<String> = trips.iter().take(NAMED_MAX).map(|trip| what(trip)).collect();

@@ -8,13 +8,13 @@ use crate::doctor::{
     predict::Predicted,
 };
 
-/// Judgement of a plane on this machine.
+/// Assessment of a plane on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     pub plane: Plane,
-    /// No finding prevents the plane from working on this machine.
+    /// Set if no finding prevents the plane from working on this machine.
     pub works: bool,
-    /// Nodes of this version support the plane.
+    /// Set if nodes of this version support the plane.
     pub spoken: bool,
     /// Names of the findings that prevent the plane from working. If it works, names of the
     /// findings that suggest improvements.

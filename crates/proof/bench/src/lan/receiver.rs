@@ -16,7 +16,7 @@ use super::{Way, group, port, read_head, timeout};
 
 /// Size of the kernel's receive buffer, in bytes.
 const RECEIVE_BYTES: usize = 16 << 20;
-/// Longest time to wait for any datagram, and for the first datagram of every sender.
+/// Maximum time to wait for any datagram, and for the first datagram of every sender.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// Parameters of a bare receiver.
@@ -42,8 +42,8 @@ pub struct Reception {
     /// Time for which datagrams were counted, in nanoseconds.
     pub nanos: u64,
     pub datagrams: u64,
-    /// Number of datagrams from each sender's first to last number, that is, as many as would have
-    /// arrived without loss.
+    /// Number of datagrams that would have arrived without loss, counted from each sender's first
+    /// number to its last.
     pub numbers: u64,
 }
 

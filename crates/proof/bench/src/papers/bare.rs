@@ -104,8 +104,8 @@ fn ends<T: Copy>(all: &[T], quick: bool) -> Vec<T> {
     }
 }
 
-/// Returns whether groups are present exactly if the run is of kind [`Kind::Bare`], and whether one
-/// machine can run them.
+/// Returns whether groups are present if and only if the run is of kind [`Kind::Bare`], and whether
+/// one machine can run them.
 pub(super) fn fits(run: &Run) -> bool {
     let is_bare = run.kind == Kind::Bare;
     let bounded = run.bare.as_ref().is_some_and(Bare::is_bounded);
@@ -115,7 +115,7 @@ pub(super) fn fits(run: &Run) -> bool {
         && (!is_bare || (bounded && sized))
 }
 
-/// Returns whether the run includes the group that the figure names. True if the figure names none.
+/// Returns whether the run includes the group that the figure names; true if the figure names none.
 pub(super) fn has(run: &Run, figure: &Figure) -> bool {
     let Some(bare) = &run.bare else {
         return !figure.metric.is_of_bare()

@@ -29,7 +29,7 @@ pub struct PlaneAndDevice {
     pub plane: String,
     /// Device, named as in `--device`; absent if nodes vote without a device.
     pub device: Option<Device>,
-    /// Clients send frames to the leader's device, so that no node handles their commands.
+    /// Set if clients send frames to the leader's device, so that no node handles their commands.
     #[serde(default)]
     pub frames: bool,
 }
@@ -42,7 +42,7 @@ impl PlaneAndDevice {
     }
 }
 
-/// Returns whether combinations are present exactly if the run is of kind [`Kind::Ways`], and
+/// Returns whether combinations are present if and only if the run is of kind [`Kind::Ways`], and
 /// whether all combinations and echo sizes are possible.
 pub(super) fn fits(run: &Run) -> bool {
     let is_ways = run.kind == Kind::Ways;

@@ -49,7 +49,7 @@ const WINDOW_BYTES_MAX: usize = 64 << 20;
 pub struct Shape {
     pub value_bytes: usize,
     pub window: u32,
-    /// All three nodes write and flush every batch.
+    /// Set if all three nodes write and flush every batch.
     pub durable: bool,
     /// Simulated flush time; zero for the real disk.
     pub flush: Duration,

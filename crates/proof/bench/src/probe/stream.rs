@@ -20,7 +20,7 @@ use super::{
 use crate::repetition::{GENERATOR, RoleUsage};
 use crate::row::Setting;
 
-/// Maximum number of bytes covered by one record, which is the size of one write with direct I/O.
+/// Maximum number of bytes covered by one record. It is the size of one write with direct I/O.
 pub const UNIT_BYTES: usize = 256 << 10;
 
 /// System name in rows about the sink.
@@ -29,12 +29,12 @@ pub const SINK: &str = "sink";
 /// Disk and number of nodes of the bare programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Both nodes write and flush all data; otherwise no data is written.
+    /// Set if both nodes write and flush all data; otherwise no data is written.
     pub durable: bool,
     /// Simulated flush time; zero for the real disk.
     pub flush: Duration,
-    /// A follower runs. Without one, the leader acknowledges on its own, and is a sink if it does
-    /// not write either.
+    /// Set if a follower runs. Without one, the leader acknowledges on its own, and is a sink if it
+    /// does not write either.
     pub follower: bool,
 }
 
@@ -99,7 +99,7 @@ impl Bare {
         self.leader.address
     }
 
-    /// Returns the resource usage of the node processes and of this process up to now.
+    /// Returns the total resource usage of the node processes and of this process.
     pub fn usages(&self) -> Vec<RoleUsage> {
         let role = |role: &str, process| RoleUsage {
             role: role.to_owned(),

@@ -25,8 +25,8 @@ const MEASURE: Duration = Duration::from_secs(1);
 const WARMUP: Duration = Duration::from_millis(200);
 const REPEAT: u32 = 5;
 
-/// Runs the experiment. The ways are measured in turn, so that other load on the machine affects
-/// all of them equally.
+/// Runs the experiment. The transports are measured in turn, so that other load on the machine
+/// affects all of them equally.
 pub(super) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Result<(), Problem> {
     let time = &experiment.wish.time;
     let all = &experiment.run.clients[..];
@@ -69,7 +69,7 @@ struct Echoed {
     bytes: usize,
     outstanding: u32,
     all: Vec<Repetition>,
-    /// Reason why the kernel rejected the server's program.
+    /// Why the kernel rejected the server's program.
     refused: Option<String>,
 }
 

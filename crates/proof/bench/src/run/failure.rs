@@ -29,7 +29,8 @@ use super::{
 };
 use crate::problem::{Kind, Problem};
 
-/// Time after the kill that counts neither for the rate before the kill nor for the rate after it.
+/// Time after the kill that is counted neither in the rate before the kill nor in the rate after
+/// it.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Minimum duration. It leaves half a second for the rate after the kill.
 const DURATION_MIN: Duration = Duration::from_secs(3);
@@ -282,7 +283,8 @@ mod tests {
         Time { duration: Duration::from_secs(4), warmup: Duration::from_millis(50), repeat: 1 };
 
     /// Returns samples with one reply per millisecond, except for no replies from 2.090 s (the kill
-    /// is at 2.050) to 2.273 s, and every other reply from 3 s on. The last bar covers only 50 ms.
+    /// is at 2.050) to 2.273 s, and every other reply starting at 3 s. The last bar covers only 50
+    /// ms.
     fn samples() -> Samples {
         let mut samples = Samples { over_time: vec![0; 41], ..Samples::default() };
         let silent = 2_090..2_273;

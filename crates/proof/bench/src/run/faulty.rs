@@ -26,7 +26,7 @@ use super::{
     session::{Cluster, Session},
 };
 
-/// Time after the fault that does not count for the rate after it.
+/// Time after the fault that is not counted in the rate after the fault.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Minimum time before the fault begins and after it ends.
 const QUIET_MIN: Duration = Duration::from_secs(2);

@@ -36,9 +36,9 @@ use super::{
 };
 use crate::problem::{Kind, Problem};
 
-/// Longest time to wait for replies after the last command.
+/// Maximum time to wait for replies after the last command.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest time to wait for replies over slow links, where the outstanding commands of 1200 clients
+/// Maximum time to wait for replies over slow links, where the outstanding commands of 1200 clients
 /// take ten seconds.
 const PATIENCE_WAN: Duration = Duration::from_secs(60);
 /// Number of different keys in the load.
@@ -65,7 +65,7 @@ impl Service {
     }
 }
 
-/// Nodes to measure, and how long and with which clients.
+/// Nodes to measure, with the clients and durations to use.
 #[derive(Clone, Debug)]
 pub(super) struct Bench {
     pub(super) service: Service,
@@ -176,8 +176,8 @@ impl Bench {
         self.cluster.as_ref().map_or(Ok(0), Cluster::leader)
     }
 
-    /// Returns the addresses to which clients connect. For nodes started by the bench, only the
-    /// leader's, so that no command is forwarded.
+    /// Returns the addresses to which clients connect. For nodes started by the bench, this is only
+    /// the leader's address, so that no command is forwarded.
     fn targets(&self, leader: u32) -> Vec<Door> {
         let doors: Vec<Door> = match &self.cluster {
             Some(cluster) => cluster.client_of(leader).map(Door::from).into_iter().collect(),

@@ -4,7 +4,7 @@ use std::{env, path::PathBuf};
 
 use crate::{probe::part::Launcher, problem::Problem};
 
-/// Returns the path of the executable that runs nodes, which is in the same folder as this one.
+/// Returns the path of the executable that runs nodes. It is in the same folder as this executable.
 pub(super) fn program() -> Result<PathBuf, Problem> {
     let own = env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
     Ok(own.with_file_name("quorate"))

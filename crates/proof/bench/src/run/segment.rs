@@ -29,7 +29,7 @@ const BITS_PER_BYTE: f64 = 8.0;
 const MEGA: f64 = 1e6;
 /// Maximum number of connections of the load generator.
 const CONNECTIONS_MAX: u32 = 16;
-/// Flags of the nodes in segment experiments.
+/// Flags that nodes are started with in segment experiments.
 const FLAGS: [&str; 5] = ["--plane", "multicast", "--plane-trusted", "--votes", "ring"];
 
 /// Measures the throughput from one bare sender to the slowest of `receivers` receivers.

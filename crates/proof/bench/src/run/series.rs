@@ -78,7 +78,7 @@ pub struct Load {
     pub disk_flush: Duration,
     /// Fault inflicted on one of the nodes that the bench starts, during the load.
     pub fault: Option<Fault>,
-    /// The nodes that the bench starts record stamps of each command's stages.
+    /// Set if the nodes that the bench starts record stamps of each command's stages.
     pub hops: bool,
     /// Interface of a client that sends frames to devices; `None` for other clients. The interface
     /// exists already, or is created at the switch of the nodes that the bench starts.
@@ -351,8 +351,8 @@ impl Series {
         Ok(())
     }
 
-    /// Measures the throughput from one bare sender to the number of receivers that a node has on
-    /// the segment.
+    /// Measures the throughput from one bare sender to as many receivers as a node has on the
+    /// segment.
     fn measure_segment(&self, document: &mut Document) -> Result<(), Problem> {
         if let Some(Emulated::Lan(_)) = self.load.network {
             let ceiling = segment::ceiling(self.receivers(), &self.time)?;
@@ -361,7 +361,7 @@ impl Series {
         Ok(())
     }
 
-    /// Returns the number of other nodes, to which the leader sends.
+    /// Returns the number of nodes to which the leader sends.
     const fn receivers(&self) -> u32 {
         self.load.nodes + self.load.learners - 1
     }

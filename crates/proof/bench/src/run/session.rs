@@ -29,11 +29,11 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// Code of the problem that a node does not use its device.
+/// Code of the problem reported if a node does not use its device.
 pub(super) const NO_DEVICE: &str = "no_device";
 /// Number of nodes in a cluster, unless an experiment needs a different number.
 pub(super) const NODES: u32 = 3;
-/// Longest time to wait for a leader and for devices.
+/// Maximum time to wait for a leader and for devices.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Timeout for a request to a node's admin server.
 const WAIT: Duration = Duration::from_secs(3);

@@ -42,7 +42,7 @@ const LARGE_WRITE: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub struct Nodes {
     pub count: u32,
-    /// The last node is an auxiliary.
+    /// Set if the last node is an auxiliary.
     pub auxiliary: bool,
     pub durability: Class,
     pub disk_flush: Duration,
@@ -55,7 +55,7 @@ pub struct StreamOptions {
     pub nodes: Nodes,
     /// Load that the writers generate.
     pub load: Load,
-    /// The writer runs on a dedicated CPU.
+    /// Set if the writer runs on a dedicated CPU.
     pub pin: bool,
     pub time: Time,
 }
@@ -123,7 +123,7 @@ pub(super) struct StreamBench {
     time: Time,
     environment: Environment,
     pin: Option<Pin>,
-    /// Number of repetitions up to now. Each repetition uses new stream names.
+    /// Number of repetitions that have been run. Each repetition uses new stream names.
     repetitions: u32,
 }
 

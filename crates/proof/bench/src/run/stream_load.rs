@@ -40,7 +40,7 @@ pub struct Load {
     /// Number of outstanding writes over all streams, if the rate is unlimited; `None` for the
     /// default.
     pub outstanding: Option<u32>,
-    /// Writes due at the same time share a system call.
+    /// Set if writes due at the same time share a system call.
     pub gather: bool,
 }
 

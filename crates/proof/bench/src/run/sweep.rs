@@ -42,7 +42,7 @@ const WARMUP: Duration = Duration::from_millis(250);
 const SETTLE: u32 = 16;
 /// Number of times that the best point and the node's choice are measured alternately.
 const TURNS: usize = 5;
-/// Longest time to wait for replies after the last command.
+/// Maximum time to wait for replies after the last command.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time allowed for connecting, querying the node, and measuring again if no command completed.
 const SLACK_MS: u64 = 25_000;
@@ -100,7 +100,7 @@ pub struct Sweep<'a> {
     load: Load,
     admin: &'a str,
     client: SocketAddr,
-    /// The service is the key-value service, not the log service.
+    /// Set if the service is the key-value service, not the log service.
     has_keys: bool,
 }
 

@@ -24,7 +24,7 @@ const COMMANDS: usize = 3000;
 /// Maximum number of attempts. On a busy machine the leader may change during an attempt, so the
 /// next attempt uses the new leader.
 const TRIES: u32 = 3;
-/// Longest time to wait for the reply to a command.
+/// Maximum time to wait for the reply to a command.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum length of a reply of the log service, in bytes.
 const REPLY_BYTES_MAX: usize = 1 << 10;
@@ -56,7 +56,8 @@ pub(super) fn trace(
     })
 }
 
-/// Sends commands until a single leader handled all of them; returns the commands and the leader.
+/// Sends commands until a single leader has handled all of them. Returns the commands and the
+/// leader.
 fn asked(
     cluster: &Cluster,
     value_bytes: usize,

@@ -30,7 +30,7 @@ const WARMUP: Duration = Duration::from_millis(500);
 /// Interface at the switch for clients that send frames.
 const FRAMES: &str = "frames0";
 
-/// Returns the requested durations, with defaults for the others.
+/// Returns the requested durations, with defaults for those not requested.
 pub(super) fn time(given: &PaperTime) -> Time {
     let usual = given.usual();
     Time {

@@ -12,14 +12,14 @@ use crate::{
 /// Delivered share below which the load counts as too high for the system or the generator.
 pub const DELIVERED_MIN: f64 = 0.99;
 
-/// Figures of a row whose commands are stream writes.
+/// Figures for a row whose commands are stream writes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// `framed` or `raw`.
     pub protocol: String,
-    /// Writes that were due at the same time shared a system call.
+    /// Set if writes that were due at the same time shared a system call.
     pub gathered: bool,
-    /// The writer ran on a dedicated CPU, which no other process used.
+    /// Set if the writer ran on a dedicated CPU, which no other process used.
     pub pinned: bool,
     /// Target rate in bytes per second over all streams; null for unlimited.
     pub target_bytes_per_s: Option<u64>,
@@ -56,7 +56,7 @@ pub struct StreamSetting {
     pub write_bytes: usize,
     /// Offered load, in writes.
     pub offer: Offer,
-    /// Writes due at the same time share a system call.
+    /// Set if writes due at the same time share a system call.
     pub gather: bool,
 }
 

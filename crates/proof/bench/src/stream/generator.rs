@@ -28,8 +28,8 @@ const EVENTS_MAX: usize = 256;
 /// Maximum number of writes between two reads of acknowledgements, unless writes are gathered.
 const TURN_WRITES: usize = 64;
 const TURN_BYTES: usize = 256 << 10;
-/// Maximum number of gathered writes between two reads, which is roughly one system call per
-/// acknowledgement.
+/// Maximum number of gathered writes between two reads, so that there is roughly one system call
+/// per acknowledgement.
 const GATHERED_WRITES: usize = 4096;
 /// Maximum number of bytes that gathered writes put into one system call. A single write may be
 /// larger.
@@ -39,7 +39,7 @@ const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 
-/// Settings of the writers, and the node that they write to.
+/// Settings for the writers, and the node that they write to.
 #[derive(Clone, Debug)]
 pub struct Writers {
     /// Protocol that the address supports.
@@ -47,7 +47,7 @@ pub struct Writers {
     /// Address to which each stream connects.
     pub address: SocketAddr,
     pub write_bytes: usize,
-    /// Writes that are due at the same time share a system call.
+    /// Set if writes that are due at the same time share a system call.
     pub gather: bool,
     /// CPUs on which the writers run; `None` for those of the caller.
     pub cpus: Option<CpuSet>,
@@ -58,7 +58,7 @@ pub struct Writers {
     pub keeper: Option<Keeper>,
 }
 
-/// Settings by which the disk space of the streams is limited.
+/// Settings that limit the disk space of the streams.
 #[derive(Clone, Debug)]
 pub struct Keeper {
     /// Address at which a node supports the framed protocol.

@@ -29,7 +29,7 @@ pub struct NodeMessage {
     pub used: usize,
     /// Position up to which all bytes of the stream are durable.
     pub position: u64,
-    /// The stream is closed, so that no more messages follow.
+    /// Set if the stream is closed, so that no more messages follow.
     pub closed: bool,
 }
 

@@ -89,7 +89,7 @@ pub(super) struct Lead {
     armed: Vec<usize>,
     /// Slot after the last one that the leader itself proposed.
     next: Slot,
-    /// The coordinator is assigning slots.
+    /// Set if the coordinator is assigning slots.
     started: bool,
 }
 
@@ -153,8 +153,8 @@ impl Group {
         }
     }
 
-    /// [offload-8] Fences the device, reads all cells from the floor on, including holes, imports
-    /// the votes, and then promises.
+    /// [offload-8] Fences the device, reads all cells starting at the floor, including holes,
+    /// imports the votes, and then promises.
     fn promise(&mut self, member: usize, ballot: Ballot) -> Result<(), String> {
         if self.omitted != Some(Omitted::Fence) {
             let (done, _) = self.call_member(member, call(Type::Fence, 0))?;

@@ -56,7 +56,8 @@ impl Agreement {
     /// Records a durable vote.
     ///
     /// # Errors
-    /// Votes in one ballot are for two values, or two values are chosen in one slot.
+    /// Returns an error if votes in one ballot are for two values, or two values are chosen in one
+    /// slot.
     pub fn vote(
         &mut self,
         member: Member,
@@ -154,7 +155,7 @@ impl Agreement {
     /// Checks a decision that a node learned from another node and made durable.
     ///
     /// # Errors
-    /// A different value was chosen in one of the slots.
+    /// Returns an error if a different value was chosen in one of the slots.
     pub fn learned(&self, node: usize, range: SlotRange, value: Value) -> Verdict {
         for (from, chosen) in self.chosen_in(range) {
             if let Some((ballot, chosen)) = chosen
@@ -186,7 +187,7 @@ impl Agreement {
     /// stable storage count ([class-1], [p2-4]).
     ///
     /// # Errors
-    /// A slot below `applied_to` is not chosen.
+    /// Returns an error if a slot below `applied_to` is not chosen.
     pub fn applied(&self, node: usize, applied_to: Slot) -> Verdict {
         if applied_to <= self.chosen_to {
             return Ok(());

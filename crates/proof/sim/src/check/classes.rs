@@ -42,7 +42,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Registers a request. `losses` is the number of losses of memory or disk up to now.
+    /// Registers a request. `losses` is the current number of losses of memory or disk.
     pub fn asked(&mut self, command: u64, losses: u64) {
         let fate = Fate { losses, ..Fate::default() };
         self.fates.insert(command, fate);
@@ -52,8 +52,8 @@ impl Classes {
     /// states whether a quorum really does.
     ///
     /// # Errors
-    /// No quorum does, or the command was executed in another slot, although no memory or disk was
-    /// lost.
+    /// Returns an error if no quorum does, or the command was executed in another slot, although no
+    /// memory or disk was lost.
     pub fn in_memory(&mut self, command: u64, slot: Slot, quorum: bool, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {
             return Ok(());
@@ -71,8 +71,8 @@ impl Classes {
     /// Records that a node executed a command, which may belong to any client.
     ///
     /// # Errors
-    /// The command was executed before, or was acknowledged for another slot, although no memory or
-    /// disk was lost.
+    /// Returns an error if the command was executed before, or was acknowledged for another slot,
+    /// although no memory or disk was lost.
     pub fn executed(&mut self, command: u64, id: CommandId, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {
             return Ok(());
@@ -92,7 +92,8 @@ impl Classes {
     /// `to`.
     ///
     /// # Errors
-    /// An acknowledged slot does not contain its command, although no memory or disk was lost.
+    /// Returns an error if an acknowledged slot does not contain its command, although no memory or
+    /// disk was lost.
     pub fn applied(&mut self, to: Slot, losses: u64) -> Verdict {
         while self.owed.first().is_some_and(|(slot, _)| *slot < to) {
             let owed = self.owed.pop_first();
@@ -135,7 +136,7 @@ impl Classes {
     /// of the node that sent it.
     ///
     /// # Errors
-    /// No quorum has the command on disk.
+    /// Returns an error if no quorum has the command on disk.
     pub fn lasts(&self, command: u64, configuration: &Configuration) -> Verdict {
         let executed = self.fates.get(&command).and_then(|fate| fate.executed);
         let Some(CommandId { slot, .. }) = executed else {

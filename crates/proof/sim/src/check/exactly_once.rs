@@ -25,7 +25,7 @@ impl ExactlyOnce {
     /// Checks the reply to an INCR.
     ///
     /// # Errors
-    /// Another INCR returned the same number.
+    /// Returns an error if another INCR returned the same number.
     pub fn acknowledged(&mut self, key: &str, number: i64) -> Verdict {
         let counter = self.counters.entry(key.to_owned()).or_default();
         counter.acknowledged += 1;
@@ -47,8 +47,8 @@ impl ExactlyOnce {
     /// command may have been sent several times.
     ///
     /// # Errors
-    /// The reply differs from the sequence number, so the command was executed more than once, or
-    /// not at all.
+    /// Returns an error if the reply differs from the sequence number, so the command was executed
+    /// more than once, or not at all.
     pub fn sequence(&mut self, key: &str, sequence: i64, number: i64) -> Verdict {
         self.sessions.insert(key.to_owned(), sequence);
         if number == sequence {
@@ -61,8 +61,8 @@ impl ExactlyOnce {
     /// Checks the final value of a counter.
     ///
     /// # Errors
-    /// The value is lower than the number of acknowledged increments, or higher than the number of
-    /// increments sent.
+    /// Returns an error if the value is lower than the number of acknowledged increments, or higher
+    /// than the number of increments sent.
     pub fn ended(&self, key: &str, value: i64) -> Verdict {
         let wrong = |detail: String| Err(Violation::new("exactly_once", detail));
         if let Some(sequence) = self.sessions.get(key)

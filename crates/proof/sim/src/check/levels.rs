@@ -29,8 +29,8 @@ impl Levels {
     /// Checks the level of a node that has applied all slots below `applied_to`.
     ///
     /// # Errors
-    /// The node's release does not support the level, or another node had a different level at this
-    /// position.
+    /// Returns an error if the node's release does not support the level, or another node had a
+    /// different level at this position.
     pub fn check_level(
         &mut self,
         node: usize,
@@ -59,7 +59,7 @@ impl Levels {
     /// Reports a node whose log raises the level to one that the node's release does not support.
     ///
     /// # Errors
-    /// Always.
+    /// Always returns an error.
     pub fn cannot_read(node: usize, release: Level) -> Verdict {
         let detail = format!(
             "node {} opened a folder that a release which supports {release} cannot read",
@@ -71,7 +71,7 @@ impl Levels {
     /// Reports a node that never ran a release supporting the group's level.
     ///
     /// # Errors
-    /// Always.
+    /// Always returns an error.
     pub fn never_asked(node: usize) -> Verdict {
         let detail = format!("the level rose, and node {} never supported it", node + 1);
         Err(Violation::new("levels", detail))

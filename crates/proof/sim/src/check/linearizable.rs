@@ -64,7 +64,7 @@ pub struct Judged {
 /// Checks the history of every key.
 ///
 /// # Errors
-/// The history of a key is not linearizable; reports the first such key.
+/// Returns an error if the history of a key is not linearizable; reports the first such key.
 pub fn check(operations: &[Operation]) -> Result<Judged, Violation> {
     let mut by_key: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
     for operation in operations {
@@ -252,7 +252,7 @@ fn search(operations: &[&Operation]) -> Option<bool> {
 /// Checks the history of every key, without reporting the numbers.
 ///
 /// # Errors
-/// The history of a key is not linearizable.
+/// Returns an error if the history of a key is not linearizable.
 pub fn verdict(operations: &[Operation]) -> Verdict {
     check(operations).map(|_| ())
 }

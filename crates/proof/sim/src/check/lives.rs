@@ -34,7 +34,8 @@ impl Lives {
     /// Checks the start of a process.
     ///
     /// # Errors
-    /// The start number was used before, or a later incarnation has started already.
+    /// Returns an error if the start number was used before, or a later incarnation has started
+    /// already.
     pub fn started(&mut self, node: usize, boot: u32, incarnation: Incarnation) -> Verdict {
         let life = Life { boot, incarnation };
         let Some(last) = self.last.insert(node, life) else {
@@ -57,7 +58,7 @@ impl Lives {
     /// Checks the cluster id of a process.
     ///
     /// # Errors
-    /// Other nodes have a different cluster id.
+    /// Returns an error if other nodes have a different cluster id.
     pub fn belongs(&mut self, node: usize, cluster: u128) -> Verdict {
         let known = *self.cluster.get_or_insert(cluster);
         if known == cluster {
@@ -72,8 +73,8 @@ impl Lives {
     /// [`Lives::started`].
     ///
     /// # Errors
-    /// A later incarnation wrote the log, or the process continues as the member that released the
-    /// missing writes.
+    /// Returns an error if a later incarnation wrote the log, or the process continues as the
+    /// member that released the missing writes.
     pub fn opened(
         &self,
         node: usize,

@@ -25,7 +25,7 @@ use quorate_core::{
 /// Evidence that a property does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Name of the property, which is also the name of the file.
+    /// Name of the property and of the file that checks it.
     pub property: &'static str,
     /// Observation that contradicts the property.
     pub detail: String,

@@ -22,7 +22,8 @@ impl Prefix {
     /// Checks a command that a node executed.
     ///
     /// # Errors
-    /// Another node executed a different command at this position, or returned a different reply.
+    /// Returns an error if another node executed a different command at this position, or returned
+    /// a different reply.
     pub fn executed(&mut self, node: usize, id: CommandId, command: u64, reply: u64) -> Verdict {
         let who = node + 1;
         let place = format!("slot {}, command {}", id.slot, id.index);
@@ -49,7 +50,7 @@ impl Prefix {
     /// Checks the state of a node that has applied all slots below `applied_to`.
     ///
     /// # Errors
-    /// Another node had a different state at this position.
+    /// Returns an error if another node had a different state at this position.
     pub fn state(&mut self, node: usize, applied_to: Slot, digest: u128) -> Verdict {
         self.seen_to = self.seen_to.max(applied_to);
         let known = *self.states.entry(applied_to).or_insert(digest);

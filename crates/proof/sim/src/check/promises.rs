@@ -24,7 +24,7 @@ impl Promises {
     /// Checks a promise or vote that became durable. Records arrive in log order.
     ///
     /// # Errors
-    /// The ballot is lower than an earlier one.
+    /// Returns an error if the ballot is lower than an earlier one.
     pub fn wrote(&mut self, member: Member, ballot: Ballot) -> Verdict {
         let known = self.written.entry(member).or_default();
         if ballot < *known {
@@ -38,7 +38,7 @@ impl Promises {
     /// Checks the promise that a member recovered after a restart.
     ///
     /// # Errors
-    /// The member had sent a higher promise.
+    /// Returns an error if the member had sent a higher promise.
     pub fn recovered(&self, member: Member, promised: Ballot) -> Verdict {
         let spoken = self.spoken.get(&member).copied().unwrap_or_default();
         if promised >= spoken {

@@ -23,7 +23,7 @@ impl Rings {
     /// Checks a vote in a ring message.
     ///
     /// # Errors
-    /// The voting member never released the vote.
+    /// Returns an error if the voting member never released the vote.
     pub fn carries(&mut self, member: Member, vote: &RingVote) -> Verdict {
         for entry in &vote.entries {
             let said = (vote.ballot, *entry);

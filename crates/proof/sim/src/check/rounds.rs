@@ -21,7 +21,8 @@ impl Rounds {
     /// Checks a ballot in which a node requested promises or proposed values.
     ///
     /// # Errors
-    /// An earlier life of the node used the ballot, or it belongs to another node.
+    /// Returns an error if an earlier life of the node used the ballot, or it belongs to another
+    /// node.
     pub fn used(&mut self, node: usize, life: u64, ballot: Ballot) -> Verdict {
         if usize::try_from(ballot.node.0) != Ok(node + 1) {
             return Err(Violation::new(
@@ -39,7 +40,7 @@ impl Rounds {
     /// Checks the era and decided prefix that a node reports.
     ///
     /// # Errors
-    /// The era or the decided prefix decreased.
+    /// Returns an error if the era or the decided prefix decreased.
     pub fn status(&mut self, node: usize, life: u64, era: Era, decided_to: Slot) -> Verdict {
         let known = self.eras.entry((node, life)).or_default();
         if era < *known {

@@ -17,7 +17,7 @@ fn broken(node: usize, what: &str, found: &[&Found]) -> Verdict {
 /// Checks the scrub of a node whose disk was never damaged.
 ///
 /// # Errors
-/// The scrub found damage.
+/// Returns an error if the scrub found damage.
 pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
     if status.found_total == 0 {
         return Ok(());
@@ -30,7 +30,7 @@ pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
 /// superseded log writes, which are not repaired.
 ///
 /// # Errors
-/// The scrub found other damage.
+/// Returns an error if the scrub found other damage.
 pub fn mended(node: usize, status: &ScrubStatus) -> Verdict {
     let stays = |found: &&Found| (found.kind, found.fate) != (Kind::Log, Fate::Superseded);
     let found: Vec<&Found> = status.found.iter().filter(stays).collect();

@@ -78,7 +78,7 @@ impl Streams {
     /// Checks the table of a node that has applied all slots below `at`.
     ///
     /// # Errors
-    /// The table contradicts earlier observations.
+    /// Returns an error if the table contradicts earlier observations.
     pub fn applied(&mut self, node: usize, at: Slot, table: &Table) -> Verdict {
         let infos: Vec<StreamInfo> = table.infos(None).collect();
         for info in &infos {
@@ -197,7 +197,7 @@ impl Streams {
     /// Checks a note from a front.
     ///
     /// # Errors
-    /// The note contradicts earlier observations.
+    /// Returns an error if the note contradicts earlier observations.
     pub fn note(&mut self, node: usize, table: &Table, note: &Note) -> Verdict {
         match note {
             Note::Keyed(piece, key) => {
@@ -367,7 +367,7 @@ impl Streams {
     /// Checks at the end of the run that a node has all acknowledged bytes.
     ///
     /// # Errors
-    /// Acknowledged bytes are missing.
+    /// Returns an error if acknowledged bytes are missing.
     pub fn ends(&self, node: usize, table: &Table) -> Verdict {
         for (key, id) in &self.ids {
             let acknowledged = self.acknowledged.get(id).copied().unwrap_or(0);

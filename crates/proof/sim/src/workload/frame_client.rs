@@ -80,7 +80,7 @@ pub struct FrameClient {
     /// Time at which the client switches to another node if no answer has arrived.
     pub reply_deadline: Option<Time>,
     pub planned: Option<Time>,
-    /// The client starts no new work.
+    /// Set if the client starts no new work.
     pub done: bool,
     /// Number of sessions that the client used before.
     pub lives: u64,
@@ -250,7 +250,7 @@ impl FrameClient {
     /// `executed` returns the hash of the command executed under an id.
     ///
     /// # Errors
-    /// Nodes executed a different command in a slot, or none.
+    /// Returns an error if nodes executed a different command in a slot, or none.
     pub fn check_places(&self, executed: &dyn Fn(CommandId) -> Option<u64>) -> Verdict {
         for (slot, command) in &self.placed {
             let found = executed(CommandId { slot: *slot, index: 0 });

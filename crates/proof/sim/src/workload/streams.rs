@@ -104,7 +104,7 @@ pub struct Streamer {
     pub waiting: Option<StreamTag>,
     /// Time at which the client gives up on the node if no answer has arrived.
     pub reply_deadline: Option<Time>,
-    /// The client opens no new pieces and finishes its stream.
+    /// Set if the client opens no new pieces and finishes its stream.
     pub done: bool,
     /// Piece to which the client is writing.
     pub piece: Option<Piece>,
@@ -115,13 +115,13 @@ pub struct Streamer {
     name: Name,
     writer: Writer,
     how: OpenMode,
-    /// The client opened a piece of the stream and has not ended the stream yet.
+    /// Set if the client opened a piece of the stream and has not ended the stream yet.
     owes: bool,
     closing: bool,
     given: u64,
     /// Streams that an auditor has not read completely, with the next position of each.
     audits: VecDeque<(Name, u64)>,
-    /// A visitor or an auditor has completed its work.
+    /// Set if a visitor or an auditor has completed its work.
     through: bool,
 }
 
@@ -336,7 +336,7 @@ impl Streamer {
     /// Handles a reply.
     ///
     /// # Errors
-    /// The reply contradicts an earlier one.
+    /// Returns an error if the reply contradicts an earlier one.
     pub fn receive_reply(&mut self, heard: Heard) -> Verdict {
         match &heard {
             Heard::Durable(stream, position) => {

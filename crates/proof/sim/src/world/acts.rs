@@ -22,7 +22,7 @@ impl World {
     /// Runs act one, which consists of up to `events` events including faults.
     ///
     /// # Errors
-    /// A property is violated.
+    /// Returns an error if a property is violated.
     pub fn act_one(&mut self, events: u64) -> Verdict {
         for _ in 0..events {
             if !self.step()? {
@@ -36,7 +36,7 @@ impl World {
     /// write.
     ///
     /// # Errors
-    /// A property is violated.
+    /// Returns an error if a property is violated.
     pub fn act_two(&mut self) -> Verdict {
         self.heal();
         if self.settings.losses == Losses::Beyond {
@@ -155,7 +155,7 @@ impl World {
     /// Processes events until `holds` returns true.
     ///
     /// # Errors
-    /// A property is violated, or `holds` does not return true in time.
+    /// Returns an error if a property is violated, or `holds` does not return true in time.
     pub fn run_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Verdict {
         let deadline = self.now.plus_us(HEAL_US);
         for _ in 0..HEAL_EVENTS {
@@ -249,7 +249,7 @@ impl World {
     /// Processes the events of the next `us` microseconds.
     ///
     /// # Errors
-    /// A property is violated.
+    /// Returns an error if a property is violated.
     pub fn run_for(&mut self, us: u64) -> Verdict {
         let until = self.now.plus_us(us);
         while self.schedule.next_at().is_some_and(|at| at <= until) {

@@ -127,8 +127,8 @@ impl World {
         (armed && self.dice.chance(1, 2)).then(|| self.dice.below(3))
     }
 
-    /// Kills a process, and kills its successor while the successor counts its start: before,
-    /// during or after the change of the identity.
+    /// Kills a process, then kills its successor before, during or after the change of the identity
+    /// with which the successor counts its start.
     fn kill_with_identity(&mut self, node: usize) {
         if self.nodes[node].running.is_none() || !self.may_crash(node) {
             return;
@@ -243,7 +243,7 @@ impl World {
         self.after(wait, Event::Repair { node, life });
     }
 
-    /// Repairs a disk: an operator replaces the faulty part and restarts the node.
+    /// Repairs a disk, as if an operator replaced the faulty part and restarted the node.
     pub(crate) fn repair(&mut self, node: usize, life: u64) {
         if self.nodes[node].life != life {
             return;

@@ -93,7 +93,8 @@ impl World {
         }
     }
 
-    /// [lie-3] Returns what the reachable nodes in this node's address book remember about its log.
+    /// [lie-3] Returns the records of this node's log that the reachable nodes in its address book
+    /// have.
     pub(super) fn recalled_of(&self, node: usize) -> Vec<(NodeId, Memory)> {
         let asks = self.nodes[node].release >= witness::SINCE;
         let Some(identity) = self.nodes[node].identity().filter(|_| asks) else {
@@ -294,7 +295,7 @@ impl World {
         self.line("net", "connect", format_args!("{} and {}", a + 1, b + 1));
     }
 
-    /// Decides whether two nodes connect, by the rules of the production network: the node with the
+    /// Decides whether two nodes connect, by the rules of the production network. The node with the
     /// higher id connects to the nodes in its table, and the other one admits any node that was not
     /// removed, known or not ([member-3]).
     fn admission(&self, a: usize, b: usize) -> Admission {

@@ -52,7 +52,7 @@ impl World {
     /// Sends a request about the group to this node and waits for the answer.
     ///
     /// # Errors
-    /// No answer arrives in time.
+    /// Returns an error if no answer arrives in time.
     pub fn ask_group(
         &mut self,
         node: usize,

@@ -23,7 +23,7 @@ impl World {
     /// Returns a calm cluster with a leader.
     ///
     /// # Errors
-    /// No leader is elected.
+    /// Returns an error if no leader is elected.
     pub fn calm(seed: u64, nodes: usize, class: Class) -> Result<Self, Violation> {
         Self::elected(Settings::calm(seed, nodes, class))
     }
@@ -31,7 +31,7 @@ impl World {
     /// Returns a cluster with these settings and a leader.
     ///
     /// # Errors
-    /// No leader is elected.
+    /// Returns an error if no leader is elected.
     pub fn elected(settings: Settings) -> Result<Self, Violation> {
         let mut world = Self::new(settings);
         world.wait_for_leader()?;
@@ -41,7 +41,7 @@ impl World {
     /// Runs until a leader with followers is elected, and returns the leader's index.
     ///
     /// # Errors
-    /// No leader is elected.
+    /// Returns an error if no leader is elected.
     pub fn wait_for_leader(&mut self) -> Result<usize, Violation> {
         self.run_until("a leader is followed", |world| world.leader().is_some())?;
         Ok(self.leader().expect("just seen"))
@@ -110,7 +110,7 @@ impl World {
     /// Waits for a client's next reply; returns `None` if its connection is broken.
     ///
     /// # Errors
-    /// No reply arrives in time.
+    /// Returns an error if no reply arrives in time.
     pub fn reply(&mut self, client: usize) -> Result<Option<Reply>, Violation> {
         self.run_until("a reply", |world| !world.clients[client].replies.is_empty())?;
         Ok(self.clients[client].replies.pop_front().expect("just seen"))
@@ -120,7 +120,7 @@ impl World {
     /// are separated by spaces.
     ///
     /// # Errors
-    /// No reply arrives.
+    /// Returns an error if no reply arrives.
     pub fn ask(&mut self, node: usize, words: &str) -> Result<Reply, Violation> {
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
         let client = self.client(node);
@@ -205,7 +205,7 @@ impl World {
     /// Runs until all nodes are caught up and have the same state.
     ///
     /// # Errors
-    /// The nodes do not reach the same state in time.
+    /// Returns an error if the nodes do not reach the same state in time.
     pub fn settle(&mut self) -> Verdict {
         self.run_until("all nodes have applied the same", |world| {
             world.is_caught_up() && world.leader().is_some()

@@ -10,8 +10,8 @@ use crate::{
     node::{DamagedFile, Start},
 };
 
-/// Small files that are always rewritten completely, and whether a node can start without each of
-/// them.
+/// Small files that are always rewritten completely. The flag states whether a node can start
+/// without the file.
 const FILES: [(&str, bool); 4] =
     [("identity", false), ("base", false), ("peers", true), ("catalogue", true)];
 
@@ -57,7 +57,7 @@ impl World {
     /// the file, so that another start is needed.
     ///
     /// # Errors
-    /// The process accepts contents that it cannot have written.
+    /// Returns an error if the process accepts contents that it cannot have written.
     pub(super) fn refuses_spoiled(
         &mut self,
         node: usize,
@@ -87,7 +87,7 @@ impl World {
     /// Checks that the most recently damaged file was rewritten or restored.
     ///
     /// # Errors
-    /// The file is still damaged.
+    /// Returns an error if the file is still damaged.
     pub(super) fn small_file_is_mended(&self, node: usize) -> Verdict {
         let Some(file) = self.nodes[node].damaged_file.as_ref() else {
             return Ok(());
@@ -104,7 +104,7 @@ impl World {
         self.nodes[node].damaged_file.is_some() && self.still_spoiled(node)
     }
 
-    /// Restarts the process after the file was restored.
+    /// Restarts the process after the file has been restored.
     pub(super) fn start_mended(&mut self, node: usize) -> Verdict {
         self.nodes[node].kill(&mut self.dice);
         self.starts_within(node, 50_000);

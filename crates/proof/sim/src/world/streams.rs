@@ -285,7 +285,7 @@ impl World {
     /// byte that counted as present. The node remains isolated.
     ///
     /// # Errors
-    /// Bytes are missing.
+    /// Returns an error if bytes are missing.
     pub fn restart_alone(&mut self, node: usize) -> Verdict {
         self.run_until("every byte of streams is here", |world| world.has_all_stream_bytes(node))?;
         self.kill_now(node);
@@ -328,7 +328,7 @@ impl World {
     /// broken.
     ///
     /// # Errors
-    /// No answer arrives in time.
+    /// Returns an error if no answer arrives in time.
     pub fn ask_streams(&mut self, index: usize, ask: Ask) -> Result<Option<Heard>, Violation> {
         if self.streamers[index].connection.is_none() {
             return Ok(None);

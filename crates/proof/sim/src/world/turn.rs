@@ -1,4 +1,4 @@
-//! One turn of a node, in which it does what the reactor does after an arrival or a timeout.
+//! One turn of a node, which performs the reactor's work after an arrival or a timeout.
 
 use std::mem::take;
 
@@ -42,8 +42,8 @@ use crate::{
 /// has the same limit.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// Plane used by a replica: the world's network as seen from its node, and the packet plane of its
-/// process.
+/// Plane used by a replica. It combines the world's network as seen from its node with the packet
+/// plane of its process.
 struct Outgoing<'a> {
     network: &'a mut Network,
     packets: Option<&'a mut PacketEndpoint>,
@@ -489,8 +489,8 @@ fn held_bytes(running: &Running) -> usize {
     requests + running.host.front().held_bytes()
 }
 
-/// Returns the duration of a turn as measured by the node's tuner: usually short, occasionally very
-/// long.
+/// Returns the duration of a turn as measured by the node's tuner. It is usually short and
+/// occasionally very long.
 fn turn_us(now: Time, node: usize) -> u64 {
     let drawn = mix(now.0 ^ (node as u64) << 48);
     if drawn.is_multiple_of(64) { drawn % 20_000 } else { drawn % 200 }

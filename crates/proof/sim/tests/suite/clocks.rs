@@ -25,7 +25,7 @@ struct Held {
     /// Times at which the SET command was sent and answered.
     set: (u64, u64),
     lives_us: u64,
-    /// A read found the key missing.
+    /// Set if a read found the key missing.
     gone: bool,
 }
 

@@ -75,7 +75,7 @@ fn open(world: &mut World, client: usize, node: usize, how: OpenMode) -> Result<
     panic!("the stream cannot be opened");
 }
 
-/// Returns the reason why an attempt to open the stream is refused.
+/// Returns why an attempt to open the stream is refused.
 fn refused(world: &mut World, client: usize, node: usize, how: OpenMode, writer: Writer) -> Denied {
     world.connect_streamer(client, node);
     match world.ask_streams(client, Ask::Open(name(), how, writer)) {

@@ -153,7 +153,7 @@ impl StreamArgs {
     }
 }
 
-/// Load, and the nodes it goes to.
+/// Load, and the nodes that serve it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArgs {
     /// Client addresses of a running cluster [default: start three nodes on this machine, without
@@ -337,7 +337,7 @@ fn loss(text: &str) -> Result<f64, String> {
     known.ok_or_else(|| must_be("between 0 and 90 percent", text))
 }
 
-/// Durations.
+/// Durations and repetitions of a measurement.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TimeArgs {
     /// Measured time of each repetition
@@ -501,7 +501,7 @@ pub(crate) struct CompareArgs {
     pub(crate) flags: Vec<String>,
 }
 
-/// Classes.
+/// Durability class of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Durability {
     Durable,

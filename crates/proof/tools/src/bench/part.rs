@@ -24,59 +24,60 @@ use quorate_bench::{
 use quorate_cli::output::{Exit, Problem, print};
 use quorate_cli::values::{Number, Unit};
 
-/// Which.
+/// One process of a probe.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PartCommand {
-    /// Sends back what it gets
+    /// Echoes every message
     Echo { wait: String, over: String },
-    /// Sends back what it gets at an interface, until its parent ends
+    /// Echoes every message at an interface, until its parent ends
     EchoServer {
         interface: String,
         ms: u64,
         #[arg(long)]
         way: String,
     },
-    /// Writes, flushes, answers
+    /// Writes, flushes and acknowledges batches
     Follower { file: String, flush_us: u64, over: String },
-    /// The far end of an emulated link
+    /// Far end of an emulated link
     WanServer { address: SocketAddr },
-    /// The near end: says what it found
+    /// Near end of an emulated link; prints the measured result
     WanClient { address: SocketAddr },
-    /// A sender of a segment, as fast as its link
+    /// Sends datagrams on a segment, as fast as its link allows
     LanSender {
         interface: String,
         ms: u64,
-        /// Which, from 0
+        /// Index of the sender, starting at 0
         #[arg(long, default_value_t = 0)]
         sender: u32,
-        /// As many datagrams, and no more
+        /// Number of datagrams per second, if limited
         #[arg(long)]
         per_second: Option<u64>,
-        /// So many of them at once
+        /// Number of datagrams per system call
         #[arg(long, default_value_t = sender::AT_ONCE,
               value_parser = Number::between(1, sender::AT_ONCE as u64, Unit::Count).argument::<u32>())]
         burst: u32,
-        /// To each of these in turn, and not to the group
+        /// Receivers that each get a copy, instead of the multicast group
         #[arg(long)]
         to: Vec<SocketAddr>,
     },
-    /// One of its receivers: says what it got
+    /// Receives datagrams on a segment and prints its counts
     LanReceiver {
         interface: String,
         ms: u64,
-        /// How many it hears before it counts
+        /// Number of senders to receive from before counting starts
         #[arg(long, default_value_t = 1, value_parser = Number::between(1, 64, Unit::Count).argument::<u32>())]
         senders: u32,
-        /// From then on
+        /// Warm-up time after that, in milliseconds
         #[arg(long, default_value_t = 500)]
         warmup_ms: u64,
-        /// It hears what is for it alone
+        /// Receive unicast instead of multicast datagrams
         #[arg(long)]
         unicast: bool,
     },
-    /// Takes bytes, sends them on if there is a follower, writes them and a record, counts
+    /// Receives bytes, forwards them to a follower if there is one, writes them with a record, and
+    /// returns counts
     StreamNode { folder: String, flush_us: u64, follower: Option<SocketAddr> },
-    /// Takes commands, sends them on, writes, flushes, answers
+    /// Receives commands, forwards them, writes, flushes and replies
     Leader {
         file: String,
         flush_us: u64,

@@ -28,7 +28,7 @@ pub(super) fn document() -> Document {
     }
 }
 
-/// Returns the file given by `--json`. `None` if the document goes to standard output, or if it is
+/// Returns the file given by `--json`; `None` if the document goes to standard output, or if it is
 /// not requested.
 fn json_file(files: &FileArgs) -> Option<&Path> {
     let given = files.json.as_deref()?;
@@ -85,7 +85,7 @@ pub(super) fn publish(document: &Document, files: &FileArgs) -> Result<Exit, Pro
     Ok(if document.rows.iter().all(|row| row.valid) { Exit::Done } else { Exit::Failed })
 }
 
-/// Reports that a measurement was skipped, which is not a failure.
+/// Reports that a measurement was skipped. Skipping is not a failure.
 pub(super) fn skip(why: &str, files: &FileArgs) -> Result<Exit, Problem> {
     let mut document = document();
     document.notes.push(format!("skipped: {why}"));
@@ -281,7 +281,7 @@ fn of_streams(rows: &[&Row]) -> String {
     table(&lines)
 }
 
-/// Returns the leading cells of a row, which are the same in every table: its validity and its
+/// Returns the leading cells of a row, which every table begins with: the row's validity and
 /// system.
 pub(super) fn begin(row: &Row) -> [String; 2] {
     let mark = if row.valid { "" } else { "✗" };

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use quorate_cli::output::{Exit, Output, Problem};
 
-/// Default seed of the animation. `docs/stories/` shows the same run.
+/// Default seed for the animation. `docs/stories/` shows the same run.
 const SEED: u64 = 2;
 /// Template of the page. Two comments in it are replaced.
 const HTML: &str = include_str!("replay.html");

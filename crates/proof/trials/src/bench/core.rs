@@ -32,7 +32,7 @@ struct Row {
     budget_nanoseconds: f64,
 }
 
-/// Runs the task.
+/// Runs `cargo xtask bench core`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     let program = build("quorate-core", "step")?;
     let runs = if wish.quick { 1 } else { RUNS };
@@ -90,8 +90,8 @@ fn nanos(text: &str, case: &str) -> Option<f64> {
     line?.trim().parse().ok()
 }
 
-/// Returns the instructions of a whole round minus those of a round without the steps, per step:
-/// setup and message construction cancel out.
+/// Returns the instructions per step: those of a whole round minus those of a round without the
+/// steps, so that setup and message construction cancel out.
 pub(crate) fn instructions_per_step(
     counter: Counter,
     program: &Path,

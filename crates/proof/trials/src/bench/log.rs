@@ -10,15 +10,15 @@ use super::{Report, Wish, build, cpus, float, load, number, numbers};
 use crate::{instructions::Calls, shell::Failed};
 
 const RUNS: usize = 5;
-/// Records of a run. A quick run writes a tenth of them.
+/// Number of records in a run. A quick run writes a tenth as many.
 const RECORDS: u64 = 5000;
 
 /// Counters of a benchmark run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Commits {
-    /// Records released after their flush.
+    /// Number of records released after their flush.
     pub(crate) records: u64,
-    /// Commits: each writes and flushes a group of records.
+    /// Number of commits, each of which writes and flushes a group of records.
     pub(crate) commits: u64,
     /// Writes into segments.
     pub(crate) writes: u64,
@@ -66,7 +66,7 @@ struct Figures {
     records_per_s: f64,
 }
 
-/// Runs the task.
+/// Runs `cargo xtask bench log`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     let program = build("quorate-log", "commit")?;
     let records = if wish.quick { RECORDS / 10 } else { RECORDS };
@@ -126,8 +126,8 @@ fn measure(
     Ok(Row { driver, window, depth, last: runs[RUNS - 1], per_second: median(rates), calls })
 }
 
-/// Returns the system calls of the longer run minus those of the shorter one, which has 2000
-/// records less, per record: startup cancels out.
+/// Returns the system calls per record: those of the longer run minus those of the shorter one,
+/// which has 2000 fewer records, so that startup cancels out.
 fn syscalls_per_record(
     counter: Calls,
     program: &Path,

@@ -21,8 +21,8 @@ use crate::{
 const ROUNDS: usize = 7;
 /// Number of requests in each run.
 const COMMANDS: usize = 40_000;
-/// Outstanding requests. At 16 a client sends 16, waits for all replies, and repeats; at 256 it
-/// keeps the pipeline full.
+/// Numbers of outstanding requests to measure. With 16, a client sends 16, waits for all replies,
+/// and repeats. With 256, it keeps the pipeline full.
 const OUTSTANDING: [usize; 2] = [16, 256];
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOADS: [Load; 3] = [Load::Set, Load::Get, Load::Alternating];
@@ -52,7 +52,7 @@ impl Load {
     }
 }
 
-/// Runs the task.
+/// Runs `cargo xtask bench pipeline`.
 pub(super) fn run() -> Result<(), Failed> {
     shell::build_programs()?;
     println!(

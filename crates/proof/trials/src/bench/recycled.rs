@@ -14,10 +14,11 @@ use crate::{
 };
 
 const ROUNDS: usize = 5;
-/// Bytes of a command, number outstanding, and required share of the bare program's rate.
+/// Command size in bytes, number of outstanding commands, and required share of the bare program's
+/// rate.
 const SHAPES: [(&str, &str, f64); 2] = [("1024", "256", 0.8), ("64", "1000", 0.75)];
 
-/// Runs the task.
+/// Runs `cargo xtask bench recycled`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     shell::build_programs()?;
     println!("durable, three nodes on loopback, store none, in turns with the bare program");

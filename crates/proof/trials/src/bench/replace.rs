@@ -27,13 +27,13 @@ const OPEN_MAX: usize = 64;
 const VALUE: usize = 1024;
 /// Writes to each key before the run, so that logs are trimmed.
 const PASSES: usize = 4;
-/// Duration of a window. The slowest window is judged.
+/// Duration of a window. The slowest window is evaluated.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Time before the first newcomer. Its windows are not judged.
+/// Time before the first newcomer. Its windows are not evaluated.
 const WARM: Duration = Duration::from_secs(1);
 /// Required share of the throughput without a replacement.
 const WANTED: f64 = 0.80;
-/// Flags of the nodes. Newcomers receive snapshots, whose transfer is throttled.
+/// Flags that each node is started with. Newcomers receive snapshots, whose transfer is throttled.
 const FLAGS: [&str; 2] = ["--transfer-limit", "52428800"];
 const MIB: f64 = 1_048_576.0;
 
@@ -51,7 +51,7 @@ struct Size {
 const LARGE: Size = Size { pairs: 5, rate: 2_000, keys: 40_000, time: Duration::from_secs(15) };
 const SMALL: Size = Size { pairs: 2, rate: 1_000, keys: 10_000, time: Duration::from_secs(8) };
 
-/// Runs the task.
+/// Runs `cargo xtask bench replace`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     shell::build_programs()?;
     let size = if wish.quick { SMALL } else { LARGE };
@@ -164,7 +164,7 @@ fn measure(size: &Size, replaces: bool) -> Result<Run, Failed> {
 /// Bytes sent to new members, and delays of writers.
 #[derive(Default)]
 struct Watch {
-    /// Bytes of values sent to newcomers until they had caught up.
+    /// Bytes of values sent to newcomers until they caught up.
     values: u64,
     /// Values that waited for a new era, on nodes that have been removed.
     waited: u64,

@@ -63,7 +63,7 @@ const SMALL: Size = Size {
     rate: 20_000,
     paced: Duration::from_secs(2),
 };
-/// Snapshot ratio at which, after the first, snapshots are taken only on request.
+/// Snapshot ratio so high that, after the first snapshot, snapshots are taken only on request.
 const NEVER: &str = "1000";
 const RECEIVED: &str = "quorate_snapshot_bytes_received_total ";
 const MIB: f64 = 1_048_576.0;
@@ -175,7 +175,7 @@ fn with_and_without(nodes: &Nodes, size: &Size) -> Result<Concurrent, Failed> {
     let writes = || Writes::start(address, size.keys, offer, 1, size.paced)?.finish();
     let without = writes()?;
     let rss_before = memory(nodes, "VmRSS")?;
-    // Reset the peak, so that it is the snapshot's.
+    // Reset the peak, so that it covers only the snapshot.
     fs::write(format!("/proc/{}/clear_refs", nodes.processes()[0]), "5")?;
     let began = Instant::now();
     let mut taking = snapshot(nodes, 1)?;
@@ -209,7 +209,7 @@ fn snapshot(nodes: &Nodes, id: u32) -> Result<Child, Failed> {
     Ok(command.stdout(Stdio::null()).spawn()?)
 }
 
-/// Returns a memory figure of the first node's process, in bytes.
+/// Returns the named memory counter of the first node's process, in bytes.
 fn memory(nodes: &Nodes, name: &str) -> Result<f64, Failed> {
     Ok(float(nodes::memory(nodes.processes()[0], name)?))
 }

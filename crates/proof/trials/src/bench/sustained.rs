@@ -21,7 +21,7 @@ const KEYS: u64 = 2_000_000;
 const CONNECTIONS: u32 = 16;
 const OUTSTANDING: u32 = 16;
 
-/// Duration of the load, and the windows in which it is judged.
+/// Duration of the load, and the windows in which it is evaluated.
 struct Size {
     time: Duration,
     slice: Duration,
@@ -30,7 +30,7 @@ struct Size {
 const LARGE: Size = Size { time: Duration::from_secs(600), slice: Duration::from_secs(10) };
 const SMALL: Size = Size { time: Duration::from_secs(60), slice: Duration::from_secs(5) };
 
-/// Runs the task.
+/// Runs `cargo xtask bench sustained`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     shell::build_programs()?;
     let size = if wish.quick { SMALL } else { LARGE };

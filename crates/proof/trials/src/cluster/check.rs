@@ -59,7 +59,7 @@ impl Checker {
         program.is_file().then_some(Self { program })
     }
 
-    /// Judges a history. Keeps its file in the folder, and a drawing if the history is wrong.
+    /// Evaluates a history. Keeps its file in the folder, and a drawing if the history is wrong.
     pub(crate) fn judge(
         &self,
         history: &[Operation],
@@ -85,8 +85,8 @@ impl Checker {
         Ok((verdict, text))
     }
 
-    /// Checks that the same history with a false reply is refused; otherwise the checker proves
-    /// nothing.
+    /// Checks that the checker refuses the same history with a false reply. Otherwise its verdicts
+    /// would prove nothing.
     pub(crate) fn refuses_lies(&self, history: &[Operation]) -> Result<(), Failed> {
         let folder = tempfile::tempdir()?;
         interrupt::register(Vec::new(), folder.path());

@@ -19,7 +19,7 @@ use crate::{
 /// Longest median time from a kill to the next acknowledged write, in milliseconds.
 const MEDIAN_MS_MAX: u128 = 500;
 const WORST_MS_MAX: u128 = 1500;
-/// Number of measurements; the median is judged.
+/// Number of measurements, of which the median is evaluated.
 const TIMES: usize = 7;
 /// Writers per node, so that the leader fails under load.
 const WRITERS: usize = 2;
@@ -28,9 +28,9 @@ const BEFORE: usize = 200;
 /// Failure of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blow {
-    /// Kills the process: peers see closed connections at once.
+    /// Kills the process. Peers see closed connections at once.
     Kill,
-    /// Pauses the process: peers see only silence, as after a power failure.
+    /// Pauses the process. Peers see only silence, as after a power failure.
     Pause,
 }
 

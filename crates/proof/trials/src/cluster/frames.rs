@@ -32,15 +32,16 @@ use executed::Executed;
 pub(super) const DEVICES: [&str; 2] = ["kernel", "packet"];
 /// Number of clients that send frames.
 const CLIENTS: u64 = 2;
-/// Interface of these clients, in the namespace of the switch.
+/// Network interface of the clients, in the namespace of the switch.
 const INTERFACE: &str = "clients";
 /// Duration of a round, and of its last part without faults.
 const ROUND: Duration = Duration::from_secs(30);
 const CALM: Duration = Duration::from_secs(5);
-/// Node whose log proves what was executed. It is stopped at the end and never killed, since a kill
-/// would lose what is only in memory.
+/// Node whose log proves which commands were executed. It is stopped at the end and never killed,
+/// because a kill would lose data that is only in memory.
 const WITNESS: u32 = NODES;
-/// Bounds in milliseconds: pause between faults, downtime of a node, downtime of a link.
+/// Range of the pause between faults, in milliseconds. The next two constants are the ranges for
+/// the downtime of a node and of a link.
 const PAUSE_MS: (u64, u64) = (1_500, 3_000);
 const DEAD_MS: (u64, u64) = (100, 600);
 const DOWN_MS: (u64, u64) = (50, 800);
@@ -110,8 +111,8 @@ fn gives(nodes: &Nodes) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Kills nodes and takes links down, one at a time: a volatile group of three tolerates only one
-/// missing node.
+/// Kills nodes and takes links down, one at a time, because a volatile group of three tolerates
+/// only one missing node.
 fn harm(network: &Network, nodes: &mut Nodes, seed: u64) -> Result<u64, Failed> {
     let (began, mut dice, mut faults) = (Instant::now(), Dice::new(seed), 0);
     let sleep = |dice: &mut Dice, (least, most): (u64, u64)| {
@@ -150,7 +151,7 @@ fn harm(network: &Network, nodes: &mut Nodes, seed: u64) -> Result<u64, Failed> 
     Ok(faults)
 }
 
-/// Waits until a killed node votes again: it must rejoin before another node may fail.
+/// Waits until a killed node votes again. It must rejoin before another node may fail.
 fn votes_again(nodes: &Nodes, node: u32) -> Result<(), Failed> {
     wait_for("a killed node to vote again", || {
         let view = nodes.view(node)?;

@@ -16,7 +16,7 @@ use quorate_testbed::{
 use super::{NODES, check::evidence, streams};
 use crate::{nodes, shell::Failed};
 
-/// Flags of the nodes. The last node is an auxiliary.
+/// Flags that each node is started with; the last node is an auxiliary.
 const FLAGS: [&str; 4] = ["--client-timeout-ms", "1000", "--auxiliary", "3"];
 const AUXILIARY: u32 = NODES;
 /// Size of each write, in bytes.

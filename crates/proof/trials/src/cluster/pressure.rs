@@ -1,4 +1,5 @@
-//! Nodes short of processor time and disk bandwidth: neither an election nor a loss may result.
+//! Nodes short of processor time and disk bandwidth. The shortage must cause neither an election
+//! nor a loss.
 
 use std::{
     fs::File,
@@ -23,15 +24,15 @@ use crate::{
     shell::Failed,
 };
 
-/// Duration of the test.
+/// Durations of the test, and the number of attempts.
 #[derive(Clone, Copy)]
 pub(super) struct Size {
-    /// Time in which nodes learn how delayed they are on this machine.
+    /// Time for nodes to learn how delayed they are on this machine.
     learn: Duration,
-    /// Time after that in which the leader may not change.
+    /// Time after `learn` during which the leader may not change.
     time: Duration,
-    /// Attempts. The test starts over after a leader change: another user of the machine may have
-    /// delayed all nodes for longer than they tolerate.
+    /// Number of attempts. The test starts over after a leader change, because another user of the
+    /// machine may have delayed all nodes for longer than they tolerate.
     tries: u32,
 }
 
@@ -40,12 +41,12 @@ pub(super) const WHOLE: Size =
 pub(super) const SHORT: Size =
     Size { learn: Duration::from_secs(10), time: Duration::from_secs(15), tries: 3 };
 
-/// Computing threads per processor.
+/// Number of computing threads per processor.
 const PER_CPU: usize = 2;
-/// Bytes that a thread writes before each flush, and before it starts over.
+/// Size of each flushed write of a thread, in bytes.
 const BITE: usize = 8 << 20;
 const FILE: usize = 256 << 20;
-/// Longest interruption for a user when a leader is killed under that load.
+/// Longest interruption for a user when a leader is killed under this load.
 const RECOVERY_MAX: Duration = Duration::from_secs(3);
 
 /// Runs a cluster under processor and disk pressure.

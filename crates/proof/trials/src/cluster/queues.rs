@@ -1,5 +1,5 @@
-//! Lists as queues while nodes are killed: each element is taken once, in the order of pushes, and
-//! waiting clients are eventually served, regardless of which node died.
+//! Uses lists as queues while nodes are killed. Each element must be taken once and in the order of
+//! pushes, and waiting clients must eventually be served, regardless of which node died.
 
 use std::{
     thread,
@@ -17,14 +17,15 @@ use crate::{
 /// Default number of kills in each cluster, and in the short form.
 pub(super) const KILLS: u64 = 20;
 pub(super) const SHORT: u64 = 3;
-/// Elements after a kill that show that clients continue.
+/// Number of elements taken after a kill that proves that clients continue.
 const GOING_ON: u64 = 50;
 /// Downtime of a killed node.
 const DEAD: Duration = Duration::from_millis(300);
-/// A command that waits longer for a leader gets an error, so that clients continue during a fault.
+/// Client timeout. A command that waits longer for a leader gets an error, so that clients continue
+/// during a fault.
 const CLIENT_TIMEOUT_MS: &str = "1000";
 
-/// Runs a cluster with each store, with `kills` kills each.
+/// Runs one cluster per store, with `kills` kills each.
 pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     for store in ["lsm", "memory"] {
         one(store, kills, seed.unwrap_or(1))?;

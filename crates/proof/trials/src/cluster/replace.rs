@@ -1,4 +1,4 @@
-//! Replacing the machines of a cluster: all of them, one after the other, while clients write; and
+//! Replaces the machines of a cluster: all of them in turn while clients write, and one at a time
 //! with a node killed at each step. All acknowledged data is compared on all nodes.
 
 use std::time::Instant;
@@ -15,9 +15,9 @@ use quorate_testbed::{
 use super::NODES;
 use crate::{nodes, nodes::wait_for, shell::Failed};
 
-/// Writes before the first newcomer, so that logs are trimmed.
+/// Number of writes before the first newcomer, so that logs are trimmed.
 const BEFORE: u64 = 600;
-/// Upper bound on eras: more than the steps of a plan for three nodes.
+/// Upper bound on the number of eras. It exceeds the number of steps of a plan for three nodes.
 const ERAS_MAX: u64 = 16;
 
 /// Runs all replacements.
@@ -66,7 +66,8 @@ fn all() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs one replacement per step, and kills the node of this role there.
+/// Runs one replacement for each step of the procedure, and kills the node with this role at that
+/// step.
 fn kills(role: Role) -> Result<(), Failed> {
     let began = Instant::now();
     let mut nodes = nodes::serving(NODES, &nodes::SMALL_LOGS)?;

@@ -29,13 +29,14 @@ use crate::{
 };
 
 const NODES: u32 = 3;
-/// Keys read by one command.
+/// Number of keys read by one command.
 const KEYS_AT_ONCE: usize = 200;
-/// Operations after a fault that show that clients continue.
+/// Number of operations after a fault that proves that clients continue.
 const GOING_ON: u64 = 50;
 /// Number of learners that serve clients.
 const LEARNERS_ASKED: usize = 1;
-/// A command that waits longer gets an error, so that clients continue during a fault.
+/// Client timeout. A command that waits longer gets an error, so that clients continue during a
+/// fault.
 const CLIENT_TIMEOUT_MS: &str = "1000";
 
 /// Kind of cluster, and number of faults.
@@ -64,7 +65,7 @@ impl Setting {
         Self::new("volatile", "memory", "udp", 5),
         Self::new("volatile", "lsm", "tcp", 4),
     ];
-    /// Both classes, both stores and two planes, within a few minutes.
+    /// Settings that cover both classes, both stores and two planes within a few minutes.
     pub(crate) const SHORT: [Self; 2] =
         [Self::new("durable", "lsm", "tcp", 6), Self::new("volatile", "memory", "udp", 4)];
     /// Settings for all packet planes.

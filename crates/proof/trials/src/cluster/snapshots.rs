@@ -1,6 +1,6 @@
 //! Snapshots under faults: a follower that returns after every log has been trimmed past its last
 //! slot, and nodes killed at each step of taking, trimming, receiving and loading a snapshot.
-//! Writers write meanwhile, and all acknowledged data is compared on all nodes.
+//! Writers write throughout, and all acknowledged data is compared on all nodes.
 
 use std::{
     fs,
@@ -17,11 +17,13 @@ use quorate_testbed::{
 use super::NODES;
 use crate::{nodes, nodes::wait_for, shell::Failed};
 
-/// Flags of the nodes. The log is retained only briefly for slow peers, and transfers take a while.
+/// Flags that each node is started with. The log is retained only briefly for slow peers, and
+/// transfers take a while.
 const FLAGS: [&str; 4] = ["--log-max", "268435456", "--transfer-limit", "25165824"];
-/// Lines of each node's log that are shown when a step never occurred.
+/// Number of lines of each node's log shown if a step never occurred.
 const LAST_LINES: usize = 30;
-/// Metric that counts installed snapshots: repeated log lines are rate-limited.
+/// Metric that counts installed snapshots. Log lines do not suffice, because repeated ones are
+/// rate-limited.
 const INSTALLED: &str = "quorate_snapshots_installed_total ";
 
 /// Moments at which a node is killed.
@@ -33,7 +35,7 @@ enum Step {
     Part,
     /// The file with the number of the latest snapshot is being replaced.
     PartNumber,
-    /// The base file is being replaced: the switch to a new snapshot, or a trim.
+    /// The base file is being replaced, for a switch to a new snapshot or for a trim.
     Base,
     /// The node reports a new snapshot.
     Named,
@@ -169,7 +171,7 @@ fn far_behind(killed: bool) -> Result<(), Failed> {
         true => field.nodes.kill(&[follower])?,
         false => field.nodes.pause(follower)?,
     }
-    // Less than a segment was acknowledged after the status was read.
+    // Less than a segment has been acknowledged since the status was read.
     field.wait_until_trimmed_past(follower, decided)?;
     let writes = field.writers.acknowledged();
     match killed {

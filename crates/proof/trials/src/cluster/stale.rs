@@ -20,7 +20,7 @@ use crate::{
 
 const KEY: &str = "k";
 
-/// Checks the checker. A partitioned node answers READONLY reads from its own, older state: the
+/// Checks the checker. A partitioned node answers READONLY reads from its own, older state, and the
 /// checker must refuse that history. The same read without READONLY must return no value.
 pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
     let mut nodes = nodes::serving_in(network, NODES, &["--client-timeout-ms", "500"])?;

@@ -21,18 +21,18 @@ use crate::{
     shell::Failed,
 };
 
-/// Flags of the nodes. Logs are trimmed once the stream stores have the bytes.
+/// Flags that each node is started with. Logs are trimmed once the stream stores have the bytes.
 const FLAGS: [&str; 2] = ["--client-timeout-ms", "1000"];
-/// Faults of a round. Each kind occurs at least once.
+/// Number of faults in a round. Each kind occurs at least once.
 const STEPS: u32 = 14;
 /// Size of each write, in bytes, during faults and during a replacement.
 const SLOWLY: u64 = 8 << 10;
 const FAST: u64 = 64 << 10;
-/// Bytes of streams before the newcomer joins. It must fetch them, since the logs no longer contain
-/// them.
+/// Number of stream bytes written before the newcomer joins. It must fetch them, because the logs
+/// no longer contain them.
 const BEFORE: u64 = 48 << 20;
-/// Largest number of descriptors of a node without clients: its log and stream files, listeners and
-/// peers.
+/// Largest number of descriptors of a node without clients. They belong to its log and stream
+/// files, listeners and peers.
 const DESCRIPTORS_MAX: usize = 200;
 
 /// Plays `rounds` rounds.
@@ -175,8 +175,8 @@ fn kept_if_failed(
     )))
 }
 
-/// Reports the nodes' resources after their clients disconnected: streams without readers must not
-/// keep files open.
+/// Reports the nodes' resources after their clients have disconnected. Streams without readers must
+/// not keep files open.
 fn used(nodes: &Nodes) -> Result<String, Failed> {
     let held = Held::most(nodes)?;
     if held.descriptors > DESCRIPTORS_MAX {

@@ -29,10 +29,10 @@ const PREFIX: &str = "quorate-compare-";
 const NODES: usize = 3;
 /// Time between SIGTERM and SIGKILL.
 const END: Duration = Duration::from_secs(5);
-/// Time within which learners apply what is committed.
+/// Time within which learners apply committed commands.
 const SETTLE: Duration = Duration::from_millis(300);
 const QUESTION: Duration = Duration::from_secs(1);
-/// Bytes of a log shown in an error message.
+/// Number of bytes of a log shown in an error message.
 const WORDS: usize = 600;
 
 /// A child process, killed when dropped, and its output so far.

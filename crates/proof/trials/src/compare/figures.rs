@@ -57,7 +57,7 @@ impl Measured {
         })
     }
 
-    /// Returns the reason why the measurement is invalid, if any.
+    /// Returns why the measurement is invalid; `None` if it is valid.
     pub(super) fn trouble(&self) -> Option<String> {
         let error = || self.first_error.clone().unwrap_or_default();
         if self.errors > 0 {
@@ -71,7 +71,7 @@ impl Measured {
         }
     }
 
-    /// Returns the reason why the latency is invalid, if any.
+    /// Returns why the latency is invalid; `None` if it is valid.
     pub(super) fn latency_trouble(&self) -> Option<String> {
         let late = || format!("{:.1} % sent late", self.late_share * 100.0);
         self.trouble().or_else(|| self.is_late().then(late))
@@ -112,12 +112,12 @@ pub(super) struct Turn {
     pub(super) system: String,
     pub(super) round: usize,
     pub(super) maximum: Option<Measured>,
-    /// Measurements at half load, one per attempt: the system whose half was offered, commands per
-    /// second, and the result.
+    /// Measurements at half load, one per attempt. Each consists of the system whose half was
+    /// offered, the commands per second, and the result.
     pub(super) latencies: Vec<(String, u64, Measured)>,
     /// `None` if no node reports the number.
     pub(super) applied: Option<Applied>,
-    /// Reason why the turn ended early.
+    /// Why the turn ended early.
     pub(super) trouble: Option<String>,
 }
 

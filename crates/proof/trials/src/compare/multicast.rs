@@ -41,15 +41,15 @@ const USAGE: &str = "compare multicast [--quick] [--receivers N,…] [--speed 10
                      [--repeat 5] [--only NAME,…] [--out PATH] [--json [FILE]]";
 /// Variable set in the process that runs in its own namespaces.
 const INSIDE: &str = "QUORATE_COMPARE_INSIDE";
-/// Largest number of members in a group: receivers and a sender.
+/// Maximum number of members in a group, including the sender.
 const MEMBERS_MAX: u32 = 32;
-/// Allowed message sizes in bytes: at least that of the leading number, at most what Corosync
-/// accepts as one message.
+/// Allowed message sizes in bytes. The minimum is the size of the leading number, the maximum is
+/// what Corosync accepts as one message.
 const SIZES: RangeInclusive<usize> = 64..=512 << 10;
 /// Folder in memory for all files of the systems.
 const SCRATCH: &str = "/dev/shm";
 
-/// Options of the task.
+/// Options of `cargo xtask compare multicast`.
 #[derive(Clone, Debug, PartialEq)]
 struct Wish {
     receivers: Vec<u32>,
@@ -65,14 +65,14 @@ struct Wish {
 }
 
 impl Wish {
-    /// Returns the duration of the warm-up, which is not measured. A Java program compiles itself
-    /// meanwhile.
+    /// Returns the duration of the warm-up before the measurement. A Java program compiles itself
+    /// during this time.
     fn warmup(&self) -> Duration {
         (self.duration * 2).max(Duration::from_secs(3))
     }
 }
 
-/// Runs the task.
+/// Runs `cargo xtask compare multicast`.
 pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     let chosen = systems::choose(&wish.only)?;
@@ -163,7 +163,7 @@ fn drops(text: &str) -> f64 {
     counts.sum::<u64>() as f64
 }
 
-/// Returns the reason why nothing can be measured here, if any.
+/// Returns why nothing can be measured on this machine; `None` if measuring is possible.
 fn missing() -> Option<String> {
     for program in ["tc", "setpriv"] {
         if !run::has(program) {

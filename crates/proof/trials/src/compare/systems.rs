@@ -19,7 +19,7 @@ pub(super) enum Build {
     },
     /// A package of the Rust workspace in [`FOLDER`], with a program of the same name.
     Rust(&'static str),
-    /// Must be installed on the machine.
+    /// A program that must be installed on the machine.
     Installed(&'static str),
 }
 
@@ -67,7 +67,7 @@ pub(super) struct System {
     pub(super) protocol: Protocol,
     /// Our systems of the same class to compare it with.
     pub(super) compared_with: &'static [&'static str],
-    /// Runs only if it is named.
+    /// Set if the system runs only when it is named.
     pub(super) is_extra: bool,
 }
 

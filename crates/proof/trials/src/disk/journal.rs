@@ -34,7 +34,7 @@ pub(crate) enum Cut {
     Reordered,
     /// A write that the disk reported as durable is lost.
     LostOne,
-    /// All writes from some point on are lost, including those reported as durable.
+    /// All writes after some point are lost, including those reported as durable.
     LostTail,
 }
 
@@ -158,8 +158,8 @@ impl Journal {
         kept
     }
 
-    /// Cuts the power: undoes each write, opening its file by its number, and redoes the part that
-    /// is kept. Describes what was lost.
+    /// Cuts the power. Undoes each write, opening its file by its number, and redoes the part that
+    /// is kept. Returns descriptions of the lost writes.
     pub(crate) fn cut(
         &mut self,
         cut: Cut,

@@ -139,8 +139,8 @@ impl Names {
         });
     }
 
-    /// Returns the number of changes of chosen names that a power cut could undo: in all folders,
-    /// or in one.
+    /// Returns the number of changes of chosen names that a power cut could undo, in all folders or
+    /// in one.
     pub(crate) fn candidates(&self, folder: Option<u64>, chosen: impl Fn(&str) -> bool) -> usize {
         let all = self.changes.iter().filter(|change| {
             let here = folder.is_none_or(|folder| change.folders().contains(&folder));
@@ -149,8 +149,8 @@ impl Names {
         all.count()
     }
 
-    /// Cuts the power: undoes all changes of chosen names, or the last ones of each folder. The
-    /// remaining changes become durable. Describes what was undone.
+    /// Cuts the power. Undoes all changes of chosen names, or the last ones of each folder. The
+    /// remaining changes become durable. Returns descriptions of the undone changes.
     pub(crate) fn cut(
         &mut self,
         files: &mut Files,
@@ -200,7 +200,7 @@ impl Change {
         }
     }
 
-    /// Undoes the change. `None` if its folder no longer exists.
+    /// Undoes the change; `None` if its folder no longer exists.
     fn undo(self, files: &mut Files) -> io::Result<Option<String>> {
         let root = files.root().to_owned();
         let there = |files: &Files, (folder, name): &At| {

@@ -108,7 +108,7 @@ impl State {
         self.held.len()
     }
 
-    /// Begins a power failure: from here on, writes to the chosen files and flushes of their names
+    /// Begins a power failure, after which writes to the chosen files and flushes of their names
     /// stay unanswered.
     pub(crate) fn hold(&mut self) {
         self.holds = true;
@@ -286,8 +286,8 @@ impl State {
     }
 }
 
-/// Returns whether faults apply to this name: it begins with one of the prefixes, or is a folder on
-/// the path to one.
+/// Returns whether faults apply to this name. They do if it begins with one of the prefixes, or is
+/// a folder on the path to one.
 fn chooses(beginnings: &[String], name: &str) -> bool {
     let is_lock = name.rsplit('/').next() == Some(LOCK);
     let begins = |one: &String| {

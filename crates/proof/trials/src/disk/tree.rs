@@ -23,9 +23,10 @@ use super::state::State;
 /// Flag from the kernel's `asm-generic/fcntl.h`, also set for writes with `RWF_DSYNC`.
 /// `OFlags::DSYNC` is `O_SYNC` on Linux.
 const O_DSYNC: i32 = 0o10_000;
-/// Lifetime of the kernel's cached attributes: it asks each time.
+/// Lifetime of cached attributes. It is zero, so that the kernel requests them each time.
 const NEVER: Duration = Duration::ZERO;
-/// The kernel caches no bytes, and writes to several offsets of a file concurrently.
+/// Open flags with which the kernel caches no bytes, and writes to several offsets of a file
+/// concurrently.
 const THROUGH: FopenFlags =
     FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
 
@@ -58,7 +59,7 @@ impl Tree {
         files.about(number)
     }
 
-    /// Removes a file or a folder. The kernel has checked which of them it is.
+    /// Removes a file or a folder. The kernel has already checked its type.
     fn remove(&self, folder: INodeNo, name: &OsStr) -> io::Result<()> {
         let state = &mut *self.state();
         let path = state.files.child(folder.0, name)?;

@@ -90,15 +90,15 @@ impl Drop for Disk {
     }
 }
 
-/// Lists all nonempty files below a folder whose names begin with one of these prefixes, separated
-/// by commas.
+/// Lists all nonempty files below a folder whose names begin with one of the prefixes. `beginnings`
+/// contains the prefixes, separated by commas.
 pub(super) fn files(root: &Path, beginnings: &str) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            // The file may have been deleted meanwhile.
+            // The file may have been deleted in the meantime.
             let Ok(about) = entry.metadata() else {
                 continue;
             };

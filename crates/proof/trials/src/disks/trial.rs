@@ -1,5 +1,5 @@
-//! A trial of one kind of file and one fault, on one node of three: judges what clients observed,
-//! and records what the node reported.
+//! A trial of one kind of file and one fault, on one node of three. Evaluates the clients'
+//! observations, and records the node's reports.
 
 use std::{
     collections::BTreeSet,
@@ -38,18 +38,19 @@ use crate::{
 const NODES: u32 = 3;
 /// Flags for small logs, which are trimmed soon.
 const SMALL: [&str; 6] = ["--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
-/// Operations and writes between two events.
+/// Number of operations, and of writes, between two events.
 const OPERATIONS: u64 = 300;
 const WRITES: u64 = 60;
 /// Size of a stream writer's writes, in bytes.
 const STREAM_PART: u64 = 8 << 10;
-/// Time to wait for a write that a fault can affect: some files are rarely written.
+/// Time to wait for a write that a fault can affect. It is long because some files are rarely
+/// written.
 const PREY: Duration = Duration::from_secs(60);
 /// Time to wait for more writes in flight when the power fails.
 const HELD: Duration = Duration::from_secs(2);
-/// Size of a block, which is read and written as a whole.
+/// Size of a block in bytes. Blocks are read and written as a whole.
 const BLOCK: usize = 4096;
-/// First bytes of a log write; the number of its segment follows.
+/// First bytes of a log write. The number of its segment follows them.
 const LOG_WRITE: &[u8] = b"qrtebtch";
 const SEGMENT_AT: usize = 40;
 /// Fragments of log lines about damaged files. Reports of a lost leader are not among them.
@@ -166,7 +167,7 @@ impl Drop for Snapshots {
 }
 
 impl Row {
-    /// Returns the reason why the fault cannot occur in this row, if so.
+    /// Returns why the fault cannot occur in this row; `None` if it can.
     pub(super) fn why_unmet(&self) -> Option<&'static str> {
         let mut all = UNMET.iter();
         all.find(|(kind, fault, _)| *kind == self.kind.name && *fault == self.fault)
@@ -284,7 +285,7 @@ impl Row {
         self.restarted(nodes, victim, done, before, found, clients, checker)
     }
 
-    /// Makes a node write such files until the condition is met or [`PREY`] has passed.
+    /// Makes a node write files of this kind until the condition is met or [`PREY`] has passed.
     fn until(
         &self,
         nodes: &mut Nodes,
@@ -487,8 +488,8 @@ fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
     Ok(String::new())
 }
 
-/// Filters files with content: drops locks and temporary files, and keeps only the latest list of a
-/// tree's tables (`v7`).
+/// Drops locks and temporary files from a list of files, and keeps only the latest list of a tree's
+/// tables (`v7`).
 fn in_use(mut names: Vec<String>) -> Vec<String> {
     let list = |name: &str| {
         let (folder, name) = name.rsplit_once('/')?;

@@ -23,7 +23,7 @@ use crate::{
 
 const MODULE: &str = "go.etcd.io/etcd/tests/v3@v3.6.16";
 const LIST: &str = "tools/etcdtests/tests.toml";
-/// Log texts of a started etcd, and the texts of our nodes that replace them: both imply that a
+/// Log texts of a started etcd, and the texts of our nodes that replace them. Both imply that a
 /// leader exists.
 const READY: [&str; 2] =
     [r#""ready to serve client requests""#, r#""following leader", "elected leader", "no vote""#];

@@ -23,7 +23,7 @@ use crate::{
 };
 
 const PREFIX: &str = "quorate-page-";
-/// Flags of the nodes. All links are probed, so that round-trip times are known.
+/// Flags that each node is started with. All links are probed, so that round-trip times are known.
 const FLAGS: [&str; 2] = ["--plane", "auto"];
 /// Window sizes of a phone, a desktop and a wall display.
 pub(super) const SIZES: [(&str, u32, u32); 3] =
@@ -48,8 +48,8 @@ pub(super) fn run(program: &Path, browser: &str, pictures: &Path) -> Result<(), 
     Ok(())
 }
 
-/// Measures the cost to each node of a viewer of the first node's page on an idle cluster. It is
-/// reported, not judged.
+/// Measures the cost that a viewer of the first node's page causes on each node of an idle cluster.
+/// The cost is reported but not evaluated.
 fn cost(nodes: &Nodes, browser: &str, pictures: &Path) -> Result<(), Failed> {
     let used = || -> Vec<f64> {
         let all = nodes.processes().into_iter();
@@ -403,7 +403,7 @@ impl Page {
         }
     }
 
-    /// Kills the leader, which is not the page's own node, so that leadership changes too.
+    /// Kills the leader, so that leadership changes too. The leader is not the page's own node.
     fn killed(&mut self) -> Result<(), Failed> {
         self.open_if_needed_lead(2)?;
         self.nodes.kill(&[2])?;

@@ -65,7 +65,7 @@ impl Clocks {
     }
 }
 
-/// The clock that is currently wrong, if any: never two at once.
+/// The clock that is currently wrong, if any. At most one clock is wrong at a time.
 #[derive(Default)]
 pub(super) struct Wrong {
     node: Option<u32>,

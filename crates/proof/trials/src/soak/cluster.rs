@@ -34,12 +34,12 @@ const NODES: u32 = 3;
 const FAULTS: u32 = 4;
 /// Number of faults per clock jump. The jump precedes one of them.
 const FAULTS_PER_JUMP: u32 = 2;
-/// Mount options of the file system that is filled.
+/// Mount options for the file system that is filled.
 const DISK: &str = "size=512m";
 /// Size of each write that fills the disk, in bytes.
 const FILL: usize = 64 << 10;
 
-/// Kind of cluster: its flags, and the faults that it is subject to.
+/// Kind of cluster, with its flags and the faults that it is subject to.
 pub(super) struct Kind {
     pub(super) name: &'static str,
     flags: &'static [&'static str],
@@ -47,7 +47,7 @@ pub(super) struct Kind {
     streams: bool,
     /// Set if members are replaced.
     replaced: bool,
-    /// Set if node 3 uses a small disk that is filled.
+    /// Set if node 3 uses a small disk that the test fills up.
     filled: bool,
 }
 
@@ -158,7 +158,7 @@ impl Cluster {
         })
     }
 
-    /// Runs a cycle: load, faults, comparison, rest.
+    /// Runs a cycle of load, faults, comparison and rest.
     pub(super) fn cycle(&mut self) -> Result<(), Failed> {
         let kind = self.kind.name;
         let cycle = self.done.cycles + 1;

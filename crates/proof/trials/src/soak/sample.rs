@@ -15,7 +15,7 @@ use crate::nodes::Held;
 const REST: Duration = Duration::from_secs(3);
 /// Number of sequential writes whose latency is measured.
 const WRITES: usize = 200;
-/// Smallest number of samples from which growth can be judged.
+/// Smallest number of samples from which growth can be evaluated.
 const SAMPLES_MIN: usize = 8;
 
 /// Maximum of each figure over all nodes.
@@ -36,7 +36,8 @@ pub(super) struct Sample {
 /// Selects one figure.
 type Of = fn(&Sample) -> f64;
 
-/// Figures that are drawn and judged: name, value, and the increase that does not count as growth.
+/// Figures that are drawn and evaluated. Each has a name, a value, and the increase that does not
+/// count as growth.
 pub(super) const FIGURES: [(&str, Of, f64); 5] = [
     ("memory, MiB", |one| one.memory_mib, 64.0),
     ("descriptors", |one| one.descriptors, 16.0),

@@ -38,7 +38,7 @@ struct Group {
     tests: Vec<String>,
 }
 
-/// Reason why a test is not expected to pass.
+/// Why a test is not expected to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason<'a> {
     Outside(&'a str),
@@ -77,7 +77,7 @@ impl Known {
         tags.collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the reason why this test is not expected to pass, if any.
+    /// Returns why this test is not expected to pass; `None` if it is expected to pass.
     pub(super) fn reason<'a>(&'a self, unit: &str, test: &str) -> Option<Reason<'a>> {
         let of = |groups: &'a [Group]| {
             let mut all = groups.iter();

@@ -9,7 +9,7 @@ use std::{
 use crate::shell::{self, Failed, has, read};
 
 const HELPER: &str = "tests/test_helper.tcl";
-/// The last of its own files that the suite loads before its tests.
+/// Last of the suite's own files that the suite loads before its tests.
 const LAST_READ: &str = "tests/support/util.tcl";
 const HOOK: &str = "\nsource $::env(QUORATE_SUITE)\n";
 
@@ -53,7 +53,7 @@ pub(super) fn version(source: &Path) -> Result<String, Failed> {
     Ok(version.trim_matches('"').to_owned())
 }
 
-/// Returns the archive of the source package, which is fetched once.
+/// Returns the archive of the source package, and fetches it if necessary.
 fn package() -> Result<PathBuf, Failed> {
     let folder = shell::target().join("redis-suite/package");
     if let Some(archive) = archive(&folder)? {

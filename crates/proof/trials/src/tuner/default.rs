@@ -29,7 +29,7 @@ const SETTLE: Duration = Duration::from_secs(4);
 const TURNS: usize = 12;
 const WARMUP: Duration = Duration::from_millis(100);
 const DURATION: Duration = Duration::from_millis(400);
-/// Length of the judged beginning, in seconds.
+/// Length of the evaluated beginning, in seconds.
 const BEGINNING: usize = 2;
 
 /// Result of a load: its rate, and the CPU time of nodes and generator per command.
@@ -38,7 +38,7 @@ struct Seen {
     cpu_us: f64,
 }
 
-/// One turn: the node's own choice and the fixed one, consecutively.
+/// One turn, with the node's own choice followed by the fixed one or preceded by it.
 struct Turn([Seen; 2]);
 
 /// Two clusters and their turns.
@@ -92,7 +92,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     Err(Failed(format!("below {least:.0} % of it: {missed}")))
 }
 
-/// Prints a row of the table. Returns the ratios that are judged.
+/// Prints a row of the table. Returns the ratios that are evaluated.
 fn print(scenario: &Scenario, seen: &[Pair]) -> (f64, f64) {
     let turns = || seen.iter().flat_map(|pair| &pair.turns);
     let ratios: Vec<f64> = turns().map(|turn| turn.ratio(Seen::achieved)).collect();

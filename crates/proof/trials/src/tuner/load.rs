@@ -59,7 +59,7 @@ pub(super) struct Row {
     pub(super) raw: Value,
 }
 
-/// Runs the load on its assigned CPUs, and samples the processes meanwhile.
+/// Runs the load on its assigned CPUs, and samples the processes while it runs.
 pub(super) fn run(
     nodes: &mut Nodes,
     cpus: Option<&Cpus>,
@@ -149,7 +149,8 @@ impl Row {
         words.any(|word| word.contains("(the first: BUSY"))
     }
 
-    /// Returns errors that clients must never see: any error but a refusal, or a missing reply.
+    /// Returns a description of errors that clients must never see: any error but a refusal, or a
+    /// missing reply; `None` if there were none.
     pub(super) fn harm(&self) -> Option<String> {
         let words = || self.why_not.join("; ");
         let harmed = self.lost > 0.0 || (self.errors > 0.0 && !self.is_busy());

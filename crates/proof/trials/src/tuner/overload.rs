@@ -4,7 +4,7 @@
 //! maximum throughput. Then rounds follow: the closed loop, whose rate is M, and an open loop at M,
 //! 2 M and 4 M. Ratios are computed within one round. The generator has its own CPU, and the nodes
 //! share the others at every point: a higher offered load does not slow the nodes down. If the
-//! generator's CPU is saturated, the point is marked and not judged.
+//! generator's CPU is saturated, the point is marked and not evaluated.
 
 use std::time::Duration;
 
@@ -28,8 +28,9 @@ struct Scenario {
     /// Duration of the modelled disk's flush, in milliseconds.
     flush: &'static str,
     value_bytes: u32,
-    /// Few connections: an open loop sends the commands due on each connection every 20 us, and two
-    /// commands at a time cost a node more per command than in a closed loop.
+    /// Number of connections. It is small because an open loop sends the commands due on each
+    /// connection every 20 us, and two commands at a time cost a node more per command than in a
+    /// closed loop.
     connections: u32,
     /// Set if commands go to all nodes in turn, two of which forward them. Otherwise they go to the
     /// leader only.
@@ -64,21 +65,21 @@ const fn scenario(
 const OUTSTANDING: [u32; 6] = [256, 1024, 4096, 16_384, 65_536, 262_144];
 /// Offered loads, in multiples of the maximum.
 const TIMES: [u64; 3] = [1, 2, 4];
-/// Smallest share of the maximum that must be served.
+/// Smallest share of the maximum throughput that must be served.
 const LEAST: f64 = 0.90;
-/// Above this multiple of the maximum, the maximum was wrong: the closed loop was disturbed, or had
-/// too few commands outstanding.
+/// Multiple of the maximum throughput above which the measured maximum must have been wrong,
+/// because the closed loop was disturbed or had too few commands outstanding.
 const MOST: f64 = 1.50;
 /// Highest rate supported by the benchmark.
 const RATE_MAX: u64 = 10_000_000;
-/// Short enough that a queue of four times the maximum is sent and answered before the generator
-/// gives up, 10 s later, even if a third less is served.
+/// Warm-up time. It is short enough that a queue of four times the maximum is sent and answered
+/// before the generator gives up, 10 s later, even if a third less is served.
 const WARMUP: Duration = Duration::from_millis(500);
 const DURATION: Duration = Duration::from_millis(1500);
 /// Share of the time that a saturated generator was running or waiting for its CPU.
 const GENERATOR_FULL: f64 = 0.90;
-/// Allowed growth of memory once every queue has been full: the second half of the last overload
-/// compared with its first half, and the last round compared with the first.
+/// Allowed growth of memory once every queue has been full. It applies to the second half of the
+/// last overload relative to its first half, and to the last round relative to the first.
 const GROWTH: f64 = 1.10;
 const GROWTH_MIB: f64 = 16.0;
 /// Largest total size of a node's queues, in MiB: `Limits` of replica (480) and net (256 for
@@ -88,7 +89,7 @@ const QUEUES_MIB: f64 = 832.0;
 /// Result of one load of a round.
 struct Point {
     round: usize,
-    /// Multiple of the maximum; 0 is the closed loop.
+    /// Offered load as a multiple of the maximum throughput; 0 for the closed loop.
     times: u64,
     row: Row,
     shares: Shares,
@@ -341,8 +342,8 @@ impl Seen {
         faults
     }
 
-    /// Checks that memory in the last round is like in the first, and never above the size of the
-    /// queues.
+    /// Checks that memory use in the last round is similar to the first, and never exceeds the size
+    /// of the queues.
     fn memory_fault(&self, name: &str) -> Option<String> {
         let peaks: Vec<f64> = self.at(4).map(|point| point.watch.peak_mib()).collect();
         let closed = self.at(0).map(|point| point.watch.peak_mib());

@@ -32,7 +32,7 @@ pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Returns the final level of a series: the mean of its last `windows`.
+/// Returns the final level of a series, that is, the mean of its last `windows` windows.
 pub(super) fn end(series: &[f64], windows: usize) -> f64 {
     mean(&series[series.len().saturating_sub(windows)..])
 }
@@ -49,8 +49,8 @@ pub(super) fn by_windows(rounds: &[Vec<f64>]) -> Vec<f64> {
     (0..windows).map(at).collect()
 }
 
-/// Returns the first window from which on no mean of `span` windows is below `least`. `None` if
-/// there is none before the last span.
+/// Returns the first window for which no mean of `span` windows, starting there or later, is below
+/// `least`; `None` if there is none before the last span.
 pub(super) fn settled(series: &[f64], least: f64, span: usize) -> Option<usize> {
     let means: Vec<f64> = series.windows(span.max(1)).map(mean).collect();
     let bad = means.iter().rposition(|mean| *mean < least);

@@ -69,7 +69,7 @@ struct Seen {
     tuning: Value,
 }
 
-/// A turn: all phases, and the leader's log lines.
+/// A turn through all phases, with the leader's log lines.
 struct Turn {
     phases: Vec<Seen>,
     changes: Vec<String>,

@@ -90,7 +90,7 @@ impl Watch {
     }
 }
 
-/// CPU usage; 1 is one fully used CPU.
+/// CPU usage, where 1 means one fully used CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Shares {
     pub(super) nodes: f64,
@@ -113,7 +113,7 @@ fn waited_s(process: u32) -> Option<f64> {
     let folder = Path::new("/proc").join(process.to_string()).join("task");
     let mut seconds = 0.0;
     for task in fs::read_dir(folder).ok()? {
-        // A thread may exit meanwhile.
+        // A thread may exit in the meantime.
         let text = task.and_then(|task| fs::read_to_string(task.path().join("schedstat")));
         seconds += text.ok().and_then(|text| waited_of(&text)).unwrap_or(0.0);
     }

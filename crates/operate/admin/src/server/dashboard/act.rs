@@ -33,7 +33,7 @@ use crate::{
 
 /// Maximum number of forwarded requests in flight.
 const HANDED_ON_MAX: usize = 4;
-/// Timeout of a forwarded request. It exceeds the time that any such request takes.
+/// Timeout for a forwarded request. It exceeds the time that any such request takes.
 const WAIT: Duration = Duration::from_secs(15);
 
 /// Limits the number of forwarded requests in flight.

@@ -41,7 +41,7 @@ struct Watcher {
 pub(super) struct Joined {
     pub(super) documents: Receiver<io::Result<Bytes>>,
     pub(super) lasts: Weak<()>,
-    /// No task gathers data yet, so the caller must start one.
+    /// Set if no task gathers data yet, so the caller must start one.
     pub(super) is_first: bool,
 }
 

@@ -29,7 +29,7 @@ use crate::{
 
 /// Interval between two documents.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest time that a document waits for responses. Later responses go into the next document.
+/// Maximum time that a document waits for responses. Later responses go into the next document.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Timeout for a request to a node.
 const WAIT: Duration = Duration::from_millis(2500);
@@ -41,12 +41,12 @@ pub(in super::super) const ASKED_MAX: usize = 16;
 struct NodeState {
     /// Last status, and the time at which it arrived.
     said: Option<(Instant, Box<NodeView>)>,
-    /// Reason why the last request returned no status.
+    /// Why the last request returned no status.
     trouble: Option<String>,
-    /// The node responds but has not finished starting.
+    /// Set if the node responds but has not finished starting.
     is_starting: bool,
     progress: Option<ProgressView>,
-    /// A request to the node is in flight.
+    /// Set if a request to the node is in flight.
     is_asked: bool,
 }
 
@@ -103,9 +103,9 @@ struct NodeDocument<'a> {
     age_ms: Option<u64>,
     /// Last status received from the node.
     view: Option<&'a NodeView>,
-    /// Reason why the last request returned no status.
+    /// Why the last request returned no status.
     trouble: Option<&'a str>,
-    /// The node responds but has not finished starting.
+    /// Set if the node responds but has not finished starting.
     is_starting: bool,
     progress: Option<&'a ProgressView>,
 }

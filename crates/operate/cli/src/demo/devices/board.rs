@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(150);
 const QUESTION: Duration = Duration::from_millis(300);
 /// Maximum age at which a node's status is still shown as current.
 const FRESH: Duration = Duration::from_millis(1500);
-/// Timeout of a key operation from the page.
+/// Timeout for a key operation from the page.
 const KEY_DEADLINE: Duration = Duration::from_secs(4);
 /// Maximum length of a key in bytes.
 const KEY_BYTES_MAX: usize = 100;
@@ -144,7 +144,7 @@ pub(super) struct Shown {
     phase: Phase,
     busy: Option<String>,
     elapsed_ms: u64,
-    /// Each node has a network of its own. If not, `why_not` gives the reason.
+    /// Set if each node has a network of its own. If not, `why_not` gives the reason.
     own_networks: bool,
     why_not: Option<String>,
     failures: u64,
@@ -161,7 +161,7 @@ struct Node {
     node: u32,
     wanted: Wanted,
     works: Works,
-    /// The node responded recently. The following fields come from that response.
+    /// Set if the node responded recently. The following fields come from that response.
     answers: bool,
     role: Option<String>,
     ballot: Option<String>,
@@ -216,7 +216,7 @@ pub(super) struct Board {
     load: Arc<load::Observations>,
     acts: SyncSender<Act>,
     over: AtomicBool,
-    /// A viewer has seen the final result.
+    /// Set if a viewer has seen the final result.
     seen_over: AtomicBool,
     /// Time of the page's last request for its state.
     looked: Mutex<Option<Instant>>,

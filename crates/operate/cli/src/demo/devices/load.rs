@@ -234,7 +234,7 @@ impl Observations {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Makes the clients return to their first nodes, after a part was restored.
+    /// Makes the clients return to their first nodes after a part has been restored.
     pub(super) fn go_home(&self) {
         self.homeward.fetch_add(1, Ordering::SeqCst);
     }

@@ -45,7 +45,7 @@ pub(super) enum Part {
     Interface,
 }
 
-/// Which parts of a node work. `None` for a part that the node does not have.
+/// Working state of a node's parts; `None` for a part that the node does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Works {
     pub(super) node: bool,
@@ -66,7 +66,7 @@ impl Works {
 /// The parts of three nodes on one machine.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// Virtual network. `None` if all nodes use loopback.
+    /// Virtual network; `None` if all nodes use loopback.
     network: Option<Network>,
     /// File that prevents the device processes from starting while it exists.
     down: PathBuf,
@@ -121,7 +121,7 @@ impl Parts {
         self.works
     }
 
-    /// Returns the reason why a part cannot be failed or restored now. `None` if it can.
+    /// Returns why a part cannot be failed or restored now; `None` if it can.
     pub(super) fn obstacle(&self, part: Part, node: u32, fail: bool) -> Option<String> {
         obstacle(self.works, part, node, fail)
     }
@@ -208,7 +208,7 @@ impl Parts {
     }
 }
 
-/// Returns the reason why a part cannot be failed or restored in the given state. `None` if it can.
+/// Returns why a part cannot be failed or restored in the given state; `None` if it can.
 pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Option<String> {
     let Some((_, works)) = ALL.into_iter().zip(all).find(|(one, _)| *one == node) else {
         return Some(format!("there is no node {node}"));

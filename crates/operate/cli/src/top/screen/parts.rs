@@ -20,7 +20,7 @@ use super::{
 /// Column of a table: its heading, alignment and width limit.
 pub(super) struct Column {
     pub(super) name: &'static str,
-    /// Cells are aligned to the right, as for numbers.
+    /// Set if cells are aligned to the right, as for numbers.
     pub(super) at_right: bool,
     /// Columns with the highest rank are dropped first when the screen is too narrow. Columns with
     /// rank 0 are never dropped.

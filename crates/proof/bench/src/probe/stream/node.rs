@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::UNIT_BYTES;
 use crate::probe::part::{dial, serve_one};
 
-/// Size of the data file, which is overwritten repeatedly.
+/// Size of the data file. The file is overwritten repeatedly.
 const DATA_BYTES: u64 = 256 << 20;
 /// Size of the records file in bytes.
 const RECORDS_BYTES: u64 = 16 << 20;
@@ -50,7 +50,7 @@ struct Node {
     units: Units,
     /// Number of bytes reported to the client as durable.
     said: u64,
-    /// The client has finished sending.
+    /// Set if the client has finished sending.
     ended: bool,
 }
 
@@ -222,7 +222,7 @@ impl Node {
 /// Durability of the units on this node. Units become durable in any order.
 #[derive(Debug, Default)]
 struct Units {
-    /// Size of each unit from the first non-durable one on, and whether it is durable.
+    /// Size and durability of each unit, starting with the first one that is not durable.
     open: VecDeque<(usize, bool)>,
     /// Number of the first unit in `open`.
     first: u64,

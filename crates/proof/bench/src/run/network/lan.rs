@@ -110,7 +110,7 @@ pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, P
 }
 
 impl Network {
-    /// Configures the switch for these programs: multicast is limited to receivers, and queues get
+    /// Configures the switch for these programs. Multicast is limited to receivers, and queues get
     /// the requested size.
     pub(in super::super) fn arrange(&self, asked: &BareSetting) -> Result<(), Problem> {
         let failed = |error| Problem::io("arrange the segment", &error);

@@ -28,7 +28,7 @@ use crate::{
 
 /// Environment variable that is set in the process inside the namespaces.
 const INSIDE: &str = "QUORATE_BENCH_INSIDE";
-/// Flags of nodes with distant peers. Timeouts are several round trips plus the delay of full
+/// Flags for nodes with distant peers. Timeouts are several round trips plus the delay of full
 /// queues.
 const FAR: [&str; 6] =
     ["--heartbeat-ms", "100", "--election-ms", "1500-3000", "--client-timeout-ms", "60000"];
@@ -48,7 +48,7 @@ pub fn enter(no_skips: bool) -> Result<Option<String>, Problem> {
     Err(Problem::io("unshare", &namespace::enter(INSIDE)))
 }
 
-/// Returns the reason why namespaces are unavailable; `None` if they are available.
+/// Returns why namespaces are unavailable; `None` if they are available.
 fn missing() -> Option<String> {
     // These names exist only in the namespaces of the trial, which disappear with it.
     let trial = "ip netns add x && ip link add v1 type veth peer name eth0 netns x && \
@@ -66,9 +66,9 @@ pub(super) struct Network {
     kind: Emulated,
     /// Number of node namespaces.
     nodes: u32,
-    /// Relay of a wide-area network; `None` for a segment.
+    /// Relay that emulates the wide-area network; `None` for an emulated LAN segment.
     relay: Option<Relay>,
-    /// Packets on a link are never reordered.
+    /// Set if packets on a link are never reordered.
     ordered: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Slow links with long delays between every two nodes, emulated by the relay.
+//! Slow links with long delays between each pair of nodes, emulated by the relay.
 
 use std::{io, net::SocketAddr, process::Stdio};
 

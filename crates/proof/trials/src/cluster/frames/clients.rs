@@ -42,7 +42,7 @@ pub(super) struct Told {
 pub(super) struct Batch {
     pub(super) name: Name,
     pub(super) number: u64,
-    /// `Some` if executed, with the slot if it was reported. `None` if unknown.
+    /// `Some` if executed, with the slot if it was reported; `None` if unknown.
     pub(super) outcome: Option<Option<u64>>,
     pub(super) both_ways: bool,
 }

@@ -1,5 +1,5 @@
-//! Batches of frame clients that were executed according to a node's log: each name's batches in
-//! the order of their numbers, without duplicates and batches that came too early.
+//! Batches of frame clients that were executed according to a node's log. Each name's batches are
+//! in the order of their numbers. Duplicates and batches that came too early are left out.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -12,7 +12,8 @@ use crate::shell::{Failed, read};
 pub(super) struct Executed {
     slots: BTreeMap<u64, String>,
     names: BTreeMap<(u32, u32), Vec<u64>>,
-    /// Number of values of those names in the log, and of those not executed.
+    /// Number of values in the log that belong to these names. `idle` counts those that were not
+    /// executed.
     pub(super) values: u64,
     pub(super) idle: u64,
 }

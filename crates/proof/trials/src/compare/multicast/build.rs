@@ -70,7 +70,7 @@ fn jars(name: &str, lib: &Path) -> Result<(), Failed> {
     shell::read(&mut command).map(drop)
 }
 
-/// Checks that the files are those that were reviewed when the version was chosen.
+/// Checks that the files are identical to those reviewed when the version was chosen.
 fn check(name: &str, lib: &Path) -> Result<(), Failed> {
     if !lib.is_dir() {
         return Err(Failed(format!("{name} was not fetched")));

@@ -59,8 +59,8 @@ pub(super) struct Results {
     pub(super) seconds: f64,
 }
 
-/// A target and its result: one system's throughput divided by that of the best of the others, for
-/// each round.
+/// A target and its result. The result is one system's throughput divided by that of the best other
+/// system, for each round.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Verdict {
     pub(super) cell: Cell,
@@ -75,7 +75,8 @@ impl Verdict {
     }
 }
 
-/// Targets: title, smallest ratio, and the systems of which the best is compared.
+/// Targets, each with its title, its smallest ratio, and the systems of which the best one is
+/// compared.
 const TARGETS: [(&str, f64, &[System]); 2] = [
     ("Quorate ÷ the better of Corosync and JGroups", 3.0, &[System::Corosync, System::Jgroups]),
     ("Quorate ÷ Aeron", 0.8, &[System::Aeron]),

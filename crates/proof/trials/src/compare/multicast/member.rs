@@ -98,7 +98,7 @@ impl Drop for Member {
     }
 }
 
-/// Returns the last process of a node, which prints the lines.
+/// Returns the last process of a node. This process prints the lines of output.
 pub(super) fn find(processes: &mut [Member], node: u32) -> Result<&mut Member, Failed> {
     let mut all = processes.iter_mut().rev();
     let found = all.find(|member| member.node == node);

@@ -30,7 +30,7 @@ use crate::shell::{self, Failed};
 
 /// The sender's namespace.
 const SENDER: u32 = 1;
-/// Start timeout: thirty Java processes on a busy machine.
+/// Start timeout, sufficient for thirty Java processes on a busy machine.
 const START: Duration = Duration::from_secs(180);
 /// Extra time for a receiver beyond the expected duration.
 const LATE: Duration = Duration::from_secs(60);

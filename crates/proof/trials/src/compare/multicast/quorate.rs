@@ -16,8 +16,8 @@ const UNDER_WAY: usize = 2 << 20;
 /// Largest number of voting members; the rest are learners.
 const VOTERS: u32 = 5;
 
-/// Runs the turn. Its links have the same speed; the segment of the other systems is idle
-/// meanwhile.
+/// Runs the turn on links of the same speed. The segment of the other systems is idle during this
+/// time.
 pub(super) fn turn(wish: &Wish, speed: Lan, cell: Cell) -> Result<Measured, Failed> {
     let mut command = Command::new("setpriv");
     // The command stops its nodes on a signal, which it must also get if this process is killed.

@@ -5,7 +5,7 @@ use crate::shell::Failed;
 /// The systems, in the order of their turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum System {
-    /// A bare sender of datagrams, and receivers that count them: the ceiling.
+    /// A bare sender of datagrams and receivers that count them, which serve as the ceiling.
     Bare,
     Quorate,
     Corosync,

@@ -5,7 +5,8 @@ use super::super::{
     systems::System,
 };
 
-/// Target for throughput: our system, the other systems (the best of them counts), the factor.
+/// Target for throughput: our system, the other systems, of which the best counts, and the required
+/// factor.
 struct Target {
     ours: &'static str,
     others: &'static [&'static str],
