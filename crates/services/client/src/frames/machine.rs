@@ -50,6 +50,7 @@ pub enum Outcome {
 pub struct Done {
     /// Tag that the caller assigned at submission.
     pub tag: u64,
+    /// Whether the batch was executed, as far as is known.
     pub outcome: Outcome,
 }
 
