@@ -100,8 +100,11 @@ fn a_node_without_the_default_address_serves_no_streams_and_says_so() {
     let node = serve(silent(&folder.path().join("n")));
     assert_eq!(node.ready.stream, "");
     counts(&node);
-    let said = fs::read_to_string(folder.path().join("n.log")).unwrap();
     let notice = format!("no byte streams at this node: {DEFAULT} is in use");
+    let said = wait_for("the notice", || {
+        let said = fs::read_to_string(folder.path().join("n.log")).unwrap();
+        said.contains(&notice).then_some(said)
+    });
     assert_eq!(said.matches(&notice).count(), 1, "{said}");
     let (_, json) = quorate_json(&["status", "--admin", &node.ready.admin, "--json"]);
     assert!(json["nodes"][0]["members"][0]["stream"].is_null(), "{json}");
@@ -257,8 +260,11 @@ fn a_raw_client_that_cannot_be_served_is_reset() {
     let _ = socket.write_all(b"abc");
     let error = socket.read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    let said = fs::read_to_string(folder.path().join("n.log")).unwrap();
-    assert!(said.contains("reset the connection of a client"), "{said}");
+    // A thread of its own writes the lines.
+    let said = wait_for("the line of the reset", || {
+        let said = fs::read_to_string(folder.path().join("n.log")).unwrap();
+        said.contains("reset the connection of a client").then_some(said)
+    });
     assert!(said.contains("no leader was found in time"), "{said}");
     let (_, metrics) = http(&node.ready.admin, "/metrics").unwrap();
     assert!(metrics.contains("quorate_net_clients_reset_total 1\n"), "{metrics}");
