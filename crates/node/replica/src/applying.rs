@@ -31,11 +31,13 @@ use crate::{
     clock::Clock,
     completions::Completions,
     contents::{Bytes, Contents},
-    front::{Failure, Front},
     limits::Limits,
     observing::events::Event,
-    payload::Payload,
-    service::{LoadError, Metadata, StateMachine, Weight},
+    ports::{
+        front::{Failure, Front},
+        payload::Payload,
+        service::{LoadError, Metadata, StateMachine, Weight},
+    },
 };
 
 /// Time after which a turn applies no further values, since peers wait for votes and heartbeats. A

@@ -26,8 +26,8 @@ use crate::{
     counters::Counters,
     limits::Limits,
     outbox::{Outbox, RETRY_MS},
-    payload::Payload,
     peers::Peers,
+    ports::payload::Payload,
     protocol::Protocol,
     storing::{
         Storing,

@@ -7,9 +7,8 @@ use quorate_core::{slot::Slot, time::Time};
 
 use crate::{
     group::Reply,
-    outcome::StreamTag,
-    outcome::{Completion, Failure, SessionId, Tag},
     outlasting::HeldReplies,
+    ports::outcome::{Completion, Failure, SessionId, StreamTag, Tag},
     proposing::gather::Waiter,
     reading::evidence::Evidence,
 };

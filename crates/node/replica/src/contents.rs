@@ -29,8 +29,8 @@ use crate::{
         runs::{BytesLocation, Runs},
     },
     outbox::Outbox,
-    payload::Payload,
     peers::Peers,
+    ports::payload::Payload,
 };
 
 /// Availability of a value's bytes in some slots.

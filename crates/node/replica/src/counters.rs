@@ -8,7 +8,7 @@ use quorate_core::{
     time::Time,
 };
 
-use crate::latencies::Latencies;
+use crate::ports::{latencies::Latencies, status::Traffic};
 
 /// Counts of accepted commands and formed batches since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -190,6 +190,16 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Returns the counts that `status` shows.
+    pub(crate) const fn traffic(&self) -> Traffic {
+        Traffic {
+            applied: self.commands_applied,
+            answered: self.commands_answered,
+            answered_us: self.commands_answered_us,
+            latencies: self.command_latencies,
+        }
+    }
+
     /// Counts an executed batch of this node's clients. Its replies are about to be sent. The
     /// acceptance times of its commands are assumed to be spread evenly between the first and the
     /// last.

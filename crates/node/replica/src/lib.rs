@@ -48,7 +48,7 @@
 //!
 //! # Reading order
 //!
-//! Ports: [`service`], [`front`], [`stream_front`], [`plane`]. Order of a turn: [`replica`], and
+//! [`ports`]: service, fronts, plane, device, status. Order of a turn: [`replica`], and
 //! below it the sources of input: `ingress`, `egress`, `disk`, `requests`. Parts on the path of a
 //! command, in order: `proposing`, `contents`, `storing`, `applying`, `completions`. Reads:
 //! `reading`. Nodes that lag: `catching_up`, `peers`. Size of batches and number in flight:
@@ -69,22 +69,17 @@ mod devices;
 mod ending;
 mod fields;
 mod fitness;
-pub mod frame_clients;
-pub mod front;
 pub mod group;
 pub mod hops;
 mod idling;
-pub mod latencies;
 pub mod limits;
 mod observing;
 mod offers;
 pub mod open;
 mod outbox;
-mod outcome;
 mod outlasting;
-pub mod payload;
 mod peers;
-pub mod plane;
+pub mod ports;
 pub mod pressure;
 mod proposing;
 mod protocol;
@@ -96,12 +91,9 @@ pub mod round_robin;
 pub mod routing;
 pub mod scrubbing;
 pub mod seldom;
-pub mod service;
 mod snapshots;
-pub mod status;
 mod steering;
 mod storing;
-pub mod stream_front;
 mod streaming;
 pub mod testing;
 mod tuning;
@@ -112,21 +104,27 @@ pub use applying::sessions;
 pub use clock::Clock;
 pub use clocks::Off;
 pub use completions::Ended;
-pub use devices::{AttachedDevice, DeviceSource, DeviceStatus, device_reasons};
-pub use front::{Front, Requests};
 pub use hops::Hops;
 pub use limits::Limits;
 pub use observing::events;
 pub use open::{OpenError, ReplicaOptions, Timeouts};
-pub use payload::Payload;
-pub use plane::Plane;
+pub use ports::{
+    device::{AttachedDevice, DeviceSource, DeviceStatus, device_reasons},
+    frame_clients,
+    front::{self, Front, Requests},
+    latencies,
+    payload::{self, Payload},
+    plane::{self, Plane},
+    scrub_report::ScrubStatus,
+    service::{self, CommandId, StateMachine},
+    status::{self, Status, TuningReport},
+    stream_front,
+};
 /// Choice of batch and window.
 pub use quorate_tuner as tuner;
 pub use reading::probe::Probed;
 pub use replica::{Replica, requests::Requester};
 pub use rising::Raising;
-pub use scrubbing::{ScrubOptions, report::ScrubStatus};
-pub use service::{CommandId, StateMachine};
+pub use scrubbing::ScrubOptions;
 pub use snapshots::trimming::SnapshotOptions;
-pub use status::{Status, TuningReport};
 pub use streaming::holding::{NotRead, StreamHold};

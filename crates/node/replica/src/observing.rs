@@ -24,7 +24,7 @@ use crate::{
         reigns::LeaderHistory,
         watch::{ReplicaView, Watch},
     },
-    status::{LeaderChange, Progress},
+    ports::status::{LeaderChange, Progress},
 };
 
 /// Observations of this replica, and events that were not reported yet.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use quorate_core::{ballot::Ballot, time::Time, value::Value};
 
-use crate::payload::Payload;
+use crate::ports::payload::Payload;
 
 /// Maximum number of offers in flight.
 const OFFERS_MAX: usize = 256;

@@ -13,8 +13,8 @@ use quorate_stream::store::{Layout, StoreError, StoreLimits};
 use quorate_tuner::Settings;
 
 use crate::{
-    applying::sessions::Unreadable, defaults, limits::Limits, rising::Raising, routing::Votes,
-    scrubbing::ScrubOptions, snapshots::trimming::SnapshotOptions, status::Addresses,
+    applying::sessions::Unreadable, defaults, limits::Limits, ports::status::Addresses,
+    rising::Raising, routing::Votes, scrubbing::ScrubOptions, snapshots::trimming::SnapshotOptions,
 };
 
 /// Timeouts between nodes.

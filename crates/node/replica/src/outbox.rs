@@ -9,8 +9,10 @@ use quorate_wire::{Frame, Lane, checksum, encode_logged};
 
 use crate::{
     counters::Counters,
-    payload::Payload,
-    plane::{Body, Plane},
+    ports::{
+        payload::Payload,
+        plane::{Body, Plane},
+    },
 };
 
 /// Delay before retrying a refused frame, in milliseconds: long enough not to spin, and short
@@ -104,7 +106,7 @@ mod tests {
     use quorate_core::value::{BatchName, Value};
 
     use super::*;
-    use crate::plane::TooLarge;
+    use crate::ports::plane::TooLarge;
 
     /// A plane of packets: a frame longer than a packet never fits, and there is never space for
     /// node 3.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use quorate_core::{level::Level, slot::Slot, time::Time};
 
-use crate::outcome::Tag;
+use crate::ports::outcome::Tag;
 
 /// First level at which members can be queried about their disks ([level-9]).
 pub(crate) const LEVEL: Level = Level(9);

@@ -17,7 +17,7 @@ use crate::{
     group::NODES_MAX,
     outbox::Outbox,
     peers::comparison::Comparison,
-    status::Addresses,
+    ports::status::Addresses,
 };
 
 pub(crate) use self::comparison::Doubt;

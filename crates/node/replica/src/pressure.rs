@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-use crate::{limits::Limits, outcome::ConnectionId};
+use crate::{limits::Limits, ports::outcome::ConnectionId};
 
 /// Number of full batches that may be queued while another is being formed.
 const BATCHES: usize = 4;

@@ -16,8 +16,10 @@ use crate::{
     devices::Devices,
     offers::Offer,
     outbox::{Outbox, RETRY_MS},
-    outcome::{Failure, Sequenced},
-    payload::Payload,
+    ports::{
+        outcome::{Failure, Sequenced},
+        payload::Payload,
+    },
     pressure::Pressure,
     proposing::{
         batch::{Entry, Kind},

@@ -10,9 +10,9 @@ use quorate_core::{input::ReadToken, node::LeasedRead, slot::Slot, time::Time};
 
 use crate::{
     completions::Completions,
-    front::{Failure, Tag},
     limits::Limits,
     outbox::RETRY_MS,
+    ports::front::{Failure, Tag},
     pressure::Pressure,
     proposing::gather::Waiter,
     reading::{

@@ -6,7 +6,7 @@
 //! and the service. `replica/scrub.rs` connects them.
 
 pub(crate) mod files;
-pub mod report;
+pub use crate::ports::scrub_report as report;
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -59,7 +59,7 @@ use self::{
     writing::Writer,
 };
 pub(crate) use self::{manifest::Manifest, note::Note, renewal::Renewal};
-use crate::{backup::Held, status::Snapshot};
+use crate::{backup::Held, ports::status::Snapshot};
 
 /// Delay in milliseconds before the next attempt after a failure.
 const PAUSE_MS: u64 = 10_000;

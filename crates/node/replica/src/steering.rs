@@ -15,12 +15,12 @@ use quorate_core::{
 };
 
 use crate::{
-    front::Failure,
     group::{
         Denied, Granted, Plan, Reply,
         asking::{Answer, Ask, Refused, Step},
         planner::{self, Goal, Sight},
     },
+    ports::front::Failure,
 };
 
 /// Delay in milliseconds before a change that was proposed but has no result is retried.

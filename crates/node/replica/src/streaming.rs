@@ -28,9 +28,8 @@ use quorate_stream::{Change, Command, Denied, Name, StreamOutcome, Table, table:
 use crate::{
     applying::applier::Appended,
     contents::runs::Runs,
-    front::Failure,
+    ports::{front::Failure, stream_front::StreamTag},
     proposing::gather::Waiter,
-    stream_front::StreamTag,
     streaming::{keeping::Keeping, offering::Offering, owning::Owning},
     wake::earliest,
 };

@@ -33,13 +33,15 @@ use self::{front::Ledger, plane::Buffers};
 use crate::{
     ReplicaOptions,
     clock::Clock,
-    front::{Failure, Requests, Sequenced, Tag},
     group::asking::{Answer, Ask, Refused},
-    plane::{Plane, Received},
+    ports::{
+        front::{Failure, Requests, Sequenced, Tag},
+        plane::{Plane, Received},
+        service::StateMachine,
+        status::Addresses,
+        stream_front::{StreamRequests, StreamTag},
+    },
     replica::Replica,
-    service::StateMachine,
-    status::Addresses,
-    stream_front::{StreamRequests, StreamTag},
 };
 
 pub use self::front::{Heard, Outcome};

@@ -7,7 +7,7 @@ use quorate_access::{Command, Reply, Users, command::encode_reply};
 
 use crate::{
     applying::sessions::Unreadable,
-    service::{MetaChange, Metadata},
+    ports::service::{MetaChange, Metadata},
 };
 
 /// Key under which a persistent service stores the users, distinct from the keys of sessions.

@@ -25,14 +25,18 @@ use crate::{
     clock::Clock,
     completions::Completions,
     counters::Counters,
-    front::{Failure, Front, State, Tag},
     group::command::{Denied, Granted},
     limits::Limits,
-    payload::Payload,
-    proposing::batch::{Batch, Entry, Kind},
-    proposing::gather::{Item, Waiter},
-    proposing::origin::Origin,
-    service::{CommandId, Health, MetaChange, Metadata, StateMachine, Weight, position},
+    ports::{
+        front::{Failure, Front, State, Tag},
+        payload::Payload,
+        service::{CommandId, Health, MetaChange, Metadata, StateMachine, Weight, position},
+    },
+    proposing::{
+        batch::{Batch, Entry, Kind},
+        gather::{Item, Waiter},
+        origin::Origin,
+    },
 };
 
 /// Number of commands announced to the service before it executes the first of them: enough to

@@ -12,7 +12,7 @@ use quorate_core::{
     value::{Value, range_check},
 };
 
-use crate::service::CommandId;
+use crate::ports::service::CommandId;
 
 /// Number of values whose digests are retained. A node is rarely further ahead of its peers.
 const KEPT: usize = 1024;

@@ -3,7 +3,7 @@
 
 use quorate_core::{slot::Slot, time::Time};
 
-use crate::{observing::events::Event, service::Health};
+use crate::{observing::events::Event, ports::service::Health};
 
 /// Interval at which a service that accepts no commands is checked again.
 const TEND_MS: u64 = 5;

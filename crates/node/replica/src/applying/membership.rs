@@ -7,7 +7,7 @@ use crate::{
     applying::sessions::Unreadable,
     fields::Fields,
     group::{Group, Reply, command::encode_reply},
-    service::{MetaChange, Metadata},
+    ports::service::{MetaChange, Metadata},
     snapshots::eras::{put_eras, take_eras},
 };
 

@@ -20,9 +20,11 @@ use self::{
     nodes::{NodeSession, NodeSessions},
 };
 use crate::{
-    outcome::{Sequenced, SessionId},
+    ports::{
+        outcome::{Sequenced, SessionId},
+        service::{MetaChange, Metadata},
+    },
     proposing::batch::Header,
-    service::{MetaChange, Metadata},
 };
 
 pub use {clients::OPEN_SEQUENCES_MAX, codec::Unreadable};

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 
 use quorate_core::{slot::Slot, value::BatchName};
 
-use crate::payload::Payload;
+use crate::ports::payload::Payload;
 
 /// Returns whether these are the bytes of the batch ([value-2]). `check` is their checksum, if it
 /// is known.

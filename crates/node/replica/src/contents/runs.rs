@@ -13,7 +13,7 @@ use std::ops::Range;
 use quorate_core::value::StreamName;
 use quorate_stream::store::Ranges;
 
-use crate::payload::Payload;
+use crate::ports::payload::Payload;
 
 /// The available bytes of one stream.
 #[derive(Debug, Default)]

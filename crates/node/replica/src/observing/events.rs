@@ -13,8 +13,10 @@ use quorate_core::{
 
 use crate::{
     clocks::Off,
-    scrubbing::report::Kind,
-    status::{Activity, Progress},
+    ports::{
+        scrub_report::Kind,
+        status::{Activity, Progress},
+    },
 };
 
 /// Maximum number of queued events.

@@ -9,7 +9,7 @@ use crate::{
         events::{Event, Events},
         pace::Pace,
     },
-    status::{Activity, Progress},
+    ports::status::{Activity, Progress},
 };
 
 /// Duration of a lag after which it is reported; damage is reported immediately.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use quorate_core::{ballot::Ballot, node_id::NodeId, time::Time};
 
-use crate::status::LeaderChange;
+use crate::ports::status::LeaderChange;
 
 /// Maximum number of changes that are retained.
 const REIGNS_MAX: usize = 32;

@@ -9,7 +9,7 @@ use crate::{
         pace::Pace,
         pursuit::{LagTracker, NodeProgress},
     },
-    status::Progress,
+    ports::status::Progress,
 };
 
 /// Interval between checks.

@@ -11,7 +11,7 @@
 //! Little-endian. A batch is validated as a whole before any of it is executed, so that every node
 //! executes all of it or nothing.
 
-use crate::outcome::{Sequenced, SessionId};
+use crate::ports::outcome::{Sequenced, SessionId};
 
 /// Batch format of this version.
 const FORMAT: u8 = 1;

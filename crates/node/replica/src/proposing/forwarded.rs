@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 
 use quorate_core::{ballot::Ballot, value::Value};
 
-use crate::{limits::COMMAND_OVERHEAD_BYTES, payload::Payload};
+use crate::{limits::COMMAND_OVERHEAD_BYTES, ports::payload::Payload};
 
 /// The leader's queue of forwarded values; empty on other nodes.
 #[derive(Debug, Default)]

@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use quorate_core::time::Time;
 
 use crate::{
-    limits::COMMAND_OVERHEAD_BYTES, outcome::StreamTag, outcome::Tag, proposing::batch::Entry,
+    limits::COMMAND_OVERHEAD_BYTES,
+    ports::outcome::{StreamTag, Tag},
+    proposing::batch::Entry,
 };
 
 /// Recipient of the reply to a command.

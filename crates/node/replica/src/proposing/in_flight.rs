@@ -6,8 +6,7 @@ use quorate_core::{ballot::Ballot, slot::Slot, time::Time, value::BatchName};
 
 use crate::{
     completions::Completions,
-    outcome::Failure,
-    payload::Payload,
+    ports::{outcome::Failure, payload::Payload},
     proposing::{
         batch::{self, Batch, Entry, Header},
         gather::{Item, Waiter},

@@ -24,8 +24,10 @@ use crate::{
     counters::{Completed, Totals},
     limits::{COMMAND_OVERHEAD_BYTES, Limits, OPEN_BATCHES_MAX},
     offers::Offer,
-    outcome::{Failure, Tag},
-    payload::Payload,
+    ports::{
+        outcome::{Failure, Tag},
+        payload::Payload,
+    },
     pressure,
     proposing::{
         batch::{self, Batch, Entry, Header, Kind},
@@ -502,7 +504,7 @@ impl Origin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{applying::sessions::NODE_SESSION, outcome::Completion};
+    use crate::{applying::sessions::NODE_SESSION, ports::outcome::Completion};
 
     const TIMEOUT_MS: u64 = 100;
     const REPEAT_MS: u64 = 20;

@@ -7,7 +7,7 @@ use quorate_core::{node_id::NodeId, time::Time, value::Value};
 use crate::{
     applying::sessions::NODE_SESSION,
     completions::Completions,
-    outcome::{Failure, SessionId, Tag},
+    ports::outcome::{Failure, SessionId, Tag},
     proposing::batch::Header,
 };
 

@@ -11,7 +11,7 @@ use quorate_core::{slot::Slot, time::Time};
 use super::evidence::Evidence;
 use crate::{
     completions::Completions,
-    front::{Failure, Tag},
+    ports::front::{Failure, Tag},
     wake::earliest,
 };
 
@@ -123,7 +123,7 @@ impl Bounded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::Completion;
+    use crate::ports::front::Completion;
 
     fn ended(completions: &mut Completions) -> Vec<String> {
         let mut list = Vec::new();

@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use quorate_core::{input::ReadToken, node::LeasedRead, slot::Slot, time::Time};
 
 use super::evidence::Evidence;
-use crate::{completions::Completions, front::Failure, proposing::gather::Waiter, wake::earliest};
+use crate::{
+    completions::Completions, ports::front::Failure, proposing::gather::Waiter, wake::earliest,
+};
 
 type Waiting = VecDeque<(Waiter, Time)>;
 
@@ -187,7 +189,7 @@ impl Reads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::{Completion, Tag};
+    use crate::ports::front::{Completion, Tag};
 
     const PATIENCE_MS: u64 = 1000;
 

@@ -6,7 +6,7 @@ use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{Disk, Source, sealed};
 
 use super::Replica;
-use crate::{peers::Doubt, service::StateMachine};
+use crate::{peers::Doubt, ports::service::StateMachine};
 
 /// Name of the small file that records the suspicion.
 const FILE: &str = "differs";

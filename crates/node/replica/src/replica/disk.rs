@@ -12,12 +12,14 @@ use quorate_log::{LogError, ReadDone, Values};
 use super::Replica;
 use crate::{
     catching_up,
-    front::{Failure, Front},
     hops::Hop,
     observing::events::Event,
     outbox::{Outbox, RETRY_MS},
-    plane::Plane,
-    service::StateMachine,
+    ports::{
+        front::{Failure, Front},
+        plane::Plane,
+        service::StateMachine,
+    },
     storing::reads::Purpose,
 };
 

@@ -25,8 +25,7 @@ use crate::{
     hops::Hop,
     observing::events::Event,
     outbox::{Outbox, RETRY_MS},
-    plane::Plane,
-    service::StateMachine,
+    ports::{plane::Plane, service::StateMachine},
     storing::Written,
 };
 

@@ -13,7 +13,9 @@ use quorate_wire::{
 };
 
 use super::{Replica, requests::Requester};
-use crate::{frame_clients::FrameClients, front::Failure, payload::Payload, service::StateMachine};
+use crate::ports::{
+    frame_clients::FrameClients, front::Failure, payload::Payload, service::StateMachine,
+};
 
 /// Maximum number of names assigned by one process; the next one would repeat the first.
 const NAMES_MAX: u32 = 1 << 16;

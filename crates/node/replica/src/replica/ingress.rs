@@ -20,9 +20,11 @@ use crate::{
     contents::{Mismatched, ReceivedBytes},
     hops::Hop,
     outbox::Outbox,
-    plane::{Plane, Received},
+    ports::{
+        plane::{Plane, Received},
+        service::StateMachine,
+    },
     proposing::batch::Batch,
-    service::StateMachine,
     snapshots::{fetching::Offer, turn::offer_frame},
     storing::Written,
 };

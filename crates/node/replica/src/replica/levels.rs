@@ -14,9 +14,11 @@ use crate::{
     group::asking::{Answer, Refused},
     observing::events::Event,
     offers::Offer,
-    plane::Plane,
-    service::StateMachine,
-    status::{LevelOf, LevelStatus},
+    ports::{
+        plane::Plane,
+        service::StateMachine,
+        status::{LevelOf, LevelStatus},
+    },
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {

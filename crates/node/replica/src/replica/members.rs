@@ -15,7 +15,6 @@ use quorate_log::disk::Disk;
 
 use super::Replica;
 use crate::{
-    front::Failure,
     group::{
         As, Command, Denied, Goal, Group, Plan,
         asking::{Answer, Ask, LastPlan, Listed, Members, PeerTable, Refused, Underway},
@@ -24,9 +23,8 @@ use crate::{
         with,
     },
     peers::Peers,
-    plane::Plane,
+    ports::{front::Failure, plane::Plane, service::StateMachine},
     proposing::{batch::Kind, gather::Waiter},
-    service::StateMachine,
     steering::{LOOK_MS, goal_text, steps_to_show},
 };
 

@@ -17,13 +17,13 @@ use quorate_tuner::{Change, Setting};
 use super::{Replica, differing};
 use crate::{
     counters::Counters,
-    devices::DeviceStatus,
     observing::{events::Event, pursuit::NodeProgress},
-    routing::Routing,
-    service::{Metadata, StateMachine},
-    status::{
-        DiskUse, Peer, PeerPlane, PlanStatus, Snapshot, Status, Streams, Traffic, TuningReport,
+    ports::{
+        device::DeviceStatus,
+        service::{Metadata, StateMachine},
+        status::{DiskUse, Peer, PeerPlane, PlanStatus, Snapshot, Status, Streams, TuningReport},
     },
+    routing::Routing,
 };
 
 /// Returns whether the alarm is about differing states. If this node may be the one with the wrong
@@ -67,7 +67,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             device: self.devices.status().cloned(),
             disk: self.disk_use(now),
             streams: self.stream_use(now),
-            traffic: Traffic::of(&self.counters),
+            traffic: self.counters.traffic(),
             reigns: self.observing.reigns(now),
             progress: self.observing.progress(now, &self.standing()),
             error: self.error(),

@@ -6,15 +6,17 @@ use quorate_log::disk::Disk;
 
 use super::Replica;
 use crate::{
-    frame_clients::FrameClients,
-    front::{Failure, Front, NO_USERS, Requests, Sequenced, Tag},
     hops::Hop,
     outlasting::Confirmation,
+    ports::{
+        frame_clients::FrameClients,
+        front::{Failure, Front, NO_USERS, Requests, Sequenced, Tag},
+        service::{StateMachine, Weight},
+        status::Status,
+        stream_front::StreamRequests,
+    },
     proposing::gather::Waiter,
     reading::evidence::Evidence,
-    service::{StateMachine, Weight},
-    status::Status,
-    stream_front::StreamRequests,
 };
 
 /// Port for a front's requests to the replica, valid for one call of the front.

@@ -10,7 +10,10 @@ use quorate_log::disk::Disk;
 use quorate_wire::{Frame, Lane};
 
 use super::Replica;
-use crate::{outbox::Outbox, plane::Plane, service::StateMachine};
+use crate::{
+    outbox::Outbox,
+    ports::{plane::Plane, service::StateMachine},
+};
 
 /// Evidence that the log of this node or another one was set back.
 #[derive(Debug, Default)]

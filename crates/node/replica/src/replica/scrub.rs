@@ -12,13 +12,12 @@ use quorate_stream::store::ReadError;
 use super::Replica;
 use crate::{
     observing::events::Event,
-    plane::Plane,
-    scrubbing::{
-        PIECE_BYTES, Since, Step,
-        files::Keeper,
-        report::{Fate, Found, Kind, Needs, ScrubStatus},
+    ports::{
+        plane::Plane,
+        scrub_report::{Fate, Found, Kind, Needs, ScrubStatus},
+        service::StateMachine,
     },
-    service::StateMachine,
+    scrubbing::{PIECE_BYTES, Since, Step, files::Keeper},
     snapshots::{Renewal, turn::Scrubbed},
     storing::Asked,
 };

@@ -19,13 +19,15 @@ use quorate_wire::{Frame, Lane};
 use super::{Replica, requests::Requester};
 use crate::{
     contents::ReceivedBytes,
-    front::{Failure, Front},
     outbox::Outbox,
-    plane::Plane,
+    ports::{
+        front::{Failure, Front},
+        plane::Plane,
+        service::StateMachine,
+        stream_front::{StreamEvent, StreamRequests, StreamTag},
+    },
     proposing::{batch::Kind, gather::Waiter},
-    service::StateMachine,
     storing::reads::Purpose,
-    stream_front::{StreamEvent, StreamRequests, StreamTag},
     streaming::{
         FrontEvent,
         holding::{NotRead, StreamHold},

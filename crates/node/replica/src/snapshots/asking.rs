@@ -2,7 +2,7 @@
 
 use quorate_core::{slot::Slot, time::Time};
 
-use crate::status::Snapshot;
+use crate::ports::status::Snapshot;
 
 /// Time in milliseconds after which a request fails while the disk prevents the snapshot from
 /// becoming valid. Allows for ten attempts.

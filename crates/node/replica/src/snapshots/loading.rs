@@ -9,7 +9,7 @@ use super::{
     reading::{Chunk, Purpose, READS_MAX, Reads, Unread},
     stream::{Item, Items, Malformed, meta_change},
 };
-use crate::service::{LoadError, MetaChange, Metadata, StateMachine};
+use crate::ports::service::{LoadError, MetaChange, Metadata, StateMachine};
 
 /// A snapshot that the service is loading.
 pub(crate) struct Loading {

@@ -8,7 +8,7 @@
 //!
 //! The header comes first, then the metadata in the order of their keys, then the service's items.
 
-use crate::service::MetaChange;
+use crate::ports::service::MetaChange;
 
 const HEADER: u8 = 1;
 const META: u8 = 2;

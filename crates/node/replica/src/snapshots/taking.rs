@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use quorate_log::disk::Disk;
 
 use super::{header::Header, layout::Layout, stream::Item, writing::Writer};
-use crate::service::{Imaged, Metadata, StateMachine};
+use crate::ports::service::{Imaged, Metadata, StateMachine};
 
 /// Approximate number of bytes of an image that are requested at a time.
 const STEP_BYTES: usize = 64 << 10;

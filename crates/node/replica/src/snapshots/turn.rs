@@ -14,7 +14,7 @@ use super::{
     Snapshots,
     reading::{Chunk, Purpose},
 };
-use crate::service::StateMachine;
+use crate::ports::service::StateMachine;
 
 use self::around::SHORT_MS;
 pub(crate) use self::{around::ReplicaParts, scrub::Scrubbed, transfer::offer_frame};

@@ -18,7 +18,7 @@ use super::{
     manifest::Manifest,
     reading::READS_MAX,
 };
-use crate::status::Snapshot;
+use crate::ports::status::Snapshot;
 
 /// Number of chunks waiting or in flight at which the caller must pause. It also bounds the chunks
 /// in flight for a caller that does not pause.

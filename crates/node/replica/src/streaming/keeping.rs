@@ -28,7 +28,7 @@ use crate::{
     applying::applier::Appended,
     contents::positions,
     outbox::Outbox,
-    stream_front::StreamTag,
+    ports::stream_front::StreamTag,
     streaming::holding::{Holding, NotRead, StreamHold},
     wake::earliest,
 };
@@ -758,8 +758,10 @@ mod tests {
     use super::*;
     use crate::{
         counters::Counters,
-        payload::Payload,
-        plane::{Body, Plane, TooLarge},
+        ports::{
+            payload::Payload,
+            plane::{Body, Plane, TooLarge},
+        },
     };
 
     /// A plane without peers.

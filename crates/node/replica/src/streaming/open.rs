@@ -8,7 +8,7 @@ use quorate_log::disk::{BlockPool, Filling};
 use quorate_stream::store::Layout;
 use quorate_wire::frame::STREAM_PIECE_BYTES_MAX;
 
-use crate::payload::Payload;
+use crate::ports::payload::Payload;
 
 /// Maximum number of unused buffers that are retained for pieces.
 const FREE_MAX: usize = 32;

@@ -13,7 +13,7 @@ use quorate_wire::{Frame, Lane, header::HEADER_BYTES};
 use crate::{
     contents::runs::Runs,
     outbox::{Outbox, RETRY_MS},
-    stream_front::StreamTag,
+    ports::stream_front::StreamTag,
     streaming::{
         open::{Cut, Open},
         unsent::Unsent,
@@ -587,7 +587,7 @@ mod tests {
     use super::*;
     use crate::{
         counters::Counters,
-        plane::{Body, Plane, TooLarge},
+        ports::plane::{Body, Plane, TooLarge},
     };
 
     const PIECES: usize = 100;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use quorate_core::{slot::Slot, value::StreamName};
 use quorate_stream::{Denied, StreamOutcome, table::LocateError};
 
-use crate::{
+use crate::ports::{
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, SessionId, State, Tag},
     stream_front::{StreamEvent, StreamTag},
 };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_core::{node_id::NodeId, node_set::NodeSet};
 use quorate_wire::Lane;
 
-use crate::plane::{Body, Plane, TooLarge};
+use crate::ports::plane::{Body, Plane, TooLarge};
 
 /// A node's buffers, one per peer and lane.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use quorate_core::{node_id::NodeId, slot::Slot};
 use super::codec::{Key, decode_reply, encode_reply};
 use crate::{
     fields::Fields,
-    outcome::{Sequenced, SessionId},
+    ports::outcome::{Sequenced, SessionId},
 };
 
 /// Maximum number of open sequences per client session ([session-2]).

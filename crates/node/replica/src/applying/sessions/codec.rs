@@ -5,7 +5,7 @@ use std::fmt;
 
 use quorate_core::node_id::NodeId;
 
-use crate::{fields::Fields, outcome::SessionId};
+use crate::{fields::Fields, ports::outcome::SessionId};
 
 /// Keys under which a persistent service stores the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,8 +5,8 @@ use quorate_log::{Log, disk::Disk};
 
 use crate::{
     applying::Applying, catching_up::CatchingUp, completions::Completions, observing::Observing,
-    outbox::Outbox, peers::Peers, proposing::origin::Origin, protocol::Protocol,
-    service::StateMachine, storing::Storing,
+    outbox::Outbox, peers::Peers, ports::service::StateMachine, proposing::origin::Origin,
+    protocol::Protocol, storing::Storing,
 };
 
 /// Delay in milliseconds before a retry if data cannot be read or accepted at the moment.

@@ -12,7 +12,7 @@ use super::{
     },
     around::{ReplicaParts, SHORT_MS},
 };
-use crate::{observing::events::Event, service::StateMachine};
+use crate::{observing::events::Event, ports::service::StateMachine};
 
 /// Delay in milliseconds before the next item while the service's writes are behind.
 const BEHIND_MS: u64 = 2;

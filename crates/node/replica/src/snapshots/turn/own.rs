@@ -11,7 +11,7 @@ use super::{
     },
     around::ReplicaParts,
 };
-use crate::{observing::events::Event, service::StateMachine};
+use crate::{observing::events::Event, ports::service::StateMachine};
 
 impl Snapshots {
     /// Applies the content of the log's base, now durable.

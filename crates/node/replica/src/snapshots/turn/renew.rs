@@ -7,7 +7,7 @@ use super::{
     super::{Renewal, Snapshots, renewal::PATIENCE_MS},
     around::ReplicaParts,
 };
-use crate::{observing::events::Event, service::StateMachine};
+use crate::{observing::events::Event, ports::service::StateMachine};
 
 impl Snapshots {
     /// Starts a renewal after a scrub found damaged files of the service. `start` is the current

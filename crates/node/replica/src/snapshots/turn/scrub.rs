@@ -9,7 +9,7 @@ use super::{
     },
     around::ReplicaParts,
 };
-use crate::service::StateMachine;
+use crate::ports::service::StateMachine;
 
 /// Result of scrubbing a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]

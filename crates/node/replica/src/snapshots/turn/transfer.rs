@@ -15,7 +15,7 @@ use super::{
     },
     around::{ReplicaParts, SHORT_MS},
 };
-use crate::{observing::events::Event, outbox::RETRY_MS, service::StateMachine};
+use crate::{observing::events::Event, outbox::RETRY_MS, ports::service::StateMachine};
 
 /// Token of the disk operation that stores the state of the transfer.
 const KEEP_TOKEN: u64 = 0;

@@ -3,7 +3,7 @@
 
 use quorate_wire::frame_clients::{Name, NodePosition};
 
-use crate::outcome::Failure;
+use crate::ports::outcome::Failure;
 
 /// Requests of clients of devices. All calls return immediately.
 pub trait FrameClients {

@@ -12,7 +12,7 @@ use quorate_core::{
 };
 use quorate_wire::{Frame, Lane};
 
-use crate::payload::Payload;
+use crate::ports::payload::Payload;
 
 /// Transport of frames to peers. It may lose, delay, repeat and reorder frames, but never invents
 /// one ([model-1]). It does not interpret them.

@@ -14,9 +14,7 @@ use quorate_core::{
 use quorate_log::disk::Durations;
 use quorate_tuner::{Report, Setting};
 
-use crate::{
-    counters::Counters, devices::DeviceStatus, latencies::Latencies, scrubbing::report::ScrubStatus,
-};
+use super::{device::DeviceStatus, latencies::Latencies, scrub_report::ScrubStatus};
 
 /// A member or known peer, as seen from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,17 +142,6 @@ pub struct Traffic {
     pub answered_us: u64,
     /// Latencies of the answered commands.
     pub latencies: Latencies,
-}
-
-impl Traffic {
-    pub(crate) const fn of(counters: &Counters) -> Self {
-        Self {
-            applied: counters.commands_applied,
-            answered: counters.commands_answered,
-            answered_us: counters.commands_answered_us,
-            latencies: counters.command_latencies,
-        }
-    }
 }
 
 /// A change of leader, as seen by this node.

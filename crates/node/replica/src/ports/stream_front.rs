@@ -7,8 +7,8 @@ use quorate_stream::{
     Denied, Name, OpenMode, Retention, StreamInfo, StreamOutcome, Writer, table::LocateError,
 };
 
-use crate::outcome::Failure;
-pub use crate::outcome::StreamTag;
+use crate::ports::outcome::Failure;
+pub use crate::ports::outcome::StreamTag;
 
 /// Result of a request, or event of a piece owned by this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use quorate_access::{Users, Who};
 use quorate_core::level::Level;
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-pub use crate::outcome::{Completion, ConnectionId, Failure, Sequenced, SessionId, Tag};
-use crate::{
+pub use crate::ports::outcome::{Completion, ConnectionId, Failure, Sequenced, SessionId, Tag};
+use crate::ports::{
     frame_clients::FrameClients,
     status::Status,
     stream_front::{StreamEvent, StreamRequests},

@@ -164,7 +164,7 @@ impl ScrubStatus {
         self.found.iter().filter(|found| found.fate == fate).count()
     }
 
-    pub(super) fn begin(&mut self, wall_ms: u64) {
+    pub(crate) fn begin(&mut self, wall_ms: u64) {
         self.now = Some(Kind::ALL[0]);
         self.begun_ms = Some(wall_ms);
         self.bytes = Default::default();
@@ -172,17 +172,17 @@ impl ScrubStatus {
         self.more = 0;
     }
 
-    pub(super) fn end(&mut self, wall_ms: u64) {
+    pub(crate) fn end(&mut self, wall_ms: u64) {
         self.now = None;
         self.ended_ms = Some(wall_ms);
     }
 
-    pub(super) fn add(&mut self, kind: Kind, bytes: u64) {
+    pub(crate) fn add(&mut self, kind: Kind, bytes: u64) {
         self.bytes[kind as usize] += bytes;
         self.bytes_total += bytes;
     }
 
-    pub(super) fn found(&mut self, found: Found) -> Option<usize> {
+    pub(crate) fn found(&mut self, found: Found) -> Option<usize> {
         self.found_total += 1;
         if self.found.len() >= FOUND_MAX {
             self.more += 1;
@@ -192,13 +192,13 @@ impl ScrubStatus {
         Some(self.found.len() - 1)
     }
 
-    pub(super) fn needs(&mut self, found: usize, needs: Needs) {
+    pub(crate) fn needs(&mut self, found: usize, needs: Needs) {
         if let Some(found) = self.found.get_mut(found) {
             found.needs = needs;
         }
     }
 
-    pub(super) fn lost(&mut self, found: usize, lost: &[SlotRange]) {
+    pub(crate) fn lost(&mut self, found: usize, lost: &[SlotRange]) {
         if let Some(Needs::Slots(slots)) = self.found.get_mut(found).map(|found| &mut found.needs) {
             slots.extend_from_slice(lost);
         }

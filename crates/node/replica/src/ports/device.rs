@@ -1,0 +1,75 @@
+//! Port for a device that runs phase 2 for this node, and its status.
+
+use quorate_core::{ballot::Ballot, slot::Slot};
+use quorate_offload::{Reason, owner::Owner, port::Device, reason::COUNTERS};
+
+/// A device and its owner, as the process attaches them to its replica.
+pub struct AttachedDevice {
+    /// Kind of device, as a single word.
+    pub kind: &'static str,
+    /// Human-readable description of the device.
+    pub name: String,
+    /// Port through which the owner uses the device.
+    pub device: Box<dyn Device + Send>,
+    /// Driver of the device, in this process.
+    pub owner: Owner,
+}
+
+/// Devices that a process may use, in order of preference.
+pub trait DeviceSource: Send {
+    /// Returns the first device that is available now, or why none is. `lost` states why the
+    /// previous device, which has been closed, was removed from the network. Called repeatedly at
+    /// intervals while no device is available.
+    fn open_device(&mut self, lost: Option<&str>) -> Result<AttachedDevice, String>;
+}
+
+/// Status of a device, as shown in `status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// Kind of device: one word; empty if there is none.
+    pub kind: &'static str,
+    /// Human-readable description of the device.
+    pub name: String,
+    /// Whether the core uses the device now.
+    pub used: bool,
+    /// Ballot in which the device's acceptor votes.
+    pub armed: Option<Ballot>,
+    /// First slot with which the device's coordinator was started; `None` while the coordinator
+    /// assigns no slots.
+    pub gives_from: Option<Slot>,
+    /// Number of slots that the device can hold.
+    pub cells: u32,
+    /// Maximum size of a value in a frame, in bytes.
+    pub room: usize,
+    /// Boot number of the device.
+    pub boot: u32,
+    /// Number of votes seen from this device and earlier ones.
+    pub votes: u64,
+    /// Number of slots assigned by this device and earlier ones, as seen by this node.
+    pub given: u64,
+    /// Number of decisions counted by this device and earlier ones, as seen by this node.
+    pub counted: u64,
+    /// Number of times that a coordinator was revoked.
+    pub taken_back: u64,
+    /// Number of values of this node that were offered to another member's device.
+    pub offered: u64,
+    /// Number of values sent over connections because they were too long for a frame.
+    pub outgrown: u64,
+    /// Number of frames for this node that the current device dropped for lack of space.
+    pub lost: u64,
+    /// Number of frames received by this device and earlier ones, by outcome, indexed by
+    /// [`quorate_offload::Reason`].
+    pub refused: [u64; COUNTERS],
+    /// Remark on the device's state: its interface was renamed, it casts no votes, or no votes are
+    /// requested from it.
+    pub note: Option<String>,
+    /// Why the device is not used, or is no longer used; `None` if it is in use.
+    pub why: Option<String>,
+}
+
+/// Returns the reasons for refusing frames, in the order of [`DeviceStatus::refused`], without the
+/// entry for accepted frames.
+pub fn device_reasons() -> impl Iterator<Item = Reason> {
+    let reasons = Reason::ALL.into_iter();
+    reasons.filter(|reason| *reason != Reason::None)
+}
