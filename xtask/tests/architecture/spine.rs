@@ -1,19 +1,27 @@
-//! Holds the rights of `docs/spec/structure.md` in the core: what the compiler allows, but the page
-//! does not.
+//! Holds the rights of `docs/spec/structure.md` in the core and the replica: what the compiler
+//! allows, but the page does not.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use super::root;
 
-/// Maximum number of fields of the spine.
+/// Maximum number of fields of a spine.
 const FIELDS_MAX: usize = 12;
+/// Maximum number of fields of a replica: the spine and the wings.
+const REPLICA_FIELDS_MAX: usize = 14;
+/// Maximum number of files in which the replica has methods.
+const REPLICA_FILES_MAX: usize = 9;
+
+/// Returns the fields of the struct that begins with this text, as written.
+fn fields<'a>(source: &'a str, begins: &str) -> Vec<&'a str> {
+    let body = source.split(begins).nth(1).and_then(|rest| rest.split("\n}").next());
+    let lines = body.unwrap_or_default().lines().map(str::trim);
+    lines.filter(|line| line.ends_with(',') && !line.starts_with("//")).collect()
+}
 
 /// Returns what breaks the page in the source of the spine's module.
 fn faults(source: &str) -> Vec<String> {
-    let body = source.split("struct Spine {").nth(1).and_then(|rest| rest.split("\n}").next());
-    let lines = body.unwrap_or_default().lines().map(str::trim);
-    let fields: Vec<&str> =
-        lines.filter(|line| line.ends_with(',') && !line.starts_with("//")).collect();
+    let fields = fields(source, "struct Spine {");
     let mut faults = Vec::new();
     if fields.is_empty() || fields.len() > FIELDS_MAX {
         faults.push(format!("the spine has {} fields, not 1 to {FIELDS_MAX}", fields.len()));
@@ -46,4 +54,51 @@ fn an_open_spine_is_seen() {
     ];
     assert_eq!(faults(source), expected);
     assert_eq!(faults(""), ["the spine has 0 fields, not 1 to 12"]);
+}
+
+/// Returns the text of all Rust files below a folder, and of a file itself, with their names.
+fn sources(path: &Path) -> Vec<(String, String)> {
+    if path.is_dir() {
+        let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        return entries.flat_map(|path| sources(&path)).collect();
+    }
+    match path.extension().is_some_and(|ending| ending == "rs") {
+        true => vec![(path.display().to_string(), fs::read_to_string(path).unwrap())],
+        false => Vec::new(),
+    }
+}
+
+/// Returns the names of the sources that contain this text.
+fn naming(sources: &[(String, String)], text: &str) -> Vec<String> {
+    let naming = sources.iter().filter(|(_, source)| source.contains(text));
+    naming.map(|(name, _)| name.clone()).collect()
+}
+
+#[test]
+fn the_replica_is_a_spine_and_wings() {
+    let folder = root().join("crates/node/replica/src");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    let spine = fields(&read("spine.rs"), "struct Spine<D: Disk, S: StateMachine> {").len();
+    assert!((1..=FIELDS_MAX).contains(&spine), "the spine has {spine} fields");
+    let parts = fields(&read("replica.rs"), "struct Replica<D: Disk, S: StateMachine> {").len();
+    assert!((1..=REPLICA_FIELDS_MAX).contains(&parts), "the replica has {parts} fields");
+    let all = sources(&folder);
+    let methods = naming(&all, "impl<D: Disk, S: StateMachine> Replica<D, S>");
+    assert!((1..=REPLICA_FILES_MAX).contains(&methods.len()), "{methods:?}");
+}
+
+/// A wing works on its own state and the spine. A port stands on nothing of the replica.
+#[test]
+fn wings_and_ports_do_not_know_the_replica() {
+    let folder = root().join("crates/node/replica/src");
+    for wing in ["members", "streaming", "snapshots", "rollback.rs", "differing.rs", "spine"] {
+        let sources = sources(&folder.join(wing));
+        assert_ne!(sources, [], "{wing} is gone");
+        assert_eq!(naming(&sources, "replica::Replica"), [""; 0]);
+    }
+    for (name, source) in sources(&folder.join("ports")) {
+        let uses = source.lines().filter(|line| line.contains("use crate::"));
+        let outside: Vec<_> = uses.filter(|line| !line.contains("use crate::ports::")).collect();
+        assert_eq!(outside, [""; 0], "{name}");
+    }
 }

@@ -4,6 +4,7 @@
 use std::{fmt, sync::Arc};
 
 use quorate_core::time::Time;
+use quorate_tuner::Moment;
 
 /// Clock that can be read during a turn. It agrees with the timestamps of turns, never goes back,
 /// and runs while the machine is suspended.
@@ -25,4 +26,9 @@ impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Clock").finish()
     }
+}
+
+/// Converts a time to the tuner's clock.
+pub(crate) const fn moment(time: Time) -> Moment {
+    Moment(time.0.saturating_mul(1000))
 }

@@ -13,6 +13,8 @@ use quorate_core::{
     time::Time,
 };
 
+use crate::clock::Clock;
+
 /// Difference in milliseconds between a wall clock and the group's clock above which the wall clock
 /// is reported.
 const REPORT_MS: u64 = 1_000;
@@ -123,9 +125,22 @@ pub(crate) struct Clocks {
     /// Clocks that are off: the start of that state, the offset in milliseconds, and whether it was
     /// reported.
     off: BTreeMap<NodeId, (Time, i64, bool)>,
+    /// Steady clock for leases and for reads with a bound on staleness; both are impossible without
+    /// it.
+    steady: Option<Clock>,
 }
 
 impl Clocks {
+    /// Sets the steady clock.
+    pub(crate) fn set_steady(&mut self, clock: Clock) {
+        self.steady = Some(clock);
+    }
+
+    /// Returns the steady clock, if there is one.
+    pub(crate) fn steady(&self) -> Option<&Clock> {
+        self.steady.as_ref()
+    }
+
     /// Updates the reading of this node's wall clock.
     pub(crate) fn turn(&mut self, now: Time, wall_ms: u64) {
         let own = offset(now, wall_ms);

@@ -4,6 +4,7 @@
 use quorate_core::{
     ballot::Ballot,
     device::{DeviceReport, Order},
+    node_id::NodeId,
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
@@ -14,7 +15,7 @@ use quorate_offload::{
     port::{Connectivity, Device, Shape},
     reason::COUNTERS,
 };
-use quorate_wire::frame_clients::DevicePlace;
+use quorate_wire::frame_clients::{DevicePlace, Name};
 
 use crate::{
     idling::{Idling, Surroundings},
@@ -103,9 +104,22 @@ pub(crate) struct Devices {
     ladder: Option<Box<dyn DeviceSource>>,
     /// Time of the next search for a device; `None` if no search is pending.
     climb_at: Option<Time>,
+    /// Number of names assigned to clients of devices ([offload-22]).
+    names_lent: u32,
 }
 
+/// Maximum number of names assigned by one process; the next one would repeat the first.
+const NAMES_MAX: u32 = 1 << 16;
+
 impl Devices {
+    /// Assigns the next name to a client of devices; `None` if there are no more.
+    pub(crate) fn lend_name(&mut self, node: NodeId, boot: u32) -> Option<Name> {
+        let number = self.names_lent;
+        let name = Name::of(node.0, boot, number).filter(|_| number < NAMES_MAX)?;
+        self.names_lent += 1;
+        Some(name)
+    }
+
     /// Sets the devices to choose from, and opens the first one that is available.
     pub(crate) fn lend(&mut self, ladder: Box<dyn DeviceSource>) {
         self.ladder = Some(ladder);

@@ -21,7 +21,7 @@ const NEAR_MS: u64 = 500;
 
 /// Lag of this node in applying decided slots ([live-6]).
 #[derive(Debug)]
-pub(crate) struct Lag {
+struct Lag {
     /// A time, and the end of the slots that were known to be decided then.
     sample: (Time, Slot),
     far: bool,
@@ -29,13 +29,13 @@ pub(crate) struct Lag {
 
 impl Lag {
     /// Creates the state from the decided and applied slots at the start.
-    pub(crate) fn new(now: Time, decided_to: Slot, applied_to: Slot) -> Self {
+    fn new(now: Time, decided_to: Slot, applied_to: Slot) -> Self {
         let far = applied_to.plus(FAR_SLOTS) < decided_to;
         Self { sample: (now, decided_to), far }
     }
 
     /// Returns this node's fitness according to its current lag.
-    pub(crate) fn look(&mut self, now: Time, decided_to: Slot, applied_to: Slot) -> Fitness {
+    fn look(&mut self, now: Time, decided_to: Slot, applied_to: Slot) -> Fitness {
         let (at, to) = self.sample;
         let waits = applied_to < to;
         let waited_us = now.since_us(at);
@@ -66,17 +66,25 @@ pub(crate) struct FitnessState {
     /// The node has been fit at least once. Obstacles right after a start are not reported as
     /// trouble.
     was_fit: bool,
+    lag: Lag,
 }
 
 impl FitnessState {
-    pub(crate) fn new() -> Self {
+    /// Creates the state from the decided and applied slots at the start.
+    pub(crate) fn new(now: Time, decided_to: Slot, applied_to: Slot) -> Self {
         Self {
+            lag: Lag::new(now, decided_to, applied_to),
             fitness: Fitness::Fit,
             log: None,
             why: String::new(),
             settled_at: Time(0),
             was_fit: false,
         }
+    }
+
+    /// Returns the fitness that the lag in applying decided slots allows.
+    pub(crate) fn measure_lag(&mut self, now: Time, decided_to: Slot, applied_to: Slot) -> Fitness {
+        self.lag.look(now, decided_to, applied_to)
     }
 
     /// Updates the fitness from the state of the log, the service and the lag. Returns the new
@@ -133,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_cannot_write_is_worse_than_what_cannot_apply() {
-        let mut fit = FitnessState::new();
+        let mut fit = FitnessState::new(at_ms(0), Slot(1), Slot(1));
         let full = || Some("its disk is full".to_owned());
         assert_eq!(fit.look(at_ms(0), None, || None, Fitness::Fit), None);
         assert_eq!(fit.look(at_ms(1), None, full, Fitness::Fit), Some(Fitness::CannotApply));
@@ -146,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_node_settles_before_leadership_is_brought_to_it() {
-        let mut fit = FitnessState::new();
+        let mut fit = FitnessState::new(at_ms(0), Slot(1), Slot(1));
         fit.look(at_ms(0), None, || Some("it takes in a snapshot".to_owned()), Fitness::Fit);
         let started = fit.look(at_ms(0), None, || None, Fitness::Fit);
         assert_eq!(started, Some(Fitness::Fit), "that was no trouble");
@@ -160,7 +168,7 @@ mod tests {
     /// [live-6] Leadership is not handed to a node that lags until it has caught up.
     #[test]
     fn a_node_that_lags_settles_for_as_long() {
-        let mut fit = FitnessState::new();
+        let mut fit = FitnessState::new(at_ms(0), Slot(1), Slot(1));
         let mut look = |ms, lag| fit.look(at_ms(ms), None, || None, lag);
         assert_eq!(look(0, Fitness::Fit), None);
         assert_eq!(look(1, Fitness::Settling), Some(Fitness::Settling));

@@ -48,12 +48,13 @@
 //!
 //! # Reading order
 //!
-//! [`ports`]: service, fronts, plane, device, status. Order of a turn: [`replica`], and
-//! below it the sources of input: `ingress`, `egress`, `disk`, `requests`. Parts on the path of a
-//! command, in order: `proposing`, `contents`, `storing`, `applying`, `completions`. Reads:
-//! `reading`. Nodes that lag: `catching_up`, `peers`. Size of batches and number in flight:
-//! `tuning`. Start and stop: [`open`], `ending`. Reports to operators: [`status`], `observing`,
-//! [`hops`]. Capacities: [`limits`].
+//! [`ports`]: service, fronts, plane, device, status. Order of a turn: [`replica`], and below it the
+//! sources of input: `ingress`, `egress`, `disk`, `requests`, `operators`. The *spine* (`spine`)
+//! holds the parts on the path of a command, in its order: `proposing`, `contents`, `storing`,
+//! `applying`, `completions`. *Wings* serve one subject each, and borrow the spine for one call:
+//! `streaming`, `members`, `reading`, `catching_up`, `snapshots`, `scrubbing`, `rollback`,
+//! `differing`, `devices`, `tuning`, `ending`. Reports to operators: `observing`, [`hops`].
+//! Capacities: [`limits`]. `docs/spec/structure.md` has the rules.
 #![forbid(unsafe_code)]
 
 mod applying;
@@ -66,6 +67,7 @@ mod contents;
 pub mod counters;
 pub mod defaults;
 mod devices;
+mod differing;
 mod ending;
 mod fields;
 mod fitness;
@@ -73,6 +75,7 @@ pub mod group;
 pub mod hops;
 mod idling;
 pub mod limits;
+mod members;
 mod observing;
 mod offers;
 pub mod open;
@@ -86,13 +89,13 @@ mod protocol;
 mod reading;
 pub mod replica;
 mod rings;
-pub mod rising;
+mod rollback;
 pub mod round_robin;
 pub mod routing;
 pub mod scrubbing;
 pub mod seldom;
 mod snapshots;
-mod steering;
+mod spine;
 mod storing;
 mod streaming;
 pub mod testing;
@@ -106,6 +109,7 @@ pub use clocks::Off;
 pub use completions::Ended;
 pub use hops::Hops;
 pub use limits::Limits;
+pub use members::rising::{self, Raising};
 pub use observing::events;
 pub use open::{OpenError, ReplicaOptions, Timeouts};
 pub use ports::{
@@ -124,7 +128,6 @@ pub use ports::{
 pub use quorate_tuner as tuner;
 pub use reading::probe::Probed;
 pub use replica::{Replica, requests::Requester};
-pub use rising::Raising;
 pub use scrubbing::ScrubOptions;
 pub use snapshots::trimming::SnapshotOptions;
 pub use streaming::holding::{NotRead, StreamHold};

@@ -10,6 +10,7 @@ pub(crate) mod watch;
 use quorate_core::{
     ballot::{Ballot, Era},
     effect::Alarm,
+    explanation::Explanation,
     message::Message,
     node_id::NodeId,
     time::Time,
@@ -25,6 +26,7 @@ use crate::{
         watch::{ReplicaView, Watch},
     },
     ports::status::{LeaderChange, Progress},
+    rings::Rings,
 };
 
 /// Observations of this replica, and events that were not reported yet.
@@ -36,6 +38,7 @@ pub(crate) struct Observing {
     reigns: LeaderHistory,
     /// First violated rule that was detected.
     alarm: Option<Alarm>,
+    rings: Rings,
 }
 
 impl Observing {
@@ -46,6 +49,7 @@ impl Observing {
             events: Events::default(),
             reigns: LeaderHistory::default(),
             alarm: None,
+            rings: Rings::default(),
         }
     }
 
@@ -77,6 +81,11 @@ impl Observing {
         if self.alarm.is_none_or(|first| matches!(first, Alarm::DifferentHistory { .. })) {
             self.alarm = Some(alarm);
         }
+    }
+
+    /// Counts an explanation of the core if it concerns a ring.
+    pub(crate) fn count_rings(&mut self, explanation: &Explanation, counters: &mut Counters) {
+        self.rings.note(explanation, counters);
     }
 
     /// Returns the first violated rule that was detected.

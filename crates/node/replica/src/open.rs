@@ -13,8 +13,9 @@ use quorate_stream::store::{Layout, StoreError, StoreLimits};
 use quorate_tuner::Settings;
 
 use crate::{
-    applying::sessions::Unreadable, defaults, limits::Limits, ports::status::Addresses,
-    rising::Raising, routing::Votes, scrubbing::ScrubOptions, snapshots::trimming::SnapshotOptions,
+    applying::sessions::Unreadable, defaults, limits::Limits, members::rising::Raising,
+    ports::status::Addresses, routing::Votes, scrubbing::ScrubOptions,
+    snapshots::trimming::SnapshotOptions,
 };
 
 /// Timeouts between nodes.

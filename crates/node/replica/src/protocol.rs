@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 
 use quorate_core::{
+    ballot::Era,
+    configuration::Configuration,
     effect::{Effects, Role, SlowPaths},
     input::Input,
     node::Node,
@@ -23,12 +25,19 @@ pub(crate) struct Protocol {
     role: Role,
     /// Latest time that was read within a turn. The core's time must never go back.
     read_at: Time,
+    /// Number of slots above `decided_to` that are accepted. Messages about higher slots are
+    /// refused ([p2-3]).
+    window_slots: u64,
+    /// Era of the configuration that the plane last received.
+    voters_of: Option<Era>,
 }
 
 impl Protocol {
-    pub(crate) fn new(node: Node) -> Self {
+    pub(crate) fn new(node: Node, window_slots: u64) -> Self {
         Self {
             node,
+            window_slots,
+            voters_of: None,
             effects: Effects::with_capacity(64),
             inbox: VecDeque::new(),
             wake: Time(0),
@@ -44,6 +53,18 @@ impl Protocol {
 
     pub(crate) fn node(&self) -> &Node {
         &self.node
+    }
+
+    /// Returns the number of slots above `decided_to` that are accepted ([p2-3]).
+    pub(crate) fn window_slots(&self) -> u64 {
+        self.window_slots
+    }
+
+    /// Returns the configuration if its era began since the last call.
+    pub(crate) fn take_new_voters(&mut self) -> Option<&Configuration> {
+        let era = self.node.era();
+        let is_new = self.voters_of.replace(era) != Some(era);
+        is_new.then(|| self.node.configuration())
     }
 
     /// Returns whether this node leads, according to what the other parts have been told.

@@ -11,22 +11,19 @@
 //! `rollback` handles other nodes' statements about their logs, `report` the status of the replica,
 //! and `start` and `ending` its start and end.
 
-mod differing;
 mod disk;
 mod egress;
 mod frame_clients;
 mod ingress;
-mod levels;
-mod members;
+mod operators;
 mod report;
 pub(crate) mod requests;
-mod rollback;
 mod scrub;
+
 mod start;
-mod streams;
+mod stream_requests;
 
 use quorate_core::{
-    ballot::Era,
     device::DeviceReport,
     effect::{Refusal, Role},
     input::Input,
@@ -37,48 +34,39 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_log::disk::{Disk, DiskError};
-use quorate_tuner::Setting;
+use quorate_log::disk::{Completed, Disk};
+use quorate_stream::store::Store;
 
-use self::rollback::Rollback;
 use crate::{
     applying::{Applying, applier::Listeners},
-    backup::Held,
     catching_up::CatchingUp,
     clock::Clock,
-    clocks::Clocks,
-    completions::Completions,
     contents::Contents,
-    counters::Counters,
     devices::{DeviceEvent, Devices, report_bytes},
+    differing::Suspicion,
     ending::Ending,
-    fitness::{FitnessState, Lag},
+    fitness::FitnessState,
     hops::{Hop, Hops},
     idling::Surroundings,
-    observing::{Observing, events::Event, watch::ReplicaView},
+    members::{MembersView, MembersWork, driver::MembershipDriver},
+    observing::{events::Event, watch::ReplicaView},
     offers::Offer,
     outbox::Outbox,
-    outlasting::{self, Confirmation, EARLY_LEVEL},
-    peers::{Doubt, Peers},
     ports::{
         device::DeviceSource,
         front::{Failure, Front},
         plane::Plane,
         service::StateMachine,
-        status::{Addresses, Snapshot},
+        status::Addresses,
     },
-    pressure::Pressure,
-    proposing::{LeaderPaths, Proposing},
-    protocol::Protocol,
-    reading::{Reading, probe::Probed},
-    rings::Rings,
-    rising::LevelRaises,
-    routing::Routing,
+    proposing::LeaderPaths,
+    reading::Reading,
+    rollback::Rollback,
     scrubbing::Scrubbing,
     snapshots::{Snapshots, turn::ReplicaParts},
-    steering::MembershipDriver,
-    storing::{Storing, largest_command},
-    streaming::Streaming,
+    spine::Spine,
+    storing::{largest_command, reads::Purpose},
+    streaming::{Streaming, work::StreamWork},
     tuning::Tuning,
     turns::Turns,
     wake::earliest,
@@ -88,64 +76,24 @@ use crate::{
 /// still used.
 const TOLD_AHEAD: u64 = 1 << 12;
 
-/// Name of a small file, and the result of reading it.
-type Recalled = (&'static str, Result<Option<Vec<u8>>, DiskError>);
-
-/// A replica: the core, the log and the service, joined.
+/// A replica: the spine, which orders commands, stores and executes them, and the wings, each of
+/// which serves one subject.
 pub struct Replica<D: Disk, S: StateMachine> {
-    cluster: u128,
-    member: Member,
-    boot: u32,
-    /// Number of slots above `decided_to` that are accepted. Messages about higher slots are
-    /// refused ([p2-3]).
-    window_slots: u64,
-    protocol: Protocol,
-    peers: Peers,
-    rollback: Rollback,
-    // Parts on the path of a command.
-    proposing: Proposing,
-    contents: Contents,
-    storing: Storing<D>,
-    applying: Applying<S>,
-    completions: Completions,
-    // Part on the path of a stream.
+    spine: Spine<D, S>,
     streaming: Streaming,
-    // Other parts.
     reading: Reading,
-    /// Clock for leases and for reads with a bound on staleness; both are impossible without it.
-    clock: Option<Clock>,
-    /// Wall clocks and the group's clock.
-    clocks: Clocks,
     catching_up: CatchingUp,
     snapshots: Snapshots,
-    steering: MembershipDriver,
-    /// Levels that other nodes support, and operators' requests that wait for a raise.
-    rising: LevelRaises,
     scrubbing: Scrubbing,
-    /// A small file that has been read from disk but not taken yet.
-    recalled: Option<Recalled>,
-    /// Level of the group at the last check.
-    raised_to: Option<Level>,
-    ending: Ending,
-    fit: FitnessState,
-    lag: Lag,
-    /// Why this node's state may be wrong ([differ-2]); `None` if there is no doubt.
-    doubt: Option<Doubt>,
-    turns: Turns,
-    observing: Observing,
-    tuning: Tuning,
+    members: MembershipDriver,
+    rollback: Rollback,
+    suspicion: Suspicion,
     /// This node's device, if any. It may run phase 2.
     devices: Devices,
-    /// Number of names assigned to clients of devices ([offload-22]).
-    names_lent: u32,
-    /// Automatic choice of the route of votes; `None` if the route is configured.
-    routing: Option<Routing>,
-    counters: Counters,
-    /// Timestamps of hops, if enabled.
-    hops: Option<Box<Hops>>,
-    rings: Rings,
-    /// Era of the configuration that the plane last received.
-    voters_of: Option<Era>,
+    tuning: Tuning,
+    fitness: FitnessState,
+    ending: Ending,
+    turns: Turns,
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -158,31 +106,32 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         newest: Level,
         addresses: Addresses,
     ) {
-        if member.node == self.member.node {
+        if member.node == self.spine.own.member.node {
             return;
         }
         self.peer_down(now, member.node);
-        self.peers.connect(member, addresses);
-        self.rising.met(now, member.node, newest);
-        self.meet(member, boot);
+        self.spine.peers.connect(member, addresses);
+        self.members.rising_mut().met(now, member.node, newest);
+        let understands = self.members.rising().may_remind(member.node);
+        self.rollback.meet(&self.spine, (member, boot), understands);
         self.tuning.on_peers_changed();
-        self.protocol.later(Input::Connected(member));
+        self.spine.protocol.later(Input::Connected(member));
         self.streaming.peer_up(member.node, boot);
-        if self.protocol.node().leader() == Some(member.node) {
+        if self.spine.node().leader() == Some(member.node) {
             // Offers sent over the old connection may be lost.
-            self.proposing.origin().on_new_ballot();
+            self.spine.proposing.origin().on_new_ballot();
         }
     }
 
     /// Marks the node as disconnected.
     pub fn peer_down(&mut self, _now: Time, node: NodeId) {
-        if self.peers.disconnect(node) {
-            self.rising.lost(node);
+        if self.spine.peers.disconnect(node) {
+            self.members.rising_mut().lost(node);
             self.catching_up.stop_serving(node);
             self.snapshots.lose(node);
             self.streaming.peer_down(node);
             self.tuning.on_peers_changed();
-            self.protocol.later(Input::Disconnected(node));
+            self.spine.protocol.later(Input::Disconnected(node));
         }
     }
 
@@ -190,24 +139,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// are ordered among the commands run in `front`; all other results are reported by
     /// [`Replica::deliver`]. `wall_ms` is Unix time in milliseconds.
     pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane, front: &mut dyn Front) {
-        let wall_ms = self.look_at_clocks(now, wall_ms);
-        self.remind(plane);
+        let wall_ms = self.spine.look_at_clocks(now, wall_ms);
+        self.rollback.remind(&mut self.spine, plane);
         self.begin_turn(now);
         self.catching_up.begin_turn();
         self.tuning.begin_turn(now);
-        if let Some(routing) = &mut self.routing {
-            routing.begin_turn(now);
-        }
         self.poll_log(now, wall_ms, plane, front);
         if self.is_silent() {
-            self.reading.settle_probe(now, self.applying.applied_to());
+            self.reading.settle_probe(now, self.spine.applying.applied_to());
             self.advance_stop(now);
             return;
         }
-        let node = self.protocol.node();
+        let node = self.spine.node();
         plane.told(node.ballot(), node.decided_to());
-        if self.voters_of.replace(node.era()) != Some(node.era()) {
-            plane.voters(node.configuration());
+        if let Some(voters) = self.spine.protocol.take_new_voters() {
+            plane.voters(voters);
         }
         self.turn_device(now);
         self.look_at_fitness(now);
@@ -219,16 +165,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.take_due(now, plane);
         self.steer(now, plane);
         self.propose(now, plane);
-        self.offer_streams(now, wall_ms, plane);
+        self.streams_work().offer(now, wall_ms, plane);
+        self.propose_streams(now, plane);
         self.ask_reads(now, plane);
         self.drain_inbox(now, plane);
         self.turn_device(now);
         // In a volatile group of one, the latest proposal is already decided.
         self.apply(now, wall_ms, true, front);
         self.judge_asks(now);
-        self.answer_raises(now);
+        self.members_work().answer_raises(now);
         self.release_reads_within(now);
-        self.reading.settle_probe(now, self.applying.applied_to());
+        self.reading.settle_probe(now, self.spine.applying.applied_to());
         self.help_peers(now, plane);
         self.keep_snapshots(now, plane);
         self.go_on_scrubbing(now, wall_ms, plane);
@@ -241,7 +188,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(us) = self.turns.begin(now)
             && !self.is_silent()
         {
-            self.protocol.later(Input::Late { us });
+            self.spine.protocol.later(Input::Late { us });
         }
     }
 
@@ -249,17 +196,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// read. The read shows that this node has applied everything on which it may have acted before
     /// the restart.
     fn look_at_access(&mut self, now: Time) {
-        if !self.applying.access().is_wanted() || self.is_open().is_err() {
+        if !self.spine.applying.access().is_wanted() || self.is_open().is_err() {
             return;
         }
-        if self.reading.shows_access(now, self.applying.applied_to()) {
-            self.applying.know_access();
+        if self.reading.shows_access(now, self.spine.applying.applied_to()) {
+            self.spine.applying.know_access();
         }
     }
 
     /// Starts writing the appended records. Called once the plane's buffers have been flushed.
     pub fn submit(&mut self, now: Time) {
-        self.storing.submit(now, self.protocol.node().awaits_disk());
+        self.spine.storing.submit(now, self.spine.node().awaits_disk());
         self.note_writes(now);
     }
 
@@ -269,9 +216,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.watch(now);
         self.choose_route(now);
         let wake_by = self.wake_at(now);
-        let origin = self.proposing.origin();
+        let origin = self.spine.proposing.origin();
         for completed in origin.take_completed() {
-            self.counters.on_answered(now, &completed);
+            self.spine.counters.on_answered(now, &completed);
             self.tuning.on_completed(now, &completed);
         }
         let (waiting, in_flight) = origin.queued();
@@ -279,7 +226,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let setting = self.tuning.end_turn(now, wake_by, totals, waiting, in_flight);
         // [offload-15] The coordinator need not be revoked for a batch that fits into a frame.
         let refitted = origin.set_room(now, self.devices.room());
-        let batch_bytes = setting.batch_bytes.min(self.applying.batch_bytes_max());
+        let batch_bytes = setting.batch_bytes.min(self.spine.applying.batch_bytes_max());
         let changed = origin.set_batching(batch_bytes, setting.window) || refitted;
         // Waiting commands may fit into a batch now.
         if changed && waiting > 0 {
@@ -292,14 +239,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// [plane-3] Chooses the route of votes.
     fn choose_route(&mut self, now: Time) {
-        let node = self.protocol.node();
+        let node = self.spine.node();
         let leads = node.role() == Role::Leader;
         let voters = node.configuration().members().len();
-        if let Some(routing) = &mut self.routing {
-            routing.end_turn(now);
-            if let Some(route) = routing.look(leads, voters, now) {
-                self.protocol.later(Input::Route(route));
-            }
+        if let Some(route) = self.tuning.choose_route(leads, voters, now) {
+            self.spine.protocol.later(Input::Route(route));
         }
     }
 
@@ -309,72 +253,54 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.ending.is_silent() {
             // Only disk writes are pending.
             return match self.ending.is_writing() {
-                true if self.storing.all_written() => Some(now),
-                true => self.storing.short_retry(),
+                true if self.spine.storing.all_written() => Some(now),
+                true => self.spine.storing.short_retry(),
                 false => None,
             };
         }
-        let (read_at, short_retry) = (self.storing.read_at(now), self.storing.short_retry());
+        let (read_at, short_retry) =
+            (self.spine.storing.read_at(now), self.spine.storing.short_retry());
         if self.catching_up.unread_votes().is_some() {
             return earliest([read_at, self.reading.probe_at(), short_retry]);
         }
         if self.has_work() {
             return Some(now);
         }
-        let leading = self.protocol.leads().then_some(self.proposing.due_at());
+        let leading = self.spine.protocol.leads().then_some(self.spine.proposing.due_at());
         earliest([
-            Some(self.protocol.wake()),
+            Some(self.spine.protocol.wake()),
             leading,
-            self.proposing.own().wake_at(now),
-            self.contents.wake_at(),
-            self.storing.write_by(),
+            self.spine.proposing.own().wake_at(now),
+            self.spine.contents.wake_at(),
+            self.spine.storing.write_by(),
             read_at,
             short_retry,
-            self.applying.condition().wake_at(now),
-            self.completions.lasting_deadline(),
+            self.spine.applying.condition().wake_at(now),
+            self.spine.completions.lasting_deadline(),
             self.reading.wake_at(now),
             self.reading.probe_at(),
             self.catching_up.retry_at(),
             self.catching_up.repair_at(),
             self.snapshots.wake_at(now),
             self.scrubbing.wake_at(now),
-            self.steer_at(),
+            self.steers().then(|| self.members_view().steer_at()).flatten(),
             self.ending.deadline(),
             self.devices.wake_at(),
             self.streaming.wake_at(now),
-            self.protocol.leads().then(|| self.streaming.retain_at()).flatten(),
+            self.spine.protocol.leads().then(|| self.streaming.retain_at()).flatten(),
         ])
     }
 
-    /// Returns the end of the slots that may be executed. An auxiliary that has forgotten earlier
-    /// slots executes none.
-    fn executable_to(&self) -> Slot {
-        let node = self.protocol.node();
-        match node.is_hollow() {
-            true => self.applying.applied_to(),
-            false => node.decided_to(),
-        }
-    }
-
-    /// Returns the first slot whose bytes may be needed in memory. All earlier slots are decided,
-    /// and are either applied or will be read from the log. An auxiliary that has forgotten earlier
-    /// slots applies nothing, and neither does a service in trouble. A service that is ahead of its
-    /// log, because the log lost its end, has applied slots for which this node must still vote.
-    fn needed_from(&self) -> Slot {
-        let applies = !self.protocol.node().is_hollow() && !self.applying.condition().is_stuck();
-        let decided_to = self.protocol.node().decided_to();
-        match applies {
-            true => self.applying.applied_to().min(decided_to),
-            false => decided_to,
-        }
-    }
-
     fn has_work(&self) -> bool {
-        let decided_to = self.executable_to();
-        self.protocol.has_input()
+        let decided_to = self.spine.executable_to();
+        self.spine.protocol.has_input()
             || self.streaming.has_fresh()
             || (self.streaming.keeping.has_room()
-                && self.applying.has_work(decided_to, &self.contents, &self.completions))
+                && self.spine.applying.has_work(
+                    decided_to,
+                    &self.spine.contents,
+                    &self.spine.completions,
+                ))
     }
 
     /// Returns whether the node must not send, because its earlier votes are not read yet or its
@@ -383,36 +309,30 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.catching_up.unread_votes().is_some() || self.ending.is_silent()
     }
 
-    /// Returns whether proposals of other nodes must wait because this node cannot keep up with
-    /// writing or applying.
-    fn is_overloaded(&self) -> bool {
-        self.storing.is_behind() || self.applying.is_full()
-    }
-
     fn drain_inbox(&mut self, now: Time, plane: &mut dyn Plane) {
-        while let Some(input) = self.protocol.next_input() {
+        while let Some(input) = self.spine.protocol.next_input() {
             self.step(now, input, plane);
         }
     }
 
     fn look_at_promise(&mut self, now: Time) {
-        let node = self.protocol.node();
-        self.observing.promised(now, node.acceptor().promised(), node.era());
+        let node = self.spine.node();
+        self.spine.observing.promised(now, node.acceptor().promised(), node.era());
     }
 
     fn tick(&mut self, now: Time, plane: &mut dyn Plane) {
-        if self.protocol.take_tick(now) {
+        if self.spine.protocol.take_tick(now) {
             self.step(now, Input::Tick, plane);
         }
     }
 
     fn expire(&mut self, now: Time) {
-        let origin = self.proposing.origin();
+        let origin = self.spine.proposing.origin();
         origin.repeat_if_silent(now);
-        let commands = origin.expire(now, &mut self.completions);
-        let reads = self.reading.expire(now, &mut self.completions);
-        let lasting = self.completions.expire_lasting(now);
-        self.counters.requests_timed_out += commands + reads + lasting;
+        let commands = origin.expire(now, &mut self.spine.completions);
+        let reads = self.reading.expire(now, &mut self.spine.completions);
+        let lasting = self.spine.completions.expire_lasting(now);
+        self.spine.counters.requests_timed_out += commands + reads + lasting;
     }
 
     /// Applies the decided slots, within a budget, and releases the reads that waited for them.
@@ -422,13 +342,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if !self.streaming.keeping.has_room() {
             return;
         }
-        let decided_to = self.executable_to();
+        let decided_to = self.spine.executable_to();
         let (applying, contents, mut listeners) = self.lend_to_apply(now, wall_ms, front);
         let before = applying.applied_to();
         let unread = applying.run(decided_to, contents, again, &mut listeners);
         let applied_to = applying.applied_to();
         if applied_to > before {
-            self.stamp(Hop::Applied, Some(Slot(applied_to.0 - 1)));
+            self.spine.stamp(Hop::Applied, Some(Slot(applied_to.0 - 1)));
         }
         if let Some(range) = unread {
             self.read_to_apply(now, range);
@@ -445,28 +365,30 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     ) -> (&'a mut Applying<S>, &'a Contents, Listeners<'a>) {
         let listeners = Listeners {
             now,
-            clock: self.clock.as_ref(),
+            clock: self.spine.clocks.steady(),
             wall_ms,
             front,
-            origin: self.proposing.origin(),
-            completions: &mut self.completions,
-            counters: &mut self.counters,
+            origin: self.spine.proposing.origin(),
+            completions: &mut self.spine.completions,
+            counters: &mut self.spine.counters,
             appended: &mut self.streaming.appended,
             runs: &mut self.streaming.runs,
             streams_done: &mut self.streaming.done,
         };
-        (&mut self.applying, &self.contents, listeners)
+        (&mut self.spine.applying, &self.spine.contents, listeners)
     }
 
     /// Processes the effects of applied slots, if any.
     fn applied(&mut self, now: Time, front: &mut dyn Front) {
-        self.look_for_later_names();
-        self.follow_streams(now);
-        let node = self.protocol.node();
+        if let Some(why) = self.rollback.look_for_later_names(&self.spine) {
+            self.fail_storage(why);
+        }
+        self.streams_work().follow(now);
+        let node = self.spine.node();
         let durable = node.configuration().class() == Class::Durable;
         let logged = durable.then(|| node.durable_to());
-        self.applying.commit(logged, front);
-        self.contents.release_below(self.needed_from());
+        self.spine.applying.commit(logged, front);
+        self.spine.contents.release_below(self.spine.needed_from());
         self.ask_what_lasts();
         self.release_reads();
     }
@@ -474,62 +396,44 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [class-2] Queries the members about their disks while clients wait until applied commands
     /// are on stable storage at a quorum.
     fn ask_what_lasts(&mut self) {
-        if self.completions.outlasting().is_empty() {
+        if self.spine.completions.outlasting().is_empty() {
             return;
         }
         // Slots confirmed earlier may have been applied since.
-        self.completions.lasts(Slot(0));
-        if let Some(to) = self.completions.outlasting().question() {
-            self.protocol.later(Input::Last { to });
-        }
-    }
-
-    /// [last-5] Returns how to confirm that a command is on stable storage at a quorum.
-    fn durable_confirmation(&self) -> Confirmation {
-        match self.protocol.node().configuration().class() {
-            Class::Durable => Confirmation::Decided,
-            Class::Volatile if self.level() >= outlasting::LEVEL => Confirmation::Asked,
-            Class::Volatile => Confirmation::Closed,
-        }
-    }
-
-    /// [less-5] Returns how to confirm that a command is in memory at a quorum.
-    fn early_confirmation(&self) -> Confirmation {
-        match self.protocol.node().configuration().class() {
-            Class::Volatile => Confirmation::Decided,
-            Class::Durable if self.level() >= EARLY_LEVEL => Confirmation::Asked,
-            Class::Durable => Confirmation::Closed,
+        self.spine.completions.lasts(Slot(0));
+        if let Some(to) = self.spine.completions.outlasting().question() {
+            self.spine.protocol.later(Input::Last { to });
         }
     }
 
     fn release_reads(&mut self) {
-        if self.applying.answers() {
-            self.reading.release(self.applying.applied_to(), &mut self.completions);
+        if self.spine.applying.answers() {
+            self.reading.release(self.spine.applying.applied_to(), &mut self.spine.completions);
         }
     }
 
     /// Checks the service's health. The node continues to vote whatever the state of the service.
     fn tend(&mut self) {
-        if let Some(why) = self.applying.tend() {
-            self.observing.tell(Event::ServiceBack { why });
+        if let Some(why) = self.spine.applying.tend() {
+            self.spine.observing.tell(Event::ServiceBack { why });
         }
-        if self.applying.take_went_back() {
+        if self.spine.applying.take_went_back() {
             self.streaming.keeping.went_back();
         }
-        if let Some(event) = self.applying.news() {
-            self.observing.tell(event);
+        if let Some(event) = self.spine.applying.news() {
+            self.spine.observing.tell(event);
         }
-        if !self.applying.condition().is_stuck() {
+        if !self.spine.applying.condition().is_stuck() {
             return;
         }
         // Decided values are in the log, and are read from there when they can be applied. The
         // memory that they use must not keep this node from voting.
-        self.contents.release_below(self.protocol.node().decided_to());
+        self.spine.contents.release_below(self.spine.node().decided_to());
     }
 
     /// Reports to the core whether this node is fit to lead ([live-3], [live-6]).
     fn look_at_fitness(&mut self, now: Time) {
-        let (applying, keeping) = (&self.applying, &self.streaming.keeping);
+        let (applying, keeping) = (&self.spine.applying, &self.streaming.keeping);
         let device = self.devices.late();
         let service = || {
             let condition = applying.condition();
@@ -541,122 +445,194 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let streams = streams.map(|why| format!("no room for byte streams: {why}"));
             device.map(str::to_owned).or(trouble).or(streams)
         };
-        let known_to = self.protocol.node().known_to();
-        let lag = self.lag.look(now, known_to, self.level_to());
-        if let Some(fitness) = self.fit.look(now, self.storing.trouble(now), service, lag) {
-            self.protocol.later(Input::Fitness(fitness));
+        let known_to = self.spine.node().known_to();
+        let lag = self.fitness.measure_lag(now, known_to, self.level_to());
+        let log = self.spine.storing.trouble(now);
+        if let Some(fitness) = self.fitness.look(now, log, service, lag) {
+            self.spine.protocol.later(Input::Fitness(fitness));
         }
-    }
-
-    /// [time-3] Compares the clocks and reports changes. Returns the group's time as far as this
-    /// node knows it.
-    fn look_at_clocks(&mut self, now: Time, wall_ms: u64) -> u64 {
-        self.clocks.turn(now, wall_ms);
-        let (leads, node) = (self.protocol.leads(), self.protocol.node());
-        let (time_ms, configuration) = (self.applying.time().ms(), node.configuration());
-        let news = self.clocks.look(now, time_ms, self.member, leads, configuration);
-        for off in news {
-            self.observing.tell(Event::ClockOff(off));
-        }
-        self.clocks.now_ms(self.read_clock(now)).max(time_ms)
-    }
-
-    /// Returns the current time. The process may have been suspended since its turn began, so the
-    /// input that it reads now may have been sent later.
-    fn read_clock(&self, now: Time) -> Time {
-        self.clock.as_ref().map_or(now, |clock| clock.now().max(now))
     }
 
     /// [session-3] If this node leads, proposes the commands that are due. Time reaches the service
     /// only through the log, stamped by the leader.
     fn take_due(&mut self, now: Time, plane: &mut dyn Plane) {
-        if !self.protocol.leads() || !self.proposing.take_due(now) {
+        if !self.spine.protocol.leads() || !self.spine.proposing.take_due(now) {
             return;
         }
-        if self.ending.is_requested() || self.applying.condition().is_down() {
+        if self.ending.is_requested() || self.spine.applying.condition().is_down() {
             return;
         }
-        let group_ms = self.applying.time().ms();
-        if self.proposing.may_stamp(now, group_ms)
+        let group_ms = self.spine.applying.time().ms();
+        if self.spine.proposing.may_stamp(now, group_ms)
             && self.may_propose(0)
-            && let Some(clock_ms) = self.clocks.stamp_ms(now)
-            && let Some(ms) = self.applying.stamp(clock_ms)
+            && let Some(clock_ms) = self.spine.clocks.stamp_ms(now)
+            && let Some(ms) = self.spine.applying.stamp(clock_ms)
         {
-            self.proposing.stamped(now, ms);
+            self.spine.proposing.stamped(now, ms);
             let value = Value::Now { ms };
             let payload = None;
             self.propose_value(now, Offer { value, payload }, plane);
         }
-        let origin = self.proposing.origin();
+        let origin = self.spine.proposing.origin();
         // This limit does not depend on the one for clients' commands, since housekeeping must be
         // able to complete what an accepted command began.
-        let max = largest_command(self.storing.log());
-        self.applying.due(&mut |command| {
+        let max = largest_command(self.spine.storing.log());
+        self.spine.applying.due(&mut |command| {
             if command.len() <= max {
                 origin.accept_due(now, command);
             }
         });
     }
 
+    /// Returns whether this node leads and is not stopping.
+    fn steers(&self) -> bool {
+        self.spine.protocol.leads() && !self.ending.is_requested()
+    }
+
+    /// As leader, continues the plan, readmits members that forgot their votes, and hands
+    /// leadership to the member that should have it.
+    fn steer(&mut self, now: Time, plane: &mut dyn Plane) {
+        if !self.steers() {
+            return;
+        }
+        if self.members_view().is_plan_due(now) {
+            if let Some(value) = self.members_work().follow_plan(now) {
+                self.step(now, Input::Propose { value, slots: 1 }, plane);
+            }
+            self.hand_to_heir();
+        }
+        if self.members.take_look(now) {
+            let may_propose = self.may_propose(0);
+            if let Some(value) = self.members_work().raise(now, may_propose) {
+                self.propose_value(now, Offer { value, payload: None }, plane);
+            }
+            self.members_work().take_back(now);
+            self.members_work().hand_over(now);
+            self.hand_to_heir();
+        }
+    }
+
+    /// Hands leadership to the node that should have it, if any.
+    fn hand_to_heir(&mut self) {
+        if let Some(to) = self.members.take_heir() {
+            self.ending.transfer(Some(to), &mut self.spine.protocol);
+        }
+    }
+
+    fn members_view(&self) -> MembersView<'_, D, S> {
+        MembersView { driver: &self.members, spine: &self.spine }
+    }
+
+    fn members_work(&mut self) -> MembersWork<'_, D, S> {
+        MembersWork { driver: &mut self.members, spine: &mut self.spine }
+    }
+
+    fn streams_work(&mut self) -> StreamWork<'_, D, S> {
+        StreamWork { own: &mut self.streaming, spine: &mut self.spine }
+    }
+
+    /// As leader, closes streams whose owners are lost, and assigns slots to available bytes.
+    fn propose_streams(&mut self, now: Time, plane: &mut dyn Plane) {
+        if !self.spine.protocol.leads() {
+            return;
+        }
+        while self.may_propose(0)
+            && let Some(value) = self.streams_work().next_lost(now)
+        {
+            self.step(now, Input::Propose { value, slots: 1 }, plane);
+        }
+        while self.may_propose(0)
+            && let Some((value, slots)) = self.streams_work().next_run()
+        {
+            self.step(now, Input::Propose { value, slots }, plane);
+        }
+    }
+
+    /// Hands completed disk operations to their owners, and advances the store of streams. Returns
+    /// the operations that belong to snapshots.
+    fn keep_streams(&mut self, now: Time, plane: &mut dyn Plane) -> Vec<Completed> {
+        let mut others = Vec::new();
+        while let Some(completed) = self.spine.storing.log_mut().next_other() {
+            if let Completed::SmallFileRead { name, result, .. } = completed {
+                self.scrubbing.recalled = Some((name, result));
+            } else if Store::concerns(&completed) {
+                self.streams_work().on_completed(completed);
+            } else {
+                others.push(completed);
+            }
+        }
+        if let Some(range) = self.streams_work().replays() {
+            let range = self.catching_up.readable(range);
+            if !range.is_empty() {
+                self.spine.storing.read(now, Purpose::Streams, range);
+            }
+        }
+        if let Some(why) = self.streams_work().keep(now, plane) {
+            self.fail_storage(why);
+        }
+        self.streams_work().note_lacking();
+        others
+    }
+
     fn propose(&mut self, now: Time, plane: &mut dyn Plane) {
-        self.proposing.origin().look(now);
-        match self.protocol.node().leader() {
-            _ if self.protocol.leads() => {
+        self.spine.proposing.origin().look(now);
+        match self.spine.node().leader() {
+            _ if self.spine.protocol.leads() => {
                 self.devices.forget_offers();
                 self.propose_forwarded(now, plane);
                 self.propose_own(now, plane);
-                self.steering.set_pausing(self.protocol.node().pauses_for_era());
+                self.members.set_pausing(self.spine.node().pauses_for_era());
             }
-            Some(leader) if leader != self.member.node => {
-                let mut out = Outbox::new(self.member, plane, &mut self.counters);
+            Some(leader) if leader != self.spine.own.member.node => {
+                let mut out = Outbox::new(self.spine.own.member, plane, &mut self.spine.counters);
                 let mut ways = LeaderPaths {
                     leader,
-                    ballot: self.protocol.node().ballot(),
+                    ballot: self.spine.protocol.node().ballot(),
                     devices: &mut self.devices,
-                    contents: &mut self.contents,
+                    contents: &mut self.spine.contents,
                     out: &mut out,
                 };
-                self.proposing.forward(now, &mut ways);
+                self.spine.proposing.forward(now, &mut ways);
             }
             _ => self.devices.forget_offers(),
         }
     }
 
     fn propose_forwarded(&mut self, now: Time, plane: &mut dyn Plane) {
-        while let Some(bytes) = self.proposing.next_forwarded_bytes()
+        while let Some(bytes) = self.spine.proposing.next_forwarded_bytes()
             && self.may_propose(bytes)
-            && let Some(offer) = self.proposing.pop_forwarded()
+            && let Some(offer) = self.spine.proposing.pop_forwarded()
         {
             self.propose_value(now, offer, plane);
         }
     }
 
     fn propose_own(&mut self, now: Time, plane: &mut dyn Plane) {
-        while let Some(bytes) = self.proposing.own().next_bytes(now)
+        while let Some(bytes) = self.spine.proposing.own().next_bytes(now)
             && self.may_propose(bytes)
-            && let Some(offer) = self.proposing.origin().take_offer(now)
+            && let Some(offer) = self.spine.proposing.origin().take_offer(now)
         {
-            if !self.proposing.knows(&offer.value) {
+            if !self.spine.proposing.knows(&offer.value) {
                 self.propose_value(now, offer, plane);
             }
         }
     }
 
     fn may_propose(&self, bytes: usize) -> bool {
-        let node = self.protocol.node();
+        let node = self.spine.node();
         node.can_propose()
             && self.devices.has_room()
-            && !self.is_overloaded()
-            && self.contents.has_room(bytes)
+            && !self.spine.is_overloaded()
+            && self.spine.contents.has_room(bytes)
     }
 
     fn propose_value(&mut self, now: Time, offer: Offer, plane: &mut dyn Plane) {
         let Offer { value, payload } = offer;
-        self.counters.slots_waited_for_era += u64::from(self.steering.is_pausing());
+        self.spine.counters.slots_waited_for_era += u64::from(self.members.is_pausing());
         if let Some(payload) = payload {
             self.devices.note_proposed(now, payload.len());
-            self.contents.offer(&value, payload);
-            self.found(now, value);
+            self.spine.contents.offer(&value, payload);
+            self.spine.found(now, value);
         }
         self.step(now, Input::Propose { value, slots: 1 }, plane);
     }
@@ -672,7 +648,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.devices.is_none() {
             return;
         }
-        let (contents, protocol) = (&mut self.contents, &mut self.protocol);
+        let (contents, protocol) = (&mut self.spine.contents, &mut self.spine.protocol);
         let node = protocol.node();
         let (role, decided_to) = (node.role(), node.decided_to());
         let group = Surroundings {
@@ -700,14 +676,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             DeviceEvent::Use(cells) => protocol.later(Input::Offload { cells }),
             DeviceEvent::Returned(value) => protocol.later(Input::Propose { value, slots: 1 }),
         });
-        self.completions.note_late_device(self.devices.late().is_some());
+        self.spine.completions.note_late_device(self.devices.late().is_some());
     }
 
     /// [offload-15] Submits a value of the core to the device. If the device cannot accept it, the
     /// value is returned to the core.
     fn submit_to_device(&mut self, now: Time, value: Value, plane: &mut dyn Plane) {
         let slot = SlotRange::one(Slot(0));
-        let payload = self.contents.recent(&value, slot);
+        let payload = self.spine.contents.recent(&value, slot);
         let bytes = payload.as_deref().unwrap_or_default();
         if self.devices.submit(now, value, bytes).is_err() {
             self.on_refused(now, value, Refusal::Busy, plane);
@@ -717,42 +693,36 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Sets the clock for the cases in which the turn's timestamp is too old. Called before the
     /// first turn.
     pub fn lend_clock(&mut self, clock: Clock) {
-        self.clock = Some(clock);
+        self.spine.clocks.set_steady(clock);
     }
 
     /// Enables timestamps of commands' hops, stored in this ring.
     pub fn lend_hops(&mut self, hops: Hops) {
-        self.hops = Some(Box::new(hops));
+        self.spine.hops = Some(Box::new(hops));
     }
 
     /// Returns the timestamps of hops, if enabled.
     pub fn hops(&mut self) -> Option<&mut Hops> {
-        self.hops.as_deref_mut()
-    }
-
-    fn stamp(&mut self, hop: Hop, slot: Option<Slot>) {
-        if let Some(hops) = &mut self.hops {
-            hops.stamp(hop, slot);
-        }
+        self.spine.hops.as_deref_mut()
     }
 
     /// [read-4] Releases waiting reads without a request for confirmation while this node seems to
     /// hold a lease. The turn's timestamp may be old, so this is only an estimate; the clock is
     /// read again after the query.
     fn read_by_lease(&mut self, now: Time) {
-        if !self.reading.wants_lease() || self.clock.is_none() {
+        if !self.reading.wants_lease() || self.spine.clocks.steady().is_none() {
             return;
         }
-        if let Some(leased) = self.protocol.node().leased_read(now) {
-            self.counters.reads_leased += self.reading.leased(leased);
+        if let Some(leased) = self.spine.node().leased_read(now) {
+            self.spine.counters.reads_leased += self.reading.leased(leased);
             self.release_reads();
         }
     }
 
     fn release_reads_within(&mut self, now: Time) {
-        if self.applying.answers() {
-            let applied_to = self.applying.applied_to();
-            self.reading.release_within(now, applied_to, &mut self.completions);
+        if self.spine.applying.answers() {
+            let applied_to = self.spine.applying.applied_to();
+            self.reading.release_within(now, applied_to, &mut self.spine.completions);
         }
     }
 
@@ -774,28 +744,32 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Serves peers that catch up, and sends this node's own requests, within a budget per turn.
     fn help_peers(&mut self, now: Time, plane: &mut dyn Plane) {
-        let mut out = Outbox::new(self.member, plane, &mut self.counters);
-        self.contents.ask(now, &self.peers, &mut out);
-        self.catching_up.ask(now, &self.peers, &mut self.protocol, &mut out);
-        self.catching_up.read_for_peers(now, &mut self.storing);
-        let from = (self.applying.history(), &self.contents);
-        self.catching_up.serve(now, &self.peers, from, &mut self.storing, &mut out);
+        let mut out = Outbox::new(self.spine.own.member, plane, &mut self.spine.counters);
+        self.spine.contents.ask(now, &self.spine.peers, &mut out);
+        self.catching_up.ask(now, &self.spine.peers, &mut self.spine.protocol, &mut out);
+        self.catching_up.read_for_peers(now, &mut self.spine.storing);
+        let from = (self.spine.applying.history(), &self.spine.contents);
+        self.catching_up.serve(now, &self.spine.peers, from, &mut self.spine.storing, &mut out);
     }
 
     /// Takes, sends, receives and loads snapshots, and trims the log, as each is due.
     fn keep_snapshots(&mut self, now: Time, plane: &mut dyn Plane) {
         let others = self.keep_streams(now, plane);
-        let streams_kept_to = self.streaming.keeping.kept_to(self.applying.streams());
+        let streams_kept_to = self.streaming.keeping.kept_to(self.spine.applying.streams());
         self.with_snapshots(now, plane, |snapshots, around| {
             snapshots.advance(others, streams_kept_to, around);
         });
-        if self.snapshots.waits_to_follow(self.storing.log().start()) && self.protocol.leads() {
-            self.give_way(now);
+        if self.snapshots.waits_to_follow(self.spine.storing.log().start())
+            && self.spine.protocol.leads()
+        {
+            self.members_work().give_way(now);
+            self.hand_to_heir();
         }
-        if self.applying.take_loaded() {
-            self.streams_loaded(now);
+        if self.spine.applying.take_loaded() {
+            self.streams_work().on_loaded(now);
         }
-        self.checkpoint_streams(self.snapshots.wants_streams_kept_to());
+        let wanted = self.snapshots.wants_streams_kept_to();
+        self.streams_work().checkpoint(wanted);
     }
 
     /// Calls `act` with the snapshots and the parts that they need.
@@ -805,17 +779,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
         act: impl FnOnce(&mut Snapshots, &mut ReplicaParts<'_, '_, D, S>),
     ) {
-        let mut out = Outbox::new(self.member, plane, &mut self.counters);
+        let mut out = Outbox::new(self.spine.own.member, plane, &mut self.spine.counters);
         let mut around = ReplicaParts {
             now,
-            storing: &mut self.storing,
-            applying: &mut self.applying,
-            origin: self.proposing.origin(),
-            completions: &mut self.completions,
+            storing: &mut self.spine.storing,
+            applying: &mut self.spine.applying,
+            origin: self.spine.proposing.origin(),
+            completions: &mut self.spine.completions,
             catching_up: &mut self.catching_up,
-            protocol: &mut self.protocol,
-            peers: &self.peers,
-            observing: &mut self.observing,
+            protocol: &mut self.spine.protocol,
+            peers: &self.spine.peers,
+            observing: &mut self.spine.observing,
             out: &mut out,
         };
         act(&mut self.snapshots, &mut around);
@@ -825,22 +799,32 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// continue unnoticed.
     fn compare_histories(&mut self, now: Time, plane: &mut dyn Plane) {
         let logged = self.says_of_log();
-        let mut out = Outbox::new(self.member, plane, &mut self.counters).saying(logged);
-        let own = self.applying.digest();
-        if let Some(alarm) = self.peers.compare(now, own, &mut out) {
-            self.observing.raise(alarm, &mut self.counters);
+        let mut out =
+            Outbox::new(self.spine.own.member, plane, &mut self.spine.counters).saying(logged);
+        let own = self.spine.applying.digest();
+        if let Some(alarm) = self.spine.peers.compare(now, own, &mut out) {
+            self.spine.observing.raise(alarm, &mut self.spine.counters);
         }
-        self.look_at_doubt();
+        self.suspicion.look(&mut self.spine);
+    }
+
+    /// [lie-1] Returns the end of this node's log to state in frames. While a connected node would
+    /// not understand such a statement, returns 0, which states nothing.
+    fn says_of_log(&self) -> u64 {
+        match self.members.rising().all_witness() {
+            true => self.spine.storing.log().whole_to(),
+            false => 0,
+        }
     }
 
     fn advance_stop(&mut self, now: Time) {
-        let idle = || self.completions.open() == 0 && self.proposing.own().is_idle();
+        let idle = || self.spine.completions.open() == 0 && self.spine.proposing.own().is_idle();
         let ends = self.ending.advance(
             now,
             idle,
-            self.peers.is_empty(),
-            &mut self.protocol,
-            &mut self.storing,
+            self.spine.peers.is_empty(),
+            &mut self.spine.protocol,
+            &mut self.spine.storing,
             &mut self.devices,
         );
         if ends {
@@ -850,124 +834,28 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Fails all open requests with this failure.
     fn end_requests(&mut self, failure: Failure) {
-        let origin = self.proposing.origin();
-        origin.expire_all(failure, &mut self.completions);
-        self.reading.expire(Time(u64::MAX), &mut self.completions);
-        self.completions.expire_lasting(Time(u64::MAX));
+        let origin = self.spine.proposing.origin();
+        origin.expire_all(failure, &mut self.spine.completions);
+        self.reading.expire(Time(u64::MAX), &mut self.spine.completions);
+        self.spine.completions.expire_lasting(Time(u64::MAX));
         self.streaming.end_all(failure);
     }
 
     /// Checks this replica at intervals, and reports events to the operator.
     fn watch(&mut self, now: Time) {
-        if !self.observing.take_look(now) {
+        if !self.spine.observing.take_look(now) {
             return;
         }
-        let log = self.storing.log();
-        let configuration = self.protocol.node().configuration();
+        let log = self.spine.storing.log();
+        let configuration = self.spine.node().configuration();
         let sight = ReplicaView {
             standing: self.standing(),
             stops: self.ending.is_requested(),
             oldest_write: self.tuning.oldest_write(),
             written_bytes: log.counters().write_bytes,
             segment_failure: log.segment_failure(),
-            reachable: self.peers.reachable(self.member, configuration),
+            reachable: self.spine.peers.reachable(self.spine.own.member, configuration),
         };
-        self.observing.look(now, &sight);
-    }
-
-    /// Returns the pressure that decides whether clients should be read. Without a leader they
-    /// should be, because their requests may have to fail in time.
-    pub fn pressure(&self) -> Pressure {
-        if self.protocol.node().leader().is_none() {
-            return Pressure::Low;
-        }
-        self.proposing.pressure().max(self.reading.pressure())
-    }
-
-    /// Starts a probe of whether a linearizable read would be served here now. The caller takes the
-    /// result with [`Replica::take_probe`].
-    pub fn probe(&mut self, now: Time) {
-        let condition = self.applying.condition();
-        let refused = if self.is_open().is_err() {
-            Some(Probed::Closed)
-        } else {
-            let cannot = condition.is_stuck() || condition.doubt().is_some();
-            cannot.then_some(Probed::Unavailable)
-        };
-        self.reading.probe(now, refused);
-    }
-
-    /// Takes the result of the probe, once it has ended.
-    pub fn take_probe(&mut self) -> Option<Probed> {
-        self.reading.take_probe()
-    }
-
-    /// Begins a clean stop, after which no new requests are accepted. The caller continues to drive
-    /// the replica until [`Replica::is_stopped`], and only then marks the stop as clean.
-    pub fn stop(&mut self, now: Time) {
-        self.ending.begin(now);
-    }
-
-    /// Returns whether a clean stop has ended, with every vote and promise on disk.
-    pub fn is_stopped(&self) -> bool {
-        self.ending.is_done()
-    }
-
-    /// Returns whether a finished stop may be marked as clean. It may not if the log failed, or if
-    /// votes were or may have been forgotten.
-    pub fn stopped_cleanly(&self) -> bool {
-        self.ending.is_clean() && self.storing.failure().is_none()
-    }
-
-    /// Hands leadership to this node, or to the most advanced follower ([live-4]). The caller takes
-    /// the result with [`Replica::take_transfer_result`].
-    pub fn transfer(&mut self, _now: Time, to: Option<NodeId>) {
-        self.ending.transfer(to, &mut self.protocol);
-    }
-
-    /// Takes the result of a transfer, once it has ended.
-    pub fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
-        self.ending.take_transfer_result()
-    }
-
-    /// Takes a snapshot at or after this slot, by default at the applied position, even if the
-    /// service persists itself on a disk. The caller takes the result with
-    /// [`Replica::take_snapshot_answer`].
-    pub fn snapshot_now(&mut self, at: Option<Slot>) {
-        let applied_to = self.applying.applied_to();
-        let refused = if self.ending.is_requested() {
-            Some("this node stops".to_owned())
-        } else if let Some(error) = self.storing.failure() {
-            Some(error.to_owned())
-        } else if applied_to == Slot::FIRST {
-            Some("nothing is applied here yet".to_owned())
-        } else {
-            None
-        };
-        match refused {
-            Some(why) => self.snapshots.refuse_ask(why),
-            None => {
-                let at = at.map_or(applied_to, |at| at.min(applied_to));
-                self.snapshots.ask(at);
-            }
-        }
-    }
-
-    /// Takes the result of a requested snapshot: the complete snapshot, referenced by the base of
-    /// the log, or an error.
-    pub fn take_snapshot_answer(&mut self) -> Option<Result<Snapshot, String>> {
-        self.snapshots.take_answer()
-    }
-
-    /// Returns this node's snapshot, if it has one, to be read by another thread. Its files are not
-    /// deleted while the value lives.
-    pub fn hold_snapshot(&mut self) -> Option<Held> {
-        self.snapshots.hold()
-    }
-
-    /// Fixes batch and window at these values, or the nearest possible ones, until `until`,
-    /// overriding the tuner; `None` releases them.
-    pub fn hold_setting(&mut self, now: Time, setting: Option<Setting>, until: Time) {
-        self.tuning.hold(now, setting, until);
+        self.spine.observing.look(now, &sight);
     }
 }

@@ -8,7 +8,7 @@
 use quorate_core::{laying::Route, message::Message, time::Time};
 use quorate_tuner::Choice;
 
-use crate::tuning::moment;
+use crate::clock::moment;
 
 /// Route of votes to this node while it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ pub use crate::ports::scrub_report as report;
 use std::collections::{BTreeSet, VecDeque};
 
 use quorate_core::{slot::SlotRange, time::Time, value::StreamName};
+use quorate_log::disk::DiskError;
 
 use self::{
     files::{Files, Keeper},
@@ -116,7 +117,12 @@ pub(crate) struct Scrubbing {
     pub(crate) unmended: Option<Keeper>,
     /// Whether damaged files of the service were found, while the remaining files are still unread.
     pub(crate) store_damaged: bool,
+    /// A small file that has been read from disk but not taken yet.
+    pub(crate) recalled: Option<SmallFile>,
 }
+
+/// Name of a small file, and the result of reading it.
+type SmallFile = (&'static str, Result<Option<Vec<u8>>, DiskError>);
 
 impl Scrubbing {
     /// Creates the state. `since` is the start of the interval before the next scrub, as recorded
@@ -125,6 +131,7 @@ impl Scrubbing {
         Self {
             options,
             run: None,
+            recalled: None,
             report: ScrubStatus {
                 ended_ms: since.filter(|since| since.ended).map(|since| since.ms),
                 every_ms: options.every_ms,

@@ -13,6 +13,7 @@ pub(crate) mod offering;
 pub(crate) mod open;
 pub(crate) mod owning;
 mod unsent;
+pub(crate) mod work;
 
 use std::collections::{BTreeMap, VecDeque};
 

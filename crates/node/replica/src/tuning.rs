@@ -5,10 +5,14 @@
 
 use std::collections::VecDeque;
 
-use quorate_core::{message::Message, node_id::NodeId, record::Class, time::Time};
-use quorate_tuner::{Bounds, Change, Done, Moment, Report, Setting, Settings, Tuner, Turn};
+use quorate_core::{laying::Route, message::Message, node_id::NodeId, record::Class, time::Time};
+use quorate_tuner::{Bounds, Change, Done, Report, Setting, Settings, Tuner, Turn};
 
-use crate::counters::{Completed, Totals};
+use crate::{
+    clock::moment,
+    counters::{Completed, Totals},
+    routing::Routing,
+};
 
 /// Maximum number of unreported changes; the oldest ones are dropped.
 const CHANGES_MAX: usize = 64;
@@ -35,16 +39,18 @@ pub(crate) struct Tuning {
     peers: Vec<NodeId>,
     writes: VecDeque<Write>,
     changes: VecDeque<Change>,
-}
-
-/// Converts a time to the tuner's clock.
-pub(crate) const fn moment(time: Time) -> Moment {
-    Moment(time.0.saturating_mul(1000))
+    /// Automatic choice of the route of votes; `None` if the route is configured.
+    routing: Option<Routing>,
 }
 
 impl Tuning {
     /// Creates the tuner. `possible` also limits settings fixed by an operator.
-    pub(crate) fn new(settings: Settings, possible: Bounds, class: Class) -> Self {
+    pub(crate) fn new(
+        settings: Settings,
+        possible: Bounds,
+        class: Class,
+        routing: Option<Routing>,
+    ) -> Self {
         Self {
             tuner: Tuner::new(settings),
             possible,
@@ -55,6 +61,7 @@ impl Tuning {
             peers: Vec::new(),
             writes: VecDeque::new(),
             changes: VecDeque::new(),
+            routing,
         }
     }
 
@@ -91,6 +98,21 @@ impl Tuning {
 
     pub(crate) fn begin_turn(&mut self, now: Time) {
         self.began.get_or_insert(now);
+        if let Some(routing) = &mut self.routing {
+            routing.begin_turn(now);
+        }
+    }
+
+    /// [plane-3] Ends the turn of the choice of route. Returns the route if it has changed.
+    pub(crate) fn choose_route(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
+        let routing = self.routing.as_mut()?;
+        routing.end_turn(now);
+        routing.look(leads, voters, now)
+    }
+
+    /// Returns why the current route is used, if it is chosen automatically.
+    pub(crate) fn why_route(&self) -> Option<String> {
+        self.routing.as_ref().map(Routing::why)
     }
 
     /// Records that a message was passed to the plane.
@@ -110,6 +132,9 @@ impl Tuning {
 
     /// Records that a message was received.
     pub(crate) fn on_message(&mut self, now: Time, from: NodeId, message: &Message) {
+        if let Some(routing) = &mut self.routing {
+            routing.on_message(message);
+        }
         match message {
             Message::Phase2b(vote) => {
                 let to = match self.class {

@@ -9,7 +9,7 @@
 use quorate_core::time::Time;
 use quorate_tuner::Choice;
 
-use crate::tuning::moment;
+use crate::clock::moment;
 
 /// Cost of a slot in a device, on the scale of [`BATCH_COST`] for a slot over connections.
 /// Measured: with 8 clients and 1000 B, 16 k frames/s against 8 k batches/s of five

@@ -20,6 +20,7 @@ use quorate_tuner::Anticipation;
 
 use crate::{
     applying::sessions::{Sessions, Turn},
+    clock::moment,
     completions::Completions,
     counters::{Completed, Totals},
     limits::{COMMAND_OVERHEAD_BYTES, Limits, OPEN_BATCHES_MAX},
@@ -36,7 +37,6 @@ use crate::{
         in_flight::{InFlight, InFlightBatch},
         registrations::Registrations,
     },
-    tuning::moment,
     wake::earliest,
 };
 

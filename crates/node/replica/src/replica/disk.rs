@@ -31,20 +31,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
         front: &mut dyn Front,
     ) {
-        let polled = self.storing.poll(now);
+        let polled = self.spine.storing.poll(now);
         // If this node was busy when a write ended, the delay does not count as part of the write.
-        let (observing, late_us) = (&mut self.observing, self.turns.late_us());
-        self.tuning.on_written(now, self.storing.written_to(), |us, bytes| {
+        let (observing, late_us) = (&mut self.spine.observing, self.turns.late_us());
+        self.tuning.on_written(now, self.spine.storing.written_to(), |us, bytes| {
             observing.on_written(us.saturating_sub(late_us), bytes);
         });
         self.note_writes(now);
         match polled {
             Ok(Some(persisted_to)) if !self.ending.is_silent() => {
-                let began = self.hops.as_ref().map(|hops| hops.now_ns());
-                let before = self.protocol.node().durable_to();
+                let began = self.spine.hops.as_ref().map(|hops| hops.now_ns());
+                let before = self.spine.node().durable_to();
                 self.step(now, Input::Persisted(persisted_to), plane);
-                let durable_to = self.protocol.node().durable_to();
-                if let (Some(hops), Some(at_ns)) = (&mut self.hops, began)
+                let durable_to = self.spine.node().durable_to();
+                if let (Some(hops), Some(at_ns)) = (&mut self.spine.hops, began)
                     && durable_to > before
                 {
                     hops.stamp_at(at_ns, Hop::Written, Some(Slot(durable_to.0 - 1)));
@@ -54,9 +54,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Err(error) => self.fail_storage(error.to_string()),
         }
         if let Some(range) = self.catching_up.unread_votes() {
-            self.storing.read(now, Purpose::Votes, range);
+            self.spine.storing.read(now, Purpose::Votes, range);
         }
-        while let Some((purpose, done)) = self.storing.next_read() {
+        while let Some((purpose, done)) = self.spine.storing.next_read() {
             self.on_log_read(now, wall_ms, purpose, done, plane, front);
         }
     }
@@ -64,14 +64,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Reports the writes that the log has started since the last call. They are reported to the
     /// tuner, and to the trace of hops if it is enabled.
     pub(super) fn note_writes(&mut self, now: Time) {
-        for (seq, bytes) in self.storing.log().writes() {
+        for (seq, bytes) in self.spine.storing.log().writes() {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             self.tuning.on_write(now, seq, bytes);
         }
-        if let Some(hops) = &mut self.hops {
+        if let Some(hops) = &mut self.spine.hops {
             // The last write contains all votes.
-            let voted_to = self.protocol.node().hard_state().voted_to;
-            hops.writes(self.storing.log().next_seq(), voted_to);
+            let voted_to = self.spine.protocol.node().hard_state().voted_to;
+            hops.writes(self.spine.storing.log().next_seq(), voted_to);
         }
     }
 
@@ -79,7 +79,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(super) fn read_to_apply(&mut self, now: Time, range: SlotRange) {
         let range = self.catching_up.readable(range);
         if !range.is_empty() {
-            self.storing.read(now, Purpose::Apply, range);
+            self.spine.storing.read(now, Purpose::Apply, range);
         }
     }
 
@@ -92,12 +92,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
         front: &mut dyn Front,
     ) {
-        self.catching_up.lose(&done.lost, &mut self.protocol, &mut self.counters);
+        self.catching_up.lose(&done.lost, &mut self.spine.protocol, &mut self.spine.counters);
         if purpose == Purpose::Scrub {
             return self.scrubbing.answered(&done.lost, done.result.is_err());
         }
-        if let Some(why) = self.storing.note_read(&done) {
-            self.observing.tell(Event::Unreadable { why });
+        if let Some(why) = self.spine.storing.note_read(&done) {
+            self.spine.observing.tell(Event::Unreadable { why });
         }
         let values = match done.result {
             Ok(values) => values,
@@ -108,18 +108,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         let kind = purpose.kind();
         if values.is_empty() {
-            self.storing.read_later(kind, now.plus_ms(RETRY_MS));
+            self.spine.storing.read_later(kind, now.plus_ms(RETRY_MS));
         }
-        let mut out = Outbox::new(self.member, plane, &mut self.counters);
+        let mut out = self.spine.outbox(plane);
         match purpose {
-            Purpose::Votes => self.catching_up.on_votes_read(values, &mut self.contents),
+            Purpose::Votes => self.catching_up.on_votes_read(values, &mut self.spine.contents),
             Purpose::Apply => self.apply_from_log(now, wall_ms, values, front),
             Purpose::Serve(to) => {
                 if !self.catching_up.on_read_to_serve(to, values, &mut out) {
-                    self.storing.read_later(kind, now.plus_ms(RETRY_MS));
+                    self.spine.storing.read_later(kind, now.plus_ms(RETRY_MS));
                 }
             }
-            Purpose::Streams => self.on_streams_read(values),
+            Purpose::Streams => self.streams_work().on_read(values),
             Purpose::Scrub => {}
             Purpose::Payload(to, value, _) => catching_up::answer(to, value, &values, &mut out),
         }
@@ -134,21 +134,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn apply_from_log(&mut self, now: Time, wall_ms: u64, values: Values, front: &mut dyn Front) {
-        let decided_to = self.executable_to();
+        let decided_to = self.spine.executable_to();
         let (applying, _, mut listeners) = self.lend_to_apply(now, wall_ms, front);
         let bare = applying.run_from_log(decided_to, values, &mut listeners);
         self.applied(now, front);
         if let Some(bare) = bare {
-            self.catching_up.lose(&[bare], &mut self.protocol, &mut self.counters);
+            self.catching_up.lose(&[bare], &mut self.spine.protocol, &mut self.spine.counters);
         }
     }
 
     /// [disk-9] Marks the storage as failed. The node learns of the failure in the next poll, and
     /// clients immediately, since their requests cannot succeed here.
     pub(super) fn fail_storage(&mut self, why: String) {
-        if self.storing.fail(format!("the log failed: {why}")) {
-            self.observing.tell(Event::LogFailed { why });
-            self.protocol.later(Input::StorageFailed);
+        if self.spine.storing.fail(format!("the log failed: {why}")) {
+            self.spine.observing.tell(Event::LogFailed { why });
+            self.spine.protocol.later(Input::StorageFailed);
             self.end_requests(Failure::Voteless);
         }
     }
@@ -158,7 +158,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// ([volatile-4]).
     pub(super) fn forget_votes(&mut self) {
         let why = "its device forgot votes that counted";
-        if self.storing.fail(why.to_owned()) {
+        if self.spine.storing.fail(why.to_owned()) {
             self.end_requests(Failure::Voteless);
         }
     }

@@ -36,9 +36,9 @@ const RUN_BYTES_MAX: usize = 64 << 10;
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Passes one input to the core, and carries out all its effects.
     pub(super) fn step(&mut self, now: Time, input: Input, plane: &mut dyn Plane) {
-        let (before, mut effects) = self.protocol.step(now, input);
+        let (before, mut effects) = self.spine.protocol.step(now, input);
         self.carry_out(now, before, &mut effects, plane);
-        self.protocol.recycle(effects);
+        self.spine.protocol.recycle(effects);
     }
 
     fn carry_out(
@@ -71,13 +71,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::Forget { to } => self.snapshots.forget(to),
                 Effect::ReadReady { token, slot } => {
                     if self.reading.confirmed(token, slot) {
-                        self.counters.reads_confirmed += 1;
+                        self.spine.counters.reads_confirmed += 1;
                     }
                 }
-                Effect::Lasts { to } => self.completions.lasts(to),
+                Effect::Lasts { to } => self.spine.completions.lasts(to),
                 Effect::InMemory { ballot, to } => {
-                    let origin = self.proposing.origin();
-                    origin.in_memory(ballot, to, &mut self.completions);
+                    let origin = self.spine.proposing.origin();
+                    origin.in_memory(ballot, to, &mut self.spine.completions);
                 }
                 Effect::ReadFailed { token } => self.reading.failed(now, token),
                 Effect::Device(Order::Submit { value }) => {
@@ -88,19 +88,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::TransferEnded(result) => self.on_transfer_ended(result),
                 Effect::Role { role, leader } => self.on_role(now, role, leader),
                 Effect::Explain(explanation) => {
-                    self.rings.note(&explanation, &mut self.counters);
+                    self.spine.observing.count_rings(&explanation, &mut self.spine.counters);
                     if explanation == Explanation::DeviceForgot {
                         self.forget_votes();
                     }
-                    self.observing.tell(Event::Leadership(explanation));
+                    self.spine.observing.tell(Event::Leadership(explanation));
                 }
-                Effect::WakeAt(at) => self.protocol.set_wake(at),
-                Effect::Alarm(alarm) => self.observing.raise(alarm, &mut self.counters),
+                Effect::WakeAt(at) => self.spine.protocol.set_wake(at),
+                Effect::Alarm(alarm) => self.spine.observing.raise(alarm, &mut self.spine.counters),
             }
         }
         // Learned values are decided in the same step, before their records are written.
         for (stream, end) in not_applied {
-            self.contents.runs_mut().drop_below(stream, end);
+            self.spine.contents.runs_mut().drop_below(stream, end);
         }
     }
 
@@ -110,9 +110,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let Record::Vote { ballot, range, value: Value::Batch(name) } = *record else {
             return;
         };
-        if self.proposing.origin().voted(&name, ballot, range.from) {
+        if self.spine.proposing.origin().voted(&name, ballot, range.from) {
             let to = range.to;
-            self.protocol.later(Input::Early { ballot, to });
+            self.spine.protocol.later(Input::Early { ballot, to });
         }
     }
 
@@ -124,20 +124,24 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         match &mut message {
-            Message::Heartbeat(beat) => beat.clock_ms = self.clocks.stamp_ms(now).unwrap_or(0),
-            Message::HeartbeatReply(reply) => {
-                reply.clock_ms = self.clocks.own_ms(now);
-                // Releases older than [lie-1] leave these bytes zero, too.
-                let all = self.rising.all_witness();
-                reply.group_ms = if all { self.clocks.group_ms(now) } else { 0 };
+            Message::Heartbeat(beat) => {
+                beat.clock_ms = self.spine.clocks.stamp_ms(now).unwrap_or(0)
             }
-            Message::Phase2a(proposal) => self.stamp(Hop::Proposed, Some(proposal.range.from)),
+            Message::HeartbeatReply(reply) => {
+                reply.clock_ms = self.spine.clocks.own_ms(now);
+                // Releases older than [lie-1] leave these bytes zero, too.
+                let all = self.members.rising().all_witness();
+                reply.group_ms = if all { self.spine.clocks.group_ms(now) } else { 0 };
+            }
+            Message::Phase2a(proposal) => {
+                self.spine.stamp(Hop::Proposed, Some(proposal.range.from))
+            }
             Message::Phase2b(vote) => {
-                let to = match self.protocol.node().configuration().class() {
+                let to = match self.spine.node().configuration().class() {
                     Class::Durable => vote.durable_to,
                     Class::Volatile => vote.volatile_to,
                 };
-                self.stamp(Hop::Voted, Some(Slot(to.0.saturating_sub(1))));
+                self.spine.stamp(Hop::Voted, Some(Slot(to.0.saturating_sub(1))));
             }
             _ => {}
         }
@@ -153,12 +157,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => (None, Lane::Control),
         };
         // Without the bytes, the receiver requests them and is served from the log.
-        let payload = content.and_then(|(value, range)| self.contents.recent(&value, range));
+        let payload = content.and_then(|(value, range)| self.spine.contents.recent(&value, range));
         let payload = payload.as_ref();
         let bytes = payload.map(|payload| &payload[..]);
         let frame = Frame::Protocol { message, bytes };
         let logged = self.says_of_log();
-        let mut out = Outbox::new(self.member, plane, &mut self.counters).saying(logged);
+        let mut out = self.spine.outbox(plane).saying(logged);
         let sent = out.send_all(to, lane, &frame, payload);
         if let Frame::Protocol { message, .. } = &frame {
             let length = encoded_len(&frame);
@@ -172,25 +176,25 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// whose records follow. Until the last record of a step, it is the hard state from before the
     /// step.
     fn persist(&mut self, seq: RecordSeq, record: Record, before: HardState, last: bool) {
-        let mut hard = self.protocol.node().hard_state();
+        let mut hard = self.spine.node().hard_state();
         if !last {
             hard.decided_to = before.decided_to;
         }
         let content = match record {
             Record::Vote { ballot, range, value } => {
-                if ballot.node == self.member.node {
-                    self.proposing.proposed(ballot, value);
+                if ballot.node == self.spine.own.member.node {
+                    self.spine.proposing.proposed(ballot, value);
                 }
-                self.stamp(Hop::Recorded, Some(range.from));
+                self.spine.stamp(Hop::Recorded, Some(range.from));
                 Some((range, value))
             }
             Record::Decided { range, value } => Some((range, value)),
             Record::Round { .. } | Record::Promise { .. } => None,
         };
         let appended = match content {
-            None => self.storing.append(seq, &record, None, Written::Bytes(&[]), hard),
+            None => self.spine.storing.append(seq, &record, None, Written::Bytes(&[]), hard),
             Some((range, value)) => {
-                self.contents.pin(&value, range);
+                self.spine.contents.pin(&value, range);
                 let early = HardState { decided_to: before.decided_to, ..hard };
                 self.persist_content(seq, record, range, &value, (early, hard))
             }
@@ -219,13 +223,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     ) -> Result<(), LogError> {
         let mut rest = range;
         loop {
-            let streams = self.applying.streams();
-            let (mut part, bytes) = self.contents.first_part(value, rest, streams);
+            let streams = self.spine.applying.streams();
+            let (mut part, bytes) = self.spine.contents.first_part(value, rest, streams);
             let places;
             let written = match &bytes {
                 Bytes::None => Written::Bytes(&[]),
                 Bytes::Here(payload) => {
-                    let most = self.storing.log().record_bytes_max().min(RUN_BYTES_MAX);
+                    let most = self.spine.storing.log().record_bytes_max().min(RUN_BYTES_MAX);
                     let spans = payload.len() as u64 == part.len();
                     let length = if spans { payload.len().min(most) } else { payload.len() };
                     if spans {
@@ -238,10 +242,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     places = self.places_of(value, part);
                     if places.is_empty() {
                         // The placed bytes are damaged, but may still be in memory.
-                        self.unplace(value, part);
+                        self.spine.unplace(value, part);
                         continue;
                     }
-                    self.counters.stream_bytes_placed += part.len();
+                    self.spine.counters.stream_bytes_placed += part.len();
                     Written::Places(&places)
                 }
                 // [snap-5] For a decided value, the store fetches the bytes that peers still
@@ -260,9 +264,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             };
             let record = part_of(record, part);
             if part.to == rest.to {
-                return self.storing.append(seq, &record, Some(part), written, hard);
+                return self.spine.storing.append(seq, &record, Some(part), written, hard);
             }
-            self.storing.append_before(seq, &record, part, written, early)?;
+            self.spine.storing.append_before(seq, &record, part, written, early)?;
             rest.from = part.to;
         }
     }
@@ -270,7 +274,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [here-1] Records that content decided below `to` was learned without its bytes.
     pub(super) fn learns_bare(&mut self, to: Slot) {
         self.streaming.keeping.learns_bare(to);
-        self.note_lacking();
+        self.streams_work().note_lacking();
     }
 
     /// Returns the places of these bytes in the store, as encoded in a record; empty if the store
@@ -282,57 +286,50 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.keeping.places(stream, positions(offset, range))
     }
 
-    fn unplace(&mut self, value: &Value, range: SlotRange) {
-        if let Value::Content { stream, offset } = *value {
-            let runs = self.contents.runs_mut();
-            runs.unplaced(stream, positions(offset, range));
-        }
-    }
-
     /// Notes that bytes are contained in a record, so that their unit is not placed in the store.
     fn note_recorded(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
             let end = positions(offset, range).end;
-            self.counters.stream_bytes_recorded += range.len();
-            self.contents.runs_mut().recorded(stream, end);
+            self.spine.counters.stream_bytes_recorded += range.len();
+            self.spine.contents.runs_mut().recorded(stream, end);
         }
     }
 
     /// Handles a decision. If this node applies nothing now and the value is content, returns its
     /// stream and the position below which its bytes need not be retained in memory.
     fn on_decided(&mut self, range: SlotRange, value: Value) -> Option<(StreamName, u64)> {
-        self.stamp(Hop::Decided, Some(range.from));
-        self.proposing.decided(&value);
-        let applies = !self.protocol.node().is_hollow() && !self.applying.condition().is_stuck();
+        self.spine.stamp(Hop::Decided, Some(range.from));
+        self.spine.proposing.decided(&value);
+        let applies = !self.spine.node().is_hollow() && !self.spine.applying.condition().is_stuck();
         let not_applied = match value {
             Value::Content { stream, offset } if !applies => {
                 Some((stream, positions(offset, range).end))
             }
             _ => None,
         };
-        self.contents.decided(&value, range);
+        self.spine.contents.decided(&value, range);
         // [aux-1] An auxiliary that forgot earlier slots has no state to apply the value to.
-        if !self.protocol.node().is_hollow() {
-            self.applying.decided(range, value);
+        if !self.spine.node().is_hollow() {
+            self.spine.applying.decided(range, value);
         }
         self.snapshots.decided(range.from, value);
         not_applied
     }
 
     fn on_fetch(&mut self, now: Time, from: NodeId, value: Value, range: SlotRange) {
-        let streams = self.applying.streams();
+        let streams = self.spine.applying.streams();
         let held = {
             // [aux-1] An owner sends no bytes to auxiliaries, so an auxiliary requests them
             // immediately.
-            let patience = !self.protocol.node().is_auxiliary();
-            self.contents.fetch(now, &value, range, from, streams, patience)
+            let patience = !self.spine.node().is_auxiliary();
+            self.spine.contents.fetch(now, &value, range, from, streams, patience)
         };
         if !held.is_empty() {
-            self.protocol.later(Input::Held { value, range: held });
+            self.spine.protocol.later(Input::Held { value, range: held });
         }
         if held != range {
             // The rest of a run, after a part that is not needed, may also be available.
-            self.found(now, value);
+            self.spine.found(now, value);
         }
     }
 
@@ -349,51 +346,44 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let Some((origin, _)) = origin_of(&value) else {
             return;
         };
-        if origin == self.member.node {
+        if origin == self.spine.own.member.node {
             let until = now.plus_ms(RETRY_MS);
-            self.proposing.origin().on_refused(&value, until);
+            self.spine.proposing.origin().on_refused(&value, until);
         } else {
-            self.refuse(origin, value, why, plane);
+            self.spine.refuse(origin, value, why, plane);
         }
     }
 
-    pub(super) fn refuse(&mut self, to: NodeId, value: Value, why: Refusal, plane: &mut dyn Plane) {
-        self.counters.forwards_refused += 1;
-        let leader = self.protocol.node().leader();
-        let frame = Frame::NotTaken { value, why, leader };
-        Outbox::new(self.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
-    }
-
     fn on_transfer_ended(&mut self, result: Result<NodeId, Refusal>) {
-        if let (Ok(to), Some(why)) = (result, self.fit.handover_reason())
-            && to != self.member.node
+        if let (Ok(to), Some(why)) = (result, self.fitness.handover_reason())
+            && to != self.spine.own.member.node
         {
             let why = why.to_owned();
-            self.observing.tell(Event::HandedOver { to, why });
+            self.spine.observing.tell(Event::HandedOver { to, why });
         }
         self.ending.on_transfer_ended(result);
     }
 
     fn on_role(&mut self, now: Time, role: Role, leader: Option<Ballot>) {
-        let led = self.protocol.set_role(role);
-        let node = self.protocol.node();
+        let led = self.spine.protocol.set_role(role);
+        let node = self.spine.protocol.node();
         let (leads, ballot) = (node.leader(), node.ballot());
-        self.observing.tell(Event::Role { role, leader: leads, ballot });
-        self.observing.led(now, leads, ballot);
+        self.spine.observing.tell(Event::Role { role, leader: leads, ballot });
+        self.spine.observing.led(now, leads, ballot);
         self.tuning.on_peers_changed();
         self.tuning.set_nodes(node.configuration().members().len());
         let newly = role == Role::Leader && !led;
         if newly {
-            self.steering.restart(now);
+            self.members.restart(now);
         }
-        self.proposing.on_role(now, leader, newly);
+        self.spine.proposing.on_role(now, leader, newly);
         // [p1-6] Everything in lower slots was proposed again, or never will be.
-        let leading = self.protocol.node().leading();
+        let leading = self.spine.node().leading();
         let next = leading.map(|leading| leading.tally.next());
         self.streaming.offering.restart(next);
         match leader {
             // The new leader may lack bytes that were sent to the previous one.
-            Some(other) if other.node != self.member.node => {
+            Some(other) if other.node != self.spine.own.member.node => {
                 self.streaming.owning.peer_up(other.node);
             }
             Some(_) => self.streaming.owning.leads(),

@@ -12,41 +12,35 @@ use quorate_wire::{
     frame_clients::{LENT, Name, NodePosition, REGISTRATION},
 };
 
-use super::{Replica, requests::Requester};
+use super::requests::Requester;
 use crate::ports::{
     frame_clients::FrameClients, front::Failure, payload::Payload, service::StateMachine,
 };
-
-/// Maximum number of names assigned by one process; the next one would repeat the first.
-const NAMES_MAX: u32 = 1 << 16;
 
 impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
     fn lend(&mut self) -> Result<Name, Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
-        let number = replica.names_lent;
-        let name = Name::of(replica.member.node.0, replica.boot, number);
-        let name = name.filter(|_| number < NAMES_MAX);
-        replica.names_lent += u32::from(name.is_some());
-        name.ok_or(Failure::Unavailable)
+        let own = replica.spine.own;
+        replica.devices.lend_name(own.member.node, own.boot).ok_or(Failure::Unavailable)
     }
 
     fn stand(&self, name: Name) -> NodePosition {
         let replica = &*self.replica;
-        let node = replica.protocol.node();
+        let node = replica.spine.node();
         let leads = node.role() == Role::Leader;
         // [offload-10] If votes of devices are hints, their decisions do not count.
         let counts = node.configuration().class() == Class::Volatile;
         let place = replica.devices.place().filter(|_| leads && counts);
-        let sessions = replica.applying.sessions();
+        let sessions = replica.spine.applying.sessions();
         let session = sessions.next_batch(NodeId(name.origin), name.boot);
         let (session, next) = session.unwrap_or_default();
         NodePosition {
-            cluster: replica.cluster,
+            cluster: replica.spine.own.cluster,
             leads,
             place,
             era: node.era().0,
-            applied_to: replica.applying.applied_to().0,
+            applied_to: replica.spine.applying.applied_to().0,
             session,
             next,
         }
@@ -58,7 +52,7 @@ impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
             boot: name.boot,
             number: REGISTRATION,
         };
-        self.replica.take_lent(name, value, &[])
+        self.take_lent(name, value, &[])
     }
 
     fn offer(&mut self, name: Name, counter: u64, bytes: &[u8]) -> Result<(), Failure> {
@@ -70,30 +64,31 @@ impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
             length,
             checksum: checksum(bytes),
         });
-        self.replica.take_lent(name, value, bytes)
+        self.take_lent(name, value, bytes)
     }
 }
 
-impl<D: Disk, S: StateMachine> Replica<D, S> {
+impl<D: Disk, S: StateMachine> Requester<'_, D, S> {
     /// [offload-24] Accepts a value under an assigned name, as if its origin were a node that
     /// forwards it.
     fn take_lent(&mut self, name: Name, value: Value, bytes: &[u8]) -> Result<(), Failure> {
-        self.takes_requests()?;
+        let replica = &mut *self.replica;
+        replica.takes_requests()?;
         if name.origin & LENT == 0 {
             return Err(Failure::Unavailable);
         }
-        if self.protocol.node().role() != Role::Leader {
+        if replica.spine.node().role() != Role::Leader {
             return Err(Failure::NoQuorum);
         }
-        if self.proposing.knows(&value) || self.is_past(&value, bytes) {
-            self.counters.forwards_repeated += 1;
+        if replica.spine.proposing.knows(&value) || replica.spine.is_past(&value, bytes) {
+            replica.spine.counters.forwards_repeated += 1;
             return Ok(());
         }
         let payload = value.has_bytes().then(|| Payload::new(bytes.to_vec()));
-        if !self.proposing.take_forwarded(value, payload) {
+        if !replica.spine.proposing.take_forwarded(value, payload) {
             return Err(Failure::Busy);
         }
-        self.counters.forwards_taken += 1;
+        replica.spine.counters.forwards_taken += 1;
         Ok(())
     }
 }

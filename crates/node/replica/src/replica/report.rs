@@ -14,16 +14,16 @@ use quorate_log::disk::{Disk, Family};
 use quorate_stream::Table;
 use quorate_tuner::{Change, Setting};
 
-use super::{Replica, differing};
+use super::Replica;
 use crate::{
     counters::Counters,
+    differing,
     observing::{events::Event, pursuit::NodeProgress},
     ports::{
         device::DeviceStatus,
         service::{Metadata, StateMachine},
         status::{DiskUse, Peer, PeerPlane, PlanStatus, Snapshot, Status, Streams, TuningReport},
     },
-    routing::Routing,
 };
 
 /// Returns whether the alarm is about differing states. If this node may be the one with the wrong
@@ -39,37 +39,37 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Returns the status of this node.
     pub fn status(&self, now: Time) -> Status {
         Status {
-            cluster: self.cluster,
-            member: self.member,
-            role: self.protocol.node().role(),
-            leader: self.protocol.node().leader(),
-            era: self.protocol.node().era(),
-            quorum: self.protocol.node().configuration().rule(),
-            level: self.level_status(now),
-            plan: self.group().plan().map(|plan| PlanStatus {
+            cluster: self.spine.own.cluster,
+            member: self.spine.own.member,
+            role: self.spine.node().role(),
+            leader: self.spine.node().leader(),
+            era: self.spine.node().era(),
+            quorum: self.spine.node().configuration().rule(),
+            level: self.members_view().level_status(now),
+            plan: self.spine.group().plan().map(|plan| PlanStatus {
                 id: plan.id,
                 what: plan.what.clone(),
-                waits: self.plan_waits(),
+                waits: self.members_view().plan_waits(),
             }),
             removed: self.is_removed(),
-            ballot: self.protocol.node().ballot(),
-            decided_to: self.protocol.node().decided_to(),
-            applied_to: self.applying.applied_to(),
-            durable_to: self.protocol.node().durable_to(),
-            class: self.protocol.node().configuration().class(),
-            log_bytes: self.storing.log().size_bytes(),
-            log_start: self.storing.log().start(),
+            ballot: self.spine.node().ballot(),
+            decided_to: self.spine.node().decided_to(),
+            applied_to: self.spine.applying.applied_to(),
+            durable_to: self.spine.node().durable_to(),
+            class: self.spine.node().configuration().class(),
+            log_bytes: self.spine.storing.log().size_bytes(),
+            log_start: self.spine.storing.log().start(),
             snapshot: self.snapshots.own(),
             snapshot_taking: self.snapshots.taking(),
-            ring: self.protocol.node().ring(),
+            ring: self.spine.node().ring(),
             choices: self.choices(),
             scrub: self.scrub_status(),
             device: self.devices.status().cloned(),
             disk: self.disk_use(now),
             streams: self.stream_use(now),
-            traffic: self.counters.traffic(),
-            reigns: self.observing.reigns(now),
-            progress: self.observing.progress(now, &self.standing()),
+            traffic: self.spine.counters.traffic(),
+            reigns: self.spine.observing.reigns(now),
+            progress: self.spine.observing.progress(now, &self.standing()),
             error: self.error(),
             notices: self.notices(now),
             peers: self.known_peers(now),
@@ -79,7 +79,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Returns the group's time ([time-1]) as Unix time in milliseconds; 0 before the first
     /// deadline was due.
     pub fn group_ms(&self) -> u64 {
-        self.applying.time().ms()
+        self.spine.applying.time().ms()
     }
 
     /// Returns the status of this node's device; `None` if it never had one.
@@ -90,15 +90,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Returns the end of the slots that count as applied. An auxiliary does not need the slots
     /// that it lacks ([aux-1]).
     pub(super) fn level_to(&self) -> Slot {
-        match self.protocol.node().is_auxiliary() {
-            true => self.protocol.node().known_to(),
-            false => self.applying.applied_to(),
+        match self.spine.node().is_auxiliary() {
+            true => self.spine.node().known_to(),
+            false => self.spine.applying.applied_to(),
         }
     }
 
     /// Returns this node's progress in applying slots.
     pub(super) fn standing(&self) -> NodeProgress {
-        let node = self.protocol.node();
+        let node = self.spine.node();
         NodeProgress {
             unread: self.catching_up.unread_slots(),
             receiving: self.snapshots.receiving(),
@@ -111,18 +111,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns the space available to the log, and the log's growth rate.
     fn disk_use(&self, now: Time) -> DiskUse {
-        let log = self.storing.log();
+        let log = self.spine.storing.log();
         let counters = log.counters();
         DiskUse {
             free_bytes: log.disk().free_bytes(Family::Log),
-            log_bytes_per_second: self.observing.log_growth(now, counters.write_bytes),
+            log_bytes_per_second: self.spine.observing.log_growth(now, counters.write_bytes),
             flush_times: counters.flush_times,
         }
     }
 
     /// Returns the state of the byte streams on this node.
     pub fn stream_use(&self, now: Time) -> Streams {
-        let (streams, keeping) = (self.applying.streams(), &self.streaming.keeping);
+        let (streams, keeping) = (self.spine.applying.streams(), &self.streaming.keeping);
         let (used_bytes, file_bytes) = keeping.bytes();
         Streams {
             named: streams.len(),
@@ -158,7 +158,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns notices for the operator about conditions that do not prevent the node from serving.
     fn notices(&self, now: Time) -> Vec<String> {
-        let strain = self.applying.condition().strain().map(ToOwned::to_owned);
+        let strain = self.spine.applying.condition().strain().map(ToOwned::to_owned);
         let short = self.streaming.keeping.short();
         let short = short.map(|why| format!("the store of byte streams waits: {why}"));
         let missing = self.streaming.keeping.missing_bytes();
@@ -167,14 +167,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "{missing} bytes of byte streams are missing here, and fetched from other nodes"
             )
         });
-        let differs = self.observing.alarm().filter(|alarm| is_of_others(alarm));
-        let differs = differs.filter(|_| self.doubt.is_none());
+        let differs = self.spine.observing.alarm().filter(|alarm| is_of_others(alarm));
+        let differs = differs.filter(|_| !self.suspicion.is_in_doubt());
         let differs = differs.map(|alarm| {
             format!("{alarm}; a majority has applied what this node has: see {}", differing::PAGE)
         });
-        let clocks =
-            self.clocks.off().map(|off| format!("clock: node {} is {}", off.node, off.text()));
-        self.observing
+        let clocks = self
+            .spine
+            .clocks
+            .off()
+            .map(|off| format!("clock: node {} is {}", off.node, off.text()));
+        self.spine
+            .observing
             .notice(now)
             .into_iter()
             .chain(differs)
@@ -187,7 +191,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns the table of byte streams as of the applied slots.
     pub fn streams(&self) -> &Table {
-        self.applying.streams()
+        self.spine.applying.streams()
     }
 
     /// [snap-5] Returns the number of retained bytes of streams that this node lacks; `None` if
@@ -201,21 +205,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Returns whether a log write has failed, so that this node casts no votes until it is
     /// restarted.
     pub fn has_log_failed(&self) -> bool {
-        self.storing.failure().is_some()
+        self.spine.storing.failure().is_some()
     }
 
     /// Returns the most serious reason for this node not to vote or serve, if any.
     pub fn error(&self) -> Option<String> {
-        if let Some(why) = self.applying.condition().doubt() {
+        if let Some(why) = self.spine.applying.condition().doubt() {
             return Some(why.to_owned());
         }
-        if let Some(alarm) = self.observing.alarm().filter(|alarm| !is_of_others(alarm)) {
+        if let Some(alarm) = self.spine.observing.alarm().filter(|alarm| !is_of_others(alarm)) {
             return Some(format!(
                 "a rule of the protocol was broken: {alarm}; stop the nodes, keep their folders, \
                  report it"
             ));
         }
-        if let Some(error) = self.storing.failure() {
+        if let Some(error) = self.spine.storing.failure() {
             return Some(format!(
                 "{error}; this node neither votes nor leads until it is restarted"
             ));
@@ -223,8 +227,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.is_removed() {
             return Some("this node was removed from the cluster".to_owned());
         }
-        if let Some(why) = self.fit.log_trouble() {
-            let cause = self.storing.log().obstacle();
+        if let Some(why) = self.fitness.log_trouble() {
+            let cause = self.spine.storing.log().obstacle();
             let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
             return Some(format!(
                 "{why}{cause}; this node cannot vote or lead until the log is written again"
@@ -235,51 +239,52 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "{why}; this node neither votes nor leads until it does, and has lost nothing"
             ));
         }
-        let trouble = self.applying.trouble();
-        if self.applying.condition().is_stuck() {
+        let trouble = self.spine.applying.trouble();
+        if self.spine.applying.condition().is_stuck() {
             return trouble;
         }
         if let Some(lost) = self.lost_value_text() {
             return Some(lost);
         }
-        if let Some(error) = self.storing.read_failure() {
+        if let Some(error) = self.spine.storing.read_failure() {
             return Some(format!("the log could not be read back: {error}"));
         }
         if trouble.is_some() {
             return trouble;
         }
-        if self.protocol.node().is_out_of_rounds() {
-            let times = self.member.incarnation.0;
+        if self.spine.node().is_out_of_rounds() {
+            let times = self.spine.own.member.incarnation.0;
             return Some(format!(
                 "this node has lost its memory {times} times and has no rounds left: it never leads \
                  again; replace it under a new id"
             ));
         }
-        let configuration = self.protocol.node().configuration();
-        let forgot = configuration.position(self.member).is_none()
-            && configuration.member_of(self.member.node).is_some();
+        let configuration = self.spine.node().configuration();
+        let forgot = configuration.position(self.spine.own.member).is_none()
+            && configuration.member_of(self.spine.own.member.node).is_some();
         if forgot {
             return Some(
                 "this node may have forgotten votes: it learns, without a vote".to_owned(),
             );
         }
-        self.storing.log().busy_reason()
+        self.spine.storing.log().busy_reason()
     }
 
     /// [disk-8] Returns the first slot that was decided here and whose value the log has lost, and
     /// the number of unanswered requests for the value.
     pub fn lost_value(&self) -> Option<(Slot, u32)> {
         let running = || self.catching_up.lost_value();
-        self.protocol.node().relearning().or_else(running)
+        self.spine.node().relearning().or_else(running)
     }
 
     fn lost_value_text(&self) -> Option<String> {
         let (first, fruitless) = self.lost_value()?;
-        let members = self.protocol.node().configuration().members();
+        let members = self.spine.node().configuration().members();
         let others = members.iter().map(|voter| voter.member.node);
-        let others: Vec<NodeId> = others.filter(|node| *node != self.member.node).collect();
+        let others: Vec<NodeId> =
+            others.filter(|node| *node != self.spine.own.member.node).collect();
         let absent: Vec<NodeId> =
-            others.iter().copied().filter(|node| !self.peers.has(*node)).collect();
+            others.iter().copied().filter(|node| !self.spine.peers.has(*node)).collect();
         let asked_all = fruitless as usize > 2 * others.len();
         let next = if others.is_empty() {
             "there is no other node to fetch it from: restore this node's folder from a copy"
@@ -298,16 +303,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     pub(super) fn known_peers(&self, now: Time) -> Vec<Peer> {
         let mut peers = BTreeMap::new();
-        for voter in self.protocol.node().configuration().members() {
+        for voter in self.spine.node().configuration().members() {
             let peer = self.peer(voter.member, voter.weight, voter.auxiliary);
             peers.insert(voter.member.node, peer);
         }
-        for member in self.peers.members() {
+        for member in self.spine.peers.members() {
             peers.entry(member.node).or_insert_with(|| self.peer(member, 0, false));
         }
         // A node with an id but neither weight nor a connection is a learner that is down. Ids that
         // are only reserved are not listed here.
-        let known = self.group().nodes();
+        let known = self.spine.group().nodes();
         for (node, known) in known.filter(|(_, known)| known.has_joined()) {
             let peer = peers.entry(node).or_insert_with(|| {
                 let member = Member::first(node.0);
@@ -317,14 +322,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 known.peer.clone_into(&mut peer.addresses.peer);
             }
         }
-        peers.retain(|node, _| !self.is_spent(*node));
-        let own = self.member.node;
-        peers.entry(own).or_insert_with(|| self.peer(self.member, 0, false)).connected = true;
-        if self.protocol.node().role() == Role::Leader {
-            for (node, heard, lag) in self.protocol.node().followers(now) {
+        peers.retain(|node, _| !self.spine.is_spent(*node));
+        let own = self.spine.own.member.node;
+        peers.entry(own).or_insert_with(|| self.peer(self.spine.own.member, 0, false)).connected =
+            true;
+        if self.spine.node().role() == Role::Leader {
+            for (node, heard, lag) in self.spine.node().followers(now) {
                 if let Some(peer) = peers.get_mut(&node) {
                     (peer.connected, peer.lag) = (heard, Some(lag));
-                    peer.engaged = Some(self.protocol.node().proposes_to(node));
+                    peer.engaged = Some(self.spine.node().proposes_to(node));
                 }
             }
         }
@@ -336,11 +342,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             member,
             weight,
             auxiliary,
-            connected: self.peers.has(member.node),
+            connected: self.spine.peers.has(member.node),
             lag: None,
-            payload_bytes_sent: self.counters.payload_bytes_sent.to(member.node),
+            payload_bytes_sent: self.spine.counters.payload_bytes_sent.to(member.node),
             engaged: None,
-            addresses: self.peers.address(member.node),
+            addresses: self.spine.peers.address(member.node),
             plane: PeerPlane::default(),
         }
     }
@@ -352,12 +358,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Takes the next notice for the operator.
     pub fn next_notice(&mut self, now: Time) -> Option<String> {
-        self.observing.take_notice(now)
+        self.spine.observing.take_notice(now)
     }
 
     /// Takes the next event, for the operator's log.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.observing.next_event()
+        self.spine.observing.next_event()
     }
 
     /// Returns the tuner's estimates, predictions and choices.
@@ -371,9 +377,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns descriptions of the choices that the replica made by itself, each with its reason.
     fn choices(&self) -> Vec<String> {
-        let leads = self.protocol.node().role() == Role::Leader;
-        let routing = self.routing.iter().filter(|_| leads);
-        routing.map(Routing::why).collect()
+        let leads = self.spine.node().role() == Role::Leader;
+        self.tuning.why_route().filter(|_| leads).into_iter().collect()
     }
 
     /// Returns the current batch size and window.
@@ -389,23 +394,23 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
              repair {:?}, log {:?}, write {:?}",
             self.ending,
             self.has_work(),
-            self.protocol.wake(),
-            self.proposing.due_at(),
+            self.spine.protocol.wake(),
+            self.spine.proposing.due_at(),
             self.catching_up.retry_at(),
-            self.proposing.own().wake_at(now),
+            self.spine.proposing.own().wake_at(now),
             self.reading.wake_at(now),
-            self.contents.wake_at(),
+            self.spine.contents.wake_at(),
             self.catching_up.repair_at(),
-            self.storing.read_at(now),
-            self.storing.write_by(),
+            self.spine.storing.read_at(now),
+            self.spine.storing.write_by(),
         )
     }
 
     pub fn counters(&self) -> Counters {
         Counters {
-            batches_formed: self.proposing.own().totals().batches,
-            batches_repeated: self.proposing.own().repeated(),
-            ..self.counters
+            batches_formed: self.spine.proposing.own().totals().batches,
+            batches_repeated: self.spine.proposing.own().repeated(),
+            ..self.spine.counters
         }
     }
 
@@ -421,36 +426,36 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns the core's counters of its slow paths.
     pub fn slow_paths(&self) -> SlowPaths {
-        self.protocol.slow_paths()
+        self.spine.protocol.slow_paths()
     }
 
     /// Returns the core. Tests check its invariants.
     pub fn node(&self) -> &Node {
-        self.protocol.node()
+        self.spine.node()
     }
 
     /// Returns the log, for its counters and its file descriptor.
     pub fn log(&self) -> &Log<D> {
-        self.storing.log()
+        self.spine.storing.log()
     }
 
     pub fn service(&self) -> &S {
-        self.applying.service()
+        self.spine.applying.service()
     }
 
     /// Returns this node with its incarnation.
     pub fn member(&self) -> Member {
-        self.member
+        self.spine.own.member
     }
 
     /// Returns the first slot that has not been applied.
     pub fn applied_to(&self) -> Slot {
-        self.applying.applied_to()
+        self.spine.applying.applied_to()
     }
 
     /// Returns the session table in canonical form. It is equal on all nodes that have applied the
     /// same slots.
     pub fn sessions(&self) -> Metadata {
-        self.applying.sessions().canonical()
+        self.spine.applying.sessions().canonical()
     }
 }

@@ -5,6 +5,7 @@ use quorate_core::{level::Level, time::Time};
 use quorate_log::disk::Disk;
 
 use super::Replica;
+
 use crate::{
     hops::Hop,
     outlasting::Confirmation,
@@ -13,10 +14,11 @@ use crate::{
         front::{Failure, Front, NO_USERS, Requests, Sequenced, Tag},
         service::{StateMachine, Weight},
         status::Status,
-        stream_front::StreamRequests,
+        stream_front::{StreamEvent, StreamRequests},
     },
     proposing::gather::Waiter,
     reading::evidence::Evidence,
+    streaming::FrontEvent,
 };
 
 /// Port for a front's requests to the replica, valid for one call of the front.
@@ -31,24 +33,52 @@ pub struct Requester<'a, D: Disk, S: StateMachine> {
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Reports all completed requests to a front. Returns whether there were any.
     pub fn deliver(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
-        let wall_ms = self.look_at_clocks(now, wall_ms);
+        let wall_ms = self.spine.look_at_clocks(now, wall_ms);
         if self.deliver_streams(now, wall_ms, front) {
             return true;
         }
-        let Some(mut ended) = self.completions.take() else {
+        let Some(mut ended) = self.spine.completions.take() else {
             return false;
         };
-        while let Some((completion, evidence)) = ended.next_not_forgotten(&mut self.completions) {
+        while let Some((completion, evidence)) =
+            ended.next_not_forgotten(&mut self.spine.completions)
+        {
             let mut requests = Requester::for_read(self, now, wall_ms, evidence);
             front.completed(completion, &mut requests);
         }
-        self.completions.recycle(ended);
+        self.spine.completions.recycle(ended);
         true
+    }
+
+    /// Notifies a front of all stream events. Returns whether there were any.
+    fn deliver_streams(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
+        while let Some((tag, result)) = self.spine.completions.take_stream() {
+            self.streaming.tell(match result {
+                Ok(()) => FrontEvent::Looked(tag),
+                Err(failure) => FrontEvent::Failed(tag, failure),
+            });
+        }
+        let mut some = false;
+        while let Some(told) = self.streaming.next_front_event() {
+            some = true;
+            let event = match told {
+                FrontEvent::Bytes(tag, ref bytes) => StreamEvent::Bytes(tag, bytes),
+                FrontEvent::Done(tag, done) => StreamEvent::Done(tag, done),
+                FrontEvent::Refused(tag, denied) => StreamEvent::Refused(tag, denied),
+                FrontEvent::Failed(tag, failure) => StreamEvent::Failed(tag, failure),
+                FrontEvent::Looked(tag) => StreamEvent::Looked(tag),
+                FrontEvent::Nowhere(tag, nowhere) => StreamEvent::Nowhere(tag, nowhere),
+                FrontEvent::Durable(piece, position) => StreamEvent::Durable(piece, position),
+                FrontEvent::Ended(piece, position) => StreamEvent::Ended(piece, position),
+            };
+            front.streamed(event, &mut Requester::new(self, now, wall_ms));
+        }
+        some
     }
 
     /// Returns the port for clients' requests to this node.
     pub fn requests(&mut self, now: Time, wall_ms: u64) -> Requester<'_, D, S> {
-        let wall_ms = self.look_at_clocks(now, wall_ms);
+        let wall_ms = self.spine.look_at_clocks(now, wall_ms);
         Requester::new(self, now, wall_ms)
     }
 }
@@ -77,26 +107,26 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
     ) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
-        replica.applying.takes_commands()?;
-        if !replica.applying.has_level(command) {
+        replica.spine.applying.takes_commands()?;
+        if !replica.spine.applying.has_level(command) {
             return Err(Failure::Level);
         }
-        let weight = replica.applying.weigh(command);
+        let weight = replica.spine.applying.weigh(command);
         if weight == Weight::TooHeavy {
             return Err(Failure::TooBig);
         }
         let heavy = weight == Weight::Heavy;
-        let taken = replica.proposing.accept(self.now, waiter, at, (command, heavy));
+        let taken = replica.spine.proposing.accept(self.now, waiter, at, (command, heavy));
         self.count(taken)
     }
 
     fn count(&mut self, taken: Result<(), Failure>) -> Result<(), Failure> {
-        let counters = &mut self.replica.counters;
+        let counters = &mut self.replica.spine.counters;
         match taken {
             Ok(()) => {
                 counters.commands_accepted += 1;
-                self.replica.completions.opened();
-                self.replica.stamp(Hop::Command, None);
+                self.replica.spine.completions.opened();
+                self.replica.spine.stamp(Hop::Command, None);
             }
             Err(_) => counters.commands_busy += 1,
         }
@@ -119,7 +149,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         at: Option<Sequenced>,
         command: &[u8],
     ) -> Result<(), Failure> {
-        let waiter = match self.replica.durable_confirmation() {
+        let waiter = match self.replica.spine.durable_confirmation() {
             Confirmation::Decided => Waiter::Front(tag),
             Confirmation::Asked => Waiter::Lasting(tag),
             Confirmation::Closed => return Err(Failure::Level),
@@ -128,7 +158,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     }
 
     fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
-        let waiter = match self.replica.early_confirmation() {
+        let waiter = match self.replica.spine.early_confirmation() {
             Confirmation::Decided => Waiter::Front(tag),
             Confirmation::Asked => Waiter::Early(tag),
             Confirmation::Closed => return Err(Failure::Level),
@@ -138,22 +168,22 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
     fn register(&mut self, tag: Tag) -> Result<(), Failure> {
         self.replica.takes_requests()?;
-        self.replica.applying.takes_commands()?;
-        let taken = self.replica.proposing.origin().register(self.now, tag);
+        self.replica.spine.applying.takes_commands()?;
+        let taken = self.replica.spine.proposing.origin().register(self.now, tag);
         self.count(taken)
     }
 
     fn read(&mut self, tag: Tag) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
-        replica.applying.takes_reads()?;
+        replica.spine.applying.takes_reads()?;
         let taken = replica.reading.accept(self.now, Waiter::Front(tag));
         match taken {
             Ok(()) => {
-                replica.counters.reads_asked += 1;
-                replica.completions.opened();
+                replica.spine.counters.reads_asked += 1;
+                replica.spine.completions.opened();
             }
-            Err(_) => replica.counters.commands_busy += 1,
+            Err(_) => replica.spine.counters.commands_busy += 1,
         }
         taken
     }
@@ -161,14 +191,14 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     fn read_within(&mut self, tag: Tag, most_ms: u64) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
-        replica.applying.takes_reads()?;
+        replica.spine.applying.takes_reads()?;
         let taken = replica.reading.accept_within(self.now, tag, most_ms);
         match taken {
             Ok(()) => {
-                replica.counters.reads_within += 1;
-                replica.completions.opened();
+                replica.spine.counters.reads_within += 1;
+                replica.spine.completions.opened();
             }
-            Err(_) => replica.counters.commands_busy += 1,
+            Err(_) => replica.spine.counters.commands_busy += 1,
         }
         taken
     }
@@ -176,24 +206,24 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
-        replica.applying.takes_commands()?;
-        let taken = replica.proposing.origin().accept_read(self.now, tag);
+        replica.spine.applying.takes_commands()?;
+        let taken = replica.spine.proposing.origin().accept_read(self.now, tag);
         match taken {
             Ok(()) => {
-                replica.counters.reads_in_order += 1;
-                replica.completions.opened();
+                replica.spine.counters.reads_in_order += 1;
+                replica.spine.completions.opened();
             }
-            Err(_) => replica.counters.commands_busy += 1,
+            Err(_) => replica.spine.counters.commands_busy += 1,
         }
         taken
     }
 
     fn forget(&mut self, tag: Tag) {
-        self.replica.completions.forget(tag);
+        self.replica.spine.completions.forget(tag);
     }
 
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
-        self.replica.applying.query(query, self.wall_ms, reply)
+        self.replica.spine.applying.query(query, self.wall_ms, reply)
     }
 
     fn answer(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
@@ -202,11 +232,11 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         // [read-4] Checked after the query, since the process may have been suspended before or
         // during it.
         let replica = &mut *self.replica;
-        let (node, applied_to) = (replica.protocol.node(), replica.applying.applied_to());
-        if self.evidence.stands(replica.clock.as_ref(), node, applied_to) {
+        let (node, applied_to) = (replica.spine.node(), replica.spine.applying.applied_to());
+        if self.evidence.stands(replica.spine.clocks.steady(), node, applied_to) {
             return Ok(());
         }
-        replica.counters.reads_overtaken += 1;
+        replica.spine.counters.reads_overtaken += 1;
         reply.truncate(length);
         Err(Failure::Overtaken)
     }
@@ -222,15 +252,15 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     fn users(&self) -> Option<&Users> {
         // [aux-1] An auxiliary executes nothing and answers no clients, so their requests are
         // refused immediately.
-        if self.replica.protocol.node().is_auxiliary() {
+        if self.replica.spine.node().is_auxiliary() {
             return Some(&NO_USERS);
         }
         self.replica.users()
     }
 
     fn users_version(&self) -> u64 {
-        let version = self.replica.applying.access().version();
-        version << 1 | u64::from(self.replica.protocol.node().is_auxiliary())
+        let version = self.replica.spine.applying.access().version();
+        version << 1 | u64::from(self.replica.spine.node().is_auxiliary())
     }
 
     fn wall_ms(&self) -> u64 {
@@ -238,11 +268,11 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     }
 
     fn knows_clock(&self) -> bool {
-        self.replica.clocks.is_known()
+        self.replica.spine.clocks.is_known()
     }
 
     fn command_bytes_max(&self) -> usize {
-        self.replica.proposing.command_bytes_max()
+        self.replica.spine.proposing.command_bytes_max()
     }
 
     fn frame_clients(&mut self) -> Option<&mut dyn FrameClients> {
@@ -259,20 +289,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// at least as recent as the one used before the restart ([access-4]), and an auxiliary has
     /// none.
     pub fn users(&self) -> Option<&Users> {
-        let users = self.applying.access().users();
-        users.filter(|_| self.applying.answers() && !self.protocol.node().is_auxiliary())
+        let users = self.spine.applying.access().users();
+        users.filter(|_| self.spine.applying.answers() && !self.spine.node().is_auxiliary())
     }
 
     /// [access-4] Records that this node cannot have known any users of the group before. Called at
     /// most once, before the first turn.
     pub fn begins_without_users(&mut self) {
-        self.applying.know_access();
+        self.spine.applying.know_access();
     }
 
     /// Returns an error if clients are not served here.
     pub(super) fn takes_requests(&self) -> Result<(), Failure> {
         self.is_open()?;
-        match self.applying.condition().doubt() {
+        match self.spine.applying.condition().doubt() {
             Some(_) => Err(Failure::Diverged),
             None => Ok(()),
         }
@@ -284,11 +314,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.ending.is_requested() {
             return Err(Failure::Stopping);
         }
-        if self.storing.failure().is_some() {
+        if self.spine.storing.failure().is_some() {
             return Err(Failure::Voteless);
         }
         // [aux-1] An auxiliary executes nothing, so it would never learn a reply.
-        if self.protocol.node().is_auxiliary() {
+        if self.spine.node().is_auxiliary() {
             return Err(Failure::Unavailable);
         }
         Ok(())

@@ -52,12 +52,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub fn scrub_status(&self) -> ScrubStatus {
         let mut status = self.scrubbing.status(|needs| self.fate(needs));
         if status.now.is_some() {
-            let log = self.storing.log().written_bytes();
+            let log = self.spine.storing.log().written_bytes();
             let snapshot = self.snapshots.own().map_or(0, |own| own.bytes);
             let all = log
                 + self.streaming.keeping.bytes().0
                 + snapshot
-                + self.applying.service().kept_bytes();
+                + self.spine.applying.service().kept_bytes();
             status.bytes_all = all.max(status.bytes_read());
         }
         status
@@ -67,7 +67,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let (known, missing) = match needs {
             Needs::Slots(lost) => {
                 // An open vote is only in memory until its slot is decided.
-                let decided_to = self.protocol.node().decided_to();
+                let decided_to = self.spine.node().decided_to();
                 let open = lost.iter().any(|range| range.to > decided_to);
                 let missing = lost.iter().any(|range| self.catching_up.misses(*range));
                 (!lost.is_empty(), open || missing || (lost.is_empty() && self.scrubbing.doubts()))
@@ -95,7 +95,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(super) fn go_on_scrubbing(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
         // Damage that a repair in progress will remove is not searched for again.
         let looks = self.scrubbing.goes_on() || self.snapshots.renewal().is_under_way();
-        if !looks && self.applying.service_mut().wants_scrub() {
+        if !looks && self.spine.applying.service_mut().wants_scrub() {
             self.begin_scrub(now, wall_ms, None);
         }
         if self.scrubbing.rests(wall_ms) {
@@ -105,7 +105,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.note_scrubbed("counts", wall_ms);
         }
         self.hear_scrubbed(now);
-        if let Some((name, read)) = self.recalled.take() {
+        if let Some((name, read)) = self.scrubbing.recalled.take() {
             self.look_at_file(now, name, read, plane);
         }
         loop {
@@ -127,13 +127,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     fn begin_to_scrub(&mut self, kind: Kind) {
         match kind {
-            Kind::Log => self.storing.log_mut().begin_scrub(),
+            Kind::Log => self.spine.storing.log_mut().begin_scrub(),
             Kind::Streams => self.scrubbing.streams_at = None,
             Kind::Snapshot => self.scrubbing.snapshot_to = 0,
             Kind::Store => {
                 self.scrubbing.store_damaged = false;
                 let pace = self.scrubbing.report().bytes_per_second;
-                self.applying.service_mut().start_scrub(pace);
+                self.spine.applying.service_mut().start_scrub(pace);
             }
             Kind::Files => self.scrubbing.files.begin(),
         }
@@ -147,7 +147,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 // Repeats until one request is in flight, since no other event would wake this node
                 // for the next.
                 while let Some(slots) = self.scrubbing.doubtful() {
-                    match self.storing.ask_whether_lost(now, slots) {
+                    match self.spine.storing.ask_whether_lost(now, slots) {
                         Asked::Yes => self.scrubbing.asked(),
                         Asked::NotNow => {
                             self.scrubbing.wait(now);
@@ -159,32 +159,32 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                         }
                     }
                 }
-                self.storing.log_mut().scrub() || self.scrubbing.doubts()
+                self.spine.storing.log_mut().scrub() || self.scrubbing.doubts()
             }
             Kind::Streams => {
                 let at = self.scrubbing.streams_at;
-                let disk = self.storing.log_mut().disk_mut();
+                let disk = self.spine.storing.log_mut().disk_mut();
                 self.streaming.keeping.scrub(at, PIECE_BYTES, disk)
             }
             Kind::Snapshot => {
-                let disk = self.storing.log_mut().disk_mut();
+                let disk = self.spine.storing.log_mut().disk_mut();
                 self.snapshots.scrub(self.scrubbing.snapshot_to, disk)
             }
             Kind::Store => {
                 // The service's thread limits its own rate; its progress is checked occasionally.
                 self.scrubbing.wait(now);
-                let scrubbed = self.applying.service_mut().take_scrubbed();
+                let scrubbed = self.spine.applying.service_mut().take_scrubbed();
                 self.scrubbing.read_apart(Kind::Store, scrubbed.bytes);
                 // [scrub-8] A group of one has no peer to fetch the data from.
-                let voters = self.protocol.node().configuration().members();
-                let alone = voters.iter().all(|voter| voter.member == self.member);
+                let voters = self.spine.node().configuration().members();
+                let alone = voters.iter().all(|voter| voter.member == self.spine.own.member);
                 for what in scrubbed.damaged {
                     let needs = if alone { Needs::Person } else { Needs::Store };
                     self.damage_found(Kind::Store, what, needs);
                     self.scrubbing.store_damaged = !alone;
                 }
                 if !scrubbed.goes_on && std::mem::take(&mut self.scrubbing.store_damaged) {
-                    self.snapshots.renew(now, self.storing.log().start());
+                    self.snapshots.renew(now, self.spine.storing.log().start());
                 }
                 scrubbed.goes_on
             }
@@ -196,7 +196,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     }
                     let must_be_there = self.must_be_there(looked.file.keeper);
                     self.scrubbing.files.began(must_be_there);
-                    let disk = self.storing.log_mut().disk_mut();
+                    let disk = self.spine.storing.log_mut().disk_mut();
                     disk.start_read_small_file(0, looked.file.name);
                 }
                 self.scrubbing.files.goes_on()
@@ -206,7 +206,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Processes the data read since the last turn.
     fn hear_scrubbed(&mut self, now: Time) {
-        if let Some(piece) = self.storing.log_mut().next_scrubbed() {
+        if let Some(piece) = self.spine.storing.log_mut().next_scrubbed() {
             self.scrubbing.read(Kind::Log, piece.bytes);
             if piece.not_now {
                 self.scrubbing.wait(now);
@@ -214,8 +214,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             if !piece.damaged.is_empty() {
                 // [scrub-1] The damaged place may have contained the only record of the node's
                 // promises.
-                let hard = self.protocol.node().hard_state();
-                self.storing.restate(hard);
+                let hard = self.spine.node().hard_state();
+                self.spine.storing.restate(hard);
             }
             for damaged in piece.damaged {
                 let what = format!("{}: {}", damaged.place, damaged.reason);
@@ -263,7 +263,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn must_be_there(&self, keeper: Keeper) -> bool {
         match keeper {
             Keeper::Base => {
-                self.storing.log().start() > Slot::FIRST || self.snapshots.own().is_some()
+                self.spine.storing.log().start() > Slot::FIRST || self.snapshots.own().is_some()
             }
             Keeper::Catalogue => self.streaming.keeping.has_catalogue(),
             Keeper::Identity => self.scrubbing.has_identity,
@@ -326,7 +326,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 mends
             }
             Keeper::Catalogue => {
-                let disk = self.storing.log_mut().disk_mut();
+                let disk = self.spine.storing.log_mut().disk_mut();
                 self.streaming.keeping.start_checkpoint(disk);
                 true
             }
@@ -359,7 +359,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let (at, news) = self.scrubbing.found(found);
         // The damage of an abandoned snapshot is reported when it is abandoned.
         if news && kind != Kind::Snapshot {
-            self.observing.tell(Event::DamageFound { kind, what });
+            self.spine.observing.tell(Event::DamageFound { kind, what });
         }
         at
     }
@@ -368,7 +368,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.note_scrubbed("ended", wall_ms);
         let report = self.scrubbing.report();
         let begun_ms = report.begun_ms.unwrap_or(wall_ms);
-        self.observing.tell(Event::Scrubbed {
+        self.spine.observing.tell(Event::Scrubbed {
             bytes: report.bytes_read(),
             found: report.found.len() as u64 + report.more,
             ms: wall_ms.saturating_sub(begun_ms),
@@ -379,7 +379,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// restart.
     fn note_scrubbed(&mut self, what: &str, ms: u64) {
         let text = sealed::seal(&format!("{FIRST_LINE}\n{what} {ms}\n"));
-        let disk = self.storing.log_mut().disk_mut();
+        let disk = self.spine.storing.log_mut().disk_mut();
         disk.start_replace_small_file(0, ENDED_FILE, text.into_bytes());
     }
 }

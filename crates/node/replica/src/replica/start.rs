@@ -16,7 +16,7 @@ use quorate_log::{Log, Recovery};
 use quorate_stream::store::{Layout, Place, Store, StoreError, StoreLimits};
 use quorate_tuner::{Bounds, Setting, Settings};
 
-use super::{Replica, differing, rollback::Rollback, scrub::since};
+use super::{Replica, scrub::since};
 use crate::{
     applying::{Applying, applier::Applier, membership::Membership},
     catching_up::CatchingUp,
@@ -25,10 +25,12 @@ use crate::{
     contents::{Contents, positions, runs::Runs},
     counters::Counters,
     devices::Devices,
+    differing::{self, Suspicion},
     ending::Ending,
-    fitness::{FitnessState, Lag},
+    fitness::FitnessState,
     group::Group,
     limits::{Limits, OPEN_BATCHES_MAX},
+    members::{driver::MembershipDriver, rising::LevelRaises},
     observing::{Observing, pursuit::LagTracker},
     open::{OpenError, ReplicaOptions},
     peers::Peers,
@@ -36,12 +38,11 @@ use crate::{
     proposing::{Proposing, batch, origin::Origin},
     protocol::Protocol,
     reading::Reading,
-    rings::Rings,
-    rising::LevelRaises,
+    rollback::Rollback,
     routing::{Routing, Votes},
     scrubbing::Scrubbing,
     snapshots::{self, Snapshots},
-    steering::MembershipDriver,
+    spine::{Identity, Spine},
     storing::{Storing, batch_bytes_max, largest_command},
     streaming::{Streaming, keeping::Keeping, offering::Offering, open::Cut, owning::Owning},
     tuning::Tuning,
@@ -83,7 +84,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .map_err(OpenError::Metadata)?;
         let mut store = open_store(log.disk_mut(), options.stream_limits, options.stream_layout)?;
         claim_placed(&mut store, &recovery, log.disk_mut());
-        let doubt = differing::recalled(log.disk_mut());
+        let doubt = differing::recall(log.disk_mut());
         let bare_to = bare_to(&recovery);
         let lost = take_unplaced_votes(&store, &mut recovery);
         let owned_up = recovery.incarnation < Some(member.incarnation);
@@ -156,19 +157,25 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         )
         .map_err(OpenError::Snapshots)?;
         let scrubbed = since(log.disk_mut());
-        let mut replica = Self {
-            cluster: options.cluster,
-            member,
-            boot,
-            window_slots: options.window_slots,
-            protocol: Protocol::new(Node::new(node_options, recovered)),
+        let rising = LevelRaises::new(now, options.supports, options.marked, options.raising);
+        let routing = (options.votes == Votes::Auto).then(|| Routing::new(now));
+        let mut spine = Spine {
+            own: Identity { cluster: options.cluster, member, boot },
+            protocol: Protocol::new(Node::new(node_options, recovered), options.window_slots),
             peers: Peers::new(now, options.addresses, doubt),
-            rollback: Rollback::default(),
             proposing: Proposing::new(now, origin, command_bytes_max, limits.forwarded_bytes),
             contents: Contents::new(limits.payload_bytes, limits.recent_bytes, runs, fetch_ms),
             storing: Storing::new(now, log, &limits),
             applying: Applying::new(applier, &limits),
             completions: Completions::default(),
+            clocks: Clocks::default(),
+            observing: Observing::new(now, pursuit, election_ms),
+            counters: Counters::default(),
+            hops: None,
+        };
+        let suspicion = Suspicion::new(doubt, &mut spine);
+        let mut replica = Self {
+            spine,
             streaming: Streaming::new(
                 Owning::new(
                     member.node,
@@ -189,33 +196,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 options.leases.is_some(),
                 options.clock_drift_ppm,
             ),
-            clock: None,
-            clocks: Clocks::default(),
             catching_up: CatchingUp::new(unread_votes, fetch_ms, &limits),
             snapshots,
-            steering: MembershipDriver::new(election_ms.saturating_mul(BOUNCE_TIMEOUTS)),
+            members: MembershipDriver::new(election_ms.saturating_mul(BOUNCE_TIMEOUTS), rising),
+            rollback: Rollback::default(),
+            suspicion,
             scrubbing: Scrubbing::new(options.scrub, scrubbed),
-            recalled: None,
-            rising: LevelRaises::new(now, options.supports, options.marked, options.raising),
-            raised_to: None,
             ending: Ending::new(timeout_ms),
-            fit: FitnessState::new(),
-            doubt,
-            lag: Lag::new(now, replay_to, applied_to),
+            fitness: FitnessState::new(now, replay_to, applied_to),
             turns: Turns::default(),
-            observing: Observing::new(now, pursuit, election_ms),
-            tuning: Tuning::new(tuning, possible, class),
-            routing: (options.votes == Votes::Auto).then(|| Routing::new(now)),
-            counters: Counters::default(),
-            hops: None,
-            rings: Rings::default(),
+            tuning: Tuning::new(tuning, possible, class, routing),
             devices: Devices::default(),
-            names_lent: 0,
-            voters_of: None,
         };
         // Must happen before the first frame is answered.
-        replica.note_lacking();
-        replica.note_doubt();
+        replica.streams_work().note_lacking();
         Ok(replica)
     }
 }

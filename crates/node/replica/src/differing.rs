@@ -5,18 +5,17 @@
 use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{Disk, Source, sealed};
 
-use super::Replica;
-use crate::{peers::Doubt, ports::service::StateMachine};
+use crate::{peers::Doubt, ports::service::StateMachine, spine::Spine};
 
 /// Name of the small file that records the suspicion.
 const FILE: &str = "differs";
 const FIRST_LINE: &str = "quorate differs 1";
 /// Page of the documentation to refer operators to.
-pub(super) const PAGE: &str = "docs/operate/divergence.md";
+pub(crate) const PAGE: &str = "docs/operate/divergence.md";
 
 /// Returns the suspicion that an earlier process recorded. An unreadable record counts as a
 /// suspicion.
-pub(super) fn recalled(disk: &mut impl Source) -> Option<Doubt> {
+pub(crate) fn recall(disk: &mut impl Source) -> Option<Doubt> {
     let unknown = Some(Doubt { with: NodeId(0), to: Slot(0) });
     let Ok(bytes) = disk.kept(FILE) else {
         return unknown;
@@ -35,35 +34,51 @@ pub(super) fn recalled(disk: &mut impl Source) -> Option<Doubt> {
     said(&bytes).unwrap_or(unknown)
 }
 
-impl<D: Disk, S: StateMachine> Replica<D, S> {
+/// Suspicion that this node's state may be wrong ([differ-2]).
+#[derive(Debug)]
+pub(crate) struct Suspicion {
+    doubt: Option<Doubt>,
+}
+
+impl Suspicion {
+    /// Begins with the suspicion that an earlier process recorded, if any.
+    pub(crate) fn new<D: Disk, S: StateMachine>(
+        doubt: Option<Doubt>,
+        spine: &mut Spine<D, S>,
+    ) -> Self {
+        let own = Self { doubt };
+        own.tell_service(spine);
+        own
+    }
+
+    /// Returns whether this node's state may be wrong.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.doubt.is_some()
+    }
+
     /// Updates the suspicion, and writes or deletes its record on disk.
-    pub(super) fn look_at_doubt(&mut self) {
-        let members = self.protocol.node().configuration();
-        let doubt = self.peers.doubt(self.member, members);
+    pub(crate) fn look<D: Disk, S: StateMachine>(&mut self, spine: &mut Spine<D, S>) {
+        let members = spine.protocol.node().configuration();
+        let doubt = spine.peers.doubt(spine.own.member, members);
         if doubt == self.doubt {
             return;
         }
         self.doubt = doubt;
-        self.note_doubt();
+        self.tell_service(spine);
         let said = doubt.map_or_else(String::new, |Doubt { with, to }| format!("{with} {to}\n"));
         let text = sealed::seal(&format!("{FIRST_LINE}\n{said}"));
-        let disk = self.storing.log_mut().disk_mut();
+        let disk = spine.storing.log_mut().disk_mut();
         disk.start_replace_small_file(0, FILE, text.into_bytes());
     }
 
     /// Passes the suspicion on to the health state of the service.
-    pub(super) fn note_doubt(&mut self) {
+    fn tell_service<D: Disk, S: StateMachine>(&self, spine: &mut Spine<D, S>) {
         let text = |Doubt { with, to }| {
             format!(
                 "this node and node {with} have applied different things below slot {to}, and this one may be \
                  wrong: it answers neither reads nor writes; {PAGE} says what to do"
             )
         };
-        self.applying.set_doubt(self.doubt.map(text));
-    }
-
-    /// Returns whether this node's state may be wrong.
-    pub fn is_in_doubt(&self) -> bool {
-        self.doubt.is_some()
+        spine.applying.set_doubt(self.doubt.map(text));
     }
 }

@@ -3,13 +3,14 @@
 //!
 //! This module contains only the state. Each step is computed from the current configuration
 //! (`group/planner`), so that a new leader continues the plan of the previous one. The replica
-//! checks requests and takes the steps (`replica/members`).
+//! checks requests and takes the steps (`steps`).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_core::{
     ballot::Era,
     configuration::{Change, Configuration},
+    level::Level,
     node_id::NodeId,
     time::Time,
 };
@@ -20,6 +21,7 @@ use crate::{
         asking::{Answer, Ask, Refused, Step},
         planner::{self, Goal, Sight},
     },
+    members::rising::LevelRaises,
     ports::front::Failure,
 };
 
@@ -31,7 +33,7 @@ const HAND_OVER_MS: u64 = 2_000;
 const COMMAND_MS: u64 = 1_000;
 /// Interval in milliseconds at which a leader checks whether another node should lead or be
 /// readmitted.
-pub(crate) const LOOK_MS: u64 = 250;
+const LOOK_MS: u64 = 250;
 
 /// Remaining changes of a plan, as computed for one era.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ struct Way {
 }
 
 /// Membership changes in progress.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct MembershipDriver {
     /// Operators' requests, by number, that wait until this node has applied the slots decided
     /// before them ([read-7]). The flag marks a dry run.
@@ -57,12 +59,12 @@ pub(crate) struct MembershipDriver {
     /// moves it.
     bounce_ms: u64,
     /// Earliest time of the next check.
-    pub(crate) look_at: Time,
+    look_at: Time,
     /// Earliest time of the next handover, whatever its reason.
     hand_over_at: Time,
     /// Time until which this node keeps leadership, unless a request moves it ([live-4]). A plan
     /// counts as a request, and leadership that it moved is kept as well.
-    pub(crate) stays_until: Time,
+    stays_until: Time,
     /// Earliest time of the next command that the leader proposes on its own.
     command_at: Time,
     /// Condition for which the plan waits, for display.
@@ -71,13 +73,80 @@ pub(crate) struct MembershipDriver {
     /// without a casting vote.
     pausing: bool,
     /// Version of the group's table for which the table of peers was last returned.
-    pub(crate) returned_version: Option<u64>,
+    returned_version: Option<u64>,
+    /// Levels that other nodes support, and operators' requests that wait for a raise.
+    pub(super) rising: LevelRaises,
+    /// Level of the group at the last check.
+    pub(super) raised_to: Option<Level>,
+    /// Node to which leadership is to be handed.
+    pub(super) heir: Option<NodeId>,
 }
 
 impl MembershipDriver {
     /// Creates the state. A leader keeps leadership for `bounce_ms` unless a request moves it.
-    pub(crate) fn new(bounce_ms: u64) -> Self {
-        Self { bounce_ms, ..Self::default() }
+    pub(crate) fn new(bounce_ms: u64, rising: LevelRaises) -> Self {
+        Self {
+            unjudged: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            answers: VecDeque::new(),
+            way: None,
+            tried: (Era(0), Time(0)),
+            bounce_ms,
+            look_at: Time(0),
+            hand_over_at: Time(0),
+            stays_until: Time(0),
+            command_at: Time(0),
+            waits: None,
+            pausing: false,
+            returned_version: None,
+            rising,
+            raised_to: None,
+            heir: None,
+        }
+    }
+
+    /// Returns whether the leader's next check is due. If so, delays the one after it.
+    pub(crate) fn take_look(&mut self, now: Time) -> bool {
+        let due = now >= self.look_at;
+        if due {
+            self.look_at = now.plus_ms(LOOK_MS);
+        }
+        due
+    }
+
+    /// Returns the time of the leader's next check.
+    pub(crate) fn look_at(&self) -> Time {
+        self.look_at
+    }
+
+    /// Makes the leader check as soon as possible.
+    pub(crate) fn look_soon(&mut self, now: Time) {
+        self.look_at = now;
+    }
+
+    /// Returns whether leadership stays here now, unless a request moves it.
+    pub(crate) fn stays(&self, now: Time) -> bool {
+        now < self.stays_until
+    }
+
+    /// Takes the node to which leadership is to be handed, if any.
+    pub(crate) fn take_heir(&mut self) -> Option<NodeId> {
+        self.heir.take()
+    }
+
+    /// Returns whether this version of the group's table is new since the last call.
+    pub(crate) fn is_new_version(&mut self, version: u64) -> bool {
+        self.returned_version.replace(version) != Some(version)
+    }
+
+    /// Returns the levels of the other nodes, and pending raises.
+    pub(crate) fn rising(&self) -> &LevelRaises {
+        &self.rising
+    }
+
+    /// Returns the levels of the other nodes, to record what is heard of them.
+    pub(crate) fn rising_mut(&mut self) -> &mut LevelRaises {
+        &mut self.rising
     }
 
     /// Returns whether the next change may be tried in this era.

@@ -2,7 +2,7 @@
 //! conditions for which this node waits ([level-4], [level-6]).
 //!
 //! This module contains only the state. The replica queries the nodes and proposes the raise
-//! (`replica/levels`), and the group's table decides whether it takes effect.
+//! (`levels`), and the group's table decides whether it takes effect.
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,196 @@
+//! Steps that the leader takes: the next change of a plan, members that forgot their votes, and the
+//! node that should lead ([member-2], [volatile-2], [live-4]).
+
+use quorate_core::{ballot::Era, configuration::Change, node_id::Member, time::Time, value::Value};
+use quorate_log::disk::Disk;
+
+use crate::{
+    group::{Command, Plan, goal_of, planner::Sight, with},
+    members::{
+        MembersWork,
+        view::{has_forgotten, without},
+    },
+    ports::service::StateMachine,
+    proposing::gather::Waiter,
+};
+
+impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
+    /// Returns the next change of the plan, to be proposed; `None` if the plan waits.
+    pub(crate) fn follow_plan(&mut self, now: Time) -> Option<Value> {
+        self.driver.tried(now, self.spine.node().era());
+        match self.change_wanted(now) {
+            Ok(Some(change)) => {
+                let era = self.spine.node().era();
+                self.driver.go_on();
+                return Some(Value::Reconfigure { era, change });
+            }
+            Ok(None) => {}
+            Err(why) => self.driver.wait_for(why),
+        }
+        None
+    }
+
+    /// Returns the next change of the plan, or as `Err` the condition for which the plan waits.
+    pub(crate) fn change_wanted(&mut self, now: Time) -> Result<Option<Change>, String> {
+        let membership = self.spine.applying.membership();
+        let era = membership.eras().era();
+        if era != self.spine.node().era() {
+            // A change of era is decided but not applied here yet.
+            return Ok(None);
+        }
+        let Some(plan) = membership.table().plan().cloned() else {
+            return Ok(None);
+        };
+        let current = membership.eras().current().clone();
+        if plan.is_reached(&current) {
+            let left = plan.leaving.iter().find(|node| !self.spine.is_spent(**node));
+            return Ok(left.map(|node| Change::Remove(*node)));
+        }
+        let mut wanted = plan.goal.keys();
+        let forgot = wanted.find(|member| has_forgotten(&self.spine.peers, **member));
+        if let Some(member) = forgot {
+            let node = member.node;
+            self.renew(now, era, &plan);
+            return Err(format!("node {node} has forgotten its votes since"));
+        }
+        if let Some(heir) = self.view().heir(now, &current, &plan.goal) {
+            self.transfer_to(now, heir);
+            return Err(format!("node {} is to lead on", heir.node));
+        }
+        let living = self.view().living_of(now, &current, &plan.goal);
+        let peers = &self.spine.peers;
+        let sight = Sight {
+            leader: Some(self.spine.own.member),
+            lives: &|member| living.contains(&member),
+            gone: &|member| has_forgotten(peers, member),
+        };
+        let Some(change) = self.driver.next(&plan, era, &current, sight) else {
+            return Err("there is no way any more; cancel it".to_owned());
+        };
+        if let Change::Increment(member) = change {
+            self.view().check_level(now, member).map_err(|refused| refused.message)?;
+        }
+        let next = current.changed(change).map_err(|_| format!("{change} is invalid"))?;
+        if !self.view().is_alive(now, &next) {
+            return Err(format!("after {change} too few of the voters would be alive"));
+        }
+        Ok(Some(change))
+    }
+
+    /// [volatile-2] Renews a plan with a member that will never return, so that the plan continues
+    /// with the current member of the same node. Ending the plan instead would leave fewer voters
+    /// than requested.
+    pub(crate) fn renew(&mut self, now: Time, era: Era, plan: &Plan) {
+        let renewed = plan.renewed(|member| match self.spine.peers.member(member.node) {
+            Some(met) if met.incarnation > member.incarnation => met,
+            _ => member,
+        });
+        let command = Command::Plan {
+            era,
+            goal: renewed.goal,
+            then: renewed.then,
+            leaving: renewed.leaving,
+            what: renewed.what,
+        };
+        if self.driver.may_command(now) {
+            let _ = self.propose_command(now, Waiter::Service, &command);
+        }
+    }
+
+    pub(crate) fn transfer_to(&mut self, now: Time, to: Member) {
+        // A handover requested by an operator continues, and reports its own outcome.
+        let busy = self.spine.node().is_handing_over();
+        if !busy && self.driver.may_hand_over(now) {
+            self.driver.heir = Some(to.node);
+        }
+    }
+
+    /// [volatile-2] Readmits a node that forgot its votes and returned as another member. Moves the
+    /// weight of the old member to the new one, without an operator's request.
+    pub(crate) fn take_back(&mut self, now: Time) {
+        if self.spine.group().plan().is_some() {
+            return;
+        }
+        let eras = self.spine.applying.membership().eras();
+        let current = eras.current();
+        let forgot = current.members().iter().find_map(|voter| {
+            let old = voter.member;
+            let met = self.spine.peers.member(old.node)?;
+            let lag = self.spine.lag(now, met)?;
+            let newer =
+                met.incarnation > old.incarnation && lag <= self.spine.protocol.window_slots();
+            newer.then_some((old, met, voter.weight, voter.auxiliary))
+        });
+        let Some((old, new, weight, auxiliary)) = forgot else {
+            return;
+        };
+        let goal = with(without(goal_of(current), old.node), new, weight);
+        let role = Change::Role { member: new, auxiliary: true };
+        let plan = Plan {
+            id: 0,
+            goal,
+            then: auxiliary.then_some(role).into_iter().collect(),
+            leaving: Vec::new(),
+            what: format!("take node {} back, which forgot its votes", old.node),
+        };
+        let way = self.view().way(now, current, &plan);
+        let alive =
+            way.is_ok_and(|changes| self.view().check_alive(now, current, &changes).is_ok());
+        if !alive {
+            return;
+        }
+        let command = Command::Plan {
+            era: eras.era(),
+            goal: plan.goal,
+            then: plan.then,
+            leaving: plan.leaving,
+            what: plan.what,
+        };
+        // If the command is not accepted, a later check retries. If it is proposed twice, the
+        // second is denied.
+        if self.driver.may_command(now) {
+            let _ = self.propose_command(now, Waiter::Service, &command);
+        }
+    }
+
+    /// Hands leadership to a member that can lead, because this node is about to serve no requests
+    /// for a while.
+    pub(crate) fn give_way(&mut self, now: Time) {
+        let members = self.spine.node().configuration().members().iter();
+        let others = members.filter(|voter| {
+            let fit = !self.spine.node().is_unfit(voter.member.node);
+            fit && !voter.auxiliary && voter.member != self.spine.own.member
+        });
+        let level =
+            others.filter_map(|voter| Some((self.spine.lag(now, voter.member)?, voter.member)));
+        let best = level.filter(|(lag, _)| *lag <= self.spine.protocol.window_slots()).min();
+        if let Some((_, to)) = best {
+            self.transfer_to(now, to);
+        }
+    }
+
+    /// Hands leadership to the caught-up member with the highest priority, if its priority is above
+    /// this node's own.
+    pub(crate) fn hand_over(&mut self, now: Time) {
+        if self.driver.stays(now) || self.spine.group().plan().is_some() {
+            return;
+        }
+        let table = self.spine.group();
+        let priority = |node| table.known(node).map_or(0, |known| known.priority);
+        let own = priority(self.spine.own.member.node);
+        let members = self.spine.node().configuration().members().iter();
+        let fit = |node| !self.spine.node().is_unfit(node);
+        let better = members.filter(|voter| {
+            let node = voter.member.node;
+            !voter.auxiliary && priority(node) > own && fit(node)
+        });
+        let level = better.filter(|voter| {
+            let lag = self.spine.lag(now, voter.member);
+            lag.is_some_and(|lag| lag <= self.spine.protocol.window_slots())
+        });
+        let best = level.max_by_key(|voter| priority(voter.member.node));
+        if let Some(to) = best.map(|voter| voter.member) {
+            self.transfer_to(now, to);
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! What this node knows about the members: the list for operators, and the conditions of changes.
+
+use quorate_core::{
+    configuration::{Change, Configuration},
+    level::Level,
+    node_id::{Member, NodeId},
+    quorum::{MemberSet, Phase},
+    time::Time,
+};
+use quorate_log::disk::Disk;
+
+use crate::{
+    group::{
+        Plan,
+        asking::{Ask, LastPlan, Listed, Members, Refused, Underway},
+        command::{As, Denied},
+        goal_of,
+        planner::{self, Goal, NoPath, Sight},
+        with,
+    },
+    members::{
+        MembersView,
+        driver::{goal_text, steps_to_show},
+    },
+    peers::Peers,
+    ports::{
+        service::StateMachine,
+        status::{LevelOf, LevelStatus, Peer},
+    },
+};
+
+/// Hint shown if a voter cannot take the place of another node.
+const AS_LEARNER: &str = "start the new node with `--as learner`; if it already votes, run \
+                          'quorate member demote' on it and repeat the command";
+/// A plan that is not proposed yet.
+pub(crate) struct Wanted {
+    pub(super) plan: Plan,
+    /// Members that gain weight and therefore must be caught up.
+    pub(super) rising: Vec<Member>,
+}
+
+impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
+    /// Returns the condition for which the plan in progress waits, if this node leads.
+    pub(crate) fn plan_waits(&self) -> Option<String> {
+        let leads = self.spine.protocol.leads();
+        let waits = self.driver.waits().filter(|_| leads);
+        waits.map(ToOwned::to_owned)
+    }
+
+    /// Returns the group's members as applied by this node. `peers` are the nodes that it knows.
+    pub(crate) fn list(&self, now: Time, peers: &[Peer]) -> Members {
+        let membership = self.spine.applying.membership();
+        let (table, eras) = (membership.table(), membership.eras());
+        let listed = |(node, known): (NodeId, &crate::group::Known)| {
+            let peer = peers.iter().find(|peer| peer.member.node == node);
+            let voter = eras.current().member_of(node);
+            Listed {
+                node,
+                known: known.clone(),
+                member: voter.map_or_else(
+                    || peer.map_or(Member::first(node.0), |peer| peer.member),
+                    |voter| voter.member,
+                ),
+                weight: voter.map_or(0, |voter| voter.weight),
+                auxiliary: voter.is_some_and(|voter| voter.auxiliary),
+                connected: peer.is_some_and(|peer| peer.connected),
+                lag: peer.and_then(|peer| peer.lag),
+            }
+        };
+        let underway = |plan: &Plan| {
+            // Operators call this often, so a plan found earlier is reused; a leader searches once
+            // per plan.
+            let known = self.driver.rest(plan.id, eras.era());
+            let changes = known.unwrap_or_else(|| {
+                let changes = self.way(now, eras.current(), plan);
+                changes.unwrap_or_default()
+            });
+            let left = plan.leaving.iter().copied();
+            let left: Vec<NodeId> = left.filter(|node| !self.spine.is_spent(*node)).collect();
+            Underway {
+                id: plan.id,
+                what: plan.what.clone(),
+                steps: steps_to_show(eras.current(), &changes, &left),
+                waits: self.plan_waits(),
+            }
+        };
+        let held = self.spine.node().held().quorum;
+        Members {
+            era: eras.era(),
+            nodes: table.nodes().map(listed).collect(),
+            plan: table.plan().map(underway),
+            last: table.ended().map(|ended| LastPlan { ended, settled: held > ended.at }),
+            removed: {
+                let spent = eras.ids().iter().filter(|id| id.spent);
+                spent.map(|id| id.node).collect()
+            },
+        }
+    }
+
+    /// Returns an error unless this node leads: only a leader can raise the level or show the steps
+    /// of a plan.
+    pub(crate) fn check_leads(&self) -> Result<(), Refused> {
+        if self.spine.protocol.leads() {
+            return Ok(());
+        }
+        let leader = self.spine.node().leader();
+        let message = match leader {
+            Some(leader) => format!("node {leader} leads, not this one"),
+            None => "no leader with a quorum is known".to_owned(),
+        };
+        Err(Refused::new("not_leader", message, "ask the leader"))
+    }
+
+    /// Returns the plan for a request; `None` if the requested state is already in force.
+    pub(crate) fn wanted(&self, ask: &Ask) -> Result<Option<Wanted>, Refused> {
+        let current = self.spine.applying.membership().eras().current();
+        let goal = goal_of(current);
+        let weight = |node| current.member_of(node).map_or(0, |voter| voter.weight);
+        let mut rising = Vec::new();
+        let (mut then, mut leaving) = (Vec::new(), Vec::new());
+        let (goal, what) = match *ask {
+            Ask::Promote(node) if weight(node) > 0 => return Ok(None),
+            Ask::Promote(node) => {
+                let member = self.met(node)?;
+                rising.push(member);
+                let known = self.spine.group().known(node);
+                if known.is_some_and(|known| known.role == As::Auxiliary) {
+                    let auxiliary = true;
+                    then.push(Change::Role { member, auxiliary });
+                }
+                (with(goal, member, 1), format!("promote node {node}"))
+            }
+            Ask::Weight(node, 0) | Ask::Demote(node) if weight(node) == 0 => {
+                self.check_known(node)?;
+                return Ok(None);
+            }
+            Ask::Weight(node, 0) | Ask::Demote(node) => {
+                (without(goal, node), format!("demote node {node}"))
+            }
+            Ask::Weight(node, wanted) if weight(node) == wanted => return Ok(None),
+            Ask::Weight(node, wanted) => {
+                let member = self.met(node)?;
+                if weight(node) < wanted {
+                    rising.push(member);
+                }
+                let what = format!("give node {node} the weight {wanted}");
+                (with(goal, member, wanted), what)
+            }
+            Ask::Auxiliary(node, auxiliary) => {
+                self.check_known(node)?;
+                let Some(voter) = current.member_of(node) else {
+                    return Err(Refused::new(
+                        "no_vote",
+                        format!("node {node} has no vote"),
+                        "promote it first",
+                    ));
+                };
+                if voter.auxiliary == auxiliary {
+                    return Ok(None);
+                }
+                let member = voter.member;
+                then.push(Change::Role { member, auxiliary });
+                let what = if auxiliary {
+                    format!("make node {node} an auxiliary")
+                } else {
+                    format!("make node {node} a full replica")
+                };
+                (goal, what)
+            }
+            Ask::Quorum(rule) if current.rule() == rule => return Ok(None),
+            Ask::Quorum(rule) => {
+                then.push(Change::Rule(rule));
+                (goal, format!("let a quorum be {rule}"))
+            }
+            Ask::Remove(node) => {
+                if self.spine.is_spent(node) {
+                    return Ok(None);
+                }
+                self.check_known(node)?;
+                leaving.push(node);
+                (without(goal, node), format!("remove node {node}"))
+            }
+            Ask::Replace { old, new } => {
+                if self.spine.is_spent(old) && weight(new) > 0 {
+                    return Ok(None);
+                }
+                self.check_known(old)?;
+                if old == new {
+                    return Err(Refused::new(
+                        "bad_request",
+                        "a node cannot take its own place",
+                        "name the node that leaves, then the one that comes",
+                    ));
+                }
+                let plan = self.spine.group().plan();
+                let begun = plan.is_some_and(|plan| plan.leaving.contains(&old));
+                // A voter of the same weight keeps its weight, and only the old node leaves. Other
+                // weights do not change.
+                let (has, takes) = (weight(new), weight(old));
+                if has > 0 && takes > 0 && has != takes && !begun {
+                    return Err(Refused::new(
+                        "already_votes",
+                        format!(
+                            "node {new} votes with weight {has}, and node {old} with weight {takes}: \
+                             a node can be replaced by a learner or by a voter of the same weight"
+                        ),
+                        AS_LEARNER,
+                    ));
+                }
+                let member = self.met(new)?;
+                let gets = weight(old).max(weight(new)).max(1);
+                if weight(new) < gets {
+                    rising.push(member);
+                }
+                leaving.push(old);
+                let goal = with(without(goal, old), member, gets);
+                (goal, format!("replace node {old} by node {new}"))
+            }
+            Ask::Join { .. }
+            | Ask::Reserve { .. }
+            | Ask::Priority(..)
+            | Ask::Address(..)
+            | Ask::Users(_)
+            | Ask::Raise
+            | Ask::Cancel => return Ok(None),
+        };
+        if goal.is_empty() {
+            return Err(Refused::new(
+                "last_voter",
+                "no voter would be left",
+                "promote another node first",
+            ));
+        }
+        let plan = Plan { id: 0, goal, then, leaving, what };
+        Ok(Some(Wanted { plan, rising }))
+    }
+
+    pub(crate) fn check_known(&self, node: NodeId) -> Result<(), Refused> {
+        match self.spine.group().known(node) {
+            Some(_) => Ok(()),
+            None => Err(Denied::UnknownNode(node).into()),
+        }
+    }
+
+    /// Returns the incarnation of a node that has weight, or otherwise the connected incarnation.
+    pub(crate) fn met(&self, node: NodeId) -> Result<Member, Refused> {
+        self.check_known(node)?;
+        let current = self.spine.applying.membership().eras().current();
+        if let Some(voter) = current.member_of(node) {
+            return Ok(voter.member);
+        }
+        if node == self.spine.own.member.node {
+            return Ok(self.spine.own.member);
+        }
+        self.spine.peers.member(node).ok_or_else(|| {
+            Refused::new(
+                "not_connected",
+                format!("node {node} is not connected"),
+                "start it, and wait until `quorate member list` shows it",
+            )
+        })
+    }
+
+    /// [join-1] Checks that a member is caught up, since only such a member may gain weight. A node
+    /// that does not lead does not know the lag; the leader checks again before the step.
+    pub(crate) fn check_level(&self, now: Time, member: Member) -> Result<(), Refused> {
+        if !self.spine.protocol.leads() {
+            return Ok(());
+        }
+        match self.spine.lag(now, member) {
+            Some(lag) if self.spine.is_level(lag) => Ok(()),
+            Some(lag) => Err(Refused::new(
+                "not_caught_up",
+                format!("node {} is {lag} slots behind", member.node),
+                "wait until it is caught up; 'quorate status' shows how far it is",
+            )),
+            None => Err(Refused::new(
+                "not_caught_up",
+                format!("node {} is not connected", member.node),
+                "start it, and wait until it is caught up",
+            )),
+        }
+    }
+
+    /// Returns the path to the plan's goal that this node would take as leader.
+    pub(crate) fn way(
+        &self,
+        now: Time,
+        from: &Configuration,
+        plan: &Plan,
+    ) -> Result<Vec<Change>, NoPath> {
+        let living = self.living_of(now, from, &plan.goal);
+        let sight = Sight {
+            leader: Some(self.spine.own.member),
+            lives: &|member| living.contains(&member),
+            gone: &|member| has_forgotten(&self.spine.peers, member),
+        };
+        planner::whole(from, plan, sight)
+    }
+
+    /// Returns the live members among those that have weight now or will have it. A node that does
+    /// not lead assumes that all of them are alive.
+    pub(crate) fn living_of(&self, now: Time, from: &Configuration, goal: &Goal) -> Vec<Member> {
+        let members = from.members().iter().map(|voter| voter.member);
+        let all = members.chain(goal.keys().copied());
+        let leads = self.spine.protocol.leads();
+        all.filter(|member| !leads || self.spine.lag(now, *member).is_some()).collect()
+    }
+
+    /// Returns the members of this configuration that this leader is in contact with.
+    pub(crate) fn living(&self, now: Time, configuration: &Configuration) -> MemberSet {
+        let members = configuration.members().iter().enumerate();
+        let heard = members.filter(|(_, voter)| self.spine.lag(now, voter.member).is_some());
+        heard.fold(MemberSet::default(), |set, (at, _)| set.with(at))
+    }
+
+    pub(crate) fn is_alive(&self, now: Time, configuration: &Configuration) -> bool {
+        let living = self.living(now, configuration);
+        configuration.is_quorum(Phase::One, living) && configuration.is_quorum(Phase::Two, living)
+    }
+
+    /// Checks that the live voters form a quorum after every step. A node that does not lead does
+    /// not know which nodes are alive; the leader checks before each step.
+    pub(crate) fn check_alive(
+        &self,
+        now: Time,
+        from: &Configuration,
+        changes: &[Change],
+    ) -> Result<(), Refused> {
+        if !self.spine.protocol.leads() {
+            return Ok(());
+        }
+        let mut at = from.clone();
+        for change in changes {
+            at = at.changed(*change).map_err(|_| Refused::from(Denied::Impossible))?;
+            if !self.is_alive(now, &at) {
+                return Err(Refused::new(
+                    "too_few_alive",
+                    format!(
+                        "after {change} too few of the voters would be alive to form a quorum ({})",
+                        goal_text(&goal_of(&at))
+                    ),
+                    "start the nodes that are down, or remove them first",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the plan's next change may be proposed: the last change is in force, or was
+    /// proposed long enough ago.
+    pub(crate) fn is_plan_due(&self, now: Time) -> bool {
+        let era = self.spine.node().era();
+        self.spine.group().plan().is_some() && self.driver.is_due(now, era)
+    }
+
+    /// Returns when the leader next works on membership, if this node leads.
+    pub(crate) fn steer_at(&self) -> Option<Time> {
+        let planned = self.spine.group().plan().map(|_| self.driver.try_at());
+        planned.into_iter().chain([self.driver.look_at()]).min()
+    }
+
+    /// If the plan removes this leader's weight, returns the member to which to hand leadership, if
+    /// another member can lead.
+    pub(crate) fn heir(&self, now: Time, current: &Configuration, goal: &Goal) -> Option<Member> {
+        if goal.get(&self.spine.own.member).is_some_and(|weight| *weight > 0) {
+            return None;
+        }
+        let others = current.members().iter().filter(|voter| {
+            let stays = goal.get(&voter.member).is_some_and(|weight| *weight > 0);
+            let fit = !self.spine.node().is_unfit(voter.member.node);
+            stays && fit && voter.member != self.spine.own.member && !voter.auxiliary
+        });
+        let level = others.filter_map(|voter| {
+            let lag = self.spine.lag(now, voter.member)?;
+            self.spine.is_level(lag).then_some((lag, voter.member))
+        });
+        level.min().map(|(_, member)| member)
+    }
+
+    /// Returns the group's level, and the level that each node supports as far as this node knows.
+    pub(crate) fn level_status(&self, now: Time) -> LevelStatus {
+        let (level, own) = (self.spine.level(), self.spine.own.member.node);
+        let to = level.next();
+        let nodes = self.asked_nodes().map(|node| LevelOf {
+            node,
+            newest: match node == own {
+                true => Some(self.driver.rising.supports()),
+                false => self.driver.rising.newest_of(node),
+            },
+        });
+        let supported = to <= self.driver.rising.supports();
+        let leads = self.spine.protocol.leads();
+        let held_back = match supported && leads {
+            true => self.held_back(now, to),
+            false => Vec::new(),
+        };
+        let due = match supported && leads && held_back.is_empty() {
+            true => self.driver.rising.due_at(self.asked_nodes()),
+            false => None,
+        };
+        LevelStatus {
+            level,
+            supports: self.driver.rising.supports(),
+            nodes: nodes.collect(),
+            held_back,
+            raise_in_ms: due.map(|at| at.0.saturating_sub(now.0) / 1_000),
+        }
+    }
+
+    /// Iterates over all nodes, members and learners, that have joined under their id.
+    pub(crate) fn asked_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let nodes = self.spine.group().nodes();
+        let come = nodes.filter(|(_, known)| known.has_joined());
+        come.map(|(node, _)| node)
+    }
+
+    /// [level-5] Returns why the group cannot use this level yet, one reason per line.
+    pub(crate) fn held_back(&self, now: Time, to: Level) -> Vec<String> {
+        let own = self.spine.own.member;
+        let eras = self.spine.applying.membership().eras();
+        let mut reasons: Vec<String> = self
+            .asked_nodes()
+            .filter(|node| *node != own.node)
+            .filter_map(|node| match self.driver.rising.newest_of(node) {
+                None => Some(format!("node {node} is not connected")),
+                Some(newest) if newest < to => {
+                    Some(format!("node {node} runs a release that supports level {newest} at most"))
+                }
+                Some(_) => None,
+            })
+            .collect();
+        let members = eras.current().members().iter().map(|voter| voter.member);
+        let unheard = members
+            .filter(|member| *member != own && self.spine.lag(now, *member).is_none())
+            .filter(|member| self.driver.rising.newest_of(member.node) >= Some(to));
+        reasons.extend(unheard.map(|member| format!("node {member} does not answer")));
+        if eras.era() != self.spine.node().era() {
+            reasons.push("the members are being changed".to_owned());
+        }
+        reasons
+    }
+
+    pub(crate) fn check_held_back(&self, now: Time, to: Level) -> Result<(), Refused> {
+        let reasons = self.held_back(now, to);
+        match reasons.is_empty() {
+            true => Ok(()),
+            false => Err(Refused::new(
+                "held_back",
+                format!("the cluster cannot use level {to} yet: {}", reasons.join("; ")),
+                "upgrade and start these nodes, or remove those that are gone",
+            )),
+        }
+    }
+}
+
+/// [volatile-1] Returns whether the node has returned as a later member, so that this member will
+/// never return.
+pub(super) fn has_forgotten(peers: &Peers, member: Member) -> bool {
+    let met = peers.member(member.node);
+    met.is_some_and(|met| met.incarnation > member.incarnation)
+}
+
+pub(super) fn without(mut goal: Goal, node: NodeId) -> Goal {
+    goal.retain(|member, _| member.node != node);
+    goal
+}

@@ -1,0 +1,296 @@
+//! Calls of the driver on behalf of operators: requests to the group, levels, leadership, snapshots,
+//! probes, and a clean stop.
+
+use quorate_core::{
+    effect::Refusal,
+    level::{Level, Levels},
+    node_id::NodeId,
+    slot::Slot,
+    time::Time,
+    value::StreamName,
+    witness::Memory,
+};
+use quorate_log::disk::Disk;
+use quorate_tuner::Setting;
+
+use crate::{
+    backup::Held,
+    group::{
+        Group,
+        asking::{Answer, Ask, Members, PeerTable, Refused},
+    },
+    ports::{front::Failure, service::StateMachine, status::Snapshot},
+    pressure::Pressure,
+    proposing::gather::Waiter,
+    reading::probe::Probed,
+    replica::Replica,
+    streaming::holding::{NotRead, StreamHold},
+};
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// Starts a request to the group under the new number `asked`. The caller takes the outcome
+    /// with [`Replica::take_group_answer`]. With `dry_run`, the plan is only shown and nothing is
+    /// changed.
+    pub fn ask_group(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) {
+        let begun = match dry_run || ask.needs_table() {
+            true => self.judge_later(now, asked, ask, dry_run),
+            false => self.begin_ask(now, asked, ask, dry_run),
+        };
+        if let Err(refused) = begun {
+            self.members.answer(asked, Err(refused));
+        }
+    }
+
+    /// [read-7] Delays a request until a linearizable read shows that this node is up to date.
+    fn judge_later(
+        &mut self,
+        now: Time,
+        asked: u64,
+        ask: Ask,
+        dry_run: bool,
+    ) -> Result<(), Refused> {
+        self.is_open()?;
+        self.reading.accept(now, Waiter::Operator(asked))?;
+        self.members.judge_later(asked, ask, dry_run);
+        Ok(())
+    }
+
+    fn begin_ask(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) -> Result<(), Refused> {
+        self.is_open()?;
+        self.members_work().begin_ask(now, asked, ask, dry_run)
+    }
+
+    /// [read-7] Checks operators' requests for which this node has applied everything that was
+    /// decided before them.
+    pub(super) fn judge_asks(&mut self, now: Time) {
+        while let Some(asked) = self.spine.completions.take_judged() {
+            if let Some((ask, dry_run)) = self.members.take_unjudged(asked)
+                && let Err(refused) = self.begin_ask(now, asked, ask, dry_run)
+            {
+                self.members.answer(asked, Err(refused));
+            }
+        }
+    }
+
+    /// Takes the next outcome of a request, if there is one.
+    pub fn take_group_answer(&mut self) -> Option<(u64, Result<Answer, Refused>)> {
+        while let Some((asked, ended)) = self.spine.completions.take_group() {
+            let unjudged = self.members.take_unjudged(asked).is_some();
+            let standing = self.standing();
+            let left = standing.known_to.0.saturating_sub(standing.applied_to.0);
+            match ended {
+                Err(Failure::NoQuorum) if unjudged && left > 0 => {
+                    self.members.answer(
+                        asked,
+                        Err(Refused::new(
+                            "unavailable",
+                            format!("this node is still applying its log: {left} slots are left"),
+                            "ask again when it has, or ask another node",
+                        )),
+                    );
+                }
+                ended => self.members.on_ended(asked, ended),
+            }
+        }
+        self.members.take_answer()
+    }
+
+    /// Returns the group's table as of the applied slots: ids, addresses and the plan.
+    pub fn group(&self) -> &Group {
+        self.spine.group()
+    }
+
+    /// Returns whether this node has applied its own removal ([member-1]).
+    pub fn is_removed(&self) -> bool {
+        self.spine.is_spent(self.spine.own.member.node)
+    }
+
+    /// Returns the nodes and their addresses if they changed since the last call.
+    pub fn take_peer_table(&mut self) -> Option<PeerTable> {
+        let membership = self.spine.applying.membership();
+        if !self.members.is_new_version(membership.version()) {
+            return None;
+        }
+        let known = membership.table().nodes();
+        let spent = membership.eras().ids().iter().filter(|id| id.spent);
+        Some(PeerTable {
+            peers: known.map(|(node, known)| (node, known.peer.clone())).collect(),
+            removed: spent.map(|id| id.node).collect(),
+        })
+    }
+
+    /// Returns the level that the group uses, as of the applied slots.
+    pub fn level(&self) -> Level {
+        self.spine.level()
+    }
+
+    /// [level-7] Returns the levels that this node may use with peers.
+    pub fn levels(&self) -> Levels {
+        let newest = self.members.rising().supports();
+        Levels { lowest: self.level().min(newest), newest }
+    }
+
+    /// [level-8] Takes the level with which the folder must be marked, if any. The caller confirms
+    /// with [`Replica::level_marked`].
+    pub fn take_level_to_mark(&mut self) -> Option<Level> {
+        // The level may have come with a snapshot.
+        let level = self.level();
+        self.members.rising_mut().may_store_level(level);
+        self.members.rising_mut().take_to_mark()
+    }
+
+    /// Confirms that the folder is durably marked as possibly requiring this level.
+    pub fn level_marked(&mut self, level: Level) {
+        self.members.rising_mut().marked(level);
+    }
+
+    /// Returns the group's members as applied by this node.
+    pub fn members(&self, now: Time) -> Members {
+        self.members_view().list(now, &self.known_peers(now))
+    }
+
+    /// Returns the pressure that decides whether clients should be read. Without a leader they
+    /// should be, because their requests may have to fail in time.
+    pub fn pressure(&self) -> Pressure {
+        if self.spine.node().leader().is_none() {
+            return Pressure::Low;
+        }
+        self.spine.proposing.pressure().max(self.reading.pressure())
+    }
+
+    /// Starts a probe of whether a linearizable read would be served here now. The caller takes the
+    /// result with [`Replica::take_probe`].
+    pub fn probe(&mut self, now: Time) {
+        let condition = self.spine.applying.condition();
+        let refused = if self.is_open().is_err() {
+            Some(Probed::Closed)
+        } else {
+            let cannot = condition.is_stuck() || condition.doubt().is_some();
+            cannot.then_some(Probed::Unavailable)
+        };
+        self.reading.probe(now, refused);
+    }
+
+    /// Takes the result of the probe, once it has ended.
+    pub fn take_probe(&mut self) -> Option<Probed> {
+        self.reading.take_probe()
+    }
+
+    /// Begins a clean stop, after which no new requests are accepted. The caller continues to drive
+    /// the replica until [`Replica::is_stopped`], and only then marks the stop as clean.
+    pub fn stop(&mut self, now: Time) {
+        self.ending.begin(now);
+    }
+
+    /// Returns whether a clean stop has ended, with every vote and promise on disk.
+    pub fn is_stopped(&self) -> bool {
+        self.ending.is_done()
+    }
+
+    /// Returns whether a finished stop may be marked as clean. It may not if the log failed, or if
+    /// votes were or may have been forgotten.
+    pub fn stopped_cleanly(&self) -> bool {
+        self.ending.is_clean() && self.spine.storing.failure().is_none()
+    }
+
+    /// Hands leadership to this node, or to the most advanced follower ([live-4]). The caller takes
+    /// the result with [`Replica::take_transfer_result`].
+    pub fn transfer(&mut self, _now: Time, to: Option<NodeId>) {
+        self.ending.transfer(to, &mut self.spine.protocol);
+    }
+
+    /// Takes the result of a transfer, once it has ended.
+    pub fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
+        self.ending.take_transfer_result()
+    }
+
+    /// Takes a snapshot at or after this slot, by default at the applied position, even if the
+    /// service persists itself on a disk. The caller takes the result with
+    /// [`Replica::take_snapshot_answer`].
+    pub fn snapshot_now(&mut self, at: Option<Slot>) {
+        let applied_to = self.spine.applying.applied_to();
+        let refused = if self.ending.is_requested() {
+            Some("this node stops".to_owned())
+        } else if let Some(error) = self.spine.storing.failure() {
+            Some(error.to_owned())
+        } else if applied_to == Slot::FIRST {
+            Some("nothing is applied here yet".to_owned())
+        } else {
+            None
+        };
+        match refused {
+            Some(why) => self.snapshots.refuse_ask(why),
+            None => {
+                let at = at.map_or(applied_to, |at| at.min(applied_to));
+                self.snapshots.ask(at);
+            }
+        }
+    }
+
+    /// Takes the result of a requested snapshot: the complete snapshot, referenced by the base of
+    /// the log, or an error.
+    pub fn take_snapshot_answer(&mut self) -> Option<Result<Snapshot, String>> {
+        self.snapshots.take_answer()
+    }
+
+    /// Returns this node's snapshot, if it has one, to be read by another thread. Its files are not
+    /// deleted while the value lives.
+    pub fn hold_snapshot(&mut self) -> Option<Held> {
+        self.snapshots.hold()
+    }
+
+    /// Fixes batch and window at these values, or the nearest possible ones, until `until`,
+    /// overriding the tuner; `None` releases them.
+    pub fn hold_setting(&mut self, now: Time, setting: Option<Setting>, until: Time) {
+        self.tuning.hold(now, setting, until);
+    }
+
+    /// [lie-3] Returns what this node remembers about another node's log and starts.
+    pub fn recall(&self, node: NodeId) -> Memory {
+        self.rollback.recall(node)
+    }
+
+    /// Takes the statement about its log that this node cannot fulfil, if any. The next process is
+    /// another incarnation. The folder must record this durably.
+    pub fn take_fell_behind(&mut self) -> Option<Memory> {
+        self.rollback.take_fell_behind()
+    }
+
+    /// Returns whether this node's state may be wrong ([differ-2]).
+    pub fn is_in_doubt(&self) -> bool {
+        self.suspicion.is_in_doubt()
+    }
+
+    /// [trim-2] Retains the bytes of streams that snapshots taken from now on refer to, until the
+    /// returned hold is dropped. An earlier hold is returned again if it has not ended; any other
+    /// hold ends now.
+    ///
+    /// # Errors
+    ///
+    /// Returns why this node does not have all of the bytes.
+    pub fn hold_streams(
+        &mut self,
+        now: Time,
+        earlier: Option<StreamHold>,
+    ) -> Result<StreamHold, String> {
+        self.streams_work().hold(now, earlier)
+    }
+
+    /// Reads up to `bytes_max` held bytes of an inner stream. [`Replica::take_held_bytes`] returns
+    /// them with the number `asked`.
+    pub fn read_held(
+        &mut self,
+        now: Time,
+        (asked, hold): (u64, u64),
+        (stream, position, bytes_max): (StreamName, u64, usize),
+    ) {
+        let disk = self.spine.storing.log_mut().disk_mut();
+        let keeping = &mut self.streaming.keeping;
+        keeping.read_held(now, (asked, hold), (stream, position, bytes_max), disk);
+    }
+
+    /// Takes the next result of a read of held bytes.
+    pub fn take_held_bytes(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
+        self.streaming.keeping.next_held()
+    }
+}

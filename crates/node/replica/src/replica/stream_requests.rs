@@ -1,0 +1,151 @@
+//! Requests of fronts on byte streams.
+
+use quorate_core::value::StreamName;
+use quorate_log::disk::Disk;
+use quorate_stream::{Command, Name, OpenMode, Retention, StreamInfo, Writer};
+
+use super::requests::Requester;
+use crate::{
+    ports::{
+        front::Failure,
+        service::StateMachine,
+        stream_front::{StreamRequests, StreamTag},
+    },
+    proposing::gather::Waiter,
+};
+
+impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
+    fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure> {
+        self.replica.takes_requests()?;
+        let name = name.clone();
+        let command = Command::Retain { name, keep };
+        self.replica.streams_work().ask(self.now, tag, &command)
+    }
+
+    fn open(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        how: OpenMode,
+        writer: Writer,
+    ) -> Result<(), Failure> {
+        let replica = &mut *self.replica;
+        replica.takes_requests()?;
+        let stream = replica.streaming.owning.next_name();
+        let command = Command::Open {
+            name: name.clone(),
+            how,
+            writer,
+            stream: stream.ok_or(Failure::Busy)?,
+            now_ms: self.wall_ms,
+        };
+        replica.streams_work().ask(self.now, tag, &command)
+    }
+
+    fn room(&self, piece: StreamName) -> usize {
+        self.replica.streaming.owning.room(piece)
+    }
+
+    fn shared_room(&self) -> usize {
+        self.replica.streaming.owning.shared_room()
+    }
+
+    fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize {
+        let replica = &mut *self.replica;
+        let runs = replica.spine.contents.runs_mut();
+        let taken = replica.streaming.owning.put(self.now, piece, bytes, runs);
+        if taken > 0 {
+            replica.streaming.note_fresh();
+        }
+        taken
+    }
+
+    fn fill(
+        &mut self,
+        piece: StreamName,
+        bytes_max: usize,
+        read: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> usize {
+        let replica = &mut *self.replica;
+        let runs = replica.spine.contents.runs_mut();
+        let owning = &mut replica.streaming.owning;
+        let taken = owning.fill(self.now, piece, bytes_max, runs, read);
+        if taken > 0 {
+            replica.streaming.note_fresh();
+        }
+        taken
+    }
+
+    fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure> {
+        self.replica.takes_requests()?;
+        let known = self.replica.streaming.owning.close(tag, piece, finish);
+        self.replica.streaming.note_fresh();
+        known.then_some(()).ok_or(Failure::Unknown)
+    }
+
+    fn abandon(&mut self, piece: StreamName) {
+        self.replica.streaming.owning.abandon(piece);
+        self.replica.streaming.note_fresh();
+    }
+
+    fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure> {
+        self.replica.takes_requests()?;
+        let name = name.clone();
+        let command = Command::Trim { name, before };
+        self.replica.streams_work().ask(self.now, tag, &command)
+    }
+
+    fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure> {
+        self.replica.takes_requests()?;
+        let command = Command::Remove { name: name.clone() };
+        self.replica.streams_work().ask(self.now, tag, &command)
+    }
+
+    fn look(&mut self, tag: StreamTag) -> Result<(), Failure> {
+        let replica = &mut *self.replica;
+        replica.takes_requests()?;
+        replica.spine.applying.takes_reads()?;
+        replica.reading.accept(self.now, Waiter::Stream(tag))
+    }
+
+    fn info(&self, name: &Name) -> Option<StreamInfo> {
+        self.replica.spine.applying.streams().info(name)
+    }
+
+    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool) {
+        for info in self.replica.spine.applying.streams().infos(after) {
+            if !each(info) {
+                return;
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        position: u64,
+        bytes_max: usize,
+    ) -> Result<(), Failure> {
+        self.replica.takes_requests()?;
+        self.replica.streams_work().read(tag, name, position, bytes_max)
+    }
+
+    fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure> {
+        self.replica.takes_requests()?;
+        let streams = self.replica.spine.applying.streams();
+        self.replica.streaming.wait(tag, name, position, streams)
+    }
+
+    fn forget(&mut self, tag: StreamTag) {
+        self.replica.streaming.forget(tag);
+    }
+
+    fn leader(&self) -> Option<&str> {
+        let replica = &*self.replica;
+        let leader = replica.spine.node().leader()?;
+        let elsewhere = leader != replica.spine.own.member.node;
+        let addresses = replica.spine.peers.known(leader).filter(|_| elsewhere)?;
+        Some(addresses.stream.as_str()).filter(|address| !address.is_empty())
+    }
+}

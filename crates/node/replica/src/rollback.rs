@@ -1,0 +1,154 @@
+//! Messages between nodes about their logs and starts, and handling of a data folder that contains
+//! less than the node had stated ([lie-1] to [lie-5]).
+
+use quorate_core::{
+    node_id::{Member, NodeId},
+    slot::Slot,
+    witness::{Memory, RollbackDetector, Written},
+};
+use quorate_log::disk::Disk;
+use quorate_wire::{Frame, Lane};
+
+use crate::{
+    ports::{plane::Plane, service::StateMachine},
+    spine::Spine,
+};
+
+/// Evidence that the log of this node or another one was set back.
+#[derive(Debug, Default)]
+pub(crate) struct Rollback {
+    /// Statements that other nodes made about their logs.
+    detector: RollbackDetector,
+    /// Reminders to be sent to nodes that just connected ([lie-3]).
+    reminders: Vec<(NodeId, Memory)>,
+    /// Earlier statement of this node that its log does not fulfil ([lie-5]).
+    fell_behind: Option<Memory>,
+    /// End of the slots that were searched for names assigned by a later process of this node
+    /// ([lie-7]).
+    names_seen_to: Slot,
+}
+
+impl Rollback {
+    /// [lie-3] Handles a new connection to a node. Queues a reminder of that node's statements over
+    /// earlier connections, if it `understands` reminders. The reminder is sent before any other
+    /// frame.
+    pub(crate) fn meet<D: Disk, S: StateMachine>(
+        &mut self,
+        spine: &Spine<D, S>,
+        (member, boot): (Member, u32),
+        understands: bool,
+    ) {
+        self.forget_strangers(spine);
+        let memory = self.detector.meet(member, boot);
+        if understands && memory != Memory::default() {
+            self.reminders.push((member.node, memory));
+        }
+    }
+
+    /// Sends the reminders that are due.
+    pub(crate) fn remind<D: Disk, S: StateMachine>(
+        &mut self,
+        spine: &mut Spine<D, S>,
+        plane: &mut dyn Plane,
+    ) {
+        for (node, memory) in std::mem::take(&mut self.reminders) {
+            spine.outbox(plane).send(node, Lane::Control, &Frame::Recalled(memory));
+        }
+    }
+
+    /// [lie-2] Records the end of a peer's log. Returns whether the statement counts. It does not
+    /// count if the peer stated a longer log before; the peer is then reminded of the longer log
+    /// ([lie-5]).
+    pub(crate) fn believes<D: Disk, S: StateMachine>(
+        &mut self,
+        spine: &mut Spine<D, S>,
+        (from, to): (Member, u64),
+        plane: &mut dyn Plane,
+    ) -> bool {
+        if !spine.peers.has_member(from) {
+            return true;
+        }
+        self.forget_strangers(spine);
+        let Err(memory) = self.detector.hear(from, to) else {
+            return true;
+        };
+        spine.counters.frames_mismatched += 1;
+        self.reminders.push((from.node, memory));
+        self.remind(spine, plane);
+        false
+    }
+
+    fn forget_strangers<D: Disk, S: StateMachine>(&mut self, spine: &Spine<D, S>) {
+        let (peers, table) = (&spine.peers, spine.group());
+        self.detector.keep(|node| peers.has(node) || table.known(node).is_some());
+    }
+
+    /// [lie-3] Returns what this node remembers about another node's log and starts.
+    pub(crate) fn recall(&self, node: NodeId) -> Memory {
+        self.detector.recall(node)
+    }
+
+    /// [lie-5] Handles another node's memory of this node's starts, and of its statements about its
+    /// log over an earlier connection. The other node belongs to this cluster, whether it is known
+    /// here or not. Returns why this node must stop voting, if it must.
+    pub(crate) fn on_recalled<D: Disk, S: StateMachine>(
+        &mut self,
+        spine: &Spine<D, S>,
+        by: NodeId,
+        remembered: Memory,
+    ) -> Option<String> {
+        let own = own_memory(spine);
+        own.fell_behind(remembered).then(|| {
+            let why = format!("node {by} remembers {remembered}, and this node has {own}");
+            self.fall_behind(own, remembered, &why)
+        })
+    }
+
+    /// [lie-7] Searches for names assigned by a later process of this node. If there are any, this
+    /// folder is an old copy, whether or not another node remembers its log. Returns why this node
+    /// must stop voting, if it must.
+    pub(crate) fn look_for_later_names<D: Disk, S: StateMachine>(
+        &mut self,
+        spine: &Spine<D, S>,
+    ) -> Option<String> {
+        let applied_to = spine.applying.applied_to();
+        if std::mem::replace(&mut self.names_seen_to, applied_to) == applied_to {
+            return None;
+        }
+        let (node, own) = (spine.own.member.node, spine.own.boot);
+        let given = spine.proposing.own().registered();
+        let found = spine.applying.sessions().last_of(node);
+        let later = found
+            .into_iter()
+            .zip(given)
+            .filter_map(|(found, given)| found.filter(|name| *name > (own, given)));
+        let (boot, _) = later.max()?;
+        let memory = own_memory(spine);
+        let why = format!("start {boot} of this node registered sessions, and this is start {own}");
+        Some(self.fall_behind(memory, Memory { boot, ..memory }, &why))
+    }
+
+    fn fall_behind(&mut self, own: Memory, remembered: Memory, why: &str) -> String {
+        // [lie-4] The next process checks again, and refuses to start if a node still remembers
+        // more.
+        let passed = if own.may_pass(remembered) { remembered } else { own };
+        let before = self.fell_behind.unwrap_or(own);
+        self.fell_behind = Some(before.max(passed));
+        format!(
+            "the disk lost the end of it, or the folder is an old copy: {why}. Restart this node: it \
+             will learn without a vote"
+        )
+    }
+
+    /// Takes the statement about its log that this node cannot fulfil, if any.
+    pub(crate) fn take_fell_behind(&mut self) -> Option<Memory> {
+        self.fell_behind.take()
+    }
+}
+
+/// Returns the log end and start number of this node's folder, as far as this process knows.
+fn own_memory<D: Disk, S: StateMachine>(spine: &Spine<D, S>) -> Memory {
+    let to = spine.storing.log().whole_to();
+    let written = Written { incarnation: spine.own.member.incarnation, to };
+    Memory { written, boot: spine.own.boot }
+}

@@ -1,0 +1,421 @@
+//! Byte streams and the spine, borrowed for one call: bytes that arrive, bytes that this node owns,
+//! slots for them as leader, applied bytes, and the store.
+
+use quorate_core::{
+    class::Class,
+    input::Input,
+    node_id::NodeId,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::{StreamName, Value},
+};
+use quorate_log::{
+    Values,
+    disk::{Completed, Disk},
+};
+use quorate_stream::{Change, Command, Name};
+use quorate_wire::{Frame, Lane};
+
+use crate::{
+    contents::ReceivedBytes,
+    outbox::Outbox,
+    ports::{front::Failure, plane::Plane, service::StateMachine, stream_front::StreamTag},
+    proposing::{batch::Kind, gather::Waiter},
+    spine::Spine,
+    streaming::{FrontEvent, Streaming, holding::StreamHold, keeping::Fetched, owning::NO_FRONT},
+};
+
+/// Byte streams and the spine, borrowed for one call.
+pub(crate) struct StreamWork<'a, D: Disk, S: StateMachine> {
+    pub(crate) own: &'a mut Streaming,
+    pub(crate) spine: &'a mut Spine<D, S>,
+}
+
+impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
+    /// Handles bytes of a stream that the owner sent or this node requested.
+    pub(crate) fn on_bytes(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        (stream, position): (StreamName, u64),
+        brought: ReceivedBytes<'_>,
+    ) {
+        let disk = self.spine.storing.log_mut().disk_mut();
+        let keeping = &mut self.own.keeping;
+        keeping.take_missing(now, from, (stream, position, brought.bytes), disk);
+        if !self.spine.applying.streams().may_be_open(stream) {
+            return;
+        }
+        let wanted = self.spine.contents.wanted_of(stream);
+        let payload = brought.to_payload();
+        // An unknown stream may only use the regular capacity.
+        let open = self.spine.applying.streams().next(stream).is_some();
+        let runs = self.spine.contents.runs_mut();
+        let kept = runs.put(stream, position, &payload, open);
+        if !kept && !wanted.is_empty() && self.spine.contents.has_room(payload.len()) {
+            let runs = self.spine.contents.runs_mut();
+            runs.put_needed(stream, position, &payload);
+        } else if !kept {
+            self.spine.counters.stream_bytes_dropped += payload.len() as u64;
+        }
+        self.place_units(stream);
+        for value in wanted {
+            self.spine.found(now, value);
+        }
+        self.own.offering.arrived(stream);
+    }
+
+    /// [disk-5] Writes whole units that are in memory immediately, so that votes need not contain
+    /// them. A volatile group does not need this.
+    fn place_units(&mut self, stream: StreamName) {
+        let node = self.spine.node();
+        let durable = node.configuration().class() == Class::Durable;
+        let open = self.spine.applying.streams().next(stream).is_some();
+        if !durable || !open || node.is_hollow() || !self.own.keeping.places_units() {
+            return;
+        }
+        let keeping = &mut self.own.keeping;
+        let (layout, runs) = (keeping.layout(), self.spine.contents.runs_mut());
+        let (unit, chunk) = (u64::from(layout.unit_bytes), u64::from(layout.chunk_bytes));
+        let disk = self.spine.storing.log_mut().disk_mut();
+        while let Some(units) = runs.next_units(stream, unit, chunk) {
+            let bulk = units.payload.bulk(units.within.clone());
+            if keeping.place(stream, units.from, bulk, disk) {
+                runs.placing(stream, units.positions());
+            }
+        }
+    }
+
+    /// Handles units that reached stable storage, so that they may get slots and votes.
+    fn hear_placed(&mut self, now: Time) {
+        while let Some((stream, positions)) = self.own.keeping.next_placed() {
+            if self.spine.applying.streams().may_be_open(stream) {
+                self.spine.contents.runs_mut().placed(stream, positions);
+                self.offer_again(now, stream);
+            }
+        }
+        // If units cannot be placed, records contain the bytes: commands must not wait for stream
+        // space.
+        if !self.own.keeping.places_units() {
+            for stream in self.spine.contents.runs_mut().place_nothing() {
+                self.offer_again(now, stream);
+            }
+        }
+    }
+
+    fn offer_again(&mut self, now: Time, stream: StreamName) {
+        for value in self.spine.contents.wanted_of(stream) {
+            self.spine.found(now, value);
+        }
+        self.own.offering.arrived(stream);
+    }
+
+    /// [aux-5] Returns the end of the slots that the table covers.
+    fn table_holds_from(&self) -> Slot {
+        // A service may be ahead of a log that lost its end.
+        let decided_to = self.spine.node().decided_to();
+        self.spine.applying.applied_to().max(decided_to)
+    }
+
+    /// [aux-5] Returns whether the applied slots make content in this slot a no-op, whatever is
+    /// decided in between. An auxiliary cannot know this without a table, and it cannot fetch bytes
+    /// that all nodes have dropped.
+    pub(crate) fn is_needless(&self, value: &Value, slot: Slot) -> bool {
+        let Value::Content { stream, offset } = *value else {
+            return false;
+        };
+        let streams = self.spine.applying.streams();
+        slot >= self.table_holds_from().max(Slot(offset))
+            && streams.may_append(stream, offset, SlotRange::one(slot)).is_empty()
+    }
+
+    /// [aux-5] Replies to a node that requested bytes that are not needed. The reply covers all
+    /// content of this stream that is not needed.
+    pub(crate) fn say_needless(&mut self, to: NodeId, value: &Value, plane: &mut dyn Plane) {
+        let Value::Content { stream, .. } = *value else {
+            return;
+        };
+        let frame = Frame::Needless {
+            stream,
+            // A stream that is not open and will never be opened counts as closed.
+            below: self.spine.applying.streams().next(stream).unwrap_or(u64::MAX),
+            from: self.table_holds_from(),
+        };
+        self.spine.outbox(plane).send(to, Lane::Control, &frame);
+    }
+
+    /// [aux-5] Handles a full replica's statement that bytes are not needed. This node may be
+    /// fetching them. Full replicas ignore such statements and use only their own tables.
+    pub(crate) fn on_needless(&mut self, now: Time, stream: StreamName, below: u64, from: Slot) {
+        if !self.spine.node().is_auxiliary() {
+            return;
+        }
+        for value in self.spine.contents.settle(stream, below, from) {
+            self.spine.counters.stream_bytes_needless += 1;
+            self.spine.found(now, value);
+        }
+    }
+
+    /// Returns whether the store has the bytes that a peer requested for the content in this slot.
+    /// If so, starts reading them; they are sent once they have been read.
+    pub(crate) fn has_in_store(&mut self, from: NodeId, value: &Value, slot: Slot) -> bool {
+        let Value::Content { stream, offset } = *value else {
+            return false;
+        };
+        let Some(position) = slot.0.checked_sub(offset) else {
+            return true;
+        };
+        let recent = self.spine.contents.runs().piece(stream, position).is_some();
+        let disk = self.spine.storing.log_mut().disk_mut();
+        let keeping = &mut self.own.keeping;
+        !recent && keeping.read_for_peer(from, stream, position, disk)
+    }
+
+    /// Sends clients' bytes to the other nodes. If this node leads, also enforces the retention.
+    pub(crate) fn offer(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
+        self.own.take_fresh();
+        self.close_owned(now);
+        let to = self.takers();
+        let leader = self.spine.node().leader();
+        let mut out = Outbox::new(self.spine.own.member, plane, &mut self.spine.counters);
+        let mut arrived = Vec::new();
+        self.own.owning.send(
+            now,
+            &to,
+            leader.filter(|leader| *leader != self.spine.own.member.node),
+            self.spine.contents.runs_mut(),
+            &mut out,
+            |stream| arrived.push(stream),
+        );
+        for stream in arrived {
+            self.place_units(stream);
+            self.own.offering.arrived(stream);
+        }
+        if self.spine.protocol.leads() {
+            self.retain(now, wall_ms);
+        }
+    }
+
+    /// [trim-2] As leader, proposes the commands that enforce the retention of streams.
+    fn retain(&mut self, now: Time, wall_ms: u64) {
+        let streams = self.spine.applying.streams();
+        for command in self.own.take_retention(now, wall_ms, streams) {
+            // If the queue is full, a later turn retries.
+            let _ = self.ask(now, NO_FRONT, &command);
+        }
+    }
+
+    /// [aux-1] Returns the nodes to which an owner sends its bytes: all connected nodes except
+    /// auxiliaries.
+    fn takers(&self) -> Vec<NodeId> {
+        let configuration = self.spine.node().configuration();
+        let takes = |node: &NodeId| {
+            let member = self.spine.peers.member(*node);
+            member.is_some_and(|member| !configuration.is_auxiliary(member))
+        };
+        self.spine.peers.ids().into_iter().filter(takes).collect()
+    }
+
+    /// Proposes to close inner streams whose bytes are all decided and whose clients have finished.
+    fn close_owned(&mut self, now: Time) {
+        while let Some((tag, command)) = self.own.owning.next_close() {
+            if self.ask(now, tag, &command).is_err() {
+                self.own.owning.not_asked(now, tag);
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn ask(
+        &mut self,
+        now: Time,
+        tag: StreamTag,
+        command: &Command,
+    ) -> Result<(), Failure> {
+        let waiter = Waiter::Stream(tag);
+        let origin = self.spine.proposing.origin();
+        origin.accept_for(now, Kind::Stream, waiter, &command.encode())
+    }
+
+    /// [stream-1] Returns the next run of available bytes to propose as leader: its value and its
+    /// number of slots.
+    pub(crate) fn next_run(&mut self) -> Option<(Value, u64)> {
+        let node = self.spine.node();
+        let leading = node.leading()?;
+        let next = leading.tally.next();
+        // If the store is full, no more bytes are accepted, because commands need the remaining
+        // space.
+        if self.own.keeping.is_full() || leading.tally.len() >= self.own.inflight_max() {
+            return None;
+        }
+        let applied_to = self.spine.applying.applied_to();
+        let offering = &mut self.own.offering;
+        let (streams, runs) = (self.spine.applying.streams(), self.spine.contents.runs());
+        let run = offering.next_run(next, applied_to, streams, runs)?;
+        let end = node.decided_to().plus(self.spine.protocol.window_slots());
+        if next.plus(run.slots) > end {
+            return None;
+        }
+        offering.proposed(&run, SlotRange::new(next, next.plus(run.slots)));
+        Some((run.value, run.slots))
+    }
+
+    /// [stream-6] Returns the next stream that the leader must close because its owner is lost, as
+    /// the value to propose.
+    pub(crate) fn next_lost(&mut self, now: Time) -> Option<Value> {
+        let applied_to = self.spine.applying.applied_to();
+        let own = (self.spine.own.member.node, self.spine.own.boot);
+        let stream = self.own.next_lost(now, applied_to, self.spine.applying.streams(), own)?;
+        let leading = self.spine.node().leading();
+        let slot = leading.map_or(Slot::FIRST, |leading| leading.tally.next());
+        self.own.offering.closing(stream, slot);
+        Some(Value::CloseStream(stream))
+    }
+
+    /// Follows up on applied slots: moves bytes to the store, and notifies owners and readers.
+    pub(crate) fn follow(&mut self, now: Time) {
+        let more = self.own.has_applied(self.spine.applying.streams());
+        let changes = self.own.applied(
+            now,
+            self.spine.applying.streams_mut(),
+            self.spine.contents.runs_mut(),
+        );
+        self.keep_appended(changes);
+        if more {
+            // [stream-4] Content that is being fetched may no longer be needed.
+            for value in self.spine.contents.wanted_content() {
+                self.spine.found(now, value);
+            }
+        }
+    }
+
+    /// Moves applied bytes into the store.
+    fn keep_appended(&mut self, changes: Vec<Change>) {
+        let appended = std::mem::take(&mut self.own.appended);
+        let applied_to = self.spine.applying.applied_to();
+        let voted_to = self.spine.node().hard_state().voted_to;
+        let disk = self.spine.storing.log_mut().disk_mut();
+        let keeping = &mut self.own.keeping;
+        keeping.applied((applied_to, voted_to), appended, changes, disk);
+    }
+
+    /// Advances the store, and fetches bytes that it lacks. Returns why the store has failed, if it
+    /// has.
+    pub(crate) fn keep(&mut self, now: Time, plane: &mut dyn Plane) -> Option<String> {
+        self.hear_placed(now);
+        let mut read = Vec::new();
+        let mut out = Outbox::new(self.spine.own.member, plane, &mut self.spine.counters);
+        let disk = self.spine.storing.log_mut().disk_mut();
+        let keeping = &mut self.own.keeping;
+        keeping.advance(now, disk, &mut out, |tag, fetched| read.push((tag, fetched)));
+        keeping.look_for_missing(
+            now,
+            self.spine.applying.streams(),
+            &self.spine.peers.ids(),
+            &mut out,
+        );
+        for (tag, fetched) in read {
+            self.own.tell(match fetched {
+                Fetched::Bytes(bytes) => FrontEvent::Bytes(tag, bytes),
+                Fetched::NotHere => FrontEvent::Failed(tag, Failure::Unavailable),
+            });
+        }
+        self.own.keeping.failure().map(|why| format!("the store of streams: {why}"))
+    }
+
+    /// [here-1] Notifies the core when this node starts or stops lacking bytes of streams.
+    pub(crate) fn note_lacking(&mut self) {
+        if let Some(lacking) = self.own.keeping.lacking_news() {
+            self.spine.protocol.later(Input::Lacking(lacking));
+        }
+    }
+
+    /// Returns the values after the store's last checkpoint that are to be read from the log.
+    pub(crate) fn replays(&mut self) -> Option<SlotRange> {
+        let range = self.own.keeping.replays()?;
+        if range.from < self.spine.storing.log().start() {
+            // The slots were trimmed, so a checkpoint covered them, which is lost.
+            self.own.keeping.skip_replay();
+            return None;
+        }
+        Some(range)
+    }
+
+    /// Passes a completed operation to the store.
+    pub(crate) fn on_completed(&mut self, completed: Completed) {
+        let disk = self.spine.storing.log_mut().disk_mut();
+        self.own.keeping.on_completed(completed, disk);
+    }
+
+    /// Passes the values after the last checkpoint, as read from the log, to the store.
+    pub(crate) fn on_read(&mut self, values: Values) {
+        let disk = self.spine.storing.log_mut().disk_mut();
+        let streams = self.spine.applying.streams();
+        self.own.keeping.replayed(values, streams, disk);
+    }
+
+    /// Starts a checkpoint of the store if trimming the log up to `wanted` requires one.
+    pub(crate) fn checkpoint(&mut self, wanted: Option<Slot>) {
+        let keeping = &mut self.own.keeping;
+        if wanted.is_some_and(|wanted| wanted > keeping.kept_to(self.spine.applying.streams())) {
+            keeping.start_checkpoint(self.spine.storing.log_mut().disk_mut());
+        }
+    }
+
+    /// Handles a table of streams that was loaded instead of following from the applied slots.
+    pub(crate) fn on_loaded(&mut self, now: Time) {
+        let streams = self.spine.applying.streams();
+        self.own.loaded(now, streams, self.spine.contents.runs_mut());
+        let (start, applied_to) =
+            (self.spine.storing.log().start(), self.spine.applying.applied_to());
+        let keeping = &mut self.own.keeping;
+        keeping.loaded(start, applied_to, streams);
+    }
+
+    /// [trim-2] Retains the bytes of streams that snapshots taken from now on refer to. Returns an
+    /// error if this node does not have all of them.
+    pub(crate) fn hold(
+        &mut self,
+        now: Time,
+        earlier: Option<StreamHold>,
+    ) -> Result<StreamHold, String> {
+        let keeping = &mut self.own.keeping;
+        if let Some(earlier) = earlier
+            && keeping.goes_on(now, &earlier)
+        {
+            return Ok(earlier);
+        }
+        if self.spine.node().is_hollow() || self.spine.node().is_auxiliary() {
+            return Err("it is an auxiliary, which has no bytes of streams".to_owned());
+        }
+        if keeping.lacks() || keeping.replays().is_some() {
+            let missing = keeping.missing_bytes();
+            return Err(format!(
+                "it is still looking for bytes of streams, of which it knows {missing} to be missing"
+            ));
+        }
+        Ok(keeping.hold(now, self.spine.applying.applied_to()))
+    }
+
+    /// Reads bytes at a position of a named stream, as of the applied slots.
+    pub(crate) fn read(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        position: u64,
+        bytes_max: usize,
+    ) -> Result<(), Failure> {
+        let located = match self.spine.applying.streams().locate(name, position) {
+            Ok(located) => located,
+            Err(nowhere) => {
+                self.own.tell(FrontEvent::Nowhere(tag, nowhere));
+                return Ok(());
+            }
+        };
+        let most = usize::try_from(located.bytes).map_or(bytes_max, |bytes| bytes.min(bytes_max));
+        let disk = self.spine.storing.log_mut().disk_mut();
+        let keeping = &mut self.own.keeping;
+        let taken = keeping.read(tag, located.stream, located.position, most, disk);
+        taken.then_some(()).ok_or(Failure::Busy)
+    }
+}
