@@ -73,7 +73,7 @@ impl fmt::Display for OpenBoxedError {
             Self::Start(error) => write!(to, "it cannot be started: {error}"),
             Self::Silent(program) => write!(
                 to,
-                "its {} does not answer (this node's log has what it says): a device maps frames to frames, as docs/hardware.md says",
+                "its {} does not answer (this node's log has what it says): a device maps frames to frames, as docs/operate/devices.md says",
                 name(*program)
             ),
             Self::Unlike => {

@@ -2,7 +2,7 @@
 //! its meaning, and lines are rate-limited.
 //!
 //! The level states the urgency: error needs a person now, warn needs one tomorrow, info is a
-//! change of state. `docs/operate.md` lists the lines, and a test keeps the two consistent.
+//! change of state. A test writes them into `docs/operate/log-lines.md`, next to what they mean.
 
 use quorate_core::{
     ballot::Ballot,
@@ -428,6 +428,8 @@ fn time(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{env, fs};
+
     use quorate_core::{ballot::Era, explanation::Campaign, node_set::NodeSet, slot::Slot};
     use quorate_replica::{
         Off,
@@ -519,24 +521,28 @@ mod tests {
         assert_eq!((line.level, &*line.text), (Level::ERROR, expected));
     }
 
-    /// The operators' manual and the journal have the same lines.
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operate/log-lines.md");
+    const HEAD: &str = "| Level | Line | What it means |\n|---|---|---|\n";
+
+    /// Compares the table at the end of the page with the journal's lines, or writes it. A line
+    /// keeps its meaning, which is written by hand.
     #[test]
-    fn the_operators_book_has_every_line() {
+    fn page_of_log_lines_is_generated() {
         let progress = Progress {
             activity: Activity::CatchingUp,
             from: 0,
-            at: 1,
-            to: 2,
-            per_second: None,
-            ms: 0,
+            at: 1_438,
+            to: 2_052,
+            per_second: Some(614),
+            ms: 2_300,
         };
-        let (ballot, why) = (BALLOT, "why".to_owned());
+        let (ballot, why) = (BALLOT, "…".to_owned());
         let end = End::QuorumSilent;
         let leadership = [
-            Explanation::LeaderSilent { leader: NodeId(1), silent_us: 0 },
+            Explanation::LeaderSilent { leader: NodeId(1), silent_us: 153_000 },
             Explanation::LeaderUnreachable { leader: NodeId(1) },
             Explanation::WaitsAlone { us: 2_000_000 },
-            Explanation::Campaigns { ballot, why: Campaign::Alone },
+            Explanation::Campaigns { ballot, why: Campaign::PreVotes },
             Explanation::Leads { ballot },
             Explanation::NotElected { ballot, why: end },
             Explanation::Engages { ballot },
@@ -553,41 +559,51 @@ mod tests {
             role(Role::Candidate, None),
             role(Role::Follower, Some(1)),
             role(Role::Learner, None),
-            Event::NoLeader { for_ms: 0, connected: 0, members: 0 },
+            Event::NoLeader { for_ms: 10_000, connected: 1, members: 3 },
             Event::Behind(progress),
             Event::StillBehind(progress),
-            Event::Done { activity: Activity::Replaying, slots: 0, ms: 0 },
-            Event::Level { at: Slot(1), ms: 0 },
+            Event::Done { activity: Activity::Replaying, slots: 2_000, ms: 1_200 },
+            Event::Level { at: Slot(2_052), ms: 1_200 },
             Event::NoSegment { waits: true, why: why.clone() },
             Event::NoSegment { waits: false, why: why.clone() },
-            Event::SegmentsAgain { ms: 0 },
-            Event::SlowWrite { ms: 0, bytes: 0 },
-            Event::WriteHangs { ms: 0 },
+            Event::SegmentsAgain { ms: 40_000 },
+            Event::SlowWrite { ms: 300, bytes: 4_096 },
+            Event::WriteHangs { ms: 700 },
             Event::HandedOver { to: NodeId(2), why: why.clone() },
             Event::LogFailed { why: why.clone() },
             Event::Unreadable { why: why.clone() },
             Event::ServiceTrouble { why: why.clone() },
             Event::ServiceWell,
+            Event::SnapshotTaken { at: Slot(90), bytes: 4_194_752 },
+            Event::SnapshotInstalled { at: Slot(90) },
+            Event::SnapshotLoaded { at: Slot(90) },
+            Event::SnapshotFailed { why: why.clone() },
             Event::DamageFound {
                 kind: quorate_replica::scrubbing::report::Kind::Log,
                 what: why.clone(),
             },
-            Event::Scrubbed { bytes: 1, found: 1, ms: 1 },
+            Event::Scrubbed { bytes: 1_297, found: 0, ms: 3_000 },
             Event::Raised { level: quorate_core::level::Level::NEWEST },
             Event::ClockOff(Off { node: NodeId(3), ms: -90_000 }),
             Event::ClockOff(Off { node: NodeId(3), ms: 0 }),
             Event::ServiceBack { why },
-            Event::Alarm(Alarm::ConflictingProposals { ballot, slot: Slot(1) }),
+            Event::Alarm(Alarm::ConflictingProposals { ballot, slot: Slot(7) }),
         ];
-        let book = include_str!("../../../../docs/operate.md");
-        let events = leadership.map(Event::Leadership).into_iter().chain(events);
-        for event in events {
+        let page = fs::read_to_string(PAGE).unwrap();
+        let (before, now) = page.rsplit_once(HEAD).expect("the page has the table");
+        let leadership = leadership.map(Event::Leadership);
+        let row = |event: &Event| {
             let mut journal = Journal::new(NodeId(2));
-            let line = journal.line(at_ms(0), &event, None).unwrap();
-            let ends = |c: char| c == ':' || c.is_ascii_digit();
-            let head = line.text.split(ends).next().unwrap();
-            let row = format!("| {} | {head}", line.level.as_str().to_lowercase());
-            assert!(book.contains(&row), "docs/operate.md lacks {row:?}");
+            let Line { level, text, .. } = journal.line(at_ms(0), event, None).unwrap();
+            let line = format!("| {} | {text} |", level.as_str().to_lowercase());
+            let meaning = now.lines().find_map(|row| row.strip_prefix(&*line));
+            format!("{line}{}\n", meaning.unwrap_or(" |"))
+        };
+        let table: String = leadership.iter().chain(&events).map(row).collect();
+        if env::var_os("REWRITE").is_some() {
+            fs::write(PAGE, [before, HEAD, &table].concat()).unwrap();
+        } else {
+            assert!(now == table, "REWRITE=1 cargo test -p quorate --lib log_lines writes {PAGE}");
         }
     }
 

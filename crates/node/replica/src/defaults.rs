@@ -1,7 +1,7 @@
 //! Default node settings: the only table of these numbers.
 //!
-//! The command line, embedded nodes and the simulator use them. A test of the command line checks
-//! that docs/operate.md states the same values.
+//! The command line, embedded nodes and the simulator use them. docs/operate/flags.md is generated
+//! from them.
 
 /// Maximum interval between a leader's messages, in milliseconds.
 pub const HEARTBEAT_MS: u64 = 20;

@@ -16,6 +16,12 @@ pub(super) struct Setting {
     pub(super) default: Preset,
 }
 
+impl Setting {
+    fn is_hidden(&self) -> bool {
+        [DISK_FLUSH_MS, HOPS, LOG_SEGMENT, PLANE_LOSS, PLANE_BUFFER].contains(&self.name)
+    }
+}
+
 /// Default value of a setting, in the type that the code uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Preset {
@@ -68,23 +74,28 @@ pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
 pub(super) const SETTINGS: [Setting; 65] = [
-    setting("data", "DIR", "Data folder of this node; created at the first start", Preset::Unset),
+    setting(
+        "data",
+        "DIR",
+        "Data folder of this node, required; created at the first start",
+        Preset::Unset,
+    ),
     setting(
         "node",
         "N|from-hostname",
-        "Id of this node; required at the first start of a cluster. from-hostname: the number at the end of the host name plus one, so quorate-0 is node 1",
+        "Id of this node; required at the first start of a cluster. from-hostname: the number at the end of the host name plus one, so quorate-0 is node 1 [default: 1 for a cluster of one]",
         Preset::Unset,
     ),
     setting(
         "cluster",
         "1=HOST:PORT,…",
-        "Peer addresses of all nodes; required at the first start of a cluster",
+        "Peer addresses of all nodes; required at the first start of a cluster of several [default: this node alone]",
         Preset::Unset,
     ),
     setting(
         "join",
         "ADMIN[,…]",
-        "Join the cluster of the node with this --admin address; an empty folder gets an id there",
+        "Join the cluster of the node with this --admin address; ignored once the folder has an id",
         Preset::Unset,
     ),
     setting(
@@ -102,13 +113,13 @@ pub(super) const SETTINGS: [Setting; 65] = [
     setting(
         "quorum",
         "RULE",
-        "majority or flexible:Q1,Q2; for the first start, and the same on all nodes [default: majority]",
+        "majority; or flexible:Q1,Q2, where an election needs Q1 nodes, a write needs Q2, and Q1 + Q2 exceeds the number of nodes. For the first start, and the same on all nodes [default: majority]",
         Preset::Unset,
     ),
     setting(
         THRIFTY,
         "on|off",
-        "Send proposals to just a quorum, and to all nodes when an answer is late [default: off]",
+        "Send proposals to just a quorum, and to all nodes for two seconds when an answer is late [default: off]",
         Preset::Unset,
     ),
     setting(
@@ -129,7 +140,12 @@ pub(super) const SETTINGS: [Setting; 65] = [
         "Address of this machine for clients, peers, operators and byte streams, at the usual ports 7450 to 7453 [default: 127.0.0.1]",
         Preset::Unset,
     ),
-    setting("client", "ADDR", "Address for clients", Preset::Text(DEFAULT_CLIENT)),
+    setting(
+        "client",
+        "ADDR",
+        "Address for clients; port 0 picks a free one",
+        Preset::Text(DEFAULT_CLIENT),
+    ),
     setting(
         "peer",
         "ADDR",
@@ -152,7 +168,7 @@ pub(super) const SETTINGS: [Setting; 65] = [
     setting(
         "stream-engine",
         "ENGINE",
-        "How streams and the log are written to disk: uring, portable, or auto, which tries uring first and logs which one it uses and why",
+        "How streams and the log are written to disk, in the same format: uring (O_DIRECT and DSYNC); portable (threads); or auto, which tries uring first and logs which one it uses and why",
         Preset::Text("auto"),
     ),
     setting(
@@ -206,7 +222,7 @@ pub(super) const SETTINGS: [Setting; 65] = [
     setting(
         "plane-group",
         "ADDR",
-        "Multicast group of the cluster [default: 239.81.84.69:7455, or [ff15::5152:5445]:7455]",
+        "Multicast group of the cluster, of the same address family as --peer; the same on all nodes [default: 239.81.84.69:7455, or [ff15::5152:5445]:7455]",
         Preset::Unset,
     ),
     setting(
@@ -280,7 +296,7 @@ pub(super) const SETTINGS: [Setting; 65] = [
     setting(
         "store",
         "STORE",
-        "lsm (on disk) or memory; fixed permanently at the first start [default: lsm; memory with --service etcd]",
+        "lsm (on disk) or memory (rebuilt from a snapshot and the log at each start); fixed permanently at the first start [default: lsm; memory with --service etcd]",
         Preset::Unset,
     ),
     setting(
@@ -292,7 +308,7 @@ pub(super) const SETTINGS: [Setting; 65] = [
     setting(
         "election-ms",
         "MIN-MAX",
-        "Silence of the leader after which another node starts an election",
+        "Silence of the leader after which another node starts an election: at least two heartbeats, and lengthened, up to 1 s, on nodes that are scheduled late",
         Preset::Range(defaults::ELECTION_MS),
     ),
     setting(
@@ -304,7 +320,7 @@ pub(super) const SETTINGS: [Setting; 65] = [
     setting(
         "clock-drift-max",
         "PERCENT",
-        "How much faster or slower than real time a node's clock may run, for leases and bounded reads",
+        "How much faster or slower than real time a node's clock may run, for leases and bounded reads; the same on all nodes",
         Preset::Text("1%"),
     ),
     setting(
@@ -322,13 +338,13 @@ pub(super) const SETTINGS: [Setting; 65] = [
     setting(
         "client-memory",
         "BYTES",
-        "Memory for the replies and requests of all clients together",
+        "Memory for the unread replies and unfinished requests of all clients together; at least eight times --command-max",
         Preset::Number(defaults::CLIENT_MEMORY_BYTES as u64),
     ),
     setting(
         "etcd-quota",
         "BYTES",
-        "Largest size of all data with --service etcd; writes beyond it are refused (0: no limit)",
+        "Largest size of all data with their history, with --service etcd; beyond it the alarm NOSPACE refuses what grows (0: no limit)",
         Preset::Number(0),
     ),
     setting(
@@ -340,13 +356,13 @@ pub(super) const SETTINGS: [Setting; 65] = [
     setting(
         "log-ready",
         "BYTES",
-        "Log space to prepare in advance while the node is idle, so that bursts run faster",
+        "Log space to prepare in advance while the node is idle, so that bursts run faster, in segments of 64 MiB; at most half of what is free",
         Preset::Number(defaults::LOG_READY_BYTES),
     ),
     setting(
         "snapshot-ratio",
         "N",
-        "Take a snapshot when the log has grown by N times the size of the last one",
+        "Take a snapshot when the log has grown by N times the size of the last one, and by at least 64 MiB",
         Preset::Number(defaults::SNAPSHOT_RATIO as u64),
     ),
     setting(
@@ -431,10 +447,7 @@ impl Args for StartArgs {
                     .value_name(setting.value)
                     .num_args(usize::from(!bare)..=1)
                     .default_missing_value(if bare { "on" } else { "" })
-                    .hide(matches!(
-                        setting.name,
-                        DISK_FLUSH_MS | HOPS | LOG_SEGMENT | PLANE_LOSS | PLANE_BUFFER
-                    ))
+                    .hide(setting.is_hidden())
                     .help(format!("{}{}{variable}", setting.help, default.unwrap_or_default())),
             )
         })
@@ -463,4 +476,51 @@ impl FromArgMatches for StartArgs {
 /// Returns the name of a setting's environment variable.
 pub(super) fn variable(name: &str) -> String {
     format!("QUORATE_{}", name.to_uppercase().replace('-', "_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs};
+
+    use super::*;
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operate/flags.md");
+    const HEAD: &str = "\n## All flags\n\n";
+
+    /// Breaks an item of a list into lines of at most 140 characters.
+    fn wrapped(item: &str) -> String {
+        let mut text = "-".to_owned();
+        let mut width = 1;
+        for word in item.split(' ') {
+            let length = word.chars().count();
+            let breaks = width + 1 + length > 140;
+            text += if breaks { "\n  " } else { " " };
+            text += word;
+            width = length + if breaks { 2 } else { width + 1 };
+        }
+        text + "\n"
+    }
+
+    /// Compares the list at the end of the page with the settings, or writes it.
+    #[test]
+    fn page_of_flags_is_generated() {
+        let item = |setting: &Setting| {
+            let Setting { name, value, help, default } = setting;
+            let (help, described) = match help.rsplit_once(" [default: ") {
+                Some((help, default)) => (help, default.strip_suffix(']')),
+                None => (*help, None),
+            };
+            let default = default.text().or(described.map(str::to_owned));
+            let default = default.map_or(String::new(), |default| format!(" ({default})"));
+            wrapped(&format!("`--{name} {value}`{default}: {help}"))
+        };
+        let list: String = SETTINGS.iter().filter(|one| !one.is_hidden()).map(item).collect();
+        let page = fs::read_to_string(PAGE).unwrap();
+        let (before, now) = page.split_once(HEAD).expect("the page has the list");
+        if env::var_os("REWRITE").is_some() {
+            fs::write(PAGE, [before, HEAD, &list].concat()).unwrap();
+        } else {
+            assert!(now == list, "REWRITE=1 cargo test -p quorate-cli --lib flags writes {PAGE}");
+        }
+    }
 }
