@@ -1,51 +1,56 @@
-//! `quorate p4 PROGRAM`: interprets one of our switch programs, with frames on standard input and
-//! output. `--device p4` uses it.
+//! `quorate-p4 PROGRAM`: interprets a switch program, with frames on standard input and output.
+//! Nodes with `--device p4` start it.
 
-use std::io::{self, BufWriter, Write as _};
+use std::{env, io, process::ExitCode};
 
-use clap::Args;
-use quorate_device::{
-    p4::{Switch, switch::committed},
-    pipe::{FRAME_BYTES_MAX, read_event, write_answer},
+use quorate_conformance::{
+    Program,
+    frames::Size,
+    p4::{Switch, committed},
+    targets::serve,
 };
 
-use crate::output::{Exit, Problem};
+const USAGE: &str = "usage: quorate-p4 acceptor|coordinator [--cells N] [--room N]
+  --cells N  slots that it holds: a power of two up to 1048576 [default: 1024]
+  --room N   bytes of the room for a value: 32, 64 or 128 [default: 128]";
 
-/// Arguments of `quorate p4`.
-#[derive(Args, Debug)]
-pub(crate) struct P4Args {
-    /// Which one
-    #[arg(value_parser = ["acceptor", "coordinator"])]
-    program: String,
-    /// Slots that it holds: a power of two
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    cells: u32,
-    /// Bytes of the room for a value: 32, 64 or 128
-    #[arg(long, default_value = "128", value_parser = ["32", "64", "128"])]
-    room: String,
-}
-
-/// Processes frames until the end of input.
-pub(crate) fn run(args: &P4Args) -> Result<Exit, Problem> {
-    if !args.cells.is_power_of_two() {
-        return Err(Problem::usage("--cells: a power of two"));
-    }
-    let failed = |what: &dyn ToString| Problem::new(Exit::Failed, "device", what.to_string());
-    let room = args.room.parse().map_err(|error: std::num::ParseIntError| failed(&error))?;
-    let switch = Switch::new(&committed(), &args.program, args.cells as usize, room);
-    let mut switch = switch.map_err(|error| failed(&error))?;
-    let (mut from, mut to) = (io::stdin().lock(), BufWriter::new(io::stdout().lock()));
-    let mut buffered = io::BufReader::with_capacity(FRAME_BYTES_MAX + 2, &mut from);
-    while let Some(event) = read_event(&mut buffered).map_err(|error| failed(&error))? {
-        let sent = switch.step(&event).map_err(|fault| failed(&fault))?;
-        let written = write_answer(&mut to, &sent).and_then(|()| to.flush());
-        if let Err(error) = written {
-            // The reader has closed the pipe.
-            return match error.kind() {
-                io::ErrorKind::BrokenPipe => Ok(Exit::Done),
-                _ => Err(failed(&error)),
-            };
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let Some((program, size)) = parse(&words) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match run(program, size) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("quorate-p4: {why}");
+            ExitCode::FAILURE
         }
     }
-    Ok(Exit::Done)
+}
+
+fn parse(words: &[&str]) -> Option<(Program, Size)> {
+    let [name, options @ ..] = words else { return None };
+    let program = Program::APART.into_iter().find(|program| program.name() == *name)?;
+    let mut size = Size { room: 128, cells: 1024 };
+    for option in options.chunks(2) {
+        let [name, number] = *option else { return None };
+        let number: usize = number.parse().ok()?;
+        match name {
+            "--cells" if number.is_power_of_two() && number <= 1 << 20 => size.cells = number,
+            "--room" if [32, 64, 128].contains(&number) => size.room = number,
+            _ => return None,
+        }
+    }
+    Some((program, size))
+}
+
+/// Processes frames until the end of input, or until the reader closes the pipe.
+fn run(program: Program, size: Size) -> Result<(), String> {
+    let mut switch = Switch::of(&committed(), program, size)?;
+    match serve(&mut switch, io::stdin().lock(), io::stdout().lock()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
+        _ => Ok(()),
+    }
 }
