@@ -16,7 +16,7 @@ const TARGETS: [(&str, &str, &str); 19] = [
     ("stream-front", "quorate-node", "no_bytes_of_a_client_of_streams"),
     ("resp", "quorate-kv", "no_bytes_of_a_client"),
     ("frames", "quorate-bench", "no_bytes_of_a_client_or"),
-    ("frames-client", "quorate-client", "no_bytes_for_a_client_of_devices"),
+    ("frames-client", "quorate-frame-client", "no_bytes_for_a_client_of_devices"),
     ("log", "quorate-log", "no_bytes_of_a_disk"),
     ("identity", "quorate-node", "no_bytes_of_a_file"),
     ("book", "quorate-node", "no_bytes_of_a_book"),

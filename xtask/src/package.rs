@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::shell::{self, Failed, cargo, has, target};
+use crate::shell::{self, Failed, PROGRAMS, cargo, has, target};
 
 /// Cargo profile of a release with debug information. The debug information is archived separately
 /// from the packages.
@@ -31,7 +31,7 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
     ];
     words.extend(rest);
     if !rest.contains(&"--binary") {
-        cargo(&["build", "--profile", PROFILE, "--bin", "quorate", "--bin", "quorate-tools"])?;
+        cargo(&[&["build", "--profile", PROFILE], &PROGRAMS[..]].concat())?;
         words.extend(["--binary", &binary]);
     }
     if !rest.contains(&"--to") {
@@ -45,13 +45,13 @@ fn check() -> Result<(), Failed> {
     // These tests need dependencies of their own, so `cargo test` leaves them out.
     let package = ["--package", "xtask", "--features", "package"];
     cargo(&[&["test", "--quiet", "--bin", "quorate-package"], &package[..]].concat())?;
-    cargo(&["build", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"])?;
+    cargo(&[&["build", "--quiet"], &PROGRAMS[..]].concat())?;
     let folder = tempfile::tempdir()?;
     let debug = target().join("debug");
     let mut binary = debug.join("quorate").display().to_string();
     // Otherwise the symbols would be packed and unpacked ten times.
     if has("strip") {
-        for name in ["quorate", "quorate-tools"] {
+        for name in ["quorate", "quorate-tools", "quorate-p4"] {
             let (from, to) = (debug.join(name), folder.path().join(name));
             let (from, to) = (from.display().to_string(), to.display().to_string());
             shell::run(Path::new("strip"), &["-o", &to, &from])?;

@@ -22,9 +22,10 @@ use crate::{
 };
 
 /// Some of the files that every package installs.
-const INSTALLED: [&str; 10] = [
+const INSTALLED: [&str; 11] = [
     "/etc/quorate/quorate.toml",
     "/usr/bin/quorate",
+    "/usr/bin/quorate-p4",
     "/usr/bin/quorate-tools",
     "/usr/lib/systemd/system/quorate.service",
     "/usr/lib/sysusers.d/quorate.conf",

@@ -129,8 +129,9 @@ fn base(program: &Program) -> Result<Tree, Failed> {
 /// Returns the layer with the programs, their licences and the list of their parts.
 fn own(program: &Program, release: &Release) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
-    tree.program("usr/bin/quorate", program.bytes.clone());
-    tree.program("usr/bin/quorate-tools", program.tools.clone());
+    for (name, bytes) in program.all() {
+        tree.program(&format!("usr/bin/{name}"), bytes.clone());
+    }
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
         let path = root().join(name);
         let bytes = fs::read(&path).map_err(Failed::at(&path))?;

@@ -85,7 +85,7 @@ fn wanted(words: &[String]) -> Result<Wanted, Failed> {
 }
 
 fn run(wanted: &Wanted) -> Result<(), Failed> {
-    let program = Program::read(&wanted.binary)?.with_tools()?.split()?;
+    let program = Program::read(&wanted.binary)?.with_others()?.split()?;
     let release = Release::of(&root(), &program.machine)?;
     fs::create_dir_all(&wanted.to).map_err(Failed::at(&wanted.to))?;
     let mut sums = String::new();

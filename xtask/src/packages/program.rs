@@ -14,13 +14,16 @@ use quorate_shell::{Failed, read};
 
 use crate::symbols::{self, Symbols};
 
-/// The packaged binary and its tools.
+/// Names of the other packaged programs, which are in the folder of the binary.
+const OTHERS: [&str; 2] = ["quorate-tools", "quorate-p4"];
+
+/// The packaged binary and the programs that it starts.
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) bytes: Vec<u8>,
-    /// The `quorate-tools` program, shipped together with the binary.
-    pub(crate) tools: Vec<u8>,
-    /// Debug information of both programs, if it has been split off.
+    /// The other programs, by name.
+    pub(crate) others: Vec<(&'static str, Vec<u8>)>,
+    /// Debug information of all programs, if it has been split off.
     pub(crate) symbols: Vec<Symbols>,
     pub(crate) machine: Machine,
     /// Path of the binary's dynamic loader.
@@ -60,7 +63,7 @@ impl Program {
         let needs = needs(&file, &bytes).map_err(Failed::at(path))?;
         Ok(Self {
             path: path.to_owned(),
-            tools: Vec::new(),
+            others: Vec::new(),
             symbols: Vec::new(),
             machine,
             loader,
@@ -69,17 +72,26 @@ impl Program {
         })
     }
 
-    /// Adds the `quorate-tools` program from the same folder.
-    pub(crate) fn with_tools(mut self) -> Result<Self, Failed> {
-        let path = self.path.with_file_name("quorate-tools");
-        self.tools = fs::read(&path).map_err(Failed::at(&path))?;
+    /// Adds the other programs from the same folder.
+    pub(crate) fn with_others(mut self) -> Result<Self, Failed> {
+        for name in OTHERS {
+            let path = self.path.with_file_name(name);
+            self.others.push((name, fs::read(&path).map_err(Failed::at(&path))?));
+        }
         Ok(self)
     }
 
-    /// Splits the debug information off both programs.
+    /// Returns the programs with their names, the binary first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, &Vec<u8>)> {
+        let others = self.others.iter().map(|(name, bytes)| (*name, bytes));
+        std::iter::once(("quorate", &self.bytes)).chain(others)
+    }
+
+    /// Splits the debug information off all programs.
     pub(crate) fn split(mut self) -> Result<Self, Failed> {
         let path = self.path.clone();
-        for bytes in [&mut self.bytes, &mut self.tools] {
+        let others = self.others.iter_mut().map(|(_, bytes)| bytes);
+        for bytes in std::iter::once(&mut self.bytes).chain(others) {
             let (program, symbols) = symbols::split(&path, std::mem::take(bytes))?;
             *bytes = program;
             self.symbols.extend(symbols);

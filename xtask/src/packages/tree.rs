@@ -83,8 +83,9 @@ pub(crate) fn installed(
     places: &Places,
 ) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
-    tree.program("usr/bin/quorate", program.bytes.clone());
-    tree.program("usr/bin/quorate-tools", program.tools.clone());
+    for (name, bytes) in program.all() {
+        tree.program(&format!("usr/bin/{name}"), bytes.clone());
+    }
     let source = |name: &str| {
         let path = root.join(name);
         fs::read(&path).map_err(Failed::at(&path))

@@ -15,7 +15,6 @@
 pub mod boxed;
 pub mod host;
 pub mod loopback;
-pub mod p4;
 pub mod packet;
 pub mod pipe;
 mod process;

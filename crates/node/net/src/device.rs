@@ -11,8 +11,9 @@ mod place;
 mod waiting;
 
 use std::{
-    io,
+    env, io,
     net::{SocketAddr, SocketAddrV4},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -40,6 +41,16 @@ const CELLS: u32 = 1 << 12;
 const PAYLOAD_BYTES_MAX: usize = 1408;
 /// Maximum number of frames that a device running as a thread may queue for the reactor.
 const TAP_FRAMES: usize = 1 << 13;
+
+/// Name of the program that interprets our switch programs, for `--device p4`.
+const INTERPRETER: &str = "quorate-p4";
+
+/// Returns the path of the program that interprets our switch programs. It is in the folder of the
+/// running program.
+pub fn interpreter() -> Result<PathBuf, Refused> {
+    let path = env::current_exe().unwrap_or_default().with_file_name(INTERPRETER);
+    if path.is_file() { Ok(path) } else { Err(Refused::NoInterpreter(path)) }
+}
 
 /// Kind of device that a node uses to vote, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -69,13 +80,13 @@ pub struct ExternalDevice {
 }
 
 impl ExternalDevice {
-    /// Parses `process:COMMAND`, `rtl:FOLDER` (a folder built by Verilator), or `p4` (run by this
-    /// binary itself).
+    /// Parses `process:COMMAND`, `rtl:FOLDER` (a folder built by Verilator), or `p4` (run by
+    /// [`interpreter`]).
     fn named(name: &str) -> Option<Self> {
         let (kind, words) = match name.split_once(':') {
             None if name == "p4" => {
-                let own = std::env::current_exe().ok()?;
-                ("p4", vec![own.to_str()?.to_owned(), "p4".to_owned()])
+                let path = env::current_exe().ok()?.with_file_name(INTERPRETER);
+                ("p4", vec![path.to_str()?.to_owned()])
             }
             Some(("rtl", folder)) => ("rtl", vec![format!("{folder}/{{}}/V{{}}")]),
             Some(("process", command)) => ("process", words(command)),
@@ -177,6 +188,9 @@ pub enum Refused {
         "--device {0} needs --plane-interface: no interface of this machine has the address {1}"
     )]
     NoInterface(&'static str, SocketAddr),
+    /// The program that interprets switch programs is not in the folder of this one.
+    #[error("--device p4 needs the program {}, which does not exist", .0.display())]
+    NoInterpreter(PathBuf),
 }
 
 impl Refused {
@@ -188,6 +202,9 @@ impl Refused {
             Self::Address(_) => "name the address that peers reach, such as 10.0.0.1:7451",
             Self::Bind(..) => "stop the process that uses it, or choose another address",
             Self::NoInterface(..) => "name the interface, as `ip link` shows it",
+            Self::NoInterpreter(_) => {
+                "packages of Quorate contain it, and `cargo build --release --bin quorate-p4` builds it"
+            }
         }
     }
 }
@@ -217,6 +234,9 @@ impl Bound {
     ) -> Result<Option<Self>, Refused> {
         if *kind == Kind::Off {
             return Ok(None);
+        }
+        if kind.name() == "p4" {
+            interpreter()?;
         }
         let mut bound = Self { rungs: Vec::new(), not: Vec::new(), members: Members::default() };
         let by_udp = UdpCandidate::place(wanted, peers);
@@ -345,7 +365,7 @@ mod tests {
             _ => None,
         };
         let (kind, words) = named("p4").unwrap();
-        assert_eq!((kind, words[1].as_str()), ("p4", "p4"));
+        assert!(kind == "p4" && words.len() == 1 && words[0].ends_with("/quorate-p4"), "{words:?}");
         let words = vec!["a/{}/V{}".to_owned()];
         assert_eq!(named("rtl:a"), Some(("rtl", words)));
         let words = vec!["run".to_owned(), "--fast".to_owned()];
@@ -389,6 +409,10 @@ mod tests {
         let nowhere =
             Bound::open(&Kind::Packet, &wanted(Way::Tcp, true), "0.0.0.0:7451".parse().unwrap());
         assert!(nowhere.unwrap_err().to_string().contains("--plane-interface"));
+        let p4 = Kind::named("p4").unwrap();
+        let p4 = Bound::open(&p4, &wanted(Way::Tcp, false), "127.0.0.1:0".parse().unwrap());
+        let p4 = p4.unwrap_err();
+        assert!(p4.to_string().contains("/quorate-p4") && p4.hint().contains("--bin quorate-p4"));
         let off = Bound::open(&Kind::Off, &wanted(Way::Udp, false), "[::1]:0".parse().unwrap());
         assert!(off.unwrap().is_none());
     }

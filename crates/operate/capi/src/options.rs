@@ -100,7 +100,7 @@ impl Options {
         let done = match name {
             "data" => text().map(|text| self.data = Some(text)),
             "peer" => text().map(|text| self.peer = Some(text)),
-            // `p4` needs a program that only the `quorate` binary includes.
+            // `p4` needs a program that only packages of Quorate include.
             "device" => Device::named(value)
                 .filter(|_| value != "p4")
                 .map(|device| self.device = device)

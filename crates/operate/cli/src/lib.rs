@@ -23,7 +23,6 @@ mod manager;
 mod member;
 mod memory;
 pub mod output;
-mod p4;
 mod password;
 mod plane_keys;
 mod proof;
@@ -73,9 +72,6 @@ struct Cli {
 enum Command {
     /// Run a node
     Start(config::StartArgs),
-    /// A program for switches as a device: frames in, frames out
-    #[command(hide = true)]
-    P4(p4::P4Args),
     /// A program of a device that ends with its node
     #[command(hide = true)]
     Box(boxes::BoxArgs),
@@ -185,7 +181,6 @@ pub fn arguments(mut all: Vec<OsString>, command: &clap::Command) -> Vec<OsStrin
 fn run(command: Command, output: Output) -> Result<Exit, Problem> {
     match command {
         Command::Start(args) => start::run(&args),
-        Command::P4(args) => p4::run(&args),
         Command::Box(args) => boxes::run(&args),
         Command::Demo(args) => demo::run(&args, output),
         Command::Status(args) => status::run(&args, output),

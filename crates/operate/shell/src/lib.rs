@@ -71,17 +71,20 @@ fn is_dev() -> bool {
     env::var_os("QUORATE_PROFILE").is_some_and(|profile| profile == "dev")
 }
 
-/// Builds both programs for [`release`]. Prints nothing on standard output.
+/// Cargo's arguments that select the packaged programs.
+pub const PROGRAMS: [&str; 6] =
+    ["--bin", "quorate", "--bin", "quorate-tools", "--bin", "quorate-p4"];
+
+/// Builds the packaged programs for [`release`]. Prints nothing on standard output.
 pub fn build_release() -> Result<(), Failed> {
     eprintln!("building quorate");
-    let words = ["build", "--release", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
+    let words = [&["build", "--release", "--quiet"], &PROGRAMS[..]].concat();
     read(&mut cargo_command(&words)).map(drop)
 }
 
-/// Builds both programs for [`program`].
+/// Builds the packaged programs for [`program`].
 pub fn build_programs() -> Result<(), Failed> {
-    let words = ["build", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
-    cargo(&[&words, profile()].concat())
+    cargo(&[&["build", "--quiet"], &PROGRAMS[..], profile()].concat())
 }
 
 /// Returns a cargo command that runs in the workspace.

@@ -1,9 +1,9 @@
-//! Load of a client that sends frames to devices ([`quorate_client::frames`]). Commands due at the
+//! Load of a client that sends frames to devices ([`quorate_frame_client`]). Commands due at the
 //! same time share frames as far as they fit.
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use quorate_client::frames::{FrameClient, Options, Outcome};
+use quorate_frame_client::{FrameClient, Options, Outcome};
 
 use crate::{
     generator::Running,

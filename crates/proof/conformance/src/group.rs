@@ -11,7 +11,6 @@ mod owner;
 use std::collections::BTreeMap;
 
 use quorate_core::dice::Dice;
-use quorate_device::p4::Sources;
 use quorate_offload::{Form, Header, Port, Type, header::HEADER_BYTES};
 
 pub use self::owner::Omitted;
@@ -20,7 +19,7 @@ use crate::{
     Device, Event, Program,
     device::Reference,
     frames::{CELLS, ROOM, frame, plain, room, submit},
-    p4::Switch,
+    p4::{Sources, Switch},
 };
 
 /// Number of events in a run. It is enough for a dozen ballots, or for a few laps of a ring.

@@ -10,7 +10,6 @@ use std::{
     process::Command,
 };
 
-use quorate_device::p4::Sources;
 use quorate_device::xdp::{Entry, compile};
 use serde::Deserialize;
 
@@ -20,7 +19,7 @@ use crate::{
     device::Reference,
     directed,
     frames::Size,
-    p4::{Switch, sources},
+    p4::{Sources, Switch, committed},
     random,
     rtl::{self, Bus},
     xdp::{self, Kernel},
@@ -145,7 +144,7 @@ impl Mutant {
 
     /// Returns the sources of the switch programs with the fault planted.
     pub fn sources(&self) -> Result<Sources, String> {
-        let mut sources = sources().map_err(|error| error.to_string())?;
+        let mut sources = committed();
         for (file, text) in self.change(|file| sources.get(file).map(str::to_owned))? {
             sources.put(&file, text);
         }
@@ -353,7 +352,7 @@ mod tests {
             let count = mutants.iter().filter(|mutant| mutant.target == target).count();
             assert!(count >= 5, "{target:?}: {count}");
         }
-        let sources = sources().unwrap();
+        let sources = committed();
         let reference = root().join("crates/devices/offload/src");
         for mutant in &mutants {
             let changed = match mutant.target {

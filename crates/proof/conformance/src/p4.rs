@@ -1,34 +1,35 @@
-//! Runs the switch programs on the interpreter.
+//! An interpreter for P4_16, the language of our programs for switches, so that `cargo test`
+//! executes them, and nodes with `--device p4` by the program `quorate-p4`.
+//!
+//! It supports v1model and a subset of the language: headers, structs and bit strings of at most
+//! 128 bits, parsers with `select`, controls with actions, tables with constant entries, registers
+//! and nested controls, checksums. Grammar, names and semantics are those of P4_16, so a program
+//! that runs here should also compile with p4c. Where P4 leaves a result undefined, the interpreter
+//! stops with a [`Fault`]. Examples are a field of an invalid header, a variable without a value,
+//! and a register index out of range.
+//!
+//! Reading order: [`source`] (files and positions), [`token`], [`ast`] and [`parse`], [`lower`]
+//! (resolves names and types, and inlines controls and actions), [`ir`], [`machine`] (executes a
+//! program on a packet), [`switch`] (a device under test that runs a committed program).
 
-use std::{io, path::Path};
+pub mod ast;
+pub mod ir;
+pub mod lower;
+pub mod machine;
+pub mod parse;
+pub mod source;
+pub mod switch;
+pub mod token;
 
-use quorate_device::p4::{self, Sources};
+pub use ir::Program;
+pub use machine::{Fault, Machine};
+pub use source::{Error, Place, Sources};
+pub use switch::{Switch, committed};
 
-use crate::{Device, Event, Program, frames::Size, vectors::Sent};
-
-/// Reads the committed switch programs, in which mutants are planted.
-pub fn sources() -> io::Result<Sources> {
-    Sources::folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/programs/p4"))
-}
-
-/// Interpreted switch as a device under test.
-pub struct Switch(p4::Switch);
-
-impl Switch {
-    /// Creates a switch with the dimensions that the vectors use.
-    pub fn new(sources: &Sources, program: Program) -> Result<Self, String> {
-        Self::of(sources, program, Size::VECTORS)
-    }
-
-    /// Creates a switch whose registers are zero. An error in the program is reported with its
-    /// file, line and column.
-    pub fn of(sources: &Sources, program: Program, size: Size) -> Result<Self, String> {
-        p4::Switch::new(sources, program.name(), size.cells, size.room).map(Self)
-    }
-}
-
-impl Device for Switch {
-    fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
-        self.0.step(event)
-    }
+/// Compiles the file with this name and the files that it includes. `defines` contains additional
+/// preprocessor definitions.
+pub fn compile(sources: &Sources, name: &str, defines: &[(&str, &str)]) -> Result<Program, Error> {
+    let tokens = token::tokens(sources, name, defines)?;
+    let declarations = parse::parse(tokens)?;
+    lower::lower(&declarations)
 }

@@ -165,7 +165,7 @@ impl Vectors {
 }
 
 /// Serves a device in this process as a target. Reads events and writes answers until the end of
-/// the input.
+/// the input, and keeps no answer back while it waits for an event.
 pub fn serve(device: &mut dyn Device, from: impl io::Read, to: impl io::Write) -> io::Result<()> {
     let (mut from, mut to) = (BufReader::new(from), BufWriter::new(to));
     while let Some(event) = read_event(&mut from)? {
@@ -174,6 +174,9 @@ pub fn serve(device: &mut dyn Device, from: impl io::Read, to: impl io::Write) -
             to.flush()?;
         }
         write_answer(&mut to, &sent?)?;
+        if from.buffer().is_empty() {
+            to.flush()?;
+        }
     }
     to.flush()
 }

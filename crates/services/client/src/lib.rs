@@ -16,7 +16,6 @@
 //! ```
 //!
 //! [`stream`] writes and reads byte streams with the same guarantee: each byte once, in order.
-//! [`frames`] submits to the devices of a volatile group, bypassing all nodes.
 //!
 //! Reading order: [`client`], `attempt` (classification of replies), `link` (one connection),
 //! [`reply`].
@@ -26,7 +25,6 @@
 mod attempt;
 pub mod client;
 pub mod error;
-pub mod frames;
 mod link;
 mod login;
 pub mod reply;

@@ -2,8 +2,5 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
-mod committed;
-mod hostile;
 mod kernel;
-mod language;
 mod software;

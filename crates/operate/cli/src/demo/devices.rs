@@ -22,6 +22,7 @@ use quorate_admin::{
     server::page,
     view::{Answer, Transferred},
 };
+use quorate_net::device::interpreter;
 use quorate_testbed::{interrupt, network};
 use serde::Serialize;
 
@@ -94,12 +95,17 @@ impl Outcome {
 
 /// Runs `quorate demo --devices`.
 pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
+    let interpreter = interpreter().map_err(|refused| {
+        let hint = refused.hint();
+        Problem::new(Exit::Failed, "device", refused).hint(hint)
+    })?;
     let mut entered = enter(args)?;
     let first = || INTERRUPTED.store(true, Ordering::SeqCst);
     // A second signal ends the demo at once, but still cleans up.
     signals::on_first_then_end(first, interrupt::clean_up)?;
     let mut demo = Demo::new(args)?;
-    let make = |own_networks| Parts::new(&demo.program, demo.nodes.folder(), own_networks);
+    let make =
+        |own_networks| Parts::new(&demo.program, &interpreter, demo.nodes.folder(), own_networks);
     let mut made = make(entered.why_not.is_none());
     if let Err(error) = &made
         && args.plane.is_none()

@@ -76,10 +76,18 @@ fn a_learner_submits_and_learns_by_frames() {
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
+/// Panics unless the interpreter of switch programs is in the folder of the binary, where `cargo
+/// test` of the workspace builds it.
+fn require_interpreter() {
+    let path = program().with_file_name("quorate-p4");
+    assert!(path.exists(), "build it first: cargo build --bin quorate-p4");
+}
+
 /// An external device process, a thread and a node without a device serve the demo's page, whose
 /// buttons `cargo xtask page` presses.
 #[test]
 fn the_demo_with_a_page_loses_nothing() {
+    require_interpreter();
     let words = ["demo", "--devices", "--plane", "tcp", "--seconds", "3", "--json"];
     let (code, json) = quorate_json(&words);
     assert_eq!((code, json["lost"].as_u64()), (0, Some(0)), "{json}");
@@ -110,6 +118,7 @@ fn process_of(cluster: &mut Cluster, id: u32, program: &str) -> Option<u32> {
 /// restart.
 #[test]
 fn boxes_give_out_slots_and_may_lose_their_memory() {
+    require_interpreter();
     let mut cluster = Cluster::start(3, &["--device", "p4"]);
     let mut client = cluster.client_from(1);
     let mut written = 0_u64;
@@ -144,6 +153,7 @@ fn boxes_give_out_slots_and_may_lose_their_memory() {
 /// is stopped.
 #[test]
 fn a_box_ends_with_its_node() {
+    require_interpreter();
     let mut cluster = Cluster::start(1, &["--device", "p4"]);
     let processes = ["acceptor", "coordinator"].map(|program| {
         let process = wait_for("its process", || process_of(&mut cluster, 1, program));
@@ -164,6 +174,7 @@ fn a_box_ends_with_its_node() {
 /// leader.
 #[test]
 fn groups_are_mixed() {
+    require_interpreter();
     let mut nodes = Nodes::none("quorate-test-").unwrap();
     let specs = cluster(&program(), nodes.folder(), 3, &["--durability", "volatile"]).unwrap();
     let devices = ["p4", "udp", "off"].into_iter();

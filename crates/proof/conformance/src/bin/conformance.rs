@@ -14,7 +14,7 @@ use quorate_conformance::{
     frames::Size,
     group::{EVENTS, Group},
     mutant,
-    p4::{Switch, sources},
+    p4::{Switch, committed},
     random,
     rtl::{self, Bus},
     targets::{Outcome, Set, Target, Vectors, serve},
@@ -98,7 +98,7 @@ fn target(kind: &str, name: &str) -> Result<bool, String> {
         "reference" => Box::new(Reference::new(program)),
         "xdp" => Box::new(Kernel::new(program, Entry::Network, None)?),
         "tc" => Box::new(Kernel::new(program, Entry::Traffic, None)?),
-        "p4" => Box::new(Switch::new(&sources().map_err(text)?, program)?),
+        "p4" => Box::new(Switch::new(&committed(), program)?),
         _ => return Err(format!("there is no target {kind}")),
     };
     serve(&mut *device, io::stdin().lock(), io::stdout().lock()).map_err(text)?;
@@ -325,7 +325,7 @@ fn groups(words: &[&str]) -> Result<bool, String> {
         [count] => count.parse().map_err(|_| format!("{count} is no number"))?,
         _ => return Err("groups [N]".to_owned()),
     };
-    let sources = sources().map_err(text)?;
+    let sources = committed();
     let (mut slots, mut decisions, mut ballots) = (0, 0, 0);
     for seed in 0..count {
         let mut group = Group::mixed(seed, &sources, None)?;

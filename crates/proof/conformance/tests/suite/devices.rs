@@ -7,7 +7,7 @@ use quorate_conformance::{
     compare::run,
     device::Reference,
     directed,
-    p4::{Switch, sources},
+    p4::{Switch, committed},
     random,
     vectors::{Sent, write_answer, write_event},
 };
@@ -25,7 +25,7 @@ fn check(device: &mut dyn Device, events: &[Event], expected: &[Vec<Sent>], name
 #[test]
 fn the_switch_does_what_the_reference_does() {
     for program in Program::APART {
-        let mut switch = Switch::new(&sources().unwrap(), program).unwrap();
+        let mut switch = Switch::new(&committed(), program).unwrap();
         let mut reference = Reference::new(program);
         for (name, events) in directed::cases(program) {
             let events = [vec![Event::Power], events].concat();
@@ -34,7 +34,7 @@ fn the_switch_does_what_the_reference_does() {
             check(&mut switch, &events, &expected, name);
         }
         let (events, expected) = random::events(program, 1, RANDOM);
-        let mut switch = Switch::new(&sources().unwrap(), program).unwrap();
+        let mut switch = Switch::new(&committed(), program).unwrap();
         check(&mut switch, &events, &expected, "random");
     }
 }

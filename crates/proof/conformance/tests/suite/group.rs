@@ -4,9 +4,8 @@
 use quorate_conformance::{
     group::{EVENTS, Group, Omitted},
     mutant,
-    p4::sources,
+    p4::{Sources, committed},
 };
-use quorate_device::p4::Sources;
 
 /// Number of runs in `cargo test`. `cargo xtask offload groups` runs more.
 const RUNS: u64 = 40;
@@ -29,7 +28,7 @@ fn search(name: &str, sources: &Sources, omitted: Option<Omitted>) {
 
 #[test]
 fn what_is_chosen_stays_chosen() {
-    let sources = sources().unwrap();
+    let sources = committed();
     let (mut decisions, mut ballots, mut slots) = (0, 0, 0);
     for seed in 0..RUNS {
         let group = run(seed, &sources, None).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
@@ -62,7 +61,7 @@ fn a_device_that_breaks_a_rule_is_seen() {
 
 #[test]
 fn an_owner_that_breaks_a_rule_is_seen() {
-    let sources = sources().unwrap();
+    let sources = committed();
     for omitted in Omitted::ALL {
         search(&format!("{omitted:?}"), &sources, Some(omitted));
     }

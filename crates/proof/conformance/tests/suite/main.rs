@@ -8,4 +8,5 @@ mod devices;
 mod driver;
 mod fuzz;
 mod group;
+mod p4;
 mod rooms;

@@ -9,7 +9,7 @@ use std::{
 use quorate_conformance::{
     Program, compare,
     frames::{Size, setup},
-    p4::{Switch, sources},
+    p4::{Switch, committed},
     random,
     rtl::{self, Bus, Core},
     vectors::Sent,
@@ -58,7 +58,7 @@ fn values_of_every_length_are_answered_in_both_forms() {
 #[test]
 fn the_switch_does_what_the_reference_does_in_a_wider_room() {
     for program in Program::APART {
-        let mut switch = Switch::of(&sources().unwrap(), program, SIZE).unwrap();
+        let mut switch = Switch::of(&committed(), program, SIZE).unwrap();
         let (events, expected) = random::events_of(program, SIZE, 1, RANDOM);
         if let Err(difference) = compare::run(&mut switch, &events, &expected) {
             panic!("event {}\n{}", difference.at, difference.what);

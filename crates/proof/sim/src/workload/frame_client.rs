@@ -1,11 +1,11 @@
 //! Client of devices ([offload-22]–[offload-24]): the state machine used in production, without
 //! sockets. Each command increments a key that no other client uses.
 
-use quorate_client::frames::{
+use quorate_core::{slot::Slot, time::Time};
+use quorate_frame_client::{
     Done, Outcome,
     machine::{Act, Machine},
 };
-use quorate_core::{slot::Slot, time::Time};
 use quorate_kv::{encode::Encoder, op::Op};
 use quorate_replica::{frame_clients::FrameClients, service::CommandId};
 use quorate_wire::frame_clients::{Name, NodePosition};

@@ -59,7 +59,7 @@ fn pages_of_all_commands_are_written() {
     assert!(first.contains(".TH quorate 1") && first.contains("quorate\\-start(1)"), "{first}");
     assert!(page("quorate-start").contains("\\-\\-durability"));
     assert!(page("quorate-member-add").contains("quorate\\-member\\-add"));
-    assert!(!to.join("quorate-p4.1").exists(), "hidden ones have no page");
+    assert!(!to.join("quorate-box.1").exists(), "hidden ones have no page");
     // Without a folder the page itself is printed.
     let (code, printed) = said(&["man"]);
     assert_eq!((code, printed.trim_end()), (0, first.trim_end()));

@@ -2,8 +2,5 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
-#[path = "../../../../../fuzz/driver.rs"]
-mod driver;
 mod faults;
-mod fuzz;
 mod streams;

@@ -76,8 +76,10 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Prepares the specs of the three nodes, each in its own network or all on loopback.
+    /// `interpreter` runs our switch programs.
     pub(super) fn new(
         program: &Path,
+        interpreter: &Path,
         folder: &Path,
         own_networks: bool,
     ) -> io::Result<(Self, Vec<Spec>)> {
@@ -93,7 +95,7 @@ impl Parts {
             false => Wanted::Thread,
         };
         let wanted = [Wanted::Box, second, Wanted::Nothing];
-        let boxed = boxed(program, folder, &down)?;
+        let boxed = boxed(interpreter, folder, &down)?;
         for (spec, wanted) in specs.iter_mut().zip(wanted) {
             let device = match wanted {
                 Wanted::Box => &boxed,
@@ -230,12 +232,12 @@ pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Op
 
 /// Returns the `--device` value for external processes that run our switch programs, like `--device
 /// p4`. Writes a script that refuses to start them while the file `down` exists.
-fn boxed(program: &Path, folder: &Path, down: &Path) -> io::Result<String> {
+fn boxed(interpreter: &Path, folder: &Path, down: &Path) -> io::Result<String> {
     let script = folder.join("box.sh");
     let text = format!(
-        "#!/bin/sh\n[ -e '{}' ] && exit 1\nexec '{}' p4 \"$1\"\n",
+        "#!/bin/sh\n[ -e '{}' ] && exit 1\nexec '{}' \"$1\"\n",
         down.display(),
-        program.display()
+        interpreter.display()
     );
     fs::write(&script, text)?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;

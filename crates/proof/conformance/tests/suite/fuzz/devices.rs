@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use quorate_conformance::{
     Device, Event, Program,
     device::Reference,
-    p4::{Switch, sources},
+    p4::{Switch, committed},
     vectors::{read_answer, read_event, write_answer, write_event},
 };
 
@@ -31,8 +31,7 @@ pub(crate) fn seeds() -> Vec<crate::driver::Seed> {
 type Pair = (Reference, Switch);
 
 fn pair(program: Program) -> Pair {
-    let sources = sources().expect("the committed programs");
-    let switch = Switch::new(&sources, program).expect("a program");
+    let switch = Switch::new(&committed(), program).expect("a program");
     (Reference::new(program), switch)
 }
 

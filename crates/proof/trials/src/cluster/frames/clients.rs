@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_client::frames::{FrameClient, Options, Outcome};
+use quorate_frame_client::{FrameClient, Options, Outcome};
 use quorate_testbed::nodes::Nodes;
 use quorate_wire::frame_clients::{Name, NodePosition, Request, batch};
 

@@ -1,6 +1,6 @@
 //! Source files of a program, and places in them.
 
-use std::{collections::BTreeMap, fmt, fs, io, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// A place in a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,19 +41,6 @@ impl std::error::Error for Error {}
 pub struct Sources(BTreeMap<String, String>);
 
 impl Sources {
-    /// Reads all files of a folder that end in `.p4`.
-    pub fn folder(path: &Path) -> io::Result<Self> {
-        let mut sources = Self::default();
-        for entry in fs::read_dir(path)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|ending| ending == "p4") {
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                sources.put(&name, fs::read_to_string(&path)?);
-            }
-        }
-        Ok(sources)
-    }
-
     /// Adds or replaces a text.
     pub fn put(&mut self, name: &str, text: String) {
         self.0.insert(name.to_owned(), text);
@@ -62,10 +49,5 @@ impl Sources {
     /// Returns the text of this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
-    }
-
-    /// Returns the names of the files.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
     }
 }

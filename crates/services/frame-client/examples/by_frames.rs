@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_client::frames::{FrameClient, Name, Options, Outcome};
+use quorate_frame_client::{FrameClient, Name, Options, Outcome};
 
 /// Maximum number of batches in flight.
 const OPEN: usize = 32;

@@ -1,7 +1,7 @@
 //! Input of a client of devices as a stream of events: frames of a segment, responses of a node,
 //! and time.
 
-use quorate_client::frames::machine::{Act, Machine, Micros, NotTaken, OPEN_MAX, Outcome};
+use quorate_frame_client::machine::{Act, Machine, Micros, NotTaken, OPEN_MAX, Outcome};
 use quorate_wire::frame_clients::{Name, NodePosition, STAND_BYTES};
 
 pub(crate) const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 9];

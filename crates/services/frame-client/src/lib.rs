@@ -8,6 +8,8 @@
 //!
 //! Reading order: [`machine`] (what to send when, and which batches are executed), `walk`
 //! (conclusions from decisions), `station` (frames), `desk` (the connection), [`client`].
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod client;
 mod desk;

@@ -3,11 +3,11 @@
 
 mod events;
 
-use quorate_client::frames::machine::Machine;
 use quorate_core::{
     ballot::{Ballot, Era},
     node_id::NodeId,
 };
+use quorate_frame_client::machine::Machine;
 use quorate_offload::{
     Address, Descriptor, Form, Header, PackedBallot, Reason, Type, checksum::sum,
     header::COORDINATOR, link::stations,

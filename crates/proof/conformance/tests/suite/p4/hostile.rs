@@ -1,50 +1,14 @@
 //! Feeds broken programs, derived from valid ones, to the compiler. It returns an error or a
 //! program, and never panics.
 
-use std::path::Path;
-
+use quorate_conformance::p4::{Machine, Sources, committed, compile};
 use quorate_core::dice::Dice;
-use quorate_device::p4::{Machine, Sources, compile};
 
 const MUTATIONS: u64 = 1500;
-/// Tokens that are meaningful to the compiler.
-const WORDS: [&str; 30] = [
-    "{",
-    "}",
-    "(",
-    ")",
-    ";",
-    "<",
-    ">",
-    "[",
-    "]",
-    "=",
-    "&&&",
-    "++",
-    "if",
-    "else",
-    "apply",
-    "state",
-    "transition",
-    "select",
-    "control",
-    "register",
-    "bit<64>",
-    "0",
-    "0xffffffffffffffffffffffffffffffff",
-    "999999999999",
-    "129",
-    "hdr",
-    "meta",
-    "#include \"frame.p4\"",
-    "#if\n",
-    "default",
-];
-
-fn sources() -> Sources {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/p4");
-    Sources::folder(&folder).unwrap()
-}
+/// Tokens that are meaningful to the compiler, separated by `|`.
+const WORDS: &str = "{|}|(|)|;|<|>|[|]|=|&&&|++|if|else|apply|state|transition|select|control|\
+register|bit<64>|0|0xffffffffffffffffffffffffffffffff|999999999999|129|hdr|meta|\
+#include \"frame.p4\"|#if\n|default";
 
 fn mutate(text: &str, dice: &mut Dice) -> String {
     let mut letters: Vec<char> = text.chars().collect();
@@ -65,7 +29,7 @@ fn mutate(text: &str, dice: &mut Dice) -> String {
                 letters.splice(at..at, many.repeat(dice.index(3000)).chars());
             }
             _ => {
-                let word = dice.pick(&WORDS);
+                let word = dice.pick(&WORDS.split('|').collect::<Vec<_>>());
                 letters.splice(at..end, word.chars());
             }
         }
@@ -92,7 +56,7 @@ fn survive(sources: &Sources, name: &str) -> bool {
 
 #[test]
 fn no_text_breaks_the_interpreter() {
-    let committed = sources();
+    let committed = committed();
     let mut programs = 0;
     for seed in 0..MUTATIONS {
         let mut dice = Dice::new(seed);

@@ -3,18 +3,18 @@
 use quorate_offload::Port;
 
 use super::{Machine, Sources, compile};
-use crate::pipe::{Event, Sent};
+use crate::{Device, Event, Program, frames::Size, vectors::Sent};
 
 /// The committed programs, and the file that both include.
 const FILES: [(&str, &str); 3] = [
-    ("acceptor.p4", include_str!("../../../programs/p4/acceptor.p4")),
-    ("coordinator.p4", include_str!("../../../programs/p4/coordinator.p4")),
-    ("frame.p4", include_str!("../../../programs/p4/frame.p4")),
+    ("acceptor.p4", include_str!("../../../../devices/programs/p4/acceptor.p4")),
+    ("coordinator.p4", include_str!("../../../../devices/programs/p4/coordinator.p4")),
+    ("frame.p4", include_str!("../../../../devices/programs/p4/frame.p4")),
 ];
 /// Multicast group of both ports, with the network's port first.
 const BOTH: u16 = 1;
 
-/// Returns the committed programs.
+/// Returns the committed programs, in which mutants are planted.
 #[must_use]
 pub fn committed() -> Sources {
     let mut sources = Sources::default();
@@ -24,29 +24,29 @@ pub fn committed() -> Sources {
     sources
 }
 
-/// A switch with two ports that runs one program.
+/// A switch with two ports that runs one program, as a device under test.
 pub struct Switch(Machine);
 
 impl Switch {
-    /// Compiles a program (`acceptor` or `coordinator`) with zeroed registers. `cells` is the
-    /// number of slots, a power of two. `room` is the size of a value in bytes: 32, 64 or 128. An
-    /// error in the program names file, line and column.
-    pub fn new(
-        sources: &Sources,
-        program: &str,
-        cells: usize,
-        room: usize,
-    ) -> Result<Self, String> {
-        let (cells, room) = (cells.to_string(), room.to_string());
+    /// Creates a switch with the dimensions that the vectors use.
+    pub fn new(sources: &Sources, program: Program) -> Result<Self, String> {
+        Self::of(sources, program, Size::VECTORS)
+    }
+
+    /// Compiles a program with zeroed registers. The room is 32, 64 or 128 bytes. An error in the
+    /// program names file, line and column.
+    pub fn of(sources: &Sources, program: Program, size: Size) -> Result<Self, String> {
+        let (cells, room) = (size.cells.to_string(), size.room.to_string());
         let defines = [("CELLS", cells.as_str()), ("PART", &room)];
-        let compiled = compile(sources, &format!("{program}.p4"), &defines);
+        let compiled = compile(sources, &format!("{}.p4", program.name()), &defines);
         let mut machine = Machine::new(compiled.map_err(|error| error.to_string())?);
         machine.set_group(BOTH, &[0, 1]);
         Ok(Self(machine))
     }
+}
 
-    /// Processes one event. Returns the frames sent, with their ports.
-    pub fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
+impl Device for Switch {
+    fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
         let Event::Frame(port, frame) = event else {
             self.0.reset();
             return Ok(Vec::new());

@@ -1,6 +1,6 @@
 //! Semantics of the language, and errors of programs: small programs, one aspect each.
 
-use quorate_device::p4::{Fault, Machine, Sources, compile};
+use quorate_conformance::p4::{Fault, Machine, Sources, compile};
 
 /// Returns a program with two bytes of input and output, and with these parts in its ingress.
 fn program(locals: &str, body: &str) -> String {

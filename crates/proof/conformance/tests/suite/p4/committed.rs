@@ -1,18 +1,11 @@
 //! The committed programs compile, and pass on frames that are not for them.
 
-use std::path::Path;
-
-use quorate_device::p4::{Machine, Sources, compile};
-
-fn sources() -> Sources {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/p4");
-    Sources::folder(&folder).unwrap()
-}
+use quorate_conformance::p4::{Machine, committed, compile};
 
 #[test]
 fn committed_programs_compile() {
     for name in ["acceptor.p4", "coordinator.p4"] {
-        let program = compile(&sources(), name, &[("CELLS", "64")]);
+        let program = compile(&committed(), name, &[("CELLS", "64")]);
         let program = program.unwrap_or_else(|error| panic!("{error}"));
         let mut machine = Machine::new(program);
         // A frame that belongs to no program goes on, to the other port.

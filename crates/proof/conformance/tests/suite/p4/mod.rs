@@ -1,0 +1,6 @@
+//! The interpreter of switch programs.
+
+mod committed;
+mod hostile;
+mod language;
+mod program;

@@ -1,0 +1,7 @@
+//! The integration tests of `quorate-frame-client`.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+#[path = "../../../../../fuzz/driver.rs"]
+mod driver;
+mod fuzz;
