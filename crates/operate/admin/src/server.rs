@@ -200,36 +200,8 @@ impl Admin {
         self.set(Phase::Running(handle, store));
     }
 
-    fn backups(&self) -> &Turn {
-        &self.backups
-    }
-
     fn held(&self) -> MutexGuard<'_, Option<StreamHold>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ears(&self) -> &reaching::MulticastListeners {
-        &self.ears
-    }
-
-    fn audience(&self) -> &Audience {
-        &self.audience
-    }
-
-    fn acts(&self) -> &Acts {
-        &self.acts
-    }
-
-    fn checks(&self) -> &Checks {
-        &self.checks
-    }
-
-    fn audit(&self) -> &Audit {
-        &self.audit
-    }
-
-    fn history(&self) -> &History {
-        &self.history
     }
 
     /// Sets the folder in which operators' actions are recorded.

@@ -126,10 +126,7 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
     if action {
         let from = caller.map_or_else(String::new, |caller| caller.from.to_string());
         let what = format!("{method} {path}");
-        admin
-            .audit()
-            .write(&admin, &asker, from, what, &body, response.status().as_u16(), may)
-            .await;
+        admin.audit.write(&admin, &asker, from, what, &body, response.status().as_u16(), may).await;
     }
     response
 }
@@ -210,7 +207,7 @@ async fn identify(
     if users.is_open() {
         return Ok(certified(Some(Role::Admin)));
     }
-    let _place = admin.checks().0.try_acquire().map_err(|_| {
+    let _place = admin.checks.0.try_acquire().map_err(|_| {
         Failure::unavailable("busy", "too many passwords are being checked already")
     })?;
     let user = users.get(&name);

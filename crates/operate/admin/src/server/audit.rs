@@ -188,7 +188,7 @@ fn hide(json: &mut Value) {
 pub(super) async fn audit(State(admin): State<Admin>) -> Result<Json<Vec<AuditRecord>>, Failure> {
     // While the node is starting, it cannot check whether the caller may read the log.
     admin.ask(|_, _| ()).await?;
-    let audit = admin.audit().clone();
+    let audit = admin.audit.clone();
     let read = spawn_blocking(move || audit.book().read()).await;
     match read {
         Ok(Ok(records)) => Ok(Json(records)),

@@ -57,7 +57,7 @@ pub(super) async fn remember(admin: Admin) {
         if let Some((then, was)) = &before
             && let Some(added) = traffic.since(was)
         {
-            admin.history().push(SampleView {
+            admin.history.push(SampleView {
                 at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, in_ms),
                 span_ms: in_ms(now - *then).max(1),
                 leader: status.leader.map(|leader| leader.0),
@@ -80,7 +80,7 @@ pub(super) async fn own(State(admin): State<Admin>) -> Json<HistoryView> {
 fn view(admin: &Admin) -> HistoryView {
     HistoryView {
         node: admin.node().map_or(0, |node| node.0),
-        samples: admin.history().lock().iter().cloned().collect(),
+        samples: admin.history.lock().iter().cloned().collect(),
     }
 }
 
