@@ -11,6 +11,7 @@ mod browser;
 mod connections;
 mod dashboard;
 mod failure;
+mod forecast;
 mod history;
 mod joining;
 pub mod page;
@@ -69,6 +70,7 @@ use access::{Checks, Requester, check, guard};
 use audit::Audit;
 use dashboard::{Acts, Audience};
 use failure::{Body, Failure};
+use forecast::Forecast;
 use history::History;
 use start::Start;
 use turn::Turn;
@@ -111,6 +113,7 @@ pub struct Admin {
     checks: Checks,
     audit: Audit,
     history: History,
+    forecast: Forecast,
     /// Number of requests refused since the start because the caller lacks a role.
     refused: Arc<AtomicU64>,
 }
@@ -147,6 +150,7 @@ impl Admin {
             checks: Checks::default(),
             audit: Audit::default(),
             history: History::default(),
+            forecast: Forecast::default(),
             refused: Arc::default(),
         };
         let state = admin.clone();
@@ -204,6 +208,15 @@ impl Admin {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Measures the node's folder for the forecast.
+    fn measure_folder(&self) {
+        let log_max = self.settings.get().and_then(|settings| settings.get("log-max"));
+        let log_max = log_max.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
+        if let Some(folder) = self.audit.folder() {
+            self.forecast.measure(&folder, log_max);
+        }
+    }
+
     /// Sets the folder in which operators' actions are recorded.
     pub fn keep_audit_in(&self, folder: &Path) {
         self.audit.keep_in(folder);
@@ -236,6 +249,8 @@ impl Admin {
         let mut view = NodeView::new(status, store);
         view.certificates = self.certificates();
         view.settings = self.settings.get().cloned().unwrap_or_default();
+        let free = view.disk.free_bytes;
+        view.disk.full_in_seconds = free.and_then(|free| self.forecast.full_in_seconds(free));
         let warnings = view.certificates.iter().filter_map(CertificateView::warning);
         view.notices.extend(warnings);
         if let Some(trust) = self.protection.trust() {

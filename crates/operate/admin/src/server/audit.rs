@@ -55,6 +55,11 @@ impl Audit {
         self.book().folder = Some(folder.to_owned());
     }
 
+    /// Returns the node's folder, once it has one.
+    pub(super) fn folder(&self) -> Option<PathBuf> {
+        self.book().folder.clone()
+    }
+
     fn book(&self) -> std::sync::MutexGuard<'_, Book> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

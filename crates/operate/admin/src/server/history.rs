@@ -13,7 +13,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{Admin, browser, failure::Failure};
+use super::{Admin, browser, failure::Failure, forecast};
 use crate::{
     client,
     look::NODES_MAX,
@@ -42,13 +42,20 @@ impl History {
     }
 }
 
-/// Takes a traffic sample every second until the server ends.
+/// Takes a traffic sample every second, and measures the folder at longer intervals, until the
+/// server ends.
 pub(super) async fn remember(admin: Admin) {
     let mut ticks = interval(SECOND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before: Option<(Instant, TrafficView)> = None;
+    let mut measured: Option<Instant> = None;
     loop {
         ticks.tick().await;
+        if measured.is_none_or(|at| at.elapsed() >= forecast::PERIOD) {
+            measured = Some(Instant::now());
+            let admin = admin.clone();
+            spawn_blocking(move || admin.measure_folder());
+        }
         let Ok((status, _)) = admin.status().await else {
             continue;
         };
