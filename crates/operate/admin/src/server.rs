@@ -51,6 +51,7 @@ use quorate_access::Role;
 use quorate_core::{effect, node_id::NodeId, slot::Slot};
 use quorate_log::ReadProgress;
 use quorate_net::{Handle, Unanswered};
+use quorate_node::process;
 use quorate_replica::{
     Probed, StreamHold, group::asking::Ask, scrubbing::BYTES_PER_SECOND_MIN, status::Status,
     tuner::Setting,
@@ -80,6 +81,12 @@ pub const COLOURS: &str = dashboard::COLOURS.text;
 
 /// Maximum size of a request body in bytes.
 const BODY_BYTES_MAX: usize = 4096;
+const BUILD_INFO: &str = concat!(
+    "# HELP quorate_build_info The release of this node; the value is always 1.\n",
+    "# TYPE quorate_build_info gauge\nquorate_build_info{version=\"",
+    env!("CARGO_PKG_VERSION"),
+    "\"} 1\n"
+);
 const UNKNOWN_USERS: &str = "this node has not loaded the users yet";
 /// Maximum time for which the batch size and the window may be pinned, in milliseconds. The client
 /// that pinned them may have disconnected.
@@ -508,7 +515,13 @@ async fn status(State(admin): State<Admin>) -> Result<Json<NodeView>, Failure> {
 }
 
 async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
-    let metrics = admin.ask(|handle, _| handle.metrics()).await?.map_err(Failure::unanswered)?;
+    let metrics = admin.ask(|handle, _| {
+        let mut metrics = handle.metrics()?;
+        metrics.text.push_str(BUILD_INFO);
+        process::render(&mut metrics.text);
+        Ok(metrics)
+    });
+    let metrics = metrics.await?.map_err(Failure::unanswered)?;
     Ok((
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
         metrics.text + &admin.certificate_metrics() + &admin.refused_metrics(),
