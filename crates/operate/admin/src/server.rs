@@ -67,7 +67,8 @@ use crate::{
     view::{NodeView, ProgressView, SnapshotRequest, SnapshotView, TransferRequest, Transferred},
 };
 
-use access::{Checks, Requester, check, guard};
+pub use access::HasRoot;
+use access::{Checks, ClientUsers, Requester, check, guard};
 use audit::Audit;
 use dashboard::{Acts, Audience};
 use failure::{Body, Failure};
@@ -118,6 +119,7 @@ pub struct Admin {
     audience: Audience,
     acts: Acts,
     checks: Checks,
+    client_users: ClientUsers,
     audit: Audit,
     history: History,
     forecast: Forecast,
@@ -155,6 +157,7 @@ impl Admin {
             audience: Audience::default(),
             acts: Acts::default(),
             checks: Checks::default(),
+            client_users: ClientUsers::default(),
             audit: Audit::default(),
             history: History::default(),
             forecast: Forecast::default(),
@@ -182,6 +185,11 @@ impl Admin {
     /// contain secrets.
     pub fn set_settings(&self, settings: BTreeMap<String, String>) {
         let _ = self.settings.set(settings);
+    }
+
+    /// Sets the users of the service's clients. Call before the node runs.
+    pub fn set_client_users(&self, has_root: HasRoot) {
+        let _ = self.client_users.0.set(has_root);
     }
 
     /// Sets the node's id.

@@ -284,7 +284,7 @@ pub(crate) struct Starting {
     pub(crate) listeners: Listeners,
     /// Server at the peer address, until the reactor replaces it.
     answering: quorate_net::Starting,
-    admin: Admin,
+    pub(crate) admin: Admin,
     stop: Stop<EndReactor>,
     announce: Announce,
     manager: Manager,
