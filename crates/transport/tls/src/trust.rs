@@ -12,7 +12,7 @@ use rustls::{
     client::{Resumption, WebPkiServerVerifier},
     crypto::{CryptoProvider, aws_lc_rs},
     pki_types::{CertificateDer, ServerName},
-    server::NoServerSessionStorage,
+    server::{NoServerSessionStorage, danger::ClientCertVerifier},
     version::TLS13,
 };
 use x509_parser::parse_x509_certificate;
@@ -82,6 +82,7 @@ struct InForce {
     peers_in: Arc<ServerConfig>,
     peers_out: Arc<ClientConfig>,
     clients_in: Arc<ServerConfig>,
+    operators_in: Arc<ServerConfig>,
 }
 
 pub fn provider() -> Arc<CryptoProvider> {
@@ -135,10 +136,15 @@ impl Trust {
         self.in_force().expiries.clone()
     }
 
-    /// Returns the configuration for connections to the admin address, which clients and nodes of
-    /// the cluster may make.
+    /// Returns the configuration for connections that clients and nodes of the cluster may make.
     pub fn clients_config(&self) -> Arc<ServerConfig> {
         self.in_force().clients_in.clone()
+    }
+
+    /// Returns the configuration for connections to the admin address. A client may connect without
+    /// a certificate, and the server decides what it serves then.
+    pub fn operators_config(&self) -> Arc<ServerConfig> {
+        self.in_force().operators_in.clone()
     }
 
     /// Returns the identity in a verified certificate chain.
@@ -265,22 +271,26 @@ impl InForce {
         };
         let clients = chain_in(clients_roots, &provider)
             .map_err(|error| BadFiles::contents(&files.client_ca, error))?;
-        let clients = ClientsIn { clients, peers: peers()? };
-        let serve = |judge, chain: &[CertificateDer<'static>], key_file| {
-            let config = ServerConfig::builder_with_provider(provider.clone())
-                .with_protocol_versions(&[&TLS13])
-                .map_err(|error| BadFiles::contents(key_file, error))?
-                .with_client_cert_verifier(judge)
-                .with_single_cert(chain.to_vec(), files::key(key_file)?);
-            let mut config = config.map_err(|error| BadFiles::contents(key_file, error))?;
-            // Sessions are not resumed, so that every connection must present its certificate
-            // again, even if it was trusted before.
-            config.session_storage = Arc::new(NoServerSessionStorage {});
-            config.send_tls13_tickets = 0;
-            Ok(Arc::new(config))
+        let clients = |mandatory| -> Result<Arc<ClientsIn>, BadFiles> {
+            Ok(Arc::new(ClientsIn { clients: clients.clone(), peers: peers()?, mandatory }))
         };
+        let serve =
+            |judge: Arc<dyn ClientCertVerifier>, chain: &[CertificateDer<'static>], key_file| {
+                let config = ServerConfig::builder_with_provider(provider.clone())
+                    .with_protocol_versions(&[&TLS13])
+                    .map_err(|error| BadFiles::contents(key_file, error))?
+                    .with_client_cert_verifier(judge)
+                    .with_single_cert(chain.to_vec(), files::key(key_file)?);
+                let mut config = config.map_err(|error| BadFiles::contents(key_file, error))?;
+                // Sessions are not resumed, so that every connection must present its certificate
+                // again, even if it was trusted before.
+                config.session_storage = Arc::new(NoServerSessionStorage {});
+                config.send_tls13_tickets = 0;
+                Ok(Arc::new(config))
+            };
         let peers_in = serve(Arc::new(peers()?), &node, &files.key)?;
-        let clients_in = serve(Arc::new(clients), &server, &files.server_key)?;
+        let clients_in = serve(clients(true)?, &server, &files.server_key)?;
+        let operators_in = serve(clients(false)?, &server, &files.server_key)?;
         let signatures = WebPkiServerVerifier::builder_with_provider(
             Arc::new(peers_roots.clone()),
             provider.clone(),
@@ -302,7 +312,14 @@ impl InForce {
         // Server names would reveal the cluster.
         peers_out.enable_sni = false;
         let made_of = [peers_ca, clients_ca, server, node].concat();
-        Ok(Self { made_of, expiries, peers_in, peers_out: Arc::new(peers_out), clients_in })
+        Ok(Self {
+            made_of,
+            expiries,
+            peers_in,
+            peers_out: Arc::new(peers_out),
+            clients_in,
+            operators_in,
+        })
     }
 }
 

@@ -128,6 +128,10 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
         return next.run(request).await;
     };
     let caller = request.extensions().get::<Caller>().cloned();
+    let proved = caller.as_ref().is_some_and(|caller| caller.who != Who::Anonymous);
+    if admin.protection.trust().is_some() && !proved {
+        return without_certificate().into_response();
+    }
     let asker = match identify(&admin, caller.as_ref(), request.headers(), role).await {
         Ok(asker) => asker,
         Err(failure) => return failure.into_response(),
@@ -154,6 +158,16 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
         admin.audit.write(&admin, &asker, from, what, &body, response.status().as_u16(), may).await;
     }
     response
+}
+
+/// Refuses a caller without a certificate. With TLS, probes alone are served without one.
+fn without_certificate() -> Failure {
+    Failure::new(
+        StatusCode::FORBIDDEN,
+        "no_certificate",
+        "this needs a client certificate; only GET /health and GET /ready are served without one",
+        "use --tls with the folder of a client's certificate; docs/operate/tls.md shows how to make one",
+    )
 }
 
 /// Reads the body of an action for the audit log. Returns an error if the body is too large.
