@@ -12,7 +12,7 @@ use rustls::{
     client::{Resumption, WebPkiServerVerifier},
     crypto::{CryptoProvider, aws_lc_rs},
     pki_types::{CertificateDer, ServerName},
-    server::{NoServerSessionStorage, danger::ClientCertVerifier},
+    server::NoServerSessionStorage,
     version::TLS13,
 };
 use x509_parser::parse_x509_certificate;
@@ -274,20 +274,19 @@ impl InForce {
         let clients = |mandatory| -> Result<Arc<ClientsIn>, BadFiles> {
             Ok(Arc::new(ClientsIn { clients: clients.clone(), peers: peers()?, mandatory }))
         };
-        let serve =
-            |judge: Arc<dyn ClientCertVerifier>, chain: &[CertificateDer<'static>], key_file| {
-                let config = ServerConfig::builder_with_provider(provider.clone())
-                    .with_protocol_versions(&[&TLS13])
-                    .map_err(|error| BadFiles::contents(key_file, error))?
-                    .with_client_cert_verifier(judge)
-                    .with_single_cert(chain.to_vec(), files::key(key_file)?);
-                let mut config = config.map_err(|error| BadFiles::contents(key_file, error))?;
-                // Sessions are not resumed, so that every connection must present its certificate
-                // again, even if it was trusted before.
-                config.session_storage = Arc::new(NoServerSessionStorage {});
-                config.send_tls13_tickets = 0;
-                Ok(Arc::new(config))
-            };
+        let serve = |judge, chain: &[CertificateDer<'static>], key_file| {
+            let config = ServerConfig::builder_with_provider(provider.clone())
+                .with_protocol_versions(&[&TLS13])
+                .map_err(|error| BadFiles::contents(key_file, error))?
+                .with_client_cert_verifier(judge)
+                .with_single_cert(chain.to_vec(), files::key(key_file)?);
+            let mut config = config.map_err(|error| BadFiles::contents(key_file, error))?;
+            // Sessions are not resumed, so that every connection must present its certificate
+            // again, even if it was trusted before.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+            Ok(Arc::new(config))
+        };
         let peers_in = serve(Arc::new(peers()?), &node, &files.key)?;
         let clients_in = serve(clients(true)?, &server, &files.server_key)?;
         let operators_in = serve(clients(false)?, &server, &files.server_key)?;

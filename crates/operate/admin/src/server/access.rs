@@ -1,8 +1,8 @@
 //! Authenticates and authorises every request to the admin address before it is served.
 //!
 //! Callers prove their identity by a certificate, or by a name and a password (HTTP Basic, which
-//! browsers support). Roles come from the users' table in the log; while that is empty, the users of
-//! the service's clients are checked, if it has any ([`ClientUsers`]). Actions are audited, including
+//! browsers support). Roles come from the users' table in the log; while that is empty, from the
+//! users of the service's clients, if it has any ([`ClientUsers`]). Actions are audited, including
 //! those that are refused ([`super::audit`]).
 
 use std::{

@@ -5,10 +5,11 @@
 //! [`election`], [`auth`], [`health`]) turn them into commands and queries for the replica in this
 //! process ([`asking`]), and the results into responses or errors ([`errors`]). Clients
 //! authenticate by a [`token`] of etcd's kind, a [`jwt`], or a certificate: the [`gate`] caches
-//! them, [`admission`] checks them, and [`passwords`] are checked on separate threads, those of
-//! the node's [`operators`] as well. [`pages`] and the [`gateway`] serve HTTP. The [`hub`] reads events once for all watchers, [`keeping`]
-//! keeps leases alive, many with one command, and [`turns`] are the queues of locks and elections.
-//! Requests are counted ([`counters`], [`metrics`]).
+//! them, [`admission`] checks them, and [`passwords`] are checked on separate threads. The node's
+//! [`operators`] are checked here as well. [`pages`] and the [`gateway`] serve HTTP. The [`hub`]
+//! reads events once for all watchers, [`keeping`] keeps leases alive, many with one command, and
+//! [`turns`] are the queues of locks and elections. Requests are counted ([`counters`],
+//! [`metrics`]).
 
 mod admission;
 mod asking;
