@@ -8,7 +8,8 @@ use std::{
 };
 
 use quorate_log::disk::{
-    DataFolder, DiskError, DriverChoice, Family, FileDisk, SmallFiles, temporary,
+    DataFolder, DiskError, DriverChoice, Family, FileDisk, SmallFiles, create_private_folder,
+    private_file, temporary,
 };
 use rustix::fs::{FlockOperation, flock};
 
@@ -91,11 +92,12 @@ impl LockedFolder {
     /// an unfinished attempt to create a node.
     pub fn create(folder: &Path) -> Result<Self, IdentityError> {
         if !folder.exists() {
-            fs::create_dir_all(folder).map_err(|error| failed("create", folder, &error))?;
-            if let Some(parent) = folder.parent() {
-                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-                sync_folder(parent)?;
-            }
+            let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.unwrap_or(Path::new("."));
+            fs::create_dir_all(parent)
+                .and_then(|()| create_private_folder(folder))
+                .map_err(|error| failed("create", folder, &error))?;
+            sync_folder(parent)?;
         }
         let exists = || IdentityError::Exists { folder: folder.to_owned() };
         if Self::holds_identity(folder)? {
@@ -198,7 +200,7 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), IdentityError> {
 /// Takes the kernel's lock on the folder. It is released however the process ends.
 fn lock(folder: &Path) -> Result<File, IdentityError> {
     let file = folder.join(LOCK);
-    let lock = File::options().create(true).truncate(false).read(true).write(true).open(&file);
+    let lock = private_file().create(true).truncate(false).read(true).write(true).open(&file);
     let lock = lock.map_err(|error| failed("open", &file, &error))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),

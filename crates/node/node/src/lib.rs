@@ -22,6 +22,7 @@ mod metrics;
 mod node_host;
 #[cfg(test)]
 mod node_host_tests;
+pub mod process;
 pub mod recovering;
 pub mod restoring;
 pub mod streams;

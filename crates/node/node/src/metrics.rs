@@ -38,6 +38,8 @@ pub(crate) fn render<D: Disk, S: StateMachine>(
     gauges(status, clients, out);
     let diverged = u8::from(replica.is_in_doubt());
     gauge(out, "diverged", "Whether this node's data differs and may be wrong.", diverged);
+    let help = "Clocks of nodes that differ from the group's by more than a second, as known here.";
+    gauge(out, "clocks_off", help, replica.clocks_off());
     counters(replica, out);
     streams(&status.streams, out);
     totals!(out, "client_", clients.refused, {

@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use quorate_log::disk::SmallFiles as _;
+use quorate_log::disk::{SmallFiles as _, create_private_folder};
 
 use crate::{
     folder::{LOCK, LockedFolder, RECOVERING, failed, sync_folder},
@@ -108,8 +108,8 @@ impl Recovering {
     /// Copies all files of the node to the work folder, and returns the path of the copy.
     pub fn copy_all(&self) -> Result<PathBuf, IdentityError> {
         let (work, copy) = (self.work(), self.copy());
-        fs::create_dir(&work).map_err(doing("create", &work))?;
-        fs::create_dir(&copy).map_err(doing("create", &copy))?;
+        create_private_folder(&work).map_err(doing("create", &work))?;
+        create_private_folder(&copy).map_err(doing("create", &copy))?;
         for name in self.names()? {
             copy_tree(&self.folder().join(&name), &copy.join(&name))?;
         }
@@ -142,7 +142,7 @@ impl Recovering {
         let copy = self.copy();
         fs::remove_dir_all(&copy).map_err(doing("remove", &copy))?;
         let old = self.old();
-        fs::create_dir(&old).map_err(doing("create", &old))?;
+        create_private_folder(&old).map_err(doing("create", &old))?;
         sync_folder(&self.work())?;
         sync_folder(self.folder())?;
         self.home.replace(RECOVERING, OUT)?;
@@ -221,7 +221,7 @@ fn copy_tree(from: &Path, to: &Path) -> Result<(), IdentityError> {
         fs::copy(from, to).map_err(doing("copy", from))?;
         return Ok(());
     }
-    fs::create_dir(to).map_err(doing("create", to))?;
+    create_private_folder(to).map_err(doing("create", to))?;
     for entry in fs::read_dir(from).map_err(doing("read", from))? {
         let name = entry.map_err(doing("read", from))?.file_name();
         copy_tree(&from.join(&name), &to.join(&name))?;

@@ -17,7 +17,9 @@ use std::{
 };
 
 use quorate_log::Base;
-use quorate_log::disk::{Family, FileId, SmallFiles as _, temporary};
+use quorate_log::disk::{
+    Family, FileId, SmallFiles as _, create_private_folder, private_file, temporary,
+};
 use quorate_replica::backup::{Bad, Checked, Founded, NewGroup, Part, founded};
 
 use quorate_stream::store::Store;
@@ -107,7 +109,7 @@ fn fill<R: Read>(
     clear(&folder)?;
     for family in Family::all() {
         let path = folder.join(family.folder());
-        fs::create_dir(&path).map_err(|error| failed("create", &path, &error))?;
+        create_private_folder(&path).map_err(|error| failed("create", &path, &error))?;
     }
     let mut parts = PartFiles { folder: &folder, open: None };
     let begins = match checked.header.streams {
@@ -165,10 +167,11 @@ impl PartFiles<'_> {
             other => {
                 self.open = other;
                 self.close()?;
-                let made = File::create_new(&path).and_then(|file| {
-                    file.set_len(part.file_bytes)?;
-                    Ok(file)
-                });
+                let made =
+                    private_file().write(true).create_new(true).open(&path).and_then(|file| {
+                        file.set_len(part.file_bytes)?;
+                        Ok(file)
+                    });
                 made.map_err(|error| failed("create", &path, &error))?
             }
         };

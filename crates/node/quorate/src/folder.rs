@@ -1,7 +1,10 @@
 //! The data folder at start: opened, or set up by founding a cluster, by joining the founder, or by
 //! joining an existing cluster.
 
+use std::path::Path;
+
 use quorate_core::node_id::NodeId;
+use quorate_log::disk::make_private;
 use quorate_net::{FOUNDER_PATIENCE, JoinError, join, members_among};
 use quorate_node::{
     LockedFolder,
@@ -60,6 +63,7 @@ impl Folder {
         if LockedFolder::holds_identity(&settings.data)? {
             let home =
                 LockedFolder::open(&settings.data)?.with_disk(settings.engine, settings.disk_flush);
+            close_to_others(&settings.data);
             let identity = Identity::open(home, &wanted.expected)?;
             warn_about_list(settings, identity.founding());
             if let Some(why) = identity.book_lost() {
@@ -215,7 +219,22 @@ fn ask_founder(
 }
 
 fn create(settings: &Settings) -> Result<LockedFolder, IdentityError> {
-    Ok(LockedFolder::create(&settings.data)?.with_disk(settings.engine, settings.disk_flush))
+    let home = LockedFolder::create(&settings.data)?;
+    close_to_others(&settings.data);
+    Ok(home.with_disk(settings.engine, settings.disk_flush))
+}
+
+/// Removes the permissions of others from a folder of an earlier version, or one that the operator
+/// created. A folder of another user stays as it is.
+fn close_to_others(folder: &Path) {
+    let mut done = (0, 0);
+    // The folder itself may be a link.
+    make_private(&folder.join("."), &mut done);
+    let (closed, failed) = done;
+    if closed + failed > 0 {
+        let folder = folder.display();
+        tracing::info!(%folder, closed, failed, "closed the data folder to other users");
+    }
 }
 
 /// Returns random bytes from the operating system.

@@ -11,6 +11,7 @@ mod browser;
 mod connections;
 mod dashboard;
 mod failure;
+mod forecast;
 mod history;
 mod joining;
 pub mod page;
@@ -50,6 +51,7 @@ use quorate_access::Role;
 use quorate_core::{effect, node_id::NodeId, slot::Slot};
 use quorate_log::ReadProgress;
 use quorate_net::{Handle, Unanswered};
+use quorate_node::process;
 use quorate_replica::{
     Probed, StreamHold, group::asking::Ask, scrubbing::BYTES_PER_SECOND_MIN, status::Status,
     tuner::Setting,
@@ -65,10 +67,12 @@ use crate::{
     view::{NodeView, ProgressView, SnapshotRequest, SnapshotView, TransferRequest, Transferred},
 };
 
-use access::{Checks, Requester, check, guard};
+pub use access::HasRoot;
+use access::{Checks, ClientUsers, Requester, check, guard};
 use audit::Audit;
 use dashboard::{Acts, Audience};
 use failure::{Body, Failure};
+use forecast::Forecast;
 use history::History;
 use start::Start;
 use turn::Turn;
@@ -78,6 +82,12 @@ pub const COLOURS: &str = dashboard::COLOURS.text;
 
 /// Maximum size of a request body in bytes.
 const BODY_BYTES_MAX: usize = 4096;
+const BUILD_INFO: &str = concat!(
+    "# HELP quorate_build_info The release of this node; the value is always 1.\n",
+    "# TYPE quorate_build_info gauge\nquorate_build_info{version=\"",
+    env!("CARGO_PKG_VERSION"),
+    "\"} 1\n"
+);
 const UNKNOWN_USERS: &str = "this node has not loaded the users yet";
 /// Maximum time for which the batch size and the window may be pinned, in milliseconds. The client
 /// that pinned them may have disconnected.
@@ -109,8 +119,10 @@ pub struct Admin {
     audience: Audience,
     acts: Acts,
     checks: Checks,
+    client_users: ClientUsers,
     audit: Audit,
     history: History,
+    forecast: Forecast,
     /// Number of requests refused since the start because the caller lacks a role.
     refused: Arc<AtomicU64>,
 }
@@ -145,8 +157,10 @@ impl Admin {
             audience: Audience::default(),
             acts: Acts::default(),
             checks: Checks::default(),
+            client_users: ClientUsers::default(),
             audit: Audit::default(),
             history: History::default(),
+            forecast: Forecast::default(),
             refused: Arc::default(),
         };
         let state = admin.clone();
@@ -171,6 +185,11 @@ impl Admin {
     /// contain secrets.
     pub fn set_settings(&self, settings: BTreeMap<String, String>) {
         let _ = self.settings.set(settings);
+    }
+
+    /// Sets the users of the service's clients. Call before the node runs.
+    pub fn set_client_users(&self, has_root: HasRoot) {
+        let _ = self.client_users.0.set(has_root);
     }
 
     /// Sets the node's id.
@@ -200,36 +219,17 @@ impl Admin {
         self.set(Phase::Running(handle, store));
     }
 
-    fn backups(&self) -> &Turn {
-        &self.backups
-    }
-
     fn held(&self) -> MutexGuard<'_, Option<StreamHold>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ears(&self) -> &reaching::MulticastListeners {
-        &self.ears
-    }
-
-    fn audience(&self) -> &Audience {
-        &self.audience
-    }
-
-    fn acts(&self) -> &Acts {
-        &self.acts
-    }
-
-    fn checks(&self) -> &Checks {
-        &self.checks
-    }
-
-    fn audit(&self) -> &Audit {
-        &self.audit
-    }
-
-    fn history(&self) -> &History {
-        &self.history
+    /// Measures the node's folder for the forecast.
+    fn measure_folder(&self) {
+        let log_max = self.settings.get().and_then(|settings| settings.get("log-max"));
+        let log_max = log_max.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
+        if let Some(folder) = self.audit.folder() {
+            self.forecast.measure(&folder, log_max);
+        }
     }
 
     /// Sets the folder in which operators' actions are recorded.
@@ -264,6 +264,8 @@ impl Admin {
         let mut view = NodeView::new(status, store);
         view.certificates = self.certificates();
         view.settings = self.settings.get().cloned().unwrap_or_default();
+        let free = view.disk.free_bytes;
+        view.disk.full_in_seconds = free.and_then(|free| self.forecast.full_in_seconds(free));
         let warnings = view.certificates.iter().filter_map(CertificateView::warning);
         view.notices.extend(warnings);
         if let Some(trust) = self.protection.trust() {
@@ -521,7 +523,13 @@ async fn status(State(admin): State<Admin>) -> Result<Json<NodeView>, Failure> {
 }
 
 async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
-    let metrics = admin.ask(|handle, _| handle.metrics()).await?.map_err(Failure::unanswered)?;
+    let metrics = admin.ask(|handle, _| {
+        let mut metrics = handle.metrics()?;
+        metrics.text.push_str(BUILD_INFO);
+        process::render(&mut metrics.text);
+        Ok(metrics)
+    });
+    let metrics = metrics.await?.map_err(Failure::unanswered)?;
     Ok((
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
         metrics.text + &admin.certificate_metrics() + &admin.refused_metrics(),

@@ -121,7 +121,7 @@ pub struct AuditRecord {
     pub body: String,
     /// HTTP status of the response. The action was executed if the status is below 400.
     pub status: u16,
-    /// Number of refused attempts that were not recorded since the last record.
+    /// Number of refused attempts of this caller that were not recorded since the last record.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub untold: u64,
 }

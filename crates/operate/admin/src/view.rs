@@ -236,7 +236,8 @@ pub struct DiskView {
     pub free_bytes: Option<u64>,
     /// Growth rate of the log in bytes per second.
     pub log_bytes_per_second: Option<u64>,
-    /// Seconds until the disk is full at the current growth rate.
+    /// Seconds until the disk is full, if the folder has been growing for long. The admin server
+    /// adds it.
     pub full_in_seconds: Option<u64>,
 }
 
@@ -245,7 +246,7 @@ impl DiskView {
         Self {
             free_bytes: disk.free_bytes,
             log_bytes_per_second: disk.log_bytes_per_second,
-            full_in_seconds: disk.full_in_seconds(),
+            full_in_seconds: None,
         }
     }
 }
@@ -775,7 +776,7 @@ pub(crate) mod tests {
             "log_start": 3,
                 "snapshot": {"slot": 5, "bytes": 900},
                 "snapshot_taking": null,
-                "disk": {"free_bytes": 8000, "log_bytes_per_second": 100, "full_in_seconds": 80},
+                "disk": {"free_bytes": 8000, "log_bytes_per_second": 100, "full_in_seconds": null},
                 "streams": {"count": 4, "open": 1, "bytes": 700, "missing_bytes": 30, "stopped": null},
             "version": env!("CARGO_PKG_VERSION"),
             "error": null,

@@ -15,6 +15,7 @@ use quorate_admin::{
     progress::{Progress, ProgressReport},
     units::bytes as size,
 };
+use quorate_log::disk::private_file;
 use quorate_replica::backup::{Bad, Checked, check};
 use serde::Serialize;
 
@@ -147,7 +148,10 @@ fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
         Problem::io(format_args!("{action} {}", path.display()), error)
             .hint("check that the folder exists and is writable, and that the disk has space")
     };
-    let file = File::create(part).map_err(|error| failed("create", part, &error))?;
+    // An aborted backup of an earlier version may have left a file that others can read.
+    let _ = fs::remove_file(part);
+    let file = private_file().write(true).create_new(true).open(part);
+    let file = file.map_err(|error| failed("create", part, &error))?;
     let (checked, file) = take(args, file)?;
     file.sync_all().map_err(|error| failed("sync", part, &error))?;
     fs::rename(part, &args.to).map_err(|error| failed("rename to", &args.to, &error))?;

@@ -81,8 +81,18 @@ mod with {
         let wake = Arc::clone(front.wake());
         let files = node.opens_store();
         let service = open(node.identity.home().path(), store, files)?;
+        let admin = node.admin.clone();
         node.run(service, front, Some(wake), |handle| {
-            door.serve(local, handle, settings).map_err(failed)
+            let server = door.serve(local, handle, settings).map_err(failed)?;
+            let operators = server.operators();
+            admin.set_client_users(Box::new(move |certified, login| {
+                let operators = operators.clone();
+                Box::pin(async move {
+                    let answer = operators.has_root(certified, login).await;
+                    answer.map_err(|status| status.message().to_owned())
+                })
+            }));
+            Ok(server)
         })
     }
 

@@ -284,7 +284,7 @@ pub(crate) struct Starting {
     pub(crate) listeners: Listeners,
     /// Server at the peer address, until the reactor replaces it.
     answering: quorate_net::Starting,
-    admin: Admin,
+    pub(crate) admin: Admin,
     stop: Stop<EndReactor>,
     announce: Announce,
     manager: Manager,
@@ -528,6 +528,8 @@ pub(crate) fn open_store(
 
 /// Opens the LSM store in `folder`.
 pub(crate) fn open_engine(folder: &Path, files_max: usize) -> Result<LsmStore, Problem> {
+    // The tree's library creates its files by itself.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let limits = StoreLimits { files_max, ..StoreLimits::default() };
     let opened = LsmStore::open_with(folder, limits);
     let (opened, set_aside) = opened.map_err(|error| {

@@ -4,6 +4,8 @@
 
 mod cluster;
 mod replay;
+#[cfg(test)]
+mod seconds_tests;
 
 use std::{
     fs,

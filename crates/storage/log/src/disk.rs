@@ -45,6 +45,7 @@ mod pace;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod pace_tests;
+mod private_files;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod races_tests;
@@ -77,6 +78,7 @@ pub use folder::{Abilities, ReadOnlyFolder};
 pub use memory::{CrashReport, EveryFate, Fates, Fault, MemoryDisk, Pending, PendingKind};
 #[cfg(target_os = "linux")]
 pub use modelled::{FlushModel, device_time};
+pub use private_files::{create_private_folder, make_private, private_file};
 pub use small_files::{DataFolder, SmallFiles, temporary};
 #[cfg(target_os = "linux")]
 pub use uring::available as uring_available;

@@ -82,6 +82,7 @@ struct InForce {
     peers_in: Arc<ServerConfig>,
     peers_out: Arc<ClientConfig>,
     clients_in: Arc<ServerConfig>,
+    operators_in: Arc<ServerConfig>,
 }
 
 pub fn provider() -> Arc<CryptoProvider> {
@@ -135,10 +136,15 @@ impl Trust {
         self.in_force().expiries.clone()
     }
 
-    /// Returns the configuration for connections to the admin address, which clients and nodes of
-    /// the cluster may make.
+    /// Returns the configuration for connections that clients and nodes of the cluster may make.
     pub fn clients_config(&self) -> Arc<ServerConfig> {
         self.in_force().clients_in.clone()
+    }
+
+    /// Returns the configuration for connections to the admin address. A client may connect without
+    /// a certificate, and the server decides what it serves then.
+    pub fn operators_config(&self) -> Arc<ServerConfig> {
+        self.in_force().operators_in.clone()
     }
 
     /// Returns the identity in a verified certificate chain.
@@ -265,7 +271,9 @@ impl InForce {
         };
         let clients = chain_in(clients_roots, &provider)
             .map_err(|error| BadFiles::contents(&files.client_ca, error))?;
-        let clients = ClientsIn { clients, peers: peers()? };
+        let clients = |mandatory| -> Result<Arc<ClientsIn>, BadFiles> {
+            Ok(Arc::new(ClientsIn { clients: clients.clone(), peers: peers()?, mandatory }))
+        };
         let serve = |judge, chain: &[CertificateDer<'static>], key_file| {
             let config = ServerConfig::builder_with_provider(provider.clone())
                 .with_protocol_versions(&[&TLS13])
@@ -280,7 +288,8 @@ impl InForce {
             Ok(Arc::new(config))
         };
         let peers_in = serve(Arc::new(peers()?), &node, &files.key)?;
-        let clients_in = serve(Arc::new(clients), &server, &files.server_key)?;
+        let clients_in = serve(clients(true)?, &server, &files.server_key)?;
+        let operators_in = serve(clients(false)?, &server, &files.server_key)?;
         let signatures = WebPkiServerVerifier::builder_with_provider(
             Arc::new(peers_roots.clone()),
             provider.clone(),
@@ -302,7 +311,14 @@ impl InForce {
         // Server names would reveal the cluster.
         peers_out.enable_sni = false;
         let made_of = [peers_ca, clients_ca, server, node].concat();
-        Ok(Self { made_of, expiries, peers_in, peers_out: Arc::new(peers_out), clients_in })
+        Ok(Self {
+            made_of,
+            expiries,
+            peers_in,
+            peers_out: Arc::new(peers_out),
+            clients_in,
+            operators_in,
+        })
     }
 }
 

@@ -128,9 +128,15 @@ impl ClientCertVerifier for PeersIn {
 pub(crate) struct ClientsIn {
     pub(crate) clients: Arc<dyn ClientCertVerifier>,
     pub(crate) peers: PeersIn,
+    /// Set if a client must present a certificate. One that is presented is always verified.
+    pub(crate) mandatory: bool,
 }
 
 impl ClientCertVerifier for ClientsIn {
+    fn client_auth_mandatory(&self) -> bool {
+        self.mandatory
+    }
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -289,14 +289,6 @@ pub struct DiskUse {
     pub flush_times: Durations,
 }
 
-impl DiskUse {
-    /// Returns the time in seconds until the disk is full if the log continues to grow at this
-    /// rate.
-    pub fn full_in_seconds(&self) -> Option<u64> {
-        self.free_bytes?.checked_div(self.log_bytes_per_second?)
-    }
-}
-
 /// Position and size of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
@@ -434,18 +426,5 @@ mod tests {
         let text = progress(299, Some(0)).to_string();
         assert_eq!(text, "catching up: slot 299 of 300, 99 %, 0 slots/s");
         assert_eq!(progress(900, None).percent(), 100);
-    }
-
-    #[test]
-    fn a_log_that_does_not_grow_never_fills_the_disk() {
-        let disk = |free_bytes, log_bytes_per_second| DiskUse {
-            free_bytes,
-            log_bytes_per_second,
-            ..DiskUse::default()
-        };
-        assert_eq!(disk(Some(1000), Some(10)).full_in_seconds(), Some(100));
-        assert_eq!(disk(Some(1000), Some(0)).full_in_seconds(), None);
-        assert_eq!(disk(None, Some(10)).full_in_seconds(), None);
-        assert_eq!(disk(Some(1000), None).full_in_seconds(), None);
     }
 }

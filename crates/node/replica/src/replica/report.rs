@@ -189,6 +189,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .collect()
     }
 
+    /// Returns the number of wall clocks that are reported as off. A leader knows all such clocks.
+    pub fn clocks_off(&self) -> usize {
+        self.clocks.off().count()
+    }
+
     /// Returns the table of byte streams as of the applied slots.
     pub fn streams(&self) -> &Table {
         self.spine.applying.streams()

@@ -1,12 +1,15 @@
 //! Authenticates and authorises every request to the admin address before it is served.
 //!
 //! Callers prove their identity by a certificate, or by a name and a password (HTTP Basic, which
-//! browsers support). Roles come from the users' table in the log. Actions are audited, including
+//! browsers support). Roles come from the users' table in the log; while that is empty, from the
+//! users of the service's clients, if it has any ([`ClientUsers`]). Actions are audited, including
 //! those that are refused ([`super::audit`]).
 
 use std::{
+    fmt,
     net::SocketAddr,
-    sync::{Arc, atomic::Ordering},
+    pin::Pin,
+    sync::{Arc, OnceLock, atomic::Ordering},
 };
 
 use axum::{
@@ -44,6 +47,26 @@ pub(super) struct Caller {
     pub(super) from: SocketAddr,
 }
 
+/// Returns whether a caller may do everything in the service: the user of a name and a password, or
+/// else the one named in a certificate; `None` if the service requires no users.
+pub type HasRoot = Box<
+    dyn Fn(Option<String>, Option<(String, String)>) -> Answer<Result<Option<bool>, String>>
+        + Send
+        + Sync,
+>;
+type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Users of the service's clients. They limit what callers may do while the cluster has no users of
+/// its own: a caller who may not read all data from the service may not back it up, either.
+#[derive(Clone, Default)]
+pub(super) struct ClientUsers(pub(super) Arc<OnceLock<HasRoot>>);
+
+impl fmt::Debug for ClientUsers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ClientUsers").field(&self.0.get().is_some()).finish()
+    }
+}
+
 /// Identity and role of the caller of one request.
 #[derive(Clone, Debug)]
 pub(super) struct Requester {
@@ -51,6 +74,8 @@ pub(super) struct Requester {
     /// Proof of identity: `certificate`, `password` or `nothing`.
     pub(super) by: &'static str,
     pub(super) role: Option<Role>,
+    /// Set if the role is not from the users' table, but from the users of the service's clients.
+    pub(super) by_service: bool,
 }
 
 /// Permits that limit concurrent password checks.
@@ -103,6 +128,10 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
         return next.run(request).await;
     };
     let caller = request.extensions().get::<Caller>().cloned();
+    let proved = caller.as_ref().is_some_and(|caller| caller.who != Who::Anonymous);
+    if admin.protection.trust().is_some() && !proved {
+        return without_certificate().into_response();
+    }
     let asker = match identify(&admin, caller.as_ref(), request.headers(), role).await {
         Ok(asker) => asker,
         Err(failure) => return failure.into_response(),
@@ -126,12 +155,19 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
     if action {
         let from = caller.map_or_else(String::new, |caller| caller.from.to_string());
         let what = format!("{method} {path}");
-        admin
-            .audit()
-            .write(&admin, &asker, from, what, &body, response.status().as_u16(), may)
-            .await;
+        admin.audit.write(&admin, &asker, from, what, &body, response.status().as_u16(), may).await;
     }
     response
+}
+
+/// Refuses a caller without a certificate. With TLS, probes alone are served without one.
+fn without_certificate() -> Failure {
+    Failure::new(
+        StatusCode::FORBIDDEN,
+        "no_certificate",
+        "this needs a client certificate; only GET /health and GET /ready are served without one",
+        "use --tls with the folder of a client's certificate; docs/operate/tls.md shows how to make one",
+    )
 }
 
 /// Reads the body of an action for the audit log. Returns an error if the body is too large.
@@ -171,6 +207,12 @@ fn forbidden(asker: &Requester, needs: Role) -> Failure {
         }
         None => ("no_role", format!("{name} has no role")),
     };
+    if asker.by_service {
+        let what = "the clients of this cluster need users, so this needs one with the role root";
+        let hint = "use --login NAME with the password of a user who has the role root in etcd, or --tls with the \
+                    certificate of one";
+        return Failure::new(StatusCode::FORBIDDEN, code, what, hint);
+    }
     let hint = "use --tls with the certificate of a user, or --login NAME with a password; `quorate user list` shows who \
                 may do what";
     Failure::new(StatusCode::FORBIDDEN, code, &what, hint)
@@ -189,7 +231,7 @@ async fn identify(
         Who::Client(name) => (name.clone(), "certificate"),
         Who::Anonymous | Who::Unnamed => ("-".to_owned(), "nothing"),
     };
-    let certified = |role| Requester { name, by, role };
+    let certified = |role| Requester { name, by, role, by_service: false };
     if let Who::Node(_) = who {
         return Ok(certified(Some(Role::Admin)));
     }
@@ -204,13 +246,19 @@ async fn identify(
         None if needs == Role::Reader => return Ok(certified(Some(Role::Reader))),
         None => return Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
     };
-    let Some((name, password)) = login(headers) else {
+    let login = login(headers);
+    if users.is_open() {
+        return match admin.client_users.0.get() {
+            Some(has_root) if needs > Role::Reader => {
+                by_service(has_root, certified(None), who, login).await
+            }
+            _ => Ok(certified(Some(Role::Admin))),
+        };
+    }
+    let Some((name, password)) = login else {
         return Ok(certified(users.role(&who, None)));
     };
-    if users.is_open() {
-        return Ok(certified(Some(Role::Admin)));
-    }
-    let _place = admin.checks().0.try_acquire().map_err(|_| {
+    let _place = admin.checks.0.try_acquire().map_err(|_| {
         Failure::unavailable("busy", "too many passwords are being checked already")
     })?;
     let user = users.get(&name);
@@ -224,7 +272,35 @@ async fn identify(
         // An unknown name may be a password that was typed into the wrong field.
         name: if known { name } else { "-".to_owned() },
         by: "password",
+        by_service: false,
     })
+}
+
+/// Identifies a caller who needs more than the role of a reader, among the users of the service's
+/// clients. Those with all rights may do everything, the others nothing.
+async fn by_service(
+    has_root: &HasRoot,
+    certified: Requester,
+    who: Who,
+    login: Option<(String, Vec<u8>)>,
+) -> Result<Requester, Failure> {
+    let client = match who {
+        Who::Client(name) => Some(name),
+        _ => None,
+    };
+    // A password that is not text matches none.
+    let login = login.map(|(name, word)| (name, String::from_utf8(word).unwrap_or_default()));
+    let named = login.as_ref().map(|(name, _)| name.clone());
+    let has_root = has_root(client, login).await;
+    let has_root = has_root.map_err(|why| Failure::unavailable("unknown_users", &why))?;
+    let role = (has_root != Some(false)).then_some(Role::Admin);
+    let (name, by) = match named {
+        // An unknown name may be a password that was typed into the wrong field.
+        Some(_) if has_root == Some(false) => ("-".to_owned(), "password"),
+        Some(name) if has_root == Some(true) => (name, "password"),
+        _ => (certified.name, certified.by),
+    };
+    Ok(Requester { name, by, role, by_service: true })
 }
 
 /// Returns the users' table if the node has it. A request that changes state waits for the table,
@@ -280,6 +356,39 @@ mod tests {
             assert_eq!(get(path), Some(Role::Admin), "{path}");
         }
         assert_eq!(needs(&Method::DELETE, "/status"), Some(Role::Admin));
+    }
+
+    #[test]
+    fn users_of_the_service_do_everything_or_nothing() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let has_root: HasRoot = Box::new(|certified, login| {
+            let root = match login {
+                Some(login) => login == ("root".to_owned(), "sesame".to_owned()),
+                None => certified.as_deref() == Some("root"),
+            };
+            Box::pin(std::future::ready(Ok(Some(root))))
+        });
+        let client = |name: &str| Who::Client(name.to_owned());
+        let login = |name: &str, password: &[u8]| Some((name.to_owned(), password.to_owned()));
+        for (who, login, name, by, may) in [
+            (client("root"), None, "root", "certificate", true),
+            (client("ann"), None, "ann", "certificate", false),
+            (client("ann"), login("root", b"sesame"), "root", "password", true),
+            (client("root"), login("ann", b"sesame"), "-", "password", false),
+            (Who::Unnamed, login("root", b"\xff"), "-", "password", false),
+            (Who::Unnamed, None, "-", "nothing", false),
+            (Who::Anonymous, None, "-", "nothing", false),
+        ] {
+            let (own, proof) = match &who {
+                Who::Client(own) => (own.clone(), "certificate"),
+                _ => ("-".to_owned(), "nothing"),
+            };
+            let certified = Requester { name: own, by: proof, role: None, by_service: false };
+            let asker = by_service(&has_root, certified, who.clone(), login);
+            let asker = runtime.block_on(asker).unwrap();
+            assert_eq!((&*asker.name, asker.by), (name, by), "{who:?}");
+            assert_eq!(asker.role, may.then_some(Role::Admin), "{who:?}");
+        }
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //! in the node's folder.
 //!
 //! The size is bounded, since a full file replaces the previous one. At most one refused attempt is
-//! recorded per second, so that repeated attempts cannot displace the records of actions.
+//! recorded per second, so that repeated attempts cannot displace the records of actions. Of the
+//! others, each user's last one is recorded later, with the number of those before it.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    collections::BTreeMap,
+    fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -13,6 +15,7 @@ use std::{
 };
 
 use axum::{Json, extract::State};
+use quorate_log::disk::private_file;
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
@@ -26,6 +29,8 @@ const BEFORE: &str = "audit.1.jsonl";
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Minimum time between two records of refused attempts.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Maximum number of users whose refused attempts are counted apart. Others are counted as `…`.
+const COUNTED_MAX: usize = 32;
 /// Number of bytes read from the end of each file when the log is requested.
 const SHOWN_BYTES: u64 = 1 << 20;
 const SHOWN_MAX: usize = 500;
@@ -40,13 +45,19 @@ struct Book {
     folder: Option<PathBuf>,
     /// Time of the last refusal that was recorded.
     refused: Option<Instant>,
-    untold: u64,
+    /// Last refused attempt of each user that is not recorded yet.
+    untold: BTreeMap<String, AuditRecord>,
 }
 
 impl Audit {
     /// Sets the folder in which the files are stored.
     pub(super) fn keep_in(&self, folder: &Path) {
         self.book().folder = Some(folder.to_owned());
+    }
+
+    /// Returns the node's folder, once it has one.
+    pub(super) fn folder(&self) -> Option<PathBuf> {
+        self.book().folder.clone()
     }
 
     fn book(&self) -> std::sync::MutexGuard<'_, Book> {
@@ -68,7 +79,7 @@ impl Audit {
     ) {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let at_ms = since_1970.map_or(0, |since| since.as_millis());
-        let mut record = AuditRecord {
+        let record = AuditRecord {
             at_ms: u64::try_from(at_ms).unwrap_or(u64::MAX),
             node: admin.node().map_or(0, |node| node.0),
             who: asker.name.clone(),
@@ -83,11 +94,10 @@ impl Audit {
         let written = spawn_blocking(move || {
             let mut book = audit.book();
             if !may && !book.may_write_refusal() {
+                book.count(record);
                 return Ok(());
             }
-            record.untold = std::mem::take(&mut book.untold);
-            let AuditRecord { who, action, from, status, untold, .. } = &record;
-            tracing::info!(who, action, from, status, untold, "operator request");
+            book.write_untold()?;
             book.append(&record)
         });
         if let Ok(Err(error)) = written.await {
@@ -100,23 +110,40 @@ impl Book {
     fn may_write_refusal(&mut self) -> bool {
         let now = Instant::now();
         let soon = self.refused.is_some_and(|at| now.duration_since(at) < PAUSE);
-        if soon {
-            self.untold += 1;
-        } else {
+        if !soon {
             self.refused = Some(now);
         }
         !soon
     }
 
+    /// Counts a refused attempt that is not recorded now.
+    fn count(&mut self, mut record: AuditRecord) {
+        if self.untold.len() >= COUNTED_MAX && !self.untold.contains_key(&record.who) {
+            "…".clone_into(&mut record.who);
+        }
+        if let Some(before) = self.untold.get(&record.who) {
+            record.untold = before.untold + 1;
+        }
+        self.untold.insert(record.who.clone(), record);
+    }
+
+    /// Records the attempts that were only counted.
+    fn write_untold(&mut self) -> io::Result<()> {
+        std::mem::take(&mut self.untold).values().try_for_each(|record| self.append(record))
+    }
+
     fn append(&self, record: &AuditRecord) -> io::Result<()> {
+        let AuditRecord { who, action, from, status, untold, .. } = record;
+        tracing::info!(who, action, from, status, untold, "operator request");
         let Some(folder) = &self.folder else {
             return Ok(());
         };
         let path = folder.join(NAME);
-        let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let open = || private_file().create(true).append(true).open(&path);
+        let mut file = open()?;
         if file.metadata()?.len() >= FILE_BYTES_MAX {
             fs::rename(&path, folder.join(BEFORE))?;
-            file = OpenOptions::new().create(true).append(true).open(&path)?;
+            file = open()?;
         }
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');
@@ -188,8 +215,13 @@ fn hide(json: &mut Value) {
 pub(super) async fn audit(State(admin): State<Admin>) -> Result<Json<Vec<AuditRecord>>, Failure> {
     // While the node is starting, it cannot check whether the caller may read the log.
     admin.ask(|_, _| ()).await?;
-    let audit = admin.audit().clone();
-    let read = spawn_blocking(move || audit.book().read()).await;
+    let audit = admin.audit.clone();
+    let read = spawn_blocking(move || {
+        let mut book = audit.book();
+        book.write_untold()?;
+        book.read()
+    })
+    .await;
     match read {
         Ok(Ok(records)) => Ok(Json(records)),
         Ok(Err(error)) => Err(Failure::unavailable("io", &format!("read the audit log: {error}"))),
@@ -223,7 +255,7 @@ mod tests {
         book.append(&record(1)).unwrap();
         // A crash can leave a truncated line or garbage at the end.
         let path = folder.path().join(NAME);
-        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        let mut file = File::options().append(true).open(&path).unwrap();
         file.write_all(b"{\"at_ms\":\n\xff\n").unwrap();
         book.append(&record(2)).unwrap();
         assert_eq!(book.read().unwrap(), [record(1), record(2)]);
@@ -241,13 +273,25 @@ mod tests {
     }
 
     #[test]
-    fn who_tries_much_is_told_of_once() {
-        let mut book = Book::default();
+    fn refused_attempts_are_counted_in_records_of_the_user_who_made_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut book = Book { folder: Some(folder.path().to_owned()), ..Book::default() };
         assert!(book.may_write_refusal());
-        for _ in 0..50 {
-            assert!(!book.may_write_refusal());
+        assert!(!book.may_write_refusal());
+        let by = |who: String, at_ms| AuditRecord { who, status: 403, ..record(at_ms) };
+        for at in 0..50 {
+            book.count(by("will".to_owned(), at));
+            book.count(by(format!("user {at}"), at));
         }
-        assert_eq!(book.untold, 50);
+        book.write_untold().unwrap();
+        book.append(&record(50)).unwrap();
+        book.write_untold().unwrap();
+        let records = book.read().unwrap();
+        assert_eq!(records.len(), COUNTED_MAX + 2);
+        let of = |who: &str| records.iter().find(|record| record.who == who).unwrap();
+        assert_eq!((of("will").untold, of("will").at_ms, of("will").status), (49, 49, 403));
+        assert_eq!((of("user 3").untold, of("…").untold), (0, 18));
+        assert_eq!((of("ann").untold, of("ann").at_ms), (0, 50));
         book.refused = Instant::now().checked_sub(PAUSE);
         assert!(book.may_write_refusal());
     }

@@ -50,7 +50,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Response, Failure> {
     let BackupRequest { mut at, streams } = wanted(&uri)?;
-    let taken = admin.backups().take().ok_or_else(|| {
+    let taken = admin.backups.take().ok_or_else(|| {
         Failure::unavailable("busy", "another backup is being taken from this node")
     })?;
     let hold = match streams {

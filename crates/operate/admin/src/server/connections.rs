@@ -91,13 +91,13 @@ async fn receive(
         let who = Who::Anonymous;
         return serve_one(stream, Caller { who, from }, router, limits, place).await;
     };
-    let acceptor = TlsAcceptor::from(trust.clients_config());
+    let acceptor = TlsAcceptor::from(trust.operators_config());
     match timeout(limits.head_wait, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
             let who = trust.who(stream.get_ref().1.peer_certificates());
             serve_one(stream, Caller { who, from }, router, limits, place).await;
         }
-        Ok(Err(error)) => tracing::debug!(%error, "an operator did not prove who it is"),
+        Ok(Err(error)) => tracing::debug!(%error, "an operator presented no valid certificate"),
         Err(_) => tracing::debug!("an operator did not prove who it is in time"),
     }
 }

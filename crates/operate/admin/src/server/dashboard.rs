@@ -61,7 +61,7 @@ async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Respon
     if browser::is_foreign_site(&headers) {
         return Err(Failure::foreign_page());
     }
-    let joined = admin.audience().join().ok_or_else(|| {
+    let joined = admin.audience.join().ok_or_else(|| {
         Failure::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "busy",
@@ -183,7 +183,7 @@ mod tests {
             std::thread::yield_now();
         }
         drop(watching);
-        while admin.audience().is_gathered_for() {
+        while admin.audience.is_gathered_for() {
             std::thread::yield_now();
         }
     }

@@ -13,7 +13,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{Admin, browser, failure::Failure};
+use super::{Admin, browser, failure::Failure, forecast};
 use crate::{
     client,
     look::NODES_MAX,
@@ -42,13 +42,20 @@ impl History {
     }
 }
 
-/// Takes a traffic sample every second until the server ends.
+/// Takes a traffic sample every second, and measures the folder at longer intervals, until the
+/// server ends.
 pub(super) async fn remember(admin: Admin) {
     let mut ticks = interval(SECOND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before: Option<(Instant, TrafficView)> = None;
+    let mut measured: Option<Instant> = None;
     loop {
         ticks.tick().await;
+        if measured.is_none_or(|at| at.elapsed() >= forecast::PERIOD) {
+            measured = Some(Instant::now());
+            let admin = admin.clone();
+            spawn_blocking(move || admin.measure_folder());
+        }
         let Ok((status, _)) = admin.status().await else {
             continue;
         };
@@ -57,7 +64,7 @@ pub(super) async fn remember(admin: Admin) {
         if let Some((then, was)) = &before
             && let Some(added) = traffic.since(was)
         {
-            admin.history().push(SampleView {
+            admin.history.push(SampleView {
                 at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, in_ms),
                 span_ms: in_ms(now - *then).max(1),
                 leader: status.leader.map(|leader| leader.0),
@@ -80,7 +87,7 @@ pub(super) async fn own(State(admin): State<Admin>) -> Json<HistoryView> {
 fn view(admin: &Admin) -> HistoryView {
     HistoryView {
         node: admin.node().map_or(0, |node| node.0),
-        samples: admin.history().lock().iter().cloned().collect(),
+        samples: admin.history.lock().iter().cloned().collect(),
     }
 }
 

@@ -215,7 +215,7 @@ pub(super) async fn listen(
     }
     let of = (&*request.group, &*request.token);
     let wish = MulticastParameters::new(&admin, of, request.interface).await?;
-    let ears = admin.ears().clone();
+    let ears = admin.ears.clone();
     on_another_thread(move || {
         let interface = ears.listen(&wish, Duration::from_millis(listen_ms))?;
         Ok(Listening { interface, listen_ms })
@@ -233,7 +233,7 @@ pub(super) async fn send(
     }
     let of = (&*request.group, &*request.token);
     let wish = MulticastParameters::new(&admin, of, request.interface).await?;
-    let ears = admin.ears().clone();
+    let ears = admin.ears.clone();
     on_another_thread(move || ears.send(&wish, request.sender, request.count)).await
 }
 
@@ -246,7 +246,7 @@ pub(super) async fn heard(
     let token = token(&request.token).ok_or_else(|| {
         refused("\"token\": not 16 hexadecimal digits", "docs/operate.md shows the body")
     })?;
-    let ears = admin.ears().clone();
+    let ears = admin.ears.clone();
     on_another_thread(move || ears.heard(token)).await
 }
 

@@ -99,7 +99,7 @@ fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
                 Some(_) => match transfer(&seen, node) {
                     Ok(leader) if leader != node => return Ok(leader),
                     Ok(_) => {}
-                    Err(why) if why.code == "no_target" => return Err(why),
+                    Err(why) if why.code == "no_target" || is_for_rights(&why) => return Err(why),
                     Err(why) => problem = why,
                 },
                 None => {}
@@ -110,6 +110,11 @@ fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
         }
         thread::sleep(PAUSE);
     }
+}
+
+/// Returns whether a node refused a request because the caller lacks a role.
+fn is_for_rights(why: &Problem) -> bool {
+    (why.exit, why.code) == (Exit::Failed, "refused")
 }
 
 fn transfer(seen: &Responses, node: u32) -> Result<u32, Problem> {

@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
@@ -15,6 +16,9 @@ use crate::common::{
     Cluster, NodeProcess, PATIENCE, Spec, free_port, http, quorate, quorate_json, single, wait_for,
     with,
 };
+use crate::descriptors::limited;
+use quorate_admin::client;
+use quorate_log::disk::make_private;
 use quorate_replica::backup::check;
 use quorate_testbed::resp::{Link, Reply};
 use serde_json::Value as Json;
@@ -441,4 +445,48 @@ fn one_of_three_with_a_store_on_disk_is_recovered() {
 #[test]
 fn one_of_three_with_a_store_in_memory_is_recovered() {
     recovered_from("memory");
+}
+
+/// Values and hashes of passwords are in all of these files.
+#[test]
+fn only_the_owner_may_read_what_a_node_writes() {
+    let all = |path: &Path| {
+        let mut open = (0, 0);
+        make_private(path, &mut open);
+        open.0 + open.1
+    };
+    for service in ["kv", "etcd"].into_iter().take(1 + usize::from(cfg!(feature = "etcd"))) {
+        let folder = TempDir::new().unwrap();
+        let data = folder.path().join("data");
+        let mut spec = spec(&data, "127.0.0.1:0", &["--service", service, "--store", "lsm"]);
+        spec.program = limited(folder.path(), "umask 0");
+        let mut node = start(spec);
+        wait_serves(&node);
+        let (file, part) = (folder.path().join("backup"), folder.path().join("backup.part"));
+        let address = &node.ready.client;
+        let put = r#"{"key":"Zm9v","value":"MQ=="}"#;
+        match service {
+            "kv" => set(&mut Link::connect(address).unwrap(), "key", "value"),
+            _ => drop(client::post(address, "/v3/kv/put", put, PATIENCE).unwrap()),
+        }
+        // An aborted backup left it.
+        fs::write(&part, "x").unwrap();
+        backup(&node.ready.admin, &file);
+        let restored = folder.path().join("restored");
+        restore(&file, &restored, "127.0.0.1:0");
+        let (code, said) = quorate_json(&["audit", "--admin", &node.ready.admin, "--json"]);
+        assert!(code == 0 && data.join("audit.jsonl").exists(), "{said}");
+        assert_eq!([&file, &restored, &data].map(|path| all(path)), [0; 3], "{service}");
+
+        // A folder of an earlier version is closed at the next start.
+        node.kill().unwrap();
+        for name in ["", "identity", "log", service] {
+            fs::set_permissions(data.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        node.restart().unwrap();
+        wait_serves(&node);
+        assert_eq!(all(&data), 0);
+        let log = fs::read_to_string(&node.spec.stderr).unwrap();
+        assert_eq!(log.matches("closed the data folder").count(), 1, "{log}");
+    }
 }

@@ -22,7 +22,7 @@ const VALUE_BYTES: usize = 40 << 10;
 const WRITES: usize = LIMIT + 50;
 
 /// Returns a script that runs the binary with limits on descriptors.
-fn limited(folder: &Path, limits: &str) -> PathBuf {
+pub(crate) fn limited(folder: &Path, limits: &str) -> PathBuf {
     let wrapper = folder.join("limited");
     let program = crate::common::program();
     let text = format!("#!/bin/sh\n{limits}\nexec {} \"$@\"\n", program.display());

@@ -7,7 +7,7 @@ use quorate_admin::client;
 use quorate_testbed::nodes::answer;
 use serde_json::Value as Json;
 
-use crate::common::{Cluster, NodeProcess, PATIENCE, quorate, single, wait_for};
+use crate::common::{Cluster, NodeProcess, PATIENCE, quorate, quorate_json, single, wait_for};
 
 #[test]
 fn a_cluster_keeps_the_service_that_it_began_with() {
@@ -175,4 +175,62 @@ fn a_kind_of_token_that_is_none_is_refused_at_the_start() {
     assert!(said.contains("--etcd-auth-token: \"jws\" is no kind of token"), "{said}");
     let said = start("jwt,sign-method=HS256,priv-key=/nowhere/key");
     assert!(said.contains("cannot read /nowhere/key"), "{said}");
+}
+
+/// A user who may not read all keys from etcd's port may not read them from the admin server.
+#[test]
+fn once_auth_is_enabled_operators_need_the_role_root() {
+    let mut cluster = Cluster::start(1, &["--service", "etcd"]);
+    let client = cluster.clients().remove(0);
+    let admin = cluster.nodes.admin_addresses().swap_remove(0);
+    let folder = tempfile::tempdir().unwrap();
+    let [to, secret] = ["backup", "secret"].map(|name| folder.path().join(name));
+    std::fs::write(&secret, "sesame\n").unwrap();
+    let [to, secret] = [&to, &secret].map(|path| path.to_str().unwrap());
+    let run = |login: Option<&str>, words: &[&str]| {
+        let mut words = [words, &["--admin", &admin, "--json"]].concat();
+        words.extend(login.into_iter().flat_map(|name| ["--login", name, "--login-file", secret]));
+        quorate_json(&words)
+    };
+    let backup = ["backup", "--to", to];
+    ask(&client, "/v3/kv/put", r#"{"key":"Zm9v","value":"MQ=="}"#);
+    assert_eq!(run(None, &backup).0, 0);
+    for (path, body) in [
+        ("/v3/auth/user/add", r#"{"name":"root","password":"sesame"}"#),
+        ("/v3/auth/user/add", r#"{"name":"ann","password":"sesame"}"#),
+        ("/v3/auth/user/grant", r#"{"user":"root","role":"root"}"#),
+        ("/v3/auth/enable", "{}"),
+    ] {
+        let answer = ask(&client, path, body);
+        assert!(answer["error"].is_null(), "{path}: {answer}");
+    }
+    for words in [
+        &backup[..],
+        &["scrub"],
+        &["user", "set", "eve", "--role", "admin", "--password-file", secret],
+        &["member", "add", "--peer", "127.0.0.1:1"],
+    ] {
+        for login in [None, Some("ann"), Some("eve")] {
+            let (exit, said) = run(login, words);
+            let hint = said["error"]["hint"].as_str().unwrap_or_default();
+            assert!(exit == 1 && hint.contains("role root in etcd"), "{login:?} {words:?}: {said}");
+        }
+    }
+    assert_eq!(run(None, &["status"]).0, 0);
+    std::fs::write(secret, "guess\n").unwrap();
+    assert_eq!(run(Some("root"), &backup).0, 1);
+    std::fs::write(secret, "sesame\n").unwrap();
+    assert_eq!(run(Some("root"), &backup).0, 0);
+    let (_, said) = run(Some("root"), &["audit"]);
+    let records = said.as_array().unwrap();
+    let named = ["root", "-", "ann"].map(|who| records.iter().any(|one| one["who"] == who));
+    assert_eq!(named, [true, true, false], "{said}");
+
+    // A node that starts knows its users before it serves anyone.
+    cluster.node(1).kill().unwrap();
+    cluster.node(1).restart().unwrap();
+    assert_ne!(run(None, &backup).0, 0);
+    cluster.wait_until_all_serve();
+    assert_eq!(run(None, &backup).0, 1);
+    assert_eq!(run(Some("root"), &backup).0, 0);
 }

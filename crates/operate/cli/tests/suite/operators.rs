@@ -237,7 +237,7 @@ fn status_says_how_fast_the_log_grows() {
         (disk["log_bytes_per_second"].as_u64()? > 10_000).then_some(disk)
     });
     assert!(disk["free_bytes"].as_u64().unwrap() > 0, "{disk}");
-    assert!(disk["full_in_seconds"].is_u64(), "{disk}");
+    assert!(disk["full_in_seconds"].is_null(), "a forecast takes an hour: {disk}");
     let metrics = http(&node.ready.admin, "/metrics").unwrap().1;
     assert!(metrics.contains("\nquorate_log_growth_bytes_per_second "));
     assert!(metrics.contains("\nquorate_disk_free_bytes "));

@@ -394,6 +394,44 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     }
 }
 
+/// Probes have no certificates. They learn whether the node serves, and nothing else.
+#[test]
+fn probes_need_no_certificate_and_everything_else_does() {
+    let cluster = Cluster::start(1, &["--store", "memory"]);
+    let admin = cluster.node(1).ready.admin.clone();
+    let ask = |more: &[&str], path: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-w", "\n%{http_code}", "--path-as-is", "--cacert"]);
+        curl.arg(certs().join("client-ann/clients-ca.crt")).args(more);
+        let output = curl.arg(format!("https://{admin}{path}")).output().ok()?;
+        Some(text(&output))
+    };
+    let Some(alive) = ask(&[], "/health") else {
+        println!("skipped: curl is not installed");
+        return;
+    };
+    assert_eq!(alive, "alive\n\n200");
+    assert_eq!(ask(&[], "/ready").unwrap(), "ready\n\n200");
+    let ways: [&[&str]; 4] = [&[], &["-u", "ann:x"], &["-X", "OPTIONS"], &["-d", "{}"]];
+    let paths = "/ /page/main.js /events /status /metrics /history /history/all /members /backup /tuning /users \
+                 /audit /nowhere /health/ //health /health/../status /ready/x /HEALTH /%68ealth /transfer \
+                 /snapshot /scrub /act /join /doctor/multicast /doctor/multicast/send /doctor/multicast/heard";
+    let all = paths.split(' ').flat_map(|path| ways.map(|way| (way, path)));
+    for (way, path) in all.chain(["/health", "/ready"].map(|path| (ways[3], path))) {
+        let said = ask(way, path).unwrap();
+        assert!(said.ends_with("\n403") && said.contains("\"no_certificate\""), "{path}: {said}");
+    }
+    // A certificate of another authority is not better than none.
+    let strangers = TempDir::new().unwrap();
+    make(strangers.path(), "orders", 1);
+    for (folder, path, code) in [(strangers.path(), "/health", "000"), (certs(), "/status", "200")]
+    {
+        let file = |name| folder.join("client-ann").join(name).display().to_string();
+        let said = ask(&["--cert", &file("client.crt"), "--key", &file("client.key")], path);
+        assert!(said.unwrap().ends_with(code), "{path}");
+    }
+}
+
 /// [access-1] The name in a certificate has one role at every port, and a button of the dashboard
 /// that another node executes does not bypass it.
 #[test]

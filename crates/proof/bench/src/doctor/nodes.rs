@@ -18,7 +18,7 @@ const VALUE_MAX: usize = 60;
 /// Time until a disk is full, in seconds, below which the operator must act today.
 const SOON_S: u64 = 24 * 3600;
 
-/// Examines versions, settings, space, health, scrubs and the feature level.
+/// Examines versions, settings, space, health, clocks, scrubs and the feature level.
 pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
     let views: Vec<&NodeView> = cluster.nodes.iter().filter_map(Answer::view).collect();
     let silent = cluster.nodes.len() - views.len();
@@ -27,6 +27,7 @@ pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
         settings(&views),
         room(&views),
         health(&views),
+        clocks(&views),
         scrubs(&views),
         level(cluster, &views),
     ];
@@ -202,6 +203,28 @@ fn health(views: &[&NodeView]) -> Finding {
     }
 }
 
+/// Checks whether the clocks of all nodes agree, as far as nodes know.
+fn clocks(views: &[&NodeView]) -> Finding {
+    let name = "clocks of nodes";
+    let mut off = BTreeMap::new();
+    for notice in views.iter().flat_map(|view| &view.notices) {
+        // The leader and the node itself report the same clock: `clock: node 3 is …`.
+        if let Some(text) = notice.strip_prefix("clock: ") {
+            let node = text.split(" is ").next().unwrap_or_default();
+            off.entry(node).or_insert_with(|| shown(text));
+        }
+    }
+    if !off.is_empty() {
+        let off: Vec<String> = off.into_values().take(NAMED_MAX).collect();
+        let hint = "repair the time synchronisation of those machines ('timedatectl' shows it)";
+        return Finding::warning(name, off.join("; "), hint);
+    }
+    match views.len() {
+        0 => Finding::unknown(name, "no node reports it", "start a node"),
+        count => Finding::ok(name, format!("{count} nodes report no clock that is off")),
+    }
+}
+
 /// Checks whether every node's last scrub found all stored data intact.
 fn scrubs(views: &[&NodeView]) -> Finding {
     let name = "scrubs";
@@ -358,6 +381,18 @@ pub(crate) mod tests {
         assert_eq!(found.state, State::Failing);
         assert!(found.what.starts_with("node 2: no room for the log: "), "{}", found.what);
         assert_eq!(health(&[]).state, State::Unknown);
+    }
+
+    #[test]
+    fn a_clock_that_is_off_is_named_once() {
+        let (mut leader, mut late) = (view(1), view(3));
+        assert_eq!(clocks(&[&leader, &late]).state, State::Ok);
+        leader.notices = vec!["clock: node 3 is 90.0 s ahead of the group's clock".to_owned()];
+        late.notices = vec!["clock: node 3 is 90.1 s ahead of the group's clock".to_owned()];
+        let found = clocks(&[&leader, &late]);
+        let told = (found.state, &*found.what);
+        assert_eq!(told, (State::Warning, "node 3 is 90.0 s ahead of the group's clock"));
+        assert_eq!(clocks(&[]).state, State::Unknown);
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! The page `/metrics`. Metrics that have the same meaning as in etcd have the names that etcd's
 //! dashboards and alerts use.
 
-mod process;
-
 use std::{
     fmt::Write as _,
     sync::{
@@ -97,7 +95,7 @@ pub(super) async fn page(asking: Arc<ReplicaAccess>) -> Response {
         load(&counters.sent),
     );
     disk_and_peers(&mut text, &status);
-    process::render(&mut text);
+    quorate::process_metrics(&mut text.0);
     let memory = asking.memory.used() as u64;
     text.gauge("quorate_etcd_client_memory_bytes", "Memory that --client-memory counts", memory);
     text.head("etcd_server_version", "gauge", "The version of the interface");

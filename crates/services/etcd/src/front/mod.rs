@@ -5,10 +5,11 @@
 //! [`election`], [`auth`], [`health`]) turn them into commands and queries for the replica in this
 //! process ([`asking`]), and the results into responses or errors ([`errors`]). Clients
 //! authenticate by a [`token`] of etcd's kind, a [`jwt`], or a certificate: the [`gate`] caches
-//! them, [`admission`] checks them, and [`passwords`] are checked on separate threads. [`pages`]
-//! and the [`gateway`] serve HTTP. The [`hub`] reads events once for all watchers, [`keeping`]
-//! keeps leases alive, many with one command, and [`turns`] are the queues of locks and elections.
-//! Requests are counted ([`counters`], [`metrics`]).
+//! them, [`admission`] checks them, and [`passwords`] are checked on separate threads. The node's
+//! [`operators`] are checked here as well. [`pages`] and the [`gateway`] serve HTTP. The [`hub`]
+//! reads events once for all watchers, [`keeping`] keeps leases alive, many with one command, and
+//! [`turns`] are the queues of locks and elections. Requests are counted ([`counters`],
+//! [`metrics`]).
 
 mod admission;
 mod asking;
@@ -31,6 +32,7 @@ mod lock;
 mod maintenance;
 mod memory;
 mod metrics;
+mod operators;
 mod pages;
 mod passwords;
 mod queue;
@@ -61,6 +63,7 @@ use self::{
 };
 pub use self::{
     jwt::{BadTokens, Tokens},
+    operators::Operators,
     settings::{REQUEST_BYTES_MAX, Settings, VERSION},
 };
 use crate::proto::{
@@ -140,6 +143,8 @@ impl Door {
     pub fn serve(self, local: Local, handle: Handle, settings: Settings) -> io::Result<Server> {
         let secure = self.protection.trust().is_some();
         let asking = Arc::new(ReplicaAccess::new(local, handle, &settings, secure));
+        let passwords = Passwords::new();
+        let operators = Operators { asking: Arc::clone(&asking), passwords: passwords.clone() };
         let stop = Arc::new(Notify::new());
         let stopped = Arc::clone(&stop);
         let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -172,7 +177,7 @@ impl Door {
                 let trust = self.protection.trust().cloned();
                 let (keeper, kept) = keeping::keeper();
                 tokio::spawn(keeping::run(Arc::clone(&asking), kept));
-                let router = router(&asking, &hub, keeper);
+                let router = router(&asking, &hub, keeper, passwords);
                 let counted = (asking.memory.clone(), Arc::clone(&asking.counters));
                 let serving = connections::serve(listener, router, trust, limits, counted);
                 tokio::select! {
@@ -183,15 +188,23 @@ impl Door {
             // Requests that wait for the node would block the shutdown indefinitely.
             runtime.shutdown_background();
         })?;
-        Ok(Server { stop, thread: Some(thread) })
+        Ok(Server { operators, stop, thread: Some(thread) })
     }
 }
 
 /// A running server, which stops when it is dropped.
 #[derive(Debug)]
 pub struct Server {
+    operators: Operators,
     stop: Arc<Notify>,
     thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Server {
+    /// Returns access to the users of etcd for the node's admin server.
+    pub fn operators(&self) -> Operators {
+        self.operators.clone()
+    }
 }
 
 impl Drop for Server {
@@ -218,7 +231,12 @@ fn reflection(services: Routes) -> Routes {
     }
 }
 
-fn router(asking: &Arc<ReplicaAccess>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router {
+fn router(
+    asking: &Arc<ReplicaAccess>,
+    hub: &Arc<Hub>,
+    keeper: Keeper,
+    passwords: Passwords,
+) -> axum::Router {
     let kv = KvServer::new(kv::Kv { asking: Arc::clone(asking) });
     let kv = kv.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX);
     let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(asking)))
@@ -236,8 +254,7 @@ fn router(asking: &Arc<ReplicaAccess>, hub: &Arc<Hub>, keeper: Keeper) -> axum::
     let lock = lock.max_decoding_message_size(MESSAGE_BYTES_MAX);
     let election = ElectionServer::new(election::Election(turns));
     let election = election.max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let auth =
-        AuthServer::new(auth::Auth { asking: Arc::clone(asking), passwords: Passwords::new() });
+    let auth = AuthServer::new(auth::Auth { asking: Arc::clone(asking), passwords });
     let auth =
         auth.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX);
     let health = HealthServer::new(health::Health(Arc::clone(asking)));

@@ -94,13 +94,13 @@ impl Login {
         }
     }
 
-    /// Returns the error for a request that is not permitted.
-    pub(super) fn refusal(&self, standing: Standing, name: &str) -> String {
+    /// Returns the error for a request that is not permitted and needs this role.
+    pub(super) fn refusal(&self, standing: Standing, name: &str, needs: Role) -> String {
         let who = self.name();
         match (standing, &self.who, &self.user) {
-            (Standing::May(_), _, _) => {
-                format!("NOPERM User {who} has no permissions to run the '{name}' command")
-            }
+            (Standing::May(role), _, _) => format!(
+                "NOPERM User {who} has no permissions to run the '{name}' command: it needs the role {needs}; {who} has {role}"
+            ),
             (Standing::Unknown, _, _) => NOT_KNOWN.to_owned(),
             (Standing::Nothing, Who::Client(_), None) => format!(
                 "NOPERM User {who} of this certificate has no role; an admin gives one with `quorate user set {who}`"
@@ -156,6 +156,23 @@ pub(super) fn needs(
             }),
             _ => Some(Role::Reader),
         },
+    }
+}
+
+/// Returns the name of a command that needs this role, for the error: that of a numbered command is
+/// the command itself, unless only its number needs the role.
+pub(super) fn name_needing(
+    needs: Role,
+    spec: &Spec,
+    arguments: &Arguments<'_>,
+    lookup: impl Fn(&[u8]) -> Option<&'static Spec>,
+) -> &'static str {
+    match spec.handler {
+        Handler::Local(Local::Quorate) if arguments.at(1).eq_ignore_ascii_case(b"seq") => {
+            let numbered = lookup(arguments.at(3)).filter(|spec| of_data(spec) >= needs);
+            numbered.map_or("quorate|seq", |spec| spec.name)
+        }
+        _ => spec.name,
     }
 }
 

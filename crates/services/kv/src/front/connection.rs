@@ -250,7 +250,9 @@ impl Connection {
         };
         if !may {
             shared.forbidden += 1;
-            let text = self.login.refusal(standing, spec.name);
+            let needs = needs.unwrap_or(Role::Reader);
+            let name = access::name_needing(needs, spec, arguments, |name| shared.lookup(name));
+            let text = self.login.refusal(standing, name, needs);
             match spec.handler {
                 Handler::Local(Local::Exec) => self.abort_exec(&text, shared),
                 Handler::Local(Local::Watch) => {
@@ -283,7 +285,7 @@ impl Connection {
             return;
         };
         shared.forbidden += 1;
-        let text = self.login.refusal(standing, name);
+        let text = self.login.refusal(standing, name, Role::Admin);
         self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = false;
         self.refuse(&text, shared);

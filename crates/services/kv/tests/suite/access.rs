@@ -212,6 +212,8 @@ fn each_role_may_do_what_it_may_and_no_more() {
                 assert_eq!(refused, role < needs, "{name}: {command}: {heard}");
                 if refused {
                     assert!(heard.contains(&format!("User {name} has no permissions")), "{heard}");
+                    let roles = format!("needs the role {needs}; {name} has {role}|");
+                    assert!(heard.ends_with(&roles), "{heard}");
                     assert_eq!(guarded.node.world.service.digest(), digest, "{command}");
                 }
             }
@@ -305,15 +307,21 @@ fn numbered_commands_and_transactions_hide_nothing() {
     assert_eq!(guarded.say(client, "QUORATE SESSION").chars().next(), Some('$'));
     assert_eq!(guarded.say(client, "QUORATE SEQ 1 SET k v"), "+OK|");
     let heard = guarded.say(client, "QUORATE SEQ 2 FLUSHALL");
-    assert!(heard.starts_with("-NOPERM "), "{heard}");
+    let said = "-NOPERM User writer has no permissions to run the 'flushall' command: it needs the role \
+                operator; writer has writer|";
+    assert_eq!(heard, said);
     assert_eq!(guarded.say(client, "MULTI"), "+OK|");
     assert!(guarded.say(client, "FLUSHALL").starts_with("-NOPERM "));
     assert!(guarded.say(client, "EXEC").starts_with("-EXECABORT "));
     assert_eq!(guarded.say(client, "GET k"), "$1|v|");
     let reader = guarded.logged_in("reader");
     for command in ["QUORATE SESSION 1.0", "QUORATE SEQ 1 SET k w", "QUORATE SEQ 1 GET k"] {
-        assert!(guarded.say(reader, command).starts_with("-NOPERM "), "{command}");
+        let heard = guarded.say(reader, command);
+        assert!(heard.starts_with("-NOPERM "), "{command}");
+        assert!(heard.ends_with("needs the role writer; reader has reader|"), "{heard}");
     }
+    let heard = guarded.say(reader, "QUORATE SEQ 1 GET k");
+    assert!(heard.contains("the 'quorate|seq' command"), "{heard}");
     assert_eq!(guarded.say(reader, "MULTI"), "+OK|");
     assert!(guarded.say(reader, "SET k w").starts_with("-NOPERM "));
     assert!(guarded.say(reader, "QUORATE SEQ 1 EXEC").starts_with("-NOPERM "));

@@ -22,7 +22,7 @@ use rustix::{
 
 use crate::disk::{
     BLOCK, Buffer, DataFolder, DiskError, Durability, Family, FileId, FileInfo, Position,
-    SmallFiles as _, Source, Zeros, device_time,
+    SmallFiles as _, Source, Zeros, create_private_folder, device_time,
     files::Files,
     made,
     pace::{PIECE_BYTES, Pace},
@@ -81,7 +81,7 @@ impl Home {
     fn open(data: &Path, family: Family) -> Result<Self, DiskError> {
         let path = data.join(family.folder());
         if !path.is_dir() {
-            fs::create_dir_all(&path).map_err(|error| failed("create", &path, &error))?;
+            create_private_folder(&path).map_err(|error| failed("create", &path, &error))?;
             sync_folder(data)?;
         }
         let handle = lock(&path, FlockOperation::NonBlockingLockExclusive, LOCK_TRIES)?;

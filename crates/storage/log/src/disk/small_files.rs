@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::disk::DiskError;
+use crate::disk::{DiskError, private_file};
 
 /// Maximum number of bytes read, far above the size of any valid file.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
@@ -90,7 +90,8 @@ impl SmallFiles for DataFolder {
             let file = file.to_owned();
             move |error| DiskError::new(action, file.display(), &error)
         };
-        let mut new = File::create(&temporary).map_err(failed("create", &temporary))?;
+        let new = private_file().write(true).create(true).truncate(true).open(&temporary);
+        let mut new = new.map_err(failed("create", &temporary))?;
         new.write_all(bytes).map_err(failed("write", &temporary))?;
         new.sync_all().map_err(failed("sync", &temporary))?;
         fs::rename(&temporary, &file).map_err(failed("rename to", &file))?;

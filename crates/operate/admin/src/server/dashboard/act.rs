@@ -103,7 +103,7 @@ async fn hand_on(admin: &Admin, request: ActRequest) -> Result<Response, Failure
         let why = "this node does not know yet where to ask that one; nothing was done";
         return Err(Failure::unavailable("unknown_address", why));
     };
-    let _place = admin.acts().0.try_acquire().map_err(|_| {
+    let _place = admin.acts.0.try_acquire().map_err(|_| {
         Failure::unavailable("busy", "too much is being asked of other nodes already")
     })?;
     let (path, body) = match &act {

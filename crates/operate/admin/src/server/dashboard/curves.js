@@ -1,6 +1,7 @@
 // Throughput and latency of the last minutes, with the changes of leader.
 import { $, attribute, draw, text } from "./elements.js";
 import { merge, spread } from "./latency.js";
+import { align } from "./seconds.js";
 import { clock, count, micros } from "./units.js";
 
 const SAMPLES_MAX = 300;
@@ -14,23 +15,15 @@ export function take(now) {
   if (samples.length > SAMPLES_MAX) samples.shift();
 }
 
-// Adds the nodes' histories from before this page was opened, second by second by their clocks.
+// Adds the nodes' histories from before this page was opened.
 export function remember(histories) {
-  const seconds = new Map();
-  for (const { node, samples } of histories) {
-    for (const sample of samples) {
-      const second = Math.round(sample.at_ms / 1000);
-      if (!seconds.has(second)) seconds.set(second, []);
-      seconds.get(second).push({ node, ...sample });
-    }
-  }
   // A single document has no rate.
   if (samples[0]?.commands === null) samples.shift();
   const first = samples[0]?.atMs ?? Infinity;
-  const older = [...seconds].sort(([a], [b]) => a - b).map(([second, said]) => {
-    const leading = said.find(sample => sample.node === sample.leader);
+  const older = align(histories).map(([second, said, leader]) => {
+    const leading = said.find(sample => sample.node === leader);
     const commands = leading ? leading.applied * 1000 / leading.span_ms : null;
-    return { atMs: second * 1000, leader: leading?.node ?? null, commands, ...spread(merge(said.map(sample => sample.latencies))) };
+    return { atMs: second * 1000, leader, commands, ...spread(merge(said.map(sample => sample.latencies))) };
   }).filter(sample => sample.atMs + 500 < first);
   older.forEach((sample, at) => { sample.changed = changed(sample, older[at - 1]); });
   older.splice(0, older.length + samples.length - SAMPLES_MAX);

@@ -40,6 +40,7 @@ pub(super) const ALL: &[File] = &[
     script!("links.js"),
     script!("latency.js"),
     script!("curves.js"),
+    script!("seconds.js"),
     script!("positions.js"),
     script!("reigns.js"),
     script!("tuning.js"),

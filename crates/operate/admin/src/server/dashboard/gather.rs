@@ -139,7 +139,7 @@ pub(super) async fn gather(admin: Admin) {
     let mut tuning = None;
     loop {
         ticks.tick().await;
-        let Some(watchers) = admin.audience().count_or_end() else {
+        let Some(watchers) = admin.audience.count_or_end() else {
             return;
         };
         let members = hear_own(&admin, &ears).await;
@@ -151,7 +151,7 @@ pub(super) async fn gather(admin: Admin) {
         let _ = timeout(PATIENCE, all).await;
         asked.detach_all();
         tuning = timeout(PATIENCE, told).await.unwrap_or(tuning);
-        admin.audience().show(&document(&admin, &members, &ears, watchers, tuning.as_ref()));
+        admin.audience.show(&document(&admin, &members, &ears, watchers, tuning.as_ref()));
     }
 }
 

@@ -1,0 +1,130 @@
+//! Forecast of the time at which the disk of a node's folder is full, from the size of the folder
+//! over the last hours.
+//!
+//! A log that is trimmed, a snapshot that replaces another and a store that compacts its files make
+//! the size rise and fall without growing. So the forecast compares the highest size of the later
+//! half of the window with that of the earlier half, and counts the log at its permitted size as
+//! long as it is smaller.
+
+use std::{
+    collections::VecDeque,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use quorate_log::disk::Family;
+
+/// Interval between two measurements.
+pub(super) const PERIOD: Duration = Duration::from_secs(60);
+/// Maximum number of measurements: those of six hours.
+const MEASURED_MAX: usize = 360;
+/// Minimum number of measurements for a forecast: those of an hour.
+const MEASURED_MIN: usize = 60;
+/// Growth in bytes that is no trend, however small the folder is.
+const NOISE_BYTES: u64 = 64 << 20;
+
+/// Sizes of the folder at regular intervals, oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Forecast(Arc<Mutex<VecDeque<u64>>>);
+
+impl Forecast {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a measurement of the folder, of which the log may take `log_max` bytes.
+    pub(super) fn measure(&self, folder: &Path, log_max: u64) {
+        let log = allocated(&folder.join(Family::Log.folder()));
+        self.push(allocated(folder).saturating_sub(log).saturating_add(log.max(log_max)));
+    }
+
+    fn push(&self, bytes: u64) {
+        let mut sizes = self.lock();
+        if sizes.len() >= MEASURED_MAX {
+            sizes.pop_front();
+        }
+        sizes.push_back(bytes);
+    }
+
+    /// Returns the time in seconds until the folder has grown by `free` bytes; `None` if it does
+    /// not grow, or was not observed for long enough.
+    pub(super) fn full_in_seconds(&self, free: u64) -> Option<u64> {
+        let mut sizes = self.lock();
+        if sizes.len() < MEASURED_MIN {
+            return None;
+        }
+        let half = sizes.len() / 2;
+        let (earlier, later) = sizes.make_contiguous().split_at(half);
+        let (before, after) = (*earlier.iter().max()?, *later.iter().max()?);
+        let grown = after.checked_sub(before)?;
+        if grown <= NOISE_BYTES.max(after / 100) {
+            return None;
+        }
+        let seconds = u128::from(half as u64 * PERIOD.as_secs());
+        let left = u128::from(free) * seconds / u128::from(grown);
+        Some(u64::try_from(left).unwrap_or(u64::MAX))
+    }
+}
+
+/// Returns the disk space that a folder and its contents take. Skips what cannot be read, such as
+/// files that the store has removed in the meantime.
+fn allocated(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(found) if found.is_dir() => allocated(&entry.path()),
+        Ok(found) => found.blocks() * 512,
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const FREE: u64 = 41 << 30;
+
+    fn after(sizes: impl Iterator<Item = u64>) -> Option<u64> {
+        let forecast = Forecast::default();
+        sizes.for_each(|size| forecast.push(size * MIB));
+        forecast.full_in_seconds(FREE)
+    }
+
+    #[test]
+    fn a_folder_that_grows_steadily_fills_the_disk() {
+        // Twenty MiB a minute.
+        let expected = 41 * 1024 * 3;
+        for minutes in [60, 120, 360, 1000] {
+            assert_eq!(after((0..minutes).map(|at| 500 + at * 20)), Some(expected), "{minutes}");
+        }
+        assert_eq!(after((0..59).map(|at| at * 20)), None, "that is too short a time");
+    }
+
+    #[test]
+    fn a_folder_that_rises_and_falls_does_not_fill_the_disk() {
+        assert_eq!(after((0..360).map(|_| 700)), None);
+        // A log that is trimmed every 17 minutes, and one that was trimmed at last.
+        assert_eq!(after((0..360).map(|at| at % 17 * 60)), None);
+        assert_eq!(after((0..100).map(|at| if at < 99 { 9000 - at } else { 10 })), None);
+        // Small changes of a large folder.
+        assert_eq!(after((0..360).map(|at| 100_000 + at)), None);
+    }
+
+    #[test]
+    fn the_log_counts_as_long_as_it_may_grow() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        fs::create_dir(&log).unwrap();
+        let forecast = Forecast::default();
+        for size in [8_192, 65_536, 1_048_576] {
+            fs::write(log.join("1.segment"), vec![1; size]).unwrap();
+            forecast.measure(folder.path(), 1_000_000);
+        }
+        let sizes = forecast.lock().clone();
+        assert!(sizes[0] == sizes[1] && sizes[2] > sizes[0], "{sizes:?}");
+    }
+}

@@ -1,0 +1,64 @@
+//! Checks operators of the node against the users of etcd.
+
+use std::sync::Arc;
+
+use quorate::Who;
+use tonic::{Code, Status};
+
+use super::{
+    asking::{Freshness, ReplicaAccess},
+    gate::{AuthenticatedUser, Client, PresentedToken, Requester},
+    passwords::Passwords,
+};
+use crate::{
+    auth::{AuthAsk, Credentials, auth_ask},
+    command::Query,
+};
+
+/// Access to the users of etcd for the node's admin server.
+#[derive(Clone, Debug)]
+pub struct Operators {
+    pub(super) asking: Arc<ReplicaAccess>,
+    pub(super) passwords: Passwords,
+}
+
+impl Operators {
+    /// Returns whether a caller has the role root, as known to this node: the user of a name and
+    /// a password, or else the one named in a certificate. Returns `None` if auth is disabled.
+    ///
+    /// # Errors
+    /// The node cannot tell at this time.
+    pub async fn has_root(
+        &self,
+        certified: Option<String>,
+        login: Option<(String, String)>,
+    ) -> Result<Option<bool>, Status> {
+        if !self.asking.credentials("").await?.enabled {
+            return Ok(None);
+        }
+        let mut fixed_identity = None;
+        if let Some((name, password)) = login {
+            let before = self.asking.credentials(&name).await?;
+            let fits = self.passwords.fits(before.hash.clone(), password).await?;
+            // Checking takes a while, in which the password may change.
+            let now = self.asking.credentials(&name).await?;
+            if !fits || (now.epoch, now.since) != (before.epoch, before.since) {
+                return Ok(Some(false));
+            }
+            fixed_identity = Some(AuthenticatedUser::of(&name, &now));
+        }
+        let (who, token) = (Who::default(), PresentedToken::Nothing);
+        let certified = certified.map(Into::into);
+        let asker = Requester::Client(Client { who, certified, token, fixed_identity });
+        let query = Query::Auth(AuthAsk { what: Some(auth_ask::What::Root(true)) });
+        match self.asking.query::<Credentials>(&asker, &query, Freshness::Local).await {
+            Ok(_) => Ok(Some(true)),
+            Err(refused) => match refused.code() {
+                Code::PermissionDenied | Code::InvalidArgument | Code::FailedPrecondition => {
+                    Ok(Some(false))
+                }
+                _ => Err(refused),
+            },
+        }
+    }
+}
