@@ -16,9 +16,9 @@ use quorate_replica::scrubbing::report::Fate;
 
 use crate::{
     addresses::{DEFAULT_ADMIN, address_argument},
+    config::SCRUB_PACE,
     output::{Exit, Output, Problem},
     snapshot::{WAIT, status},
-    values::{must_be, parse_pace},
 };
 
 /// Interval between polls of the node.
@@ -34,17 +34,11 @@ pub(crate) struct ScrubArgs {
     admin: String,
     /// Read at most this much a second, such as 50MB; at least 64KiB [default: the node's
     /// --scrub-pace]
-    #[arg(long, value_name = "BYTES", value_parser = pace)]
+    #[arg(long, value_name = "BYTES", value_parser = SCRUB_PACE.argument::<u64>())]
     pace: Option<u64>,
     /// Only show what the running or the last scrub found
     #[arg(long, conflicts_with = "pace")]
     show: bool,
-}
-
-/// Parses a rate such as `50MB`, `50MB/s`, `64KiB` or `1000000`, in bytes per second.
-fn pace(text: &str) -> Result<u64, String> {
-    parse_pace(text)
-        .ok_or_else(|| must_be("bytes per second, at least 64 KiB, such as 50MB or 64MiB", text))
 }
 
 /// Runs `quorate scrub`.
@@ -136,23 +130,6 @@ fn human(view: &ScrubView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_pace_has_units() {
-        for (text, pace) in [
-            ("50MB/s", Some(50_000_000)),
-            ("50MB", Some(50_000_000)),
-            ("64KiB", Some(64 << 10)),
-            ("63KiB", None),
-            ("65536", Some(65536)),
-            ("1GiB/s", Some(1 << 30)),
-            ("fast", None),
-            ("", None),
-            ("99999999999GiB", None),
-        ] {
-            assert_eq!(parse_pace(text), pace, "{text}");
-        }
-    }
 
     #[test]
     fn people_read_what_was_found_and_what_becomes_of_it() {
