@@ -20,12 +20,17 @@ use crate::{
 quorate kv SET hello world
 quorate kv GET hello
 quorate kv --client 10.0.0.1:7450,10.0.0.2:7450 INCR visits
-quorate kv SET balance -- -5                              what begins with a dash comes after --
+quorate kv --json LRANGE list 0 -1                        flags of quorate come before the command
 
 A write is executed once, also if a node fails on the way and another one is asked.")]
 pub(crate) struct KvArgs {
     /// The command and its arguments, as in the Redis protocol
-    #[arg(required = true, value_name = "WORD")]
+    #[arg(
+        required = true,
+        value_name = "WORD",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     words: Vec<OsString>,
     /// Client addresses of one or more nodes; the next one is tried when one does not answer
     #[arg(long, env = "QUORATE_CLIENT", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_CLIENT, value_parser = address_argument)]
@@ -34,6 +39,10 @@ pub(crate) struct KvArgs {
 
 /// Runs `quorate kv`.
 pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
+    if args.words[0].as_encoded_bytes().starts_with(b"-") {
+        let what = format_args!("unexpected argument '{}'", args.words[0].display());
+        return Err(Problem::usage(what).hint("'quorate kv --help' lists the flags"));
+    }
     let words: Vec<&[u8]> = args.words.iter().map(|word| word.as_encoded_bytes()).collect();
     let options =
         Options { tls: proof::certificate(), login: proof::login(), ..Options::default() };
@@ -88,7 +97,36 @@ fn problem(error: Error) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
+    use clap::Parser;
+
     use super::*;
+    use crate::proof::Global;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: KvArgs,
+        #[command(flatten)]
+        global: Global,
+    }
+
+    #[test]
+    fn what_follows_the_name_of_a_command_belongs_to_it() {
+        for words in ["LRANGE l 0 -1", "ECHO --json", "SET --client -- -x", "GET -h --help"] {
+            let line: Vec<&str> =
+                "kv --json --client h:1".split(' ').chain(words.split(' ')).collect();
+            let line = Line::try_parse_from(line).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(line.args.words.join(OsStr::new(" ")), words);
+            assert!(line.global.output().json);
+            assert_eq!(line.args.client, ["h:1"]);
+        }
+        let flag = Line::try_parse_from(["kv", "--clinet", "h:1"]).unwrap().args;
+        let problem = run(&flag, Output { json: false }).unwrap_err();
+        assert_eq!(problem.message, "unexpected argument '--clinet'");
+        assert_eq!(problem.exit, Exit::Usage);
+    }
 
     #[test]
     fn what_may_change_something_is_executed_once() {
