@@ -15,7 +15,7 @@ use quorate_admin::{
 use quorate_replica::scrubbing::report::Fate;
 
 use crate::{
-    addresses::{DEFAULT_ADMIN, address_argument},
+    addresses::AnyOf,
     config::SCRUB_PACE,
     output::{Exit, Output, Problem},
     snapshot::{WAIT, status},
@@ -29,9 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Arguments of `quorate scrub`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ScrubArgs {
-    /// Admin address of the node
-    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", default_value = DEFAULT_ADMIN, value_parser = address_argument)]
-    admin: String,
+    #[command(flatten)]
+    any: AnyOf,
     /// Read at most this much a second, such as 50MB; at least 64KiB [default: the node's
     /// --scrub-pace]
     #[arg(long, value_name = "BYTES", value_parser = SCRUB_PACE.argument::<u64>())]
@@ -43,9 +42,10 @@ pub(crate) struct ScrubArgs {
 
 /// Runs `quorate scrub`.
 pub(crate) fn run(args: &ScrubArgs, output: Output) -> Result<Exit, Problem> {
+    let admin = args.any.first()?;
     let view = match args.show {
-        true => status(&args.admin)?.scrub,
-        false => until_done(&args.admin, begin(args)?)?,
+        true => status(admin)?.scrub,
+        false => until_done(admin, begin(admin, args.pace)?)?,
     };
     output.result(&view, || human(&view));
     Ok(match view.is_damaged() {
@@ -54,11 +54,11 @@ pub(crate) fn run(args: &ScrubArgs, output: Output) -> Result<Exit, Problem> {
     })
 }
 
-fn begin(args: &ScrubArgs) -> Result<ScrubView, Problem> {
-    let request = ScrubRequest { bytes_per_second: args.pace };
+fn begin(admin: &str, bytes_per_second: Option<u64>) -> Result<ScrubView, Problem> {
+    let request = ScrubRequest { bytes_per_second };
     let body = serde_json::to_string(&request).expect("plain data");
-    let response = client::post(&args.admin, "/scrub", &body, WAIT);
-    let response = response.map_err(|error| Problem::unreachable(&args.admin, error))?;
+    let response = client::post(admin, "/scrub", &body, WAIT);
+    let response = response.map_err(|error| Problem::unreachable(admin, error))?;
     let status = response.status;
     response.json().map_err(|refusal: client::Refusal| {
         let (exit, code) = match status {
