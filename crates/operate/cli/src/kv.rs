@@ -1,8 +1,12 @@
 //! `quorate kv`: runs one key-value command, for users and scripts without a Redis client.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
 use clap::Args;
+use quorate_admin::{
+    client::{Listener, NEEDS_TLS, probe},
+    problem::remedy,
+};
 use quorate_client::{Client, Error, Options, Reply};
 use quorate_kv::{command::Spec, commands::FAMILIES};
 use serde_json::{Value as Json, json};
@@ -13,6 +17,16 @@ use crate::{
     output::{Exit, Output, Problem},
     proof,
 };
+
+/// Timeout for finding out what listens at an address.
+const PROBE_WAIT: Duration = Duration::from_secs(1);
+const WHERE: &str =
+    "'quorate status' shows which nodes serve; give their addresses for clients with --client";
+const REPEAT: &str = "read before you repeat it; 'quorate status' shows which nodes serve";
+const NO_QUORUM: &str =
+    "'quorate status' shows which nodes run; commands work again once a majority does";
+const ROLE: &str = "an admin gives another role with 'quorate user set NAME --role ROLE'";
+const LOGIN: &str = "check --login and the password, or use --tls with a user's certificate";
 
 /// Arguments of `quorate kv`.
 #[derive(Args, Clone, Debug)]
@@ -51,7 +65,7 @@ pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
         true => client.run(&words),
         false => client.ask(&words),
     };
-    let reply = reply.map_err(problem)?;
+    let reply = reply.map_err(|error| problem(&error, || probe(&args.client[0], PROBE_WAIT)))?;
     output.result(&json!({ "reply": as_json(&reply) }), || lines(&reply));
     Ok(Exit::Done)
 }
@@ -82,17 +96,39 @@ fn as_json(reply: &Reply) -> Json {
     }
 }
 
-fn problem(error: Error) -> Problem {
-    let (exit, code, hint) = match &error {
-        Error::Refused(_) => (Exit::Failed, "refused", ""),
-        Error::NotExecuted(_) => (
-            Exit::Unreachable,
-            "not_executed",
-            "'quorate status' shows which nodes serve; give their addresses for clients with --client",
-        ),
-        _ => (Exit::Unreachable, "unknown_outcome", "read before you repeat it"),
+/// Converts an error, with the cause and the remedy if they are known.
+fn problem(error: &Error, probed: impl FnOnce() -> Listener) -> Problem {
+    let (exit, code, text, usual) = match error {
+        Error::Refused(text) => (Exit::Failed, "refused", &**text, ""),
+        Error::NotExecuted(text) => (Exit::Unreachable, "not_executed", &**text, WHERE),
+        Error::Unknown(text) => (Exit::Unreachable, "unknown_outcome", &**text, REPEAT),
+        _ => (Exit::Unreachable, "unknown_outcome", "", REPEAT),
     };
-    Problem::new(exit, code, error).hint(hint)
+    let (cause, hint) = cause(text, probed);
+    let hint = if hint.is_empty() || usual == REPEAT { usual } else { hint };
+    Problem::new(exit, code, format_args!("{error}{cause}")).hint(hint)
+}
+
+/// Returns the probable cause of a failure, to be appended to its text, and the remedy. Both are
+/// empty if they are not known.
+fn cause(text: &str, probed: impl FnOnce() -> Listener) -> (&'static str, &'static str) {
+    let is = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    match remedy(text) {
+        Some(hint) => ("", hint),
+        None if is(&["NOPERM"]) => ("", ROLE),
+        None if is(&["NOAUTH", "WRONGPASS"]) => ("", LOGIN),
+        None if is(&["NOQUORUM"]) => ("", NO_QUORUM),
+        // A node replies that it has no quorum only after a longer time.
+        None if text == "no reply in time" => {
+            (": the cluster seems to have lost its quorum", NO_QUORUM)
+        }
+        None if is(&["closed the connection", "Redis protocol"]) => match probed() {
+            Listener::Tls => (": the node expects TLS", remedy(NEEDS_TLS).unwrap_or_default()),
+            Listener::Http => (": the address speaks HTTP, like --admin of a node", WHERE),
+            Listener::Other => (": the address may be --peer or --stream of a node", WHERE),
+        },
+        None => ("", ""),
+    }
 }
 
 #[cfg(test)]
@@ -136,6 +172,31 @@ mod tests {
         for name in ["GET", "mget", "PING", "INFO", "MULTI", "XADD", ""] {
             assert!(!changes(name.as_bytes()), "{name}");
         }
+    }
+
+    #[test]
+    fn a_failure_has_its_own_words() {
+        let tls = remedy(NEEDS_TLS).unwrap();
+        let expired = "TLS: invalid peer certificate: certificate expired: …";
+        for (text, listener, cause, hint) in [
+            ("NOPERM User ann has no permissions", Listener::Other, "", ROLE),
+            ("WRONGPASS invalid username-password pair", Listener::Other, "", LOGIN),
+            ("no reply in time", Listener::Other, ": the cluster seems to have lost", NO_QUORUM),
+            ("NOQUORUM no leader", Listener::Other, "", NO_QUORUM),
+            ("Connection refused (os error 111)", Listener::Other, "", WHERE),
+            (expired, Listener::Tls, "", remedy(expired).unwrap()),
+            ("the node closed the connection", Listener::Tls, ": the node expects TLS", tls),
+            ("not a reply of the Redis protocol", Listener::Http, ": the address speaks", WHERE),
+            ("the node closed the connection", Listener::Other, ": the address may be", WHERE),
+        ] {
+            let problem = problem(&Error::NotExecuted(text.to_owned()), || listener);
+            let begin = format!("not executed: {text}{cause}");
+            assert!(problem.message.starts_with(&begin), "{problem}");
+            assert_eq!(problem.hint, hint, "{text}");
+        }
+        let said = |error| problem(&error, || Listener::Other).hint;
+        assert_eq!(said(Error::Unknown("no reply in time".to_owned())), REPEAT);
+        assert_eq!(said(Error::Refused("WRONGTYPE not a counter".to_owned())), "");
     }
 
     #[test]
