@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    io::{self, ErrorKind, Read},
+    io::{self, ErrorKind, Read, Write as _},
+    net::{TcpStream, ToSocketAddrs as _},
     path::Path,
     sync::OnceLock,
     time::Duration,
@@ -27,6 +28,9 @@ use crate::view::ProgressView;
 
 /// Maximum size of a response in bytes. A status is much smaller.
 const RESPONSE_BYTES_MAX: u64 = 4 << 20;
+
+/// Timeout of a probe after a failed request.
+const PROBE_WAIT: Duration = Duration::from_secs(1);
 
 /// TLS configuration of this process. A process connects to a single cluster.
 static TLS: OnceLock<TlsConfig> = OnceLock::new();
@@ -76,6 +80,51 @@ pub fn use_login(name: &str, password: &str) -> bool {
     !name.contains(':')
 }
 
+/// Message about a connection without TLS to a node that expects it.
+pub const NEEDS_TLS: &str = "the node expects TLS, and this connection has none";
+
+/// Program that seems to listen at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listener {
+    Tls,
+    Http,
+    Other,
+}
+
+/// Finds out what listens at an address by the response to a TLS handshake that cannot succeed.
+pub fn probe(address: &str, wait: Duration) -> Listener {
+    // A record with an empty client hello. TLS answers with an alert, HTTP with a status.
+    const HELLO: [u8; 9] = [0x16, 3, 1, 0, 4, 1, 0, 0, 0];
+    let first = || {
+        let place = address.to_socket_addrs()?.next().ok_or(ErrorKind::NotFound)?;
+        let mut socket = TcpStream::connect_timeout(&place, wait)?;
+        socket.set_read_timeout(Some(wait))?;
+        socket.write_all(&HELLO)?;
+        let mut first = [0];
+        socket.read(&mut first).map(|_| first[0])
+    };
+    match first() {
+        Ok(0x15) => Listener::Tls,
+        Ok(b'H') => Listener::Http,
+        _ => Listener::Other,
+    }
+}
+
+/// Returns a conversion of errors that recognises a node that expects TLS.
+fn unanswered(address: &str) -> impl FnOnce(ureq::Error) -> Error {
+    move |error| {
+        let error = Error::from(error);
+        let reset = |error: &io::Error| error.kind() == ErrorKind::ConnectionReset;
+        let is_cut_off = matches!(&error, Error::NotHttp(_))
+            || matches!(&error, Error::Io(error) if reset(error));
+        let is_plain = is_cut_off && TLS.get().is_none();
+        match is_plain && probe(address, PROBE_WAIT) == Listener::Tls {
+            true => Error::NeedsTls,
+            false => error,
+        }
+    }
+}
+
 /// Why a request received no response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -89,6 +138,9 @@ pub enum Error {
     /// The peer's response is not HTTP.
     #[error("the answer is not HTTP")]
     NotHttp(#[source] ureq::Error),
+    /// The node expects TLS, and the request came without.
+    #[error("{NEEDS_TLS}")]
+    NeedsTls,
     /// The response is larger than 4 MiB.
     #[error("the answer is too large")]
     TooLarge,
@@ -124,7 +176,7 @@ impl Response {
     /// Parses the body as JSON. Returns the node's error if the response is one.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         if self.status != 200 {
-            return Err(Refusal::read(self));
+            return Err(Refusal::read(self, LOGIN.get().is_some()));
         }
         serde_json::from_str(&self.body).map_err(|error| Refusal {
             code: "bad_answer".to_owned(),
@@ -151,25 +203,34 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn read(response: &Response) -> Self {
+    /// Returns whether the node rejects the user, as every other node would.
+    pub fn concerns_user(&self) -> bool {
+        ["not_proved", "no_role", "forbidden"].contains(&&*self.code)
+    }
+
+    fn read(response: &Response, with_login: bool) -> Self {
         let document: serde_json::Value = serde_json::from_str(&response.body).unwrap_or_default();
         let field = |name: &str| document["error"][name].as_str().unwrap_or_default().to_owned();
-        let (code, message) = (field("code"), field("message"));
-        let unnamed = || format!("HTTP status {}", response.status);
-        Self {
-            code,
-            message: if message.is_empty() { unnamed() } else { message },
-            hint: field("hint"),
-            node: serde_json::from_value(document["node"].clone()).ok(),
-            progress: serde_json::from_value(document["progress"].clone()).ok(),
+        let (code, mut message, mut hint) = (field("code"), field("message"), field("hint"));
+        if message.is_empty() {
+            message = format!("HTTP status {}", response.status);
         }
+        // Every user with a password has a role, so the node knows no user with this one.
+        if with_login && code == "no_role" {
+            "the name or the password is wrong".clone_into(&mut message);
+            "check --login and the password; 'quorate user set' sets a new one"
+                .clone_into(&mut hint);
+        }
+        let node = serde_json::from_value(document["node"].clone()).ok();
+        let progress = serde_json::from_value(document["progress"].clone()).ok();
+        Self { code, message, hint, node, progress }
     }
 }
 
 /// Sends `GET path` and returns the complete response.
 pub fn get(address: &str, path: &str, wait: Duration) -> Result<Response, Error> {
     let request = asked(Request::get(uri(address, path)?)).body(());
-    answer(agent(wait).run(request.map_err(bad(address))?)?)
+    answer(agent(wait).run(request.map_err(bad(address))?).map_err(unanswered(address))?)
 }
 
 /// Sends `GET path` for a large response. Waits only for the head, after which the caller reads the
@@ -181,7 +242,8 @@ pub fn stream(
 ) -> Result<Result<impl Read + Send + 'static, Response>, Error> {
     let config = builder().timeout_connect(Some(wait)).timeout_recv_response(Some(wait));
     let request = asked(Request::get(uri(address, path)?)).body(());
-    let response = config.build().new_agent().run(request.map_err(bad(address))?)?;
+    let request = request.map_err(bad(address))?;
+    let response = config.build().new_agent().run(request).map_err(unanswered(address))?;
     match response.status().as_u16() {
         200 => Ok(Ok(response.into_body().into_reader())),
         _ => answer(response).map(Err),
@@ -193,7 +255,7 @@ pub fn post(address: &str, path: &str, body: &str, wait: Duration) -> Result<Res
     let request = asked(Request::post(uri(address, path)?));
     let request = request.header(CONTENT_TYPE, "application/json");
     let request = request.body(body).map_err(bad(address))?;
-    answer(agent(wait).run(request)?)
+    answer(agent(wait).run(request).map_err(unanswered(address))?)
 }
 
 /// Adds the authorization header if the process has a login.
@@ -241,7 +303,7 @@ fn answer(mut answer: ureq::http::Response<Body>) -> Result<Response, Error> {
 #[cfg(test)]
 mod tests {
     use std::{
-        io::{BufRead as _, BufReader, Write as _},
+        io::{BufRead as _, BufReader},
         net::TcpListener,
         thread,
     };
@@ -282,6 +344,23 @@ mod tests {
         assert!(matches!(get(&large), Err(Error::TooLarge)));
     }
 
+    /// A node with TLS closes the connection, and sends an alert to a handshake.
+    #[test]
+    fn a_node_that_expects_tls_is_recognised() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, mut bytes) = (stream.unwrap(), [0; 4096]);
+                let count = stream.read(&mut bytes).unwrap();
+                if bytes[..count].starts_with(&[0x16, 3]) {
+                    stream.write_all(b"\x15\x03\x03\x00\x02\x02\x32").unwrap();
+                }
+            }
+        });
+        assert_eq!(get(&address, "/status", WAIT).unwrap_err().to_string(), NEEDS_TLS);
+    }
+
     #[test]
     fn who_cannot_be_asked_is_an_error_with_its_reason() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -300,6 +379,10 @@ mod tests {
         let body = crate::error::error_json("not_leader", "this node does not lead", "ask 2");
         let refusal = Response { status: 409, body }.json::<u32>().unwrap_err();
         assert_eq!((&*refusal.code, &*refusal.hint), ("not_leader", "ask 2"));
+        let body = crate::error::error_json("no_role", "ann has no role", "ask");
+        let wrong = Refusal::read(&Response { status: 401, body }, true);
+        assert_eq!(wrong.message, "the name or the password is wrong");
+        assert!(wrong.concerns_user() && wrong.hint.contains("--login"), "{wrong:?}");
         let refusal = Response { status: 404, body: String::new() }.json::<u32>().unwrap_err();
         assert_eq!(refusal.message, "HTTP status 404");
     }

@@ -1,13 +1,10 @@
 //! Requests the status of all nodes of a cluster in parallel.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, thread, time::Duration};
 
 use crate::{
-    client,
+    client::{self, Refusal},
+    problem::remedy,
     view::{Answer, ClusterView, NodeView, STARTING},
 };
 
@@ -16,74 +13,138 @@ const WAIT: Duration = Duration::from_secs(3);
 /// Maximum number of nodes queried. It limits the requests that a malicious member list can cause.
 pub const NODES_MAX: usize = 64;
 
-/// Error codes of a node that runs but rejects the caller. The node's hint is shown to the user.
-const REFUSED: [&str; 3] = ["not_proved", "no_role", "forbidden"];
+/// Error for a cluster in which no node responded, or for a user whom the cluster rejects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NoResponse {
+    /// One reason per node.
+    pub reasons: Vec<String>,
+    /// Rejection of the user. It is the same on all nodes.
+    pub refusal: Option<Refusal>,
+}
 
-/// Error for a cluster in which no node responded. Contains one reason per node.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.join("; "))]
-pub struct NoResponse(pub Vec<String>);
+impl NoResponse {
+    /// Adds the reason of one node.
+    pub fn add(&mut self, reason: String, refusal: Option<Refusal>) {
+        self.reasons.push(reason);
+        self.refusal = self.refusal.take().or_else(|| refusal.filter(Refusal::concerns_user));
+    }
 
-/// Queries the given nodes. If only one address is given, also queries the members that this node
-/// lists.
+    /// Returns the suggested remedy.
+    pub fn hint(&self) -> &str {
+        let tls = self.reasons.iter().find_map(|reason| remedy(reason));
+        let other = "check that a node is running, and give its address with --admin";
+        self.refusal.as_ref().map_or(tls.unwrap_or(other), |refusal| &refusal.hint)
+    }
+}
+
+impl fmt::Display for NoResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.refusal {
+            Some(refusal) => f.write_str(&refusal.message),
+            None => f.write_str(&self.reasons.join("; ")),
+        }
+    }
+}
+
+impl std::error::Error for NoResponse {}
+
+/// Queries the given nodes, and the members that the newest configuration among their responses
+/// lists. Given nodes that are not members are only noted.
 pub fn query_cluster(addresses: &[String]) -> Result<ClusterView, NoResponse> {
-    let asked: Vec<(Option<u32>, String)> =
+    query_with(addresses, &ask_all)
+}
+
+/// Sends requests to nodes, each with the expected id, if known.
+type Asking<'a> = &'a dyn Fn(&[(Option<u32>, String)]) -> Vec<(Answer, Option<Refusal>)>;
+
+fn query_with(addresses: &[String], ask: Asking<'_>) -> Result<ClusterView, NoResponse> {
+    let mut silent = NoResponse::default();
+    let mut answers: Vec<(String, Answer)> = Vec::new();
+    let mut next: Vec<(Option<u32>, String)> =
         addresses.iter().take(NODES_MAX).map(|address| (None, address.clone())).collect();
-    let mut answers = ask_all(&asked);
-    if let ([(_, address)], [Answer::Node(view)]) = (&asked[..], &answers[..]) {
-        let (others, unknown) = others(view, address);
-        let others = ask_all(&others);
-        answers.extend(others);
-        answers.extend(unknown);
+    while !next.is_empty() {
+        for ((_, address), (answer, refusal)) in next.iter().zip(ask(&next)) {
+            if let Answer::Unreachable { error, .. } = &answer {
+                silent.add(error.clone(), refusal);
+            }
+            answers.push((address.clone(), answer));
+        }
+        name_silent(&mut answers);
+        next = unasked(&answers);
     }
-    let silent = |answer: &Answer| match answer {
-        Answer::Unreachable { error, .. } => Some(error.clone()),
-        Answer::Node(_) | Answer::Starting { .. } => None,
-    };
-    if let Some(reasons) = answers.iter().map(silent).collect::<Option<Vec<_>>>() {
-        return Err(NoResponse(reasons));
+    match silent.reasons.len() == answers.len() {
+        true => Err(silent),
+        false => Ok(settled(answers)),
     }
-    name_silent(&asked, &mut answers);
-    Ok(ClusterView::new(answers))
 }
 
 /// Adds ids to the nodes that did not respond, based on the admin addresses that other nodes list.
-fn name_silent(asked: &[(Option<u32>, String)], answers: &mut [Answer]) {
-    let views = answers.iter().filter_map(Answer::view);
+fn name_silent(answers: &mut [(String, Answer)]) {
+    let views = answers.iter().filter_map(|(_, answer)| answer.view());
     let members = views.flat_map(|view| &view.members);
     let known: BTreeMap<String, u32> =
         members.filter_map(|member| Some((member.admin.clone()?, member.node))).collect();
-    for ((_, address), answer) in asked.iter().zip(answers) {
+    for (address, answer) in answers {
         if let Answer::Unreachable { node, .. } | Answer::Starting { node, .. } = answer {
             *node = node.or_else(|| known.get(address).copied());
         }
     }
 }
 
-/// Returns the other members to query. Members whose admin address is unknown are returned as
-/// unreachable.
-fn others(view: &NodeView, asked: &str) -> (Vec<(Option<u32>, String)>, Vec<Answer>) {
-    let mut places = Vec::new();
-    let mut unknown = Vec::new();
-    let mut seen = BTreeSet::from([view.node]);
-    for member in view.members.iter().take(NODES_MAX) {
-        if !seen.insert(member.node) {
-            continue;
-        }
-        match &member.admin {
-            Some(admin) if admin != asked => places.push((Some(member.node), admin.clone())),
-            _ => unknown.push(Answer::Unreachable {
-                node: Some(member.node),
-                error: format!("node {} does not know its admin address", view.node),
-            }),
-        }
-    }
-    (places, unknown)
+/// Returns the response with the newest configuration of the first cluster that responded.
+fn newest(answers: &[(String, Answer)]) -> Option<&NodeView> {
+    let views = || answers.iter().filter_map(|(_, answer)| answer.view());
+    let cluster = &views().next()?.cluster;
+    let ours = views().filter(|view| view.cluster == *cluster);
+    ours.max_by_key(|view| (!view.removed, view.era, view.applied))
 }
 
-fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<Answer> {
+/// Returns the members of the newest configuration that did not respond and whose address has not
+/// been asked.
+fn unasked(answers: &[(String, Answer)]) -> Vec<(Option<u32>, String)> {
+    let room = NODES_MAX.saturating_sub(answers.len());
+    let members = newest(answers).map_or(&[][..], |view| &view.members);
+    let silent = members.iter().filter(|member| !has_answer(answers, member.node));
+    let places = silent.filter_map(|member| Some((Some(member.node), member.admin.clone()?)));
+    places.filter(|(_, place)| answers.iter().all(|(asked, _)| asked != place)).take(room).collect()
+}
+
+fn has_answer(answers: &[(String, Answer)], node: u32) -> bool {
+    answers.iter().any(|(_, answer)| answer.node() == Some(node))
+}
+
+/// Combines the responses into the state of the cluster.
+fn settled(answers: Vec<(String, Answer)>) -> ClusterView {
+    let newest = newest(&answers).cloned();
+    let newest = newest.as_ref().filter(|view| !view.removed && !view.members.is_empty());
+    let (mut nodes, mut strangers) = (Vec::new(), Vec::new());
+    for member in newest.iter().flat_map(|view| &view.members).take(NODES_MAX) {
+        if !has_answer(&answers, member.node) {
+            let error = format!("the admin address of node {} is not known", member.node);
+            nodes.push(Answer::Unreachable { node: Some(member.node), error });
+        }
+    }
+    for (address, answer) in answers {
+        let (Answer::Node(view), Some(newest)) = (&answer, newest) else {
+            nodes.push(answer);
+            continue;
+        };
+        let is_member = newest.members.iter().any(|member| member.node == view.node);
+        if view.cluster != newest.cluster {
+            strangers.push(format!("{address} belongs to cluster {}", view.cluster));
+        } else if !is_member {
+            let node = view.node;
+            strangers.push(format!("{address}: node {node} is not a member of the cluster"));
+        } else if !nodes.iter().filter_map(Answer::view).any(|known| known.node == view.node) {
+            nodes.push(answer);
+        }
+    }
+    ClusterView { strangers, ..ClusterView::new(nodes) }
+}
+
+fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<(Answer, Option<Refusal>)> {
     thread::scope(|scope| {
-        let ask = |(node, address)| scope.spawn(move || query_node(node, address, WAIT));
+        let ask = |(node, address)| scope.spawn(move || query(node, address, WAIT));
         let threads: Vec<_> = asked.iter().map(|(node, address)| ask((*node, address))).collect();
         threads.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
     })
@@ -92,12 +153,17 @@ fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<Answer> {
 /// Requests the status of one node, with the timeout `wait`. A response from another node counts as
 /// unreachable.
 pub fn query_node(node: Option<u32>, address: &str, wait: Duration) -> Answer {
+    query(node, address, wait).0
+}
+
+/// Like [`query_node`]. Also returns the rejection of the user, if the node sent one.
+fn query(node: Option<u32>, address: &str, wait: Duration) -> (Answer, Option<Refusal>) {
     let failed = |error: String| Answer::Unreachable { node, error };
     let response = match client::get(address, "/status", wait) {
         Ok(response) => response,
-        Err(error) => return failed(format!("no node answers at {address}: {error}")),
+        Err(error) => return (failed(format!("no node answers at {address}: {error}")), None),
     };
-    match response.json::<NodeView>() {
+    let answer = match response.json::<NodeView>() {
         Ok(view) if node.is_some_and(|node| node != view.node) => {
             failed(format!("node {} answers at {address}", view.node))
         }
@@ -107,9 +173,80 @@ pub fn query_node(node: Option<u32>, address: &str, wait: Duration) -> Answer {
             error: refusal.message,
             progress: refusal.progress.map(|progress| *progress),
         },
-        Err(refusal) if REFUSED.contains(&&*refusal.code) => {
-            failed(format!("{address}: {}; {}", refusal.message, refusal.hint))
+        Err(refusal) if refusal.concerns_user() => {
+            let error = format!("{address}: {}; {}", refusal.message, refusal.hint);
+            return (failed(error), Some(refusal));
         }
         Err(refusal) => failed(format!("{address}: {}", refusal.message)),
+    };
+    (answer, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::MemberView;
+
+    /// Returns the response of a node that knows these members. Node N listens at `h:N`.
+    fn node(node: u32, era: u64, members: &[u32]) -> NodeView {
+        let member = |node: &u32| {
+            let admin = Some(format!("h:{node}"));
+            MemberView { node: *node, admin, ..MemberView::default() }
+        };
+        let members = members.iter().map(member).collect();
+        NodeView { node, era, members, cluster: "c".to_owned(), ..NodeView::default() }
+    }
+
+    /// Queries a cluster of these nodes. Returns the ids, those without a status in brackets, and
+    /// the notes about strangers.
+    fn asked(addresses: &[&str], nodes: &[NodeView]) -> (String, Vec<String>) {
+        let ask = |asked: &[(Option<u32>, String)]| {
+            let answer = |(node, address): &(Option<u32>, String)| {
+                let view = nodes.iter().find(|view| *address == format!("h:{}", view.node));
+                let silent = Answer::Unreachable { node: *node, error: String::new() };
+                (view.map_or(silent, |view| Answer::Node(Box::new(view.clone()))), None)
+            };
+            asked.iter().map(answer).collect()
+        };
+        let addresses: Vec<String> = addresses.iter().map(|&address| address.to_owned()).collect();
+        let cluster = query_with(&addresses, &ask).unwrap();
+        let shown = |answer: &Answer| match (answer.view(), answer.node()) {
+            (Some(view), _) => view.node.to_string(),
+            (None, node) => format!("({})", node.unwrap_or_default()),
+        };
+        let nodes: Vec<String> = cluster.nodes.iter().map(shown).collect();
+        (nodes.join(" "), cluster.strangers)
+    }
+
+    #[test]
+    fn the_members_of_the_newest_configuration_are_found_from_any_list() {
+        let old = NodeView { removed: true, ..node(3, 4, &[1, 2, 3]) };
+        let now = [node(1, 6, &[1, 2, 4]), node(2, 6, &[1, 2, 4]), old, node(4, 6, &[1, 2, 4])];
+        let left = vec!["h:3: node 3 is not a member of the cluster".to_owned()];
+        assert_eq!(asked(&["h:1"], &now), ("1 2 4".to_owned(), Vec::new()));
+        assert_eq!(asked(&["h:1", "h:2", "h:3"], &now), ("1 2 4".to_owned(), left.clone()));
+        // A removed node knows where the others were.
+        assert_eq!(asked(&["h:3"], &now), ("1 2 4".to_owned(), left));
+        assert_eq!(asked(&["h:3"], &now[2..3]), ("(1) (2) 3".to_owned(), Vec::new()));
+        // A member that is down, and an address that no member has.
+        assert_eq!(asked(&["h:4", "h:9"], &now[1..]), ("(1) 2 4 (0)".to_owned(), Vec::new()));
+        let foreign = NodeView { cluster: "d".to_owned(), ..node(9, 9, &[9]) };
+        let both = [now[0].clone(), now[1].clone(), now[3].clone(), foreign];
+        let strangers = vec!["h:9 belongs to cluster d".to_owned()];
+        assert_eq!(asked(&["h:2", "h:9"], &both), ("1 2 4".to_owned(), strangers));
+    }
+
+    /// A rejected user is reported once, with the hint of the node.
+    #[test]
+    fn a_rejected_user_is_one_reason() {
+        let text = |text: &str| text.to_owned();
+        let (message, hint) = (text("why"), text("what"));
+        let refusal = Refusal { code: text("no_role"), message, hint, ..Refusal::default() };
+        let mut silent = NoResponse::default();
+        silent.add(text("h:1: down"), Some(Refusal::default()));
+        assert_eq!(silent.to_string(), "h:1: down");
+        silent.add(text("h:2: why"), Some(refusal.clone()));
+        silent.add(text("h:3: why"), Some(refusal));
+        assert_eq!((&*silent.to_string(), silent.hint()), ("why", "what"));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{fmt, io};
 
+use crate::client::NEEDS_TLS;
+
 /// Kind of an error. It determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -42,9 +44,10 @@ impl Problem {
 
     /// Creates an error about an address at which no node responds.
     pub fn unreachable(address: &str, error: impl fmt::Display) -> Self {
-        let what = format_args!("no node answers at {address}: {error}");
-        Self::new(Kind::Unreachable, "unreachable", what)
-            .hint("check that the node is running and that this is its --admin address")
+        let what = format!("no node answers at {address}: {error}");
+        let usual = "check that the node is running and that this is its --admin address";
+        let hint = remedy(&what).unwrap_or(usual);
+        Self::new(Kind::Unreachable, "unreachable", what).hint(hint)
     }
 
     /// Sets the suggested remedy.
@@ -54,9 +57,22 @@ impl Problem {
     }
 }
 
+/// Returns the suggested remedy for a connection that failed because of TLS.
+pub fn remedy(reason: &str) -> Option<&'static str> {
+    const REMEDIES: [(&str, &str); 5] = [
+        (NEEDS_TLS, "add --tls with the folder from 'quorate cert client', or set QUORATE_TLS"),
+        ("InvalidContentType", "the node does not use TLS: leave out --tls"),
+        ("alert: CertificateExpired", "renew your certificate: quorate cert client NAME --renew"),
+        ("certificate expired", "renew the node's: quorate cert node N --renew --host HOST"),
+        ("invalid peer certificate", "check that --tls is of this cluster, and the node's hosts"),
+    ];
+    REMEDIES.iter().find(|(text, _)| reason.contains(text)).map(|(_, remedy)| *remedy)
+}
+
 impl From<crate::look::NoResponse> for Problem {
     fn from(silent: crate::look::NoResponse) -> Self {
-        Self::new(Kind::Unreachable, "unreachable", silent)
+        let hint = silent.hint().to_owned();
+        Self::new(Kind::Unreachable, "unreachable", silent).hint(hint)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// JSON form of a node's status.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeView {
     /// Cluster id, 32 hexadecimal digits.
     pub cluster: String,
@@ -212,7 +212,7 @@ pub struct PlanView {
 }
 
 /// JSON form of a ballot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BallotView {
     /// Era of the configuration in which the ballot was started.
     pub era: u64,
@@ -435,7 +435,7 @@ impl fmt::Display for ProgressView {
 }
 
 /// A member of the cluster, as seen by the responding node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberView {
     pub node: u32,
     pub peer: Option<String>,
@@ -483,8 +483,11 @@ pub struct ClusterView {
     pub cluster: Option<String>,
     /// Leader in the highest ballot that any node reports.
     pub leader: Option<u32>,
-    /// Responses of all nodes, sorted by node id.
+    /// Responses of all members, sorted by node id.
     pub nodes: Vec<Answer>,
+    /// One line per node that was asked but is not a member.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub strangers: Vec<String>,
 }
 
 /// Response of one node to a status request.
@@ -655,7 +658,8 @@ impl ClusterView {
             *clusters.entry(&view.cluster).or_default() += 1;
         }
         let commonest = clusters.into_iter().max_by_key(|(_, count)| *count);
-        Self { cluster: commonest.map(|(id, _)| id.to_owned()), leader, nodes }
+        let cluster = commonest.map(|(id, _)| id.to_owned());
+        Self { cluster, leader, nodes, strangers: Vec::new() }
     }
 }
 

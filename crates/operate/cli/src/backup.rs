@@ -20,7 +20,7 @@ use quorate_replica::backup::{Bad, Checked, check};
 use serde::Serialize;
 
 use crate::{
-    addresses::{DEFAULT_ADMIN, address_argument},
+    addresses::AnyOf,
     output::{Exit, Output, Problem, progress},
     snapshot::{self, WAIT},
 };
@@ -39,9 +39,8 @@ pub(crate) struct BackupArgs {
     // No environment variable: `transfer --to` has a flag of the same name with another meaning.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
-    /// Admin address of any node
-    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", default_value = DEFAULT_ADMIN, value_parser = address_argument)]
-    admin: String,
+    #[command(flatten)]
+    any: AnyOf,
     /// Include the bytes of byte streams
     #[arg(long)]
     streams: bool,
@@ -166,7 +165,7 @@ fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
 
 /// Requests a backup from the node, verifies it and writes it to `to`.
 fn take<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
-    let admin = args.admin.as_str();
+    let admin = args.any.first()?;
     let at = snapshot::status(admin)?.applied;
     let streams = if args.streams { "&streams" } else { "" };
     let path = format!("/backup?at={at}{streams}");

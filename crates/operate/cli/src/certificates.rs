@@ -113,7 +113,8 @@ impl Line {
     }
 }
 
-fn unix_s() -> i64 {
+/// Returns the current Unix time.
+pub(crate) fn unix_s() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     i64::try_from(now.unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
 }

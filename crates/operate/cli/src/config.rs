@@ -24,13 +24,14 @@ use quorate_net::{Spin, device::Kind as Device, plane::Wanted};
 use quorate_node::log_service::STORE as STORE_NONE;
 use quorate_node::terms::Terms;
 use quorate_replica::{
-    ScrubOptions, group::As, rising::Raising, routing::Votes, tuner::Settings as Tuning,
+    ScrubOptions, group::As, rising::Raising, routing::Votes, scrubbing::BYTES_PER_SECOND_MIN,
+    tuner::Settings as Tuning,
 };
 
 use crate::{
     addresses::{DEFAULT_PEER, parse_address},
     output::Problem,
-    values::{Number, Unit, parse_pace, switch},
+    values::{Number, Unit, size, switch, whole_ms},
 };
 use layers::Layers;
 pub(crate) use settings::StartArgs;
@@ -51,7 +52,8 @@ const SNAPSHOT_RATIO: Number = Number::between(1, 1000, Unit::Count);
 /// is most likely a typing error.
 const LOG_MAX: Number = Number::between(256 << 20, 1 << 50, Unit::Bytes);
 const SCRUB_EVERY: &str = "off, or a time from 1m to 3650d, such as 7d, 12h or 30m";
-const SCRUB_PACE: &str = "bytes per second, at least 64 KiB, such as 50MB or 64MiB";
+/// Bounds for `--scrub-pace`, and for `--pace` of `quorate scrub`.
+pub(crate) const SCRUB_PACE: Number = Number::at_least(BYTES_PER_SECOND_MIN, Unit::BytesPerSecond);
 /// Bounds for `--transfer-limit`. At a lower rate, the log grows faster than a snapshot can be sent.
 const TRANSFER_LIMIT: Number = Number::at_least(64 << 10, Unit::BytesPerSecond);
 /// Bounds for times in milliseconds. A time over an hour is most likely a typing error.
@@ -319,7 +321,7 @@ impl StartConfig {
             transfer_limit: layers.optional_number("transfer-limit", TRANSFER_LIMIT)?,
             scrub: ScrubOptions {
                 every_ms: layers.required("scrub-every", SCRUB_EVERY, parse_scrub_every)?,
-                bytes_per_second: layers.required("scrub-pace", SCRUB_PACE, parse_pace)?,
+                bytes_per_second: layers.number("scrub-pace", SCRUB_PACE)?,
             },
             tuning: tuning::resolve(&layers)?,
             engine: layers.required(
@@ -473,16 +475,10 @@ const DRIFT: &str = "a percentage between 0% and 20%, such as 1% or 0.05%";
 
 /// Parses an interval such as `7d` or `12h` to milliseconds. For `off`, the inner value is `None`.
 fn parse_scrub_every(text: &str) -> Option<Option<u64>> {
-    const MINUTE_MS: u64 = 60_000;
-    const UNITS: [(char, u64); 3] =
-        [('d', 24 * 60 * MINUTE_MS), ('h', 60 * MINUTE_MS), ('m', MINUTE_MS)];
-    if text == "off" {
-        return Some(None);
+    match text {
+        "off" => Some(None),
+        _ => whole_ms(text).filter(|ms| (60_000..=3650 * 86_400_000).contains(ms)).map(Some),
     }
-    let (_, unit) = UNITS.iter().find(|(name, _)| text.ends_with(*name))?;
-    let count: u64 = text[..text.len() - 1].parse().ok()?;
-    let every = count.checked_mul(*unit)?;
-    (MINUTE_MS..=3650 * UNITS[0].1).contains(&every).then_some(Some(every))
 }
 
 /// Parses a percentage to parts per million, rounding up.
@@ -503,7 +499,7 @@ fn parse_range(text: &str) -> Option<(u64, u64)> {
 const SEGMENT: &str = "a multiple of 4096 bytes between 64 KiB and 1 GiB";
 
 fn parse_segment(text: &str) -> Option<u64> {
-    let bytes: u64 = text.parse().ok()?;
+    let bytes = size(text)?;
     let fits = (64 << 10..=1 << 30).contains(&bytes) && bytes.is_multiple_of(4096);
     fits.then_some(bytes)
 }
@@ -672,6 +668,26 @@ mod tests {
     }
 
     #[test]
+    fn every_size_takes_a_unit_in_every_layer() {
+        let sizes = SETTINGS.iter().filter(|setting| setting.value == "BYTES");
+        for name in sizes.map(|setting| setting.name) {
+            let tune = if name == "batch" { "off" } else { "on" };
+            let large = ["client-memory", "etcd-quota", "log-max"].contains(&name);
+            let (plain, unit) = if large { ("1073741824", "1GiB") } else { ("1048576", "1MiB") };
+            let with = |flag: &str, variables: &[(&str, &str)]| {
+                let config = resolve(&["--data", "d", "--tune", tune, flag], variables).unwrap();
+                StartConfig { reported_settings: BTreeMap::new(), ..config }
+            };
+            let expected = with(&format!("--{name}={plain}"), &[]);
+            assert_eq!(with(&format!("--{name}={unit}"), &[]), expected);
+            let variable = settings::variable(name);
+            assert_eq!(with("--votes=star", &[(&variable, unit)]), expected);
+            let key = file(&format!("{name} = '{unit}'"));
+            assert_eq!(with(&format!("--config={}", key.path().display()), &[]), expected);
+        }
+    }
+
+    #[test]
     fn what_is_said_of_scrubs_reaches_the_node() {
         let of = |flags: &str| {
             let flags: Vec<&str> = flags.split(' ').collect();
@@ -685,7 +701,7 @@ mod tests {
             let message = format!("--scrub-every must be {SCRUB_EVERY} (got {wrong})");
             check_refused(&["--scrub-every", wrong], &[], &message);
         }
-        let message = format!("--scrub-pace must be {SCRUB_PACE} (got 1kB)");
+        let message = format!("--scrub-pace must be {SCRUB_PACE} (got 1000 bytes/s)");
         check_refused(&["--scrub-pace", "1kB"], &[], &message);
     }
 
@@ -761,14 +777,15 @@ mod tests {
     fn an_error_names_where_the_value_came_from() {
         let what = "--node must be a node id (1, 2, …) or from-hostname (got 0)";
         check_refused(&["--node", "0"], &[], what);
-        let limits = "--log-ready must be between 0 bytes and 1 TiB (got 2TB)";
-        check_refused(&["--log-ready", "2TB"], &[], limits);
+        let limits = "--log-ready must be between 0 bytes and 1 TiB, such as 1GiB (got 2 TiB)";
+        check_refused(&["--log-ready", "2TiB"], &[], limits);
         let limits = "--snapshot-ratio must be between 1 and 1000 (got 0)";
         check_refused(&["--snapshot-ratio", "0"], &[], limits);
-        let limits = "--log-max must be between 256 MiB and 1 PiB (got 128 MiB)";
+        let limits = "--log-max must be between 256 MiB and 1 PiB, such as 1GiB (got 128 MiB)";
         check_refused(&["--log-max", "134217728"], &[], limits);
         let variables = [("QUORATE_TRANSFER_LIMIT", "1000")];
-        let limits = "QUORATE_TRANSFER_LIMIT must be at least 64 KiB/s (got 1000 bytes/s)";
+        let limits =
+            "QUORATE_TRANSFER_LIMIT must be at least 64 KiB/s, such as 50MB (got 1000 bytes/s)";
         check_refused(&[], &variables, limits);
         let variables = [("QUORATE_STORE", "tape")];
         check_refused(&[], &variables, "QUORATE_STORE must be lsm or memory (got tape)");

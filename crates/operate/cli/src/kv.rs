@@ -1,8 +1,12 @@
 //! `quorate kv`: runs one key-value command, for users and scripts without a Redis client.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
 use clap::Args;
+use quorate_admin::{
+    client::{Listener, NEEDS_TLS, probe},
+    problem::remedy,
+};
 use quorate_client::{Client, Error, Options, Reply};
 use quorate_kv::{command::Spec, commands::FAMILIES};
 use serde_json::{Value as Json, json};
@@ -14,18 +18,33 @@ use crate::{
     proof,
 };
 
+/// Timeout for finding out what listens at an address.
+const PROBE_WAIT: Duration = Duration::from_secs(1);
+const WHERE: &str =
+    "'quorate status' shows which nodes serve; give their addresses for clients with --client";
+const REPEAT: &str = "read before you repeat it; 'quorate status' shows which nodes serve";
+const NO_QUORUM: &str =
+    "'quorate status' shows which nodes run; commands work again once a majority does";
+const ROLE: &str = "an admin gives another role with 'quorate user set NAME --role ROLE'";
+const LOGIN: &str = "check --login and the password, or use --tls with a user's certificate";
+
 /// Arguments of `quorate kv`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 quorate kv SET hello world
 quorate kv GET hello
 quorate kv --client 10.0.0.1:7450,10.0.0.2:7450 INCR visits
-quorate kv SET balance -- -5                              what begins with a dash comes after --
+quorate kv --json LRANGE list 0 -1                        flags of quorate come before the command
 
 A write is executed once, also if a node fails on the way and another one is asked.")]
 pub(crate) struct KvArgs {
     /// The command and its arguments, as in the Redis protocol
-    #[arg(required = true, value_name = "WORD")]
+    #[arg(
+        required = true,
+        value_name = "WORD",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     words: Vec<OsString>,
     /// Client addresses of one or more nodes; the next one is tried when one does not answer
     #[arg(long, env = "QUORATE_CLIENT", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_CLIENT, value_parser = address_argument)]
@@ -34,6 +53,10 @@ pub(crate) struct KvArgs {
 
 /// Runs `quorate kv`.
 pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
+    if args.words[0].as_encoded_bytes().starts_with(b"-") {
+        let what = format_args!("unexpected argument '{}'", args.words[0].display());
+        return Err(Problem::usage(what).hint("'quorate kv --help' lists the flags"));
+    }
     let words: Vec<&[u8]> = args.words.iter().map(|word| word.as_encoded_bytes()).collect();
     let options =
         Options { tls: proof::certificate(), login: proof::login(), ..Options::default() };
@@ -42,7 +65,7 @@ pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
         true => client.run(&words),
         false => client.ask(&words),
     };
-    let reply = reply.map_err(problem)?;
+    let reply = reply.map_err(|error| problem(&error, || probe(&args.client[0], PROBE_WAIT)))?;
     output.result(&json!({ "reply": as_json(&reply) }), || lines(&reply));
     Ok(Exit::Done)
 }
@@ -73,22 +96,73 @@ fn as_json(reply: &Reply) -> Json {
     }
 }
 
-fn problem(error: Error) -> Problem {
-    let (exit, code, hint) = match &error {
-        Error::Refused(_) => (Exit::Failed, "refused", ""),
-        Error::NotExecuted(_) => (
-            Exit::Unreachable,
-            "not_executed",
-            "'quorate status' shows which nodes serve; give their addresses for clients with --client",
-        ),
-        _ => (Exit::Unreachable, "unknown_outcome", "read before you repeat it"),
+/// Converts an error, with the cause and the remedy if they are known.
+fn problem(error: &Error, probed: impl FnOnce() -> Listener) -> Problem {
+    let (exit, code, text, usual) = match error {
+        Error::Refused(text) => (Exit::Failed, "refused", &**text, ""),
+        Error::NotExecuted(text) => (Exit::Unreachable, "not_executed", &**text, WHERE),
+        Error::Unknown(text) => (Exit::Unreachable, "unknown_outcome", &**text, REPEAT),
+        _ => (Exit::Unreachable, "unknown_outcome", "", REPEAT),
     };
-    Problem::new(exit, code, error).hint(hint)
+    let (cause, hint) = cause(text, probed);
+    let hint = if hint.is_empty() || usual == REPEAT { usual } else { hint };
+    Problem::new(exit, code, format_args!("{error}{cause}")).hint(hint)
+}
+
+/// Returns the probable cause of a failure, to be appended to its text, and the remedy. Both are
+/// empty if they are not known.
+fn cause(text: &str, probed: impl FnOnce() -> Listener) -> (&'static str, &'static str) {
+    let is = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    match remedy(text) {
+        Some(hint) => ("", hint),
+        None if is(&["NOPERM"]) => ("", ROLE),
+        None if is(&["NOAUTH", "WRONGPASS"]) => ("", LOGIN),
+        None if is(&["NOQUORUM"]) => ("", NO_QUORUM),
+        // A node replies that it has no quorum only after a longer time.
+        None if text == "no reply in time" => {
+            (": the cluster seems to have lost its quorum", NO_QUORUM)
+        }
+        None if is(&["closed the connection", "Redis protocol"]) => match probed() {
+            Listener::Tls => (": the node expects TLS", remedy(NEEDS_TLS).unwrap_or_default()),
+            Listener::Http => (": the address speaks HTTP, like --admin of a node", WHERE),
+            Listener::Other => (": the address may be --peer or --stream of a node", WHERE),
+        },
+        None => ("", ""),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
+    use clap::Parser;
+
     use super::*;
+    use crate::proof::Global;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: KvArgs,
+        #[command(flatten)]
+        global: Global,
+    }
+
+    #[test]
+    fn what_follows_the_name_of_a_command_belongs_to_it() {
+        for words in ["LRANGE l 0 -1", "ECHO --json", "SET --client -- -x", "GET -h --help"] {
+            let line: Vec<&str> =
+                "kv --json --client h:1".split(' ').chain(words.split(' ')).collect();
+            let line = Line::try_parse_from(line).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(line.args.words.join(OsStr::new(" ")), words);
+            assert!(line.global.output().json);
+            assert_eq!(line.args.client, ["h:1"]);
+        }
+        let flag = Line::try_parse_from(["kv", "--clinet", "h:1"]).unwrap().args;
+        let problem = run(&flag, Output { json: false }).unwrap_err();
+        assert_eq!(problem.message, "unexpected argument '--clinet'");
+        assert_eq!(problem.exit, Exit::Usage);
+    }
 
     #[test]
     fn what_may_change_something_is_executed_once() {
@@ -98,6 +172,31 @@ mod tests {
         for name in ["GET", "mget", "PING", "INFO", "MULTI", "XADD", ""] {
             assert!(!changes(name.as_bytes()), "{name}");
         }
+    }
+
+    #[test]
+    fn a_failure_has_its_own_words() {
+        let tls = remedy(NEEDS_TLS).unwrap();
+        let expired = "TLS: invalid peer certificate: certificate expired: …";
+        for (text, listener, cause, hint) in [
+            ("NOPERM User ann has no permissions", Listener::Other, "", ROLE),
+            ("WRONGPASS invalid username-password pair", Listener::Other, "", LOGIN),
+            ("no reply in time", Listener::Other, ": the cluster seems to have lost", NO_QUORUM),
+            ("NOQUORUM no leader", Listener::Other, "", NO_QUORUM),
+            ("Connection refused (os error 111)", Listener::Other, "", WHERE),
+            (expired, Listener::Tls, "", remedy(expired).unwrap()),
+            ("the node closed the connection", Listener::Tls, ": the node expects TLS", tls),
+            ("not a reply of the Redis protocol", Listener::Http, ": the address speaks", WHERE),
+            ("the node closed the connection", Listener::Other, ": the address may be", WHERE),
+        ] {
+            let problem = problem(&Error::NotExecuted(text.to_owned()), || listener);
+            let begin = format!("not executed: {text}{cause}");
+            assert!(problem.message.starts_with(&begin), "{problem}");
+            assert_eq!(problem.hint, hint, "{text}");
+        }
+        let said = |error| problem(&error, || Listener::Other).hint;
+        assert_eq!(said(Error::Unknown("no reply in time".to_owned())), REPEAT);
+        assert_eq!(said(Error::Refused("WRONGTYPE not a counter".to_owned())), "");
     }
 
     #[test]

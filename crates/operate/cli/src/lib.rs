@@ -134,11 +134,15 @@ pub fn main() -> ExitCode {
         let problem = handing_over::hand_over(&words);
         return Output { json: false }.problem(&problem).into();
     }
-    let cli = match Cli::try_parse_from(arguments(words, &Cli::command())) {
+    let mut cli = match Cli::try_parse_from(arguments(words, &Cli::command())) {
         Ok(cli) => cli,
         Err(error) => return usage(&error).into(),
     };
     let output = cli.global.output();
+    use Command::{Cert, Log, Recover, Restore};
+    if matches!(cli.command, Restore(_) | Recover(_) | Log(_) | Cert(_)) {
+        cli.global.forget_credentials();
+    }
     // A node has its own certificate, and the nodes of a demo need none.
     let proves = !matches!(cli.command, Command::Start(_) | Command::Demo(_));
     let outcome = cli

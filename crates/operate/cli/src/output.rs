@@ -110,8 +110,7 @@ impl From<quorate_tls::BadFiles> for Problem {
 
 impl From<quorate_admin::look::NoResponse> for Problem {
     fn from(silent: quorate_admin::look::NoResponse) -> Self {
-        Self::new(Exit::Unreachable, "unreachable", silent)
-            .hint("check that a node is running, and give its address with --admin")
+        problem::Problem::from(silent).into()
     }
 }
 

@@ -7,12 +7,14 @@ use std::{
 };
 
 use clap::Args;
+use quorate_admin::certificates::CertificateView;
 use quorate_client::Login;
-use quorate_tls::{ClientFiles, ClientTrust};
+use quorate_tls::{ClientFiles, ClientTrust, Validity, validities};
 
 use crate::{
+    certificates::unix_s,
     logging,
-    output::{self, Output, Problem},
+    output::{self, Exit, Output, Problem},
     password,
 };
 
@@ -63,6 +65,12 @@ impl Global {
         }
     }
 
+    /// Forgets the credentials, for commands that connect to no node. They must not fail because of
+    /// a variable such as `QUORATE_TLS`.
+    pub fn forget_credentials(&mut self) {
+        (self.tls, self.login, self.login_file) = (None, None, None);
+    }
+
     /// Starts logging and sets the credentials. With `proves`, requests to nodes use the
     /// certificate of `--tls`.
     pub fn begin(&self, proves: bool) -> Result<(), Problem> {
@@ -77,9 +85,20 @@ impl Global {
 /// Makes all requests to nodes use the certificate in `folder`.
 pub fn prove_by(folder: &Path) -> Result<(), Problem> {
     let files = ClientFiles::in_folder(folder);
+    validities(&files.cert)?.first().map_or(Ok(()), |own| check(&files.cert, *own, unix_s()))?;
     quorate_admin::client::use_certificate(&files)?;
     let _ = CERTIFICATE.set(ClientTrust::load(&files)?);
     Ok(())
+}
+
+/// Returns an error if the user's certificate is not valid now. A node would only disconnect.
+fn check(file: &Path, valid: Validity, now_s: i64) -> Result<(), Problem> {
+    let Some(since) = CertificateView::at("client", valid, now_s).since() else {
+        return Ok(());
+    };
+    let what = format_args!("the certificate {} {since}", file.display());
+    Err(Problem::new(Exit::Failed, "tls", what)
+        .hint("renew it with 'quorate cert client NAME --renew', or check this machine's clock"))
 }
 
 /// Makes all requests to nodes use a name and its password, if a name is given.
@@ -115,4 +134,19 @@ static LOGIN: OnceLock<Login> = OnceLock::new();
 /// Returns the login, if `--login` was given.
 pub fn login() -> Option<Login> {
     LOGIN.get().cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_not_valid_now_is_an_error_with_its_date() {
+        let valid = Validity { begins_unix_s: 20, ends_unix_s: 60 };
+        let told = |now_s| check(Path::new("c.crt"), valid, now_s);
+        assert_eq!(told(40), Ok(()));
+        let expired = told(61).unwrap_err();
+        assert_eq!(expired.message, "the certificate c.crt expired on 1970-01-01 00:01:00 UTC");
+        assert!(told(19).unwrap_err().message.contains("is not valid until 1970-01-01 00:00:20"));
+    }
 }

@@ -15,10 +15,10 @@ use quorate_admin::{
 use quorate_replica::scrubbing::report::Fate;
 
 use crate::{
-    addresses::{DEFAULT_ADMIN, address_argument},
+    addresses::AnyOf,
+    config::SCRUB_PACE,
     output::{Exit, Output, Problem},
     snapshot::{WAIT, status},
-    values::{must_be, parse_pace},
 };
 
 /// Interval between polls of the node.
@@ -29,29 +29,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Arguments of `quorate scrub`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ScrubArgs {
-    /// Admin address of the node
-    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", default_value = DEFAULT_ADMIN, value_parser = address_argument)]
-    admin: String,
+    #[command(flatten)]
+    any: AnyOf,
     /// Read at most this much a second, such as 50MB; at least 64KiB [default: the node's
     /// --scrub-pace]
-    #[arg(long, value_name = "BYTES", value_parser = pace)]
+    #[arg(long, value_name = "BYTES", value_parser = SCRUB_PACE.argument::<u64>())]
     pace: Option<u64>,
     /// Only show what the running or the last scrub found
     #[arg(long, conflicts_with = "pace")]
     show: bool,
 }
 
-/// Parses a rate such as `50MB`, `50MB/s`, `64KiB` or `1000000`, in bytes per second.
-fn pace(text: &str) -> Result<u64, String> {
-    parse_pace(text)
-        .ok_or_else(|| must_be("bytes per second, at least 64 KiB, such as 50MB or 64MiB", text))
-}
-
 /// Runs `quorate scrub`.
 pub(crate) fn run(args: &ScrubArgs, output: Output) -> Result<Exit, Problem> {
+    let admin = args.any.first()?;
     let view = match args.show {
-        true => status(&args.admin)?.scrub,
-        false => until_done(&args.admin, begin(args)?)?,
+        true => status(admin)?.scrub,
+        false => until_done(admin, begin(admin, args.pace)?)?,
     };
     output.result(&view, || human(&view));
     Ok(match view.is_damaged() {
@@ -60,11 +54,11 @@ pub(crate) fn run(args: &ScrubArgs, output: Output) -> Result<Exit, Problem> {
     })
 }
 
-fn begin(args: &ScrubArgs) -> Result<ScrubView, Problem> {
-    let request = ScrubRequest { bytes_per_second: args.pace };
+fn begin(admin: &str, bytes_per_second: Option<u64>) -> Result<ScrubView, Problem> {
+    let request = ScrubRequest { bytes_per_second };
     let body = serde_json::to_string(&request).expect("plain data");
-    let response = client::post(&args.admin, "/scrub", &body, WAIT);
-    let response = response.map_err(|error| Problem::unreachable(&args.admin, error))?;
+    let response = client::post(admin, "/scrub", &body, WAIT);
+    let response = response.map_err(|error| Problem::unreachable(admin, error))?;
     let status = response.status;
     response.json().map_err(|refusal: client::Refusal| {
         let (exit, code) = match status {
@@ -136,23 +130,6 @@ fn human(view: &ScrubView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_pace_has_units() {
-        for (text, pace) in [
-            ("50MB/s", Some(50_000_000)),
-            ("50MB", Some(50_000_000)),
-            ("64KiB", Some(64 << 10)),
-            ("63KiB", None),
-            ("65536", Some(65536)),
-            ("1GiB/s", Some(1 << 30)),
-            ("fast", None),
-            ("", None),
-            ("99999999999GiB", None),
-        ] {
-            assert_eq!(parse_pace(text), pace, "{text}");
-        }
-    }
 
     #[test]
     fn people_read_what_was_found_and_what_becomes_of_it() {

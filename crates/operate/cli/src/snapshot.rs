@@ -11,7 +11,7 @@ use quorate_admin::{
 };
 
 use crate::{
-    addresses::{DEFAULT_ADMIN, address_argument},
+    addresses::AnyOf,
     output::{Exit, Output, Problem},
 };
 
@@ -23,19 +23,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Arguments of `quorate snapshot`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SnapshotArgs {
-    /// Admin address of the node
-    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", default_value = DEFAULT_ADMIN, value_parser = address_argument)]
-    admin: String,
+    #[command(flatten)]
+    any: AnyOf,
 }
 
 /// Runs `quorate snapshot`.
 pub(crate) fn run(args: &SnapshotArgs, output: Output) -> Result<Exit, Problem> {
-    let applied = status(&args.admin)?.applied;
+    let admin = args.any.first()?;
+    let applied = status(admin)?.applied;
     let request = SnapshotRequest { at: Some(applied) };
     let body = serde_json::to_string(&request).expect("plain data");
-    let taken = until_taken(&args.admin, &mut || {
-        let response = client::post(&args.admin, "/snapshot", &body, WAIT);
-        let response = response.map_err(|error| Problem::unreachable(&args.admin, error))?;
+    let taken = until_taken(admin, &mut || {
+        let response = client::post(admin, "/snapshot", &body, WAIT);
+        let response = response.map_err(|error| Problem::unreachable(admin, error))?;
         let status = response.status;
         let taken = response.json::<SnapshotView>();
         Ok(taken.map_err(|refusal| (status, refusal)))

@@ -55,22 +55,16 @@ pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
 }
 
 fn human(cluster: &ClusterView, colours: bool) -> String {
-    let mut head = HEAD.map(str::to_owned).to_vec();
     let with_planes = has_planes(cluster);
-    if with_planes {
-        head.push("plane".to_owned());
-    }
-    let mut rows = vec![head];
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+    let mut stored = vec![STORED.map(str::to_owned).to_vec()];
     let mut notes = String::new();
     for answer in &cluster.nodes {
         let name = answer.node().map_or_else(|| "?".to_owned(), |node| node.to_string());
         match answer {
             Answer::Node(view) => {
-                let mut row = row(view, cluster);
-                if with_planes {
-                    row.push(plane(view.node, cluster));
-                }
-                rows.push(row);
+                rows.push(row(view, cluster));
+                stored.push(stored_row(view));
                 let progress = view.progress.as_ref().map(ToString::to_string);
                 let choices = view.choices.iter().filter(|_| Some(view.node) == cluster.leader);
                 let device = view.device.as_ref().map(ToString::to_string);
@@ -81,7 +75,9 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
                     };
                     notes.push_str(&format!("{red}node {name}: {error}{plain}\n"));
                 }
-                for note in view.notices.iter().chain(&progress).chain(choices).chain(&device) {
+                let plane = plane(view.node, cluster).filter(|_| with_planes);
+                let all = view.notices.iter().chain(&progress).chain(choices);
+                for note in all.chain(&device).chain(&plane) {
                     notes.push_str(&format!("node {name}: {note}\n"));
                 }
             }
@@ -100,8 +96,15 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
         let waits = waits.map_or_else(String::new, |waits| format!("; waits: {waits}"));
         notes.insert_str(0, &format!("plan {}: {}{waits}\n", plan.id, plan.what));
     }
+    for stranger in &cluster.strangers {
+        notes.push_str(&format!("{stranger}\n"));
+    }
     let break_before_notes = if notes.is_empty() { "" } else { "\n" };
-    format!("{}\n\n{}{break_before_notes}{notes}", headline(cluster), table(&rows))
+    let stored = match stored.len() {
+        1 => String::new(),
+        _ => format!("\n{}", table(&stored)),
+    };
+    format!("{}\n\n{}{stored}{break_before_notes}{notes}", headline(cluster), table(&rows))
 }
 
 /// Returns the plan in progress, as the leader reports it.
@@ -147,29 +150,13 @@ fn ring(view: &NodeView) -> Option<String> {
     (!nodes.is_empty()).then(|| nodes.join(" → "))
 }
 
-const HEAD: [&str; 15] = [
-    "node",
-    "role",
-    "ballot",
-    "decided",
-    "applied",
-    "durable",
-    "lag",
-    "snapshot",
-    "log from",
-    "log",
-    "grows",
-    "disk full in",
-    "streams",
-    "scrubbed",
-    "client",
-];
+const HEAD: [&str; 8] =
+    ["node", "role", "ballot", "decided", "applied", "durable", "lag", "client"];
 
 fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
     let own = view.members.iter().find(|member| member.node == view.node);
     let client = own.and_then(|member| member.client.clone());
     let BallotView { era, round, node } = view.ballot;
-    let rate = view.disk.log_bytes_per_second;
     vec![
         view.node.to_string(),
         match view.removed {
@@ -181,16 +168,26 @@ fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
         view.applied.to_string(),
         view.durable.to_string(),
         lag(view.node, cluster).map_or_else(String::new, |lag| lag.to_string()),
-        view.snapshot.map_or_else(String::new, |snapshot| {
-            format!("{}, {}", snapshot.slot, bytes(snapshot.bytes))
-        }),
+        client.unwrap_or_default(),
+    ]
+}
+
+/// Columns of the table of disks, which is separate so that both fit into 100 columns.
+const STORED: [&str; 8] =
+    ["node", "log from", "log", "grows", "full in", "snapshot", "streams", "scrubbed"];
+
+fn stored_row(view: &NodeView) -> Vec<String> {
+    let rate = view.disk.log_bytes_per_second;
+    let snapshot = view.snapshot;
+    vec![
+        view.node.to_string(),
         view.log_start.to_string(),
         bytes(view.log_bytes),
         rate.map_or_else(String::new, |rate| format!("{}/s", bytes(rate))),
         view.disk.full_in_seconds.map_or_else(String::new, span),
+        snapshot.map_or_else(String::new, |at| format!("{}, {}", at.slot, bytes(at.bytes))),
         view.streams.shown(),
         view.scrub.to_string(),
-        client.unwrap_or_default(),
     ]
 }
 
@@ -216,79 +213,43 @@ fn has_planes(cluster: &ClusterView) -> bool {
 }
 
 /// Formats the plane over which the leader reaches a node.
-fn plane(node: u32, cluster: &ClusterView) -> String {
+fn plane(node: u32, cluster: &ClusterView) -> Option<String> {
     let plane = as_led(node, cluster).and_then(|member| member.plane.as_ref());
-    plane.map_or_else(String::new, |view| {
+    plane.map(|view| {
         let PlaneView { way, frames, rtt_us, why } = view;
         // The default frame interface is not shown.
         let frames = frames.as_ref().filter(|frames| *frames != "packet");
         let frames = frames.map_or_else(String::new, |frames| format!(" by {frames}"));
         let rtt = rtt_us.map_or_else(String::new, |us| format!(" {us} µs"));
         let why = why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
-        format!("{way}{frames}{rtt}{why}")
+        format!("plane {way}{frames}{rtt}{why}")
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use quorate_admin::view::{DiskView, ProgressView, SnapshotView};
+
     use super::*;
-    use quorate_admin::{
-        level::LevelView,
-        scrub::ScrubView,
-        traffic::TrafficView,
-        view::{DiskView, MemberView, PlanView, ProgressView, SnapshotView, StreamsView},
-    };
+    use crate::top::fixtures;
 
     fn view(node: u32) -> NodeView {
         let member = |node, lag| MemberView {
-            node,
-            peer: None,
             client: Some(format!("h:{node}")),
-            admin: None,
-            stream: None,
-            role: "follower".to_owned(),
-            weight: 1,
-            connected: true,
             lag,
-            payload_bytes_sent: 0,
-            engaged: None,
             plane: None,
+            ..fixtures::member(1, node)
         };
         NodeView {
             cluster: "ab".to_owned(),
-            node,
-            role: if node == 1 { "leader" } else { "follower" }.to_owned(),
-            leader: Some(1),
-            era: 0,
-            level: LevelView::default(),
-            plan: None,
-            removed: false,
-            ballot: BallotView { era: 0, round: 3, node: 1 },
             decided: 90,
             applied: 80,
             durable: 95,
-            durability: "durable".to_owned(),
-            store: "lsm".to_owned(),
-            log_bytes: 128 << 20,
             log_start: 1,
             snapshot: None,
-            snapshot_taking: None,
-            ring: Vec::new(),
-            choices: Vec::new(),
-            device: None,
             disk: DiskView::default(),
-            streams: StreamsView::default(),
-            scrub: ScrubView::default(),
-            traffic: TrafficView::default(),
-            reigns: Vec::new(),
-            quorum: "majority".to_owned(),
-            version: "0".to_owned(),
-            error: None,
-            notices: Vec::new(),
-            progress: None,
-            certificates: Vec::new(),
-            settings: std::collections::BTreeMap::new(),
             members: vec![member(1, None), member(2, Some(7))],
+            ..fixtures::view(node)
         }
     }
 
@@ -349,12 +310,17 @@ mod tests {
         let expected = "\
 cluster ab (durable, store lsm, era 0): node 1 leads, votes pass along a ring: 2 → 1, byte streams 4, open 1
 
-node  role         ballot  decided  applied  durable  lag  snapshot   log from  log      grows    disk full in  streams             scrubbed  client
-1     leader       0.3.1   90       80       95            70, 5 MiB  60        128 MiB  1 MiB/s  11 h          3 MiB                         h:1
-2     follower     0.3.1   90       80       95       7               1         128 MiB                         2 MiB, lacks 1 MiB            h:2
+node  role         ballot  decided  applied  durable  lag  client
+1     leader       0.3.1   90       80       95            h:1
+2     follower     0.3.1   90       80       95       7    h:2
 3     starting
 4     unreachable
-5     removed      0.3.1   90       80       95                       1         128 MiB
+5     removed      0.3.1   90       80       95
+
+node  log from  log      grows    full in  snapshot   streams             scrubbed
+1     60        128 MiB  1 MiB/s  11 h     70, 5 MiB  3 MiB
+2     1         128 MiB                               2 MiB, lacks 1 MiB
+5     1         128 MiB
 
 plan 88: remove node 5; waits: node 2 is to lead on
 node 2: receiving a snapshot: 80 MiB of 160 MiB, 50 %
@@ -368,12 +334,19 @@ node 5: this node was removed from the cluster
         assert_eq!(human(&cluster, true), painted);
     }
 
-    /// The exit code is 3, and every address is listed with its reason.
+    /// A cluster that has run for months fits into a terminal of 100 columns.
     #[test]
-    fn a_cluster_without_a_reachable_node_is_an_error() {
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let problem = Problem::from(query_cluster(&[closed.to_string()]).unwrap_err());
-        assert_eq!((problem.exit, problem.code), (Exit::Unreachable, "unreachable"));
-        assert!(problem.message.contains(&closed.to_string()), "{}", problem.message);
+    fn large_numbers_fit() {
+        let mut large = view(2);
+        (large.decided, large.applied, large.durable) = (1 << 33, 1 << 33, 1 << 33);
+        (large.role, large.ballot.round) = ("auxiliary".to_owned(), 12_345);
+        (large.log_start, large.log_bytes) = (123_456_789, 1023 << 20);
+        large.snapshot = Some(SnapshotView { slot: 123_456_789, bytes: 1023 << 20 });
+        large.disk.log_bytes_per_second = Some(123 << 20);
+        (large.streams.count, large.streams.bytes) = (4, 900 << 20);
+        large.members[1].client = Some("192.168.100.100:7450".to_owned());
+        large.scrub.ended_unix_ms = Some(1_795_000_000_000);
+        let shown = human(&ClusterView::new(vec![Answer::Node(Box::new(large))]), false);
+        assert!(shown.lines().skip(1).all(|line| line.chars().count() <= 100), "{shown}");
     }
 }

@@ -44,6 +44,7 @@ pub(crate) enum StreamCommand {
     /// read.
     Cat(cat::CatArgs),
     /// List the streams
+    #[command(visible_alias = "list")]
     Ls(ls::LsArgs),
     /// Show the state of one stream
     Stat(OneStream),

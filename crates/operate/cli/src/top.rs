@@ -4,7 +4,7 @@
 mod app;
 mod cluster;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 mod gather;
 mod health;
 mod history;

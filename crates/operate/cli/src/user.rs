@@ -10,7 +10,7 @@ use quorate_admin::{
 };
 
 use crate::{
-    addresses::{DEFAULT_ADMIN, address_argument},
+    addresses::AnyOf,
     output::{Exit, Output, Problem},
     password,
 };
@@ -31,19 +31,11 @@ pub(crate) enum UserCommand {
     Open(OpenArgs),
 }
 
-/// Nodes to contact.
-#[derive(Args, Clone, Debug)]
-struct Asked {
-    /// Admin addresses of one or more nodes; the first that answers is used
-    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
-    admin: Vec<String>,
-}
-
 /// Arguments of `quorate user list`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    asked: Asked,
+    asked: AnyOf,
 }
 
 /// Arguments of `quorate user set`.
@@ -60,7 +52,7 @@ pub(crate) struct SetArgs {
     /// have not identified themselves
     name: String,
     /// reader, writer, operator or admin; required for a new user
-    #[arg(long, value_name = "ROLE")]
+    #[arg(long, value_name = "ROLE", value_parser = ["reader", "writer", "operator", "admin"], hide_possible_values = true)]
     role: Option<String>,
     /// Set the password to the content of this file (`-`: standard input)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["ask_password", "no_password"])]
@@ -76,7 +68,7 @@ pub(crate) struct SetArgs {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    asked: Asked,
+    asked: AnyOf,
 }
 
 /// Arguments of `quorate user remove`.
@@ -85,7 +77,7 @@ pub(crate) struct RemoveArgs {
     /// Name of the user
     name: String,
     #[command(flatten)]
-    asked: Asked,
+    asked: AnyOf,
 }
 
 /// Arguments of `quorate user open`.
@@ -95,7 +87,7 @@ pub(crate) struct OpenArgs {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    asked: Asked,
+    asked: AnyOf,
 }
 
 /// Runs `quorate user`.
@@ -113,7 +105,7 @@ pub(crate) fn run(command: &UserCommand, output: Output) -> Result<Exit, Problem
         }
         UserCommand::Open(OpenArgs { asked, .. }) => (asked, Some(UsersRequest::Open {})),
     };
-    let view = ask(&asked.admin, request.as_ref())?;
+    let view = ask(asked.first()?, request.as_ref())?;
     output.result(&view, || shown(&view));
     Ok(Exit::Done)
 }
@@ -134,34 +126,23 @@ impl SetArgs {
     }
 }
 
-/// Sends the request to the first node that responds. Reports an unknown outcome instead of
-/// repeating the request on another node.
-fn ask(addresses: &[String], request: Option<&UsersRequest>) -> Result<UsersView, Problem> {
+/// Sends the request to a node. An unknown outcome is reported, and the request is not repeated.
+fn ask(address: &str, request: Option<&UsersRequest>) -> Result<UsersView, Problem> {
     let body = request.map(|request| serde_json::to_string(request).expect("plain data"));
-    let mut unreached = None;
-    for address in addresses {
-        let response = match &body {
-            Some(body) => client::post(address, "/users", body, WAIT),
-            None => client::get(address, "/users", WAIT),
+    let response = match &body {
+        Some(body) => client::post(address, "/users", body, WAIT),
+        None => client::get(address, "/users", WAIT),
+    };
+    let response = response.map_err(|error| Problem::unreachable(address, error))?;
+    response.json().map_err(|refusal| {
+        let (exit, code) = match (response.status, &*refusal.code) {
+            (_, UNKNOWN_OUTCOME) => (Exit::Unreachable, "unknown_outcome"),
+            (401 | 403, _) => (Exit::Failed, "forbidden"),
+            (500.., _) => (Exit::Unreachable, "unavailable"),
+            _ => (Exit::Failed, "refused"),
         };
-        let response = match response {
-            Ok(response) => response,
-            Err(error) => {
-                unreached = unreached.or(Some(Problem::unreachable(address, error)));
-                continue;
-            }
-        };
-        return response.json().map_err(|refusal| {
-            let (exit, code) = match (response.status, &*refusal.code) {
-                (_, UNKNOWN_OUTCOME) => (Exit::Unreachable, "unknown_outcome"),
-                (401 | 403, _) => (Exit::Failed, "forbidden"),
-                (500.., _) => (Exit::Unreachable, "unavailable"),
-                _ => (Exit::Failed, "refused"),
-            };
-            Problem::new(exit, code, refusal.message).hint(refusal.hint)
-        });
-    }
-    Err(unreached.unwrap_or_else(|| Problem::usage("no --admin address")))
+        Problem::new(exit, code, refusal.message).hint(refusal.hint)
+    })
 }
 
 fn shown(view: &UsersView) -> String {

@@ -4,16 +4,15 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use quorate_replica::scrubbing::BYTES_PER_SECOND_MIN;
 
 /// Unit of a numeric setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Number without a unit.
     Count,
-    /// Bytes. Formatted in the largest unit that divides the value.
+    /// Bytes, parsed by [`size`]. Formatted in the largest unit that divides the value.
     Bytes,
-    /// Bytes per second. Formatted like bytes.
+    /// Bytes per second. Parsed and formatted like bytes, with or without `/s`.
     BytesPerSecond,
     /// Kibibytes (1024 bytes).
     KiB,
@@ -35,6 +34,23 @@ impl Unit {
             Self::Milliseconds => format!("{number} ms"),
             Self::Percent => format!("{number} %"),
             Self::Megabits => format!("{number} Mbit/s"),
+        }
+    }
+
+    fn read(self, text: &str) -> Option<u64> {
+        match self {
+            Self::Bytes => size(text),
+            Self::BytesPerSecond => size(text.strip_suffix("/s").unwrap_or(text)),
+            _ => text.parse().ok(),
+        }
+    }
+
+    /// Returns values that show how to write a size.
+    const fn examples(self) -> &'static [&'static str] {
+        match self {
+            Self::Bytes => &["1GiB", "1MiB", "64KiB"],
+            Self::BytesPerSecond => &["50MB"],
+            _ => &[],
         }
     }
 }
@@ -74,14 +90,14 @@ impl Number {
 
     /// Parses a number; `None` if the text is not a number, or if the number is out of bounds.
     pub fn parse<T: TryFrom<u64>>(self, text: &str) -> Option<T> {
-        let number = text.parse().ok();
-        let within = number.filter(|number| (self.least..=self.most).contains(number));
+        let within =
+            self.unit.read(text).filter(|number| (self.least..=self.most).contains(number));
         within.and_then(|number| T::try_from(number).ok())
     }
 
     /// Formats a rejected value for an error message.
     pub(crate) fn got(self, text: &str) -> String {
-        text.parse().map_or_else(|_| text.to_owned(), |number| self.unit.show(number))
+        self.unit.read(text).map_or_else(|| text.to_owned(), |number| self.unit.show(number))
     }
 
     /// Returns a value parser for clap.
@@ -97,9 +113,12 @@ impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let least = self.unit.show(self.least);
         match self.most {
-            u64::MAX => write!(f, "at least {least}"),
-            most => write!(f, "between {least} and {}", self.unit.show(most)),
+            u64::MAX => write!(f, "at least {least}")?,
+            most => write!(f, "between {least} and {}", self.unit.show(most))?,
         }
+        let mut examples = self.unit.examples().iter();
+        let example = examples.find(|text| self.parse::<u64>(text).is_some());
+        example.map_or(Ok(()), |example| write!(f, ", such as {example}"))
     }
 }
 
@@ -122,6 +141,18 @@ pub fn seconds(text: &str) -> Option<f64> {
         let number: f64 = text.strip_suffix(name)?.trim().parse().ok()?;
         Some(number * unit)
     })
+}
+
+/// Units of whole times, largest first, with their length in milliseconds.
+pub(crate) const MS_UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+
+/// Parses a whole number with one of [`MS_UNITS`] to milliseconds.
+pub(crate) fn whole_ms(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (count, unit) = text.split_at(digits);
+    let (_, ms) = MS_UNITS.iter().find(|(name, _)| *name == unit)?;
+    count.parse::<u64>().ok()?.checked_mul(*ms)
 }
 
 /// Parses a duration; `None` if it is not between `least` and `most` seconds.
@@ -152,23 +183,26 @@ pub(crate) fn refused(error: &clap::Error) -> Option<String> {
     is_ours.then(|| format!("{} {why}", name.trim_matches(['<', '>', '[', ']'])))
 }
 
-/// Parses a rate in bytes per second; `None` if the rate is invalid or too low.
-pub(crate) fn parse_pace(text: &str) -> Option<u64> {
-    const UNITS: [(&str, u64); 7] = [
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("kB", 1_000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-        ("", 1),
-    ];
-    let text = text.strip_suffix("/s").unwrap_or(text);
-    let digits = text.find(|c: char| !c.is_ascii_digit());
-    let (count, unit) = text.split_at(digits.unwrap_or(text.len()));
-    let (_, size) = UNITS.iter().find(|(name, _)| *name == unit.trim())?;
-    let pace = count.parse::<u64>().ok()?.checked_mul(*size)?;
-    Some(pace).filter(|pace| *pace >= BYTES_PER_SECOND_MIN)
+/// Parses a number of bytes such as `4096`, `50MB` or `1GiB`. The units k and KB (m and MB, …) are
+/// powers of 1000, and KiB, MiB, … powers of 1024; upper and lower case are equal.
+pub(crate) fn size(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (count, unit) = text.split_at(digits);
+    let unit = unit.trim_start().to_ascii_lowercase();
+    let (prefix, base) = match unit.strip_suffix("ib") {
+        Some(prefix) => (prefix, 1024_u64),
+        None => (unit.strip_suffix('b').unwrap_or(&unit), 1000),
+    };
+    let power = match prefix {
+        "" if base == 1000 => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        "p" => 5,
+        _ => return None,
+    };
+    count.parse::<u64>().ok()?.checked_mul(base.pow(power))
 }
 
 #[cfg(test)]
@@ -178,16 +212,30 @@ mod tests {
     #[test]
     fn limits_have_units() {
         let limits = Number::between(256 << 20, 1 << 50, Unit::Bytes);
-        assert_eq!(limits.to_string(), "between 256 MiB and 1 PiB");
+        assert_eq!(limits.to_string(), "between 256 MiB and 1 PiB, such as 1GiB");
         assert_eq!(limits.got("134217728"), "128 MiB");
         assert_eq!(limits.got("134217729"), "134217729 bytes");
-        assert_eq!(limits.got("8GiB"), "8GiB");
+        assert_eq!(limits.got("8XiB"), "8XiB");
+        assert_eq!(limits.got("8MiB"), "8 MiB");
         assert_eq!(limits.parse::<u64>("268435456"), Some(256 << 20));
         assert_eq!(limits.parse::<u64>("268435455"), None);
         let rate = Number::at_least(64 << 10, Unit::BytesPerSecond);
-        assert_eq!(rate.to_string(), "at least 64 KiB/s");
+        assert_eq!(rate.to_string(), "at least 64 KiB/s, such as 50MB");
+        assert_eq!(rate.parse::<u64>("50MB/s"), Some(50_000_000));
+        assert_eq!(limits.parse::<u64>("1GiB/s"), None);
         assert_eq!(Number::between(0, 9, Unit::Count).parse::<u8>("9"), Some(9));
         assert_eq!(Number::at_least(0, Unit::Bytes).got("0"), "0 bytes");
+    }
+
+    #[test]
+    fn a_size_has_a_unit_or_none() {
+        let texts = ["0", "7B", "64 kib", "3MiB", "1PiB", "5k", "5kB", "50MB", "4g", "1tb"];
+        let bytes = [0, 7, 64 << 10, 3 << 20, 1 << 50, 5000, 5000, 50_000_000, 4_000_000_000];
+        let bytes = bytes.into_iter().chain([1_000_000_000_000]).map(Some);
+        assert!(texts.map(size).into_iter().eq(bytes), "{:?}", texts.map(size));
+        for bad in ["", "MB", "-1", "1.5GB", "1XB", "1ib", "1kk", "1MB/s", "99999999999GiB"] {
+            assert_eq!(size(bad), None, "{bad}");
+        }
     }
 
     #[test]

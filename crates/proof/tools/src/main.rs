@@ -47,7 +47,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let words = quorate_cli::arguments(env::args_os().collect(), &Cli::command());
-    let cli = match Cli::try_parse_from(words) {
+    let mut cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => return quorate_cli::usage(&error).into(),
     };
@@ -57,6 +57,9 @@ fn main() -> ExitCode {
         Command::Bench(_) => Ok(()),
         _ => cli.global.check_json(),
     };
+    if matches!(cli.command, Command::Sim(_) | Command::Completions(_) | Command::Man(_)) {
+        cli.global.forget_credentials();
+    }
     // The doctor reports bad certificates itself.
     let proves = !matches!(cli.command, Command::Doctor(_));
     let outcome = checked
@@ -80,7 +83,10 @@ fn run(command: Command, global: &Global, output: Output) -> Result<Exit, Proble
 /// Returns the combined command line of both programs, as users see it.
 fn whole() -> clap::Command {
     let own = Cli::command();
-    own.get_subcommands().fold(quorate_cli::command(), |whole, command| {
-        whole.mut_subcommand(command.get_name(), |_| command.clone())
-    })
+    // `quorate start` checks its values itself. Here they are listed for completion.
+    let store = |arg: clap::Arg| arg.value_parser(["lsm", "memory"]).hide_possible_values(true);
+    let whole = quorate_cli::command();
+    let whole = whole.mut_subcommand("start", |start| start.mut_arg("store", store));
+    own.get_subcommands()
+        .fold(whole, |whole, command| whole.mut_subcommand(command.get_name(), |_| command.clone()))
 }

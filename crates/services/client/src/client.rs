@@ -209,7 +209,7 @@ impl Client {
             if text.starts_with("NOSESSION") {
                 return self.session_lost(None);
             }
-            if text.starts_with("WRONGPASS") {
+            if ["NOAUTH", "NOPERM", "WRONGPASS"].iter().any(|code| text.starts_with(code)) {
                 return self.turned_away(&text);
             }
             self.fail(&text);
@@ -278,7 +278,7 @@ impl Client {
         self.disconnect();
     }
 
-    /// Fails all outstanding commands, because no node accepts the user name and password.
+    /// Fails all outstanding commands, because no node accepts the user, or lets the user write.
     fn turned_away(&mut self, why: &str) {
         self.disconnect();
         for open in &mut self.open {

@@ -8,6 +8,7 @@ use super::{
     layers::Layers,
     settings::{CONFIG, LISTEN, LOG_SEGMENT, SETTINGS},
 };
+use crate::values::size;
 
 /// Settings that are not reported. They differ between nodes, or take effect only at the first
 /// start and are recorded in the log.
@@ -52,7 +53,11 @@ pub(super) fn reported_settings(layers: &Layers<'_>) -> BTreeMap<String, String>
             text if setting.name == "device" => text.split(':').next().unwrap_or_default(),
             text => text,
         };
-        Some((setting.name.to_owned(), value.to_owned()))
+        // A unit is no difference. `--scrub-pace` has always been reported as it was written.
+        let bytes =
+            size(value).filter(|_| setting.value == "BYTES" && setting.name != "scrub-pace");
+        let value = bytes.map_or_else(|| value.to_owned(), |bytes| bytes.to_string());
+        Some((setting.name.to_owned(), value))
     });
     told.collect()
 }
@@ -78,13 +83,15 @@ mod tests {
             keys.to_str().unwrap(),
             "--device",
             "process:cat /secret/x",
+            "--log-max",
+            "1GiB",
         ];
         let variables = [("QUORATE_READS", "lease"), ("QUORATE_CLIENT", "h:1")];
         let told = resolve(&flags, &variables).unwrap().reported_settings;
         let of = |name: &str| told.get(name).map(String::as_str);
         assert_eq!((of("reads"), of("election-ms")), (Some("lease"), Some("100-200")));
         assert_eq!((of("tls"), of("plane-key")), (Some("given"), Some("given")));
-        assert_eq!(of("device"), Some("process"));
+        assert_eq!((of("device"), of("log-max")), (Some("process"), Some("1073741824")));
         assert_eq!((of("data"), of("client"), of("thrifty")), (None, None, None));
         let all = format!("{told:?}");
         assert!(!all.contains("secret") && !all.contains("5e5e") && !all.contains(at), "{all}");

@@ -113,10 +113,11 @@ impl Group {
         if self.places.len() > asked {
             let (more, reasons) = self.ask_all(asked);
             seen.extend(more);
-            silent.extend(reasons);
+            silent.reasons.extend(reasons.reasons);
+            silent.refusal = silent.refusal.or(reasons.refusal);
         }
         if seen.is_empty() {
-            return Err(NoResponse(silent));
+            return Err(silent);
         }
         let seen = Responses(seen);
         self.led_at = seen.leader().and_then(|leader| seen.admin_of(leader));
@@ -138,20 +139,22 @@ impl Group {
 
     /// Queries the addresses starting at index `from` in parallel. Adds the addresses that the
     /// responses list.
-    fn ask_all(&mut self, from: usize) -> (Vec<(String, MembersView)>, Vec<String>) {
-        let answers: Vec<Result<MembersView, String>> = thread::scope(|scope| {
+    fn ask_all(&mut self, from: usize) -> (Vec<(String, MembersView)>, NoResponse) {
+        let answers: Vec<Result<MembersView, (String, Option<Refusal>)>> = thread::scope(|scope| {
             let places = self.places[from..].iter();
             let threads: Vec<_> = places.map(|place| scope.spawn(|| view(place))).collect();
             let answers = threads.into_iter().map(|thread| thread.join());
             answers.map(|answer| answer.expect("asking does not panic")).collect()
         });
         let places: Vec<String> = self.places[from..].to_vec();
-        let (mut seen, mut silent) = (Vec::new(), Vec::new());
+        let (mut seen, mut silent) = (Vec::new(), NoResponse::default());
         for (place, answer) in places.into_iter().zip(answers) {
             match answer {
                 Ok(view) if self.is_ours(&view) => seen.push((place, view)),
-                Ok(view) => silent.push(format!("{place} belongs to cluster {}", view.cluster)),
-                Err(reason) => silent.push(reason),
+                Ok(view) => {
+                    silent.add(format!("{place} belongs to cluster {}", view.cluster), None)
+                }
+                Err((reason, refusal)) => silent.add(reason, refusal),
             }
         }
         let seen = Responses(seen);
@@ -219,12 +222,10 @@ fn candidates(seen: &Responses, request: &MembersRequest) -> Vec<String> {
     first.iter().cloned().chain(others).collect()
 }
 
-fn view(place: &str) -> Result<MembersView, String> {
-    let failed = |reason: String| format!("no node answers at {place}: {reason}");
-    let response =
-        client::get(place, "/members", LOOK_WAIT).map_err(|error| failed(error.to_string()))?;
-    let view = response.json();
-    view.map_err(|refusal| format!("{place}: {}", refusal.message))
+fn view(place: &str) -> Result<MembersView, (String, Option<Refusal>)> {
+    let response = client::get(place, "/members", LOOK_WAIT)
+        .map_err(|error| (format!("no node answers at {place}: {error}"), None))?;
+    response.json().map_err(|refusal| (format!("{place}: {}", refusal.message), Some(refusal)))
 }
 
 fn no_leader() -> Problem {

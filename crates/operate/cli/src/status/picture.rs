@@ -61,6 +61,7 @@ impl Picture<'_> {
             let notes = row.notes.iter();
             lines.extend(notes.map(|note| format!("{:INDENT$}{note}", "")));
         }
+        lines.extend(self.cluster.strangers.iter().cloned());
         lines.extend(self.plan());
         lines.join("\n")
     }

@@ -7,7 +7,7 @@ use std::{
 
 use quorate_admin::{
     client,
-    look::{NoResponse, query_cluster},
+    look::query_cluster,
     progress::{Progress, ProgressReport},
     view::{Answer, ClusterView, NodeView},
 };
@@ -35,7 +35,7 @@ pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, P
                 None => return Ok(query_cluster(admin)?),
                 Some(missing) => missing,
             },
-            Err(NoResponse(reasons)) => reasons.join("; "),
+            Err(silent) => silent.to_string(),
         };
         if Instant::now() >= until {
             let seconds = at_most.as_secs();

@@ -8,7 +8,7 @@ use std::{
 
 use quorate_admin::{
     client,
-    look::{NoResponse, query_cluster},
+    look::query_cluster,
     members::{MembersView, PlanInProgressView},
     view::{Answer, ClusterView},
 };
@@ -49,7 +49,7 @@ pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
                     };
                     picture.draw()
                 }
-                Err(NoResponse(reasons)) => no_answer(reasons),
+                Err(silent) => no_answer(&silent.reasons),
             };
             looked = Instant::now();
             output::print(&framed(&drawn, terminal, first));

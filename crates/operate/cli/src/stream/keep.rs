@@ -3,49 +3,37 @@
 use quorate_admin::units;
 use quorate_client::stream::{Error, Keep, Streams};
 
-use crate::values::must_be;
+use crate::values::{MS_UNITS, must_be, size, whole_ms};
 
 /// Limit on bytes or age. `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound(Option<u64>);
 
-const SECOND_MS: u64 = 1000;
-/// Units for an age, largest first, with their length in milliseconds.
-const UNITS: [(&str, u64); 5] = [
-    ("d", 24 * 3600 * SECOND_MS),
-    ("h", 3600 * SECOND_MS),
-    ("m", 60 * SECOND_MS),
-    ("s", SECOND_MS),
-    ("ms", 1),
-];
-
-/// Parses `all` or a number of bytes.
+/// Parses `all` or a size.
 pub(super) fn parse_bytes(text: &str) -> Result<Bound, String> {
     if text == "all" {
         return Ok(Bound(None));
     }
-    let bytes = text.parse().ok().filter(|bytes| *bytes < u64::MAX);
-    bytes.map(|bytes| Bound(Some(bytes))).ok_or_else(|| must_be("a number of bytes, or all", text))
+    let bytes = size(text).filter(|bytes| *bytes < u64::MAX);
+    bytes
+        .map(|bytes| Bound(Some(bytes)))
+        .ok_or_else(|| must_be("a size such as 1GiB, or all", text))
 }
 
-/// Parses `forever`, or a number with one of [`UNITS`].
+/// Parses `forever`, or a number with a unit of time.
 pub(super) fn parse_age(text: &str) -> Result<Bound, String> {
     if text == "forever" {
         return Ok(Bound(None));
     }
-    let digits = text.find(|c: char| !c.is_ascii_digit());
-    let (count, unit) = text.split_at(digits.unwrap_or(text.len()));
-    let unit = UNITS.iter().find(|(name, _)| *name == unit);
-    let age = unit.and_then(|(_, ms)| count.parse::<u64>().ok()?.checked_mul(*ms));
-    age.filter(|ms| *ms < u64::MAX)
-        .map(|ms| Bound(Some(ms)))
+    let age = whole_ms(text).filter(|ms| *ms < u64::MAX);
+    age.map(|ms| Bound(Some(ms)))
         .ok_or_else(|| must_be("an age such as 7d, 12h, 30m, 90s or 500ms, or forever", text))
 }
 
 /// Formats an age in the largest unit that divides it evenly.
 fn age(ms: u64) -> String {
     let whole = |(_, unit): &&(&str, u64)| ms.is_multiple_of(*unit);
-    let found = UNITS.iter().find(whole);
+    let found = MS_UNITS.iter().find(whole);
     let (name, unit) = found.filter(|_| ms > 0).unwrap_or(&("ms", 1));
     format!("{}{name}", ms / unit)
 }
@@ -102,11 +90,12 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_a_number_or_all() {
+    fn bytes_are_a_size_or_all() {
         assert_eq!(parse_bytes("1048576"), Ok(Bound(Some(1 << 20))));
+        assert_eq!(parse_bytes("1GiB"), Ok(Bound(Some(1 << 30))));
         assert_eq!(parse_bytes("all"), Ok(Bound(None)));
         let most = u64::MAX.to_string();
-        for bad in ["", "1GiB", "-1", "forever", &most] {
+        for bad in ["", "1GiB/s", "-1", "forever", &most] {
             assert!(parse_bytes(bad).is_err(), "{bad}");
         }
     }

@@ -70,6 +70,9 @@ pub(crate) struct PutArgs {
     /// Retention by age: keep bytes that are no older than this, such as 7d, 12h, 30m, 90s or 500ms
     #[arg(long, value_name = "TIME|forever", value_parser = parse_age)]
     retain_age: Option<Bound>,
+    /// Print only errors
+    #[arg(long)]
+    quiet: bool,
     #[command(flatten)]
     place: Place,
 }
@@ -136,6 +139,11 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
         true => found(args, &name).map_err(failed)?,
         false => None,
     };
+    let tell = |report: &Report| {
+        if !args.quiet {
+            output.result(report, || report.human());
+        }
+    };
     let mut same = 0;
     if let Some(info) = &found {
         compare(&args.place.stream, info, info.start..info.end, &mut source)?;
@@ -148,7 +156,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
                 reconnects: 0,
                 seconds: began.elapsed().as_secs_f64(),
             };
-            output.result(&report, || report.human());
+            tell(&report);
             return Ok(Exit::Done);
         }
     }
@@ -176,7 +184,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
         false => first + length,
     });
     let watch = writer.watch();
-    let drawn = Progress::start(watch.clone(), end);
+    let drawn = (!args.quiet).then(|| Progress::start(watch.clone(), end)).transpose();
     let drawn = drawn.map_err(|error| Problem::io("start a thread", &error))?;
     let copied = copy(&mut source, &mut writer, &mut Pace::new(args.limit));
     let position = copied.and_then(|()| match args.no_close {
@@ -195,7 +203,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
         reconnects: watch.progress().reconnects,
         seconds: began.elapsed().as_secs_f64(),
     };
-    output.result(&report, || report.human());
+    tell(&report);
     Ok(Exit::Done)
 }
 

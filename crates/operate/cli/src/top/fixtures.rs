@@ -1,14 +1,12 @@
-//! Sample statuses for the tests of `quorate top`.
+//! Sample statuses for the tests of `quorate top` and `quorate status`.
 
 use std::time::{Duration, Instant};
 
 use quorate_admin::{
-    level::LevelView,
     traffic::TrafficView,
     tuning::TuningView,
     view::{
         Answer, BallotView, DiskView, MemberView, NodeView, PlaneView, ReignView, SnapshotView,
-        StreamsView,
     },
 };
 use serde_json::json;
@@ -27,18 +25,14 @@ pub(super) fn answered(commands: u64, under_us: u64) -> TrafficView {
 }
 
 /// Returns the status of a node in a healthy cluster of three voters. Node 1 is the leader.
-pub(super) fn view(node: u32) -> NodeView {
+pub(crate) fn view(node: u32) -> NodeView {
     let ballot = BallotView { era: 0, round: 3, node: 1 };
     NodeView {
         cluster: "794452eab31f9c12c68b63f40562eb29".to_owned(),
         node,
         role: if node == 1 { "leader" } else { "follower" }.to_owned(),
         leader: Some(1),
-        era: 0,
         quorum: "majority".to_owned(),
-        level: LevelView::default(),
-        plan: None,
-        removed: false,
         ballot,
         decided: 9000,
         applied: 8900,
@@ -48,15 +42,11 @@ pub(super) fn view(node: u32) -> NodeView {
         log_bytes: 128 << 20,
         log_start: 500,
         snapshot: Some(SnapshotView { slot: 700, bytes: 5 << 20 }),
-        snapshot_taking: None,
         disk: DiskView {
             free_bytes: Some(40 << 30),
             log_bytes_per_second: Some(1 << 20),
             full_in_seconds: Some(40 << 10),
         },
-        settings: std::collections::BTreeMap::new(),
-        streams: StreamsView::default(),
-        scrub: quorate_admin::scrub::ScrubView::default(),
         traffic: TrafficView {
             applied: 1000,
             answered: 500,
@@ -77,36 +67,28 @@ pub(super) fn view(node: u32) -> NodeView {
             ReignView { leader: Some(1), ballot, ago_ms: 60_000 },
         ],
         version: "0.1.0".to_owned(),
-        error: None,
-        progress: None,
-        notices: Vec::new(),
-        ring: Vec::new(),
-        choices: Vec::new(),
-        device: None,
-        certificates: Vec::new(),
         members: (1..=3).map(|other| member(node, other)).collect(),
+        ..NodeView::default()
     }
 }
 
-fn member(from: u32, node: u32) -> MemberView {
+pub(crate) fn member(from: u32, node: u32) -> MemberView {
     MemberView {
         node,
         peer: Some(format!("peer:{node}")),
         client: Some(format!("client:{node}")),
         admin: Some(format!("admin:{node}")),
-        stream: None,
         role: if node == 1 { "leader" } else { "follower" }.to_owned(),
         weight: 1,
         connected: true,
         lag: (from == 1 && node != 1).then_some(u64::from(node.saturating_sub(2)) * 40),
-        payload_bytes_sent: 0,
-        engaged: None,
         plane: (from != node).then(|| PlaneView {
             way: "udp".to_owned(),
             frames: None,
             rtt_us: Some(u64::from(from * 100 + node)),
             why: None,
         }),
+        ..MemberView::default()
     }
 }
 

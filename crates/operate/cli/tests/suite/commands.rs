@@ -59,7 +59,7 @@ fn a_command_for_the_service_is_sent_from_the_command_line() {
     assert_eq!(said(&["SET", "hello", "world"]), "OK\n");
     assert_eq!(said(&["get", "hello"]), "world\n");
     assert_eq!(said(&["GET", "nothing"]), "(nil)\n");
-    assert_eq!(said(&["INCRBY", "x", "--", "-5"]), "-5\n");
+    assert_eq!(said(&["INCRBY", "x", "-5"]), "-5\n");
     assert_eq!(said(&["MGET", "x", "hello"]), "-5\nworld\n");
     assert_eq!(said(&["--json", "MGET", "x", "y"]), "{\"reply\":[\"-5\",null]}\n");
     let refused = kv(&["INCR", "hello"]);

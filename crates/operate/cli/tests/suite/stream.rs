@@ -398,7 +398,7 @@ fn how_much_is_kept_is_said_by_bytes_by_age_or_both() {
     // Limits that are not given stay unchanged.
     assert_eq!(retain(&["--age", "2h"]), (Some(4096), Some(7_200_000)));
     assert_eq!(retain(&["--bytes", "7", "--age", "1d"]), (Some(7), Some(86_400_000)));
-    let table = String::from_utf8(run(&["ls"], nodes).stdout).unwrap();
+    let table = String::from_utf8(run(&["list"], nodes).stdout).unwrap();
     assert!(table.contains("7 B, 1d"), "{table}");
     let line = String::from_utf8(run(&["stat", "a"], nodes).stdout).unwrap();
     assert!(line.contains("retention 7 B, 1d"), "{line}");
@@ -406,9 +406,10 @@ fn how_much_is_kept_is_said_by_bytes_by_age_or_both() {
     assert_eq!(retain(&["--age", "forever"]), (None, None));
     refused(&["retain", "b", "--age", "1d"], nodes, 1, "unknown_stream");
 
-    let put = ["put", "--name", "p", "--retain-age", "30m"];
+    let put = ["put", "--quiet", "--name", "p", "--retain-age", "30m"];
     let output = fed(&put, nodes, b"abc");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
     assert_eq!(kept("p"), (None, Some(1_800_000)));
     let put = ["put", "--name", "q", "--retain-bytes", "100", "--no-close"];
     let output = fed(&put, nodes, b"abc");

@@ -38,12 +38,7 @@ impl Guarded {
     /// Runs a command as a user. Returns the exit code, and standard output as JSON.
     fn run(&self, login: Option<&str>, words: &[&str]) -> (i32, Json) {
         let mut all = words.to_vec();
-        // Snapshots and backups are of a single node.
-        let one = ["snapshot", "backup"].contains(&words[0]);
-        let admin = match one {
-            true => self.nodes.admin_addresses()[0].clone(),
-            false => self.nodes.admin_addresses().join(","),
-        };
+        let admin = self.nodes.admin_addresses().join(",");
         all.extend(["--json", "--admin", &admin]);
         if let Some(login) = login {
             all.extend(["--login", login, "--login-file", self.secret.to_str().unwrap()]);
@@ -248,6 +243,8 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     let (exit, json) = cluster.run(Some("web"), &["member", "drain", &leader]);
     assert_eq!((exit, code(&json)), (1, "refused"), "{json}");
     assert!(json["error"]["message"].as_str().unwrap().contains("needs operator"), "{json}");
+    let (_, json) = cluster.run(Some("stranger"), &["status"]);
+    assert_eq!(json["error"]["message"], "the name or the password is wrong", "{json}");
     let address = &cluster.nodes.admin_addresses()[0];
     for (path, answer) in [("/health", "200"), ("/ready", "200"), ("/", "401"), ("/metrics", "401")]
     {

@@ -24,6 +24,10 @@ fn every_shell_gets_a_script_with_all_commands() {
             assert!(script.contains(word), "{shell}: no {word}");
         }
     }
+    let (_, script) = said(&["completions", "bash"]);
+    for values in ["\"lsm memory\"", "\"reader writer operator admin\""] {
+        assert!(script.contains(values), "no {values}");
+    }
     let (code, text) = said(&["completions", "tcsh"]);
     assert_eq!(code, 2, "{text}");
 }

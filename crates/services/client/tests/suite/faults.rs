@@ -34,6 +34,8 @@ struct World {
     executed: Vec<(String, u64, Vec<u8>)>,
     replies: BTreeMap<(String, u64), i64>,
     sessions: u64,
+    /// Error reply to a request for a session.
+    forbids: Option<&'static str>,
     acknowledged: Vec<u64>,
 }
 
@@ -74,6 +76,10 @@ impl Fake {
             match &words[..] {
                 ["QUORATE", "SESSION"] => {
                     let mut world = self.world.lock().unwrap();
+                    if let Some(text) = world.forbids {
+                        stream.write_all(format!("-{text}\r\n").as_bytes()).unwrap();
+                        continue;
+                    }
                     world.sessions += 1;
                     session = format!("{}.0", world.sessions);
                     let reply = format!("${}\r\n{session}\r\n", session.len());
@@ -324,6 +330,17 @@ fn an_error_of_the_service_is_returned_as_it_is() {
     let refused = Error::Refused("WRONGTYPE not a counter".to_owned());
     assert_eq!(client.ask(&[b"GET", b"x"]), Err(refused));
     assert_eq!(client.session(), None, "a read needs no session");
+}
+
+/// No other node would let the user in, so the command is not retried until its deadline.
+#[test]
+fn a_user_who_may_not_write_is_told_so() {
+    let fake = Fake::start(&[]);
+    let text = "NOPERM User ann has no permissions to run the 'quorate' command";
+    fake.world.lock().unwrap().forbids = Some(text);
+    let patient = Options { deadline: Duration::from_secs(3600), ..hasty() };
+    let mut client = Client::new(&[fake.address.as_str()], patient);
+    assert_eq!(client.run(&[b"incr"]), Err(Error::Refused(text.to_owned())));
 }
 
 /// A second reply to one command would shift all later ones, so the client drops the connection.

@@ -3,67 +3,32 @@
 use std::time::Duration;
 
 use quorate_admin::{
-    level::LevelView,
     members::StepView,
     traffic::TrafficView,
-    view::{BallotView, DiskView, PlanView, SnapshotView, StreamsView},
+    view::{DiskView, PlanView, SnapshotView},
 };
 
 use super::*;
+use crate::top::fixtures;
 
 fn member(node: u32, lag: Option<u64>) -> MemberView {
-    MemberView {
-        node,
-        peer: None,
-        client: None,
-        admin: None,
-        stream: None,
-        role: "follower".to_owned(),
-        weight: 1,
-        connected: true,
-        lag,
-        payload_bytes_sent: 0,
-        engaged: None,
-        plane: None,
-    }
+    MemberView { lag, admin: None, plane: None, ..fixtures::member(1, node) }
 }
 
 fn view(node: u32, applied: u64) -> NodeView {
     NodeView {
         cluster: "ab".to_owned(),
-        node,
-        role: if node == 1 { "leader" } else { "follower" }.to_owned(),
-        leader: Some(1),
         era: 4,
-        level: LevelView::default(),
-        plan: None,
-        removed: false,
-        ballot: BallotView { era: 4, round: 3, node: 1 },
         decided: applied,
         applied,
         durable: applied,
-        durability: "durable".to_owned(),
-        store: "lsm".to_owned(),
         log_bytes: 768 << 20,
         log_start: 5000,
         snapshot: None,
-        snapshot_taking: None,
-        ring: Vec::new(),
-        choices: Vec::new(),
-        device: None,
         disk: DiskView::default(),
-        version: "0".to_owned(),
-        error: None,
-        notices: Vec::new(),
-        streams: StreamsView::default(),
-        scrub: quorate_admin::scrub::ScrubView::default(),
         traffic: TrafficView::default(),
-        reigns: Vec::new(),
-        quorum: "majority".to_owned(),
-        progress: None,
-        certificates: Vec::new(),
-        settings: std::collections::BTreeMap::new(),
         members: Vec::new(),
+        ..fixtures::view(node)
     }
 }
 
