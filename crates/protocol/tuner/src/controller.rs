@@ -14,9 +14,9 @@
 //! overflows; a setting that exceeds the limit is undone at once.
 //!
 //! This file holds the current stage. `search` chooses the next candidate, `record` stores
-//! measurements of other settings, `judge` and `noise` interpret measurements, `demand` decides
-//! whether there is anything to gain, `drain` handles high round-trip times, `start` makes the
-//! first step, and `regroup` lets batches gather after a change.
+//! measurements of other settings, `judge`, `noise` and `demand` interpret measurements, `drain`
+//! handles high round-trip times, `start` makes the first step, and `regroup` lets batches gather
+//! after a change.
 //!
 //! Nothing here can harm safety: batch size and window only determine when a command is sent, and
 //! with which others.
@@ -37,7 +37,7 @@ use self::{
     drain::Drain,
     noise::Noise,
     record::Record,
-    regroup::{REGROUP_NS, Regroup, RegroupState},
+    regroup::{Regroup, RegroupState},
     search::{Candidate, Search, SearchInputs},
     start::{Begin, Start},
     view::VETO_NS,

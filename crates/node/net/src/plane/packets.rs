@@ -17,9 +17,8 @@ use quorate_core::{
 };
 use quorate_packets::ethernet::Mode;
 use quorate_packets::plane::{
-    Carrier, Event, Packets, Reach, Settings, introduction,
-    link::Link,
-    packets::{FRAME_BYTES_MAX, SendOutcome},
+    Carrier, Event, Packets, Reach, Settings, introduction, link::Link, packets::FRAME_BYTES_MAX,
+    port::SendOutcome,
 };
 use quorate_packets::{
     counted::{Counted, Reason},

@@ -13,7 +13,8 @@ use super::{
     chunk::Span,
     layout::{Address, Layout},
     patience::Backoff,
-    stream::{Cut, Stream},
+    spares::Cut,
+    stream::Stream,
 };
 
 /// Maximum number of stream writes in flight.

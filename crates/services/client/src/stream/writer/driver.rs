@@ -11,7 +11,7 @@ use std::{
 use quorate_tls::stream::Stream;
 use quorate_wire::streams::{Answer, Ask, BODY_BYTES_MAX, Code, HEAD_BYTES, How, data_head};
 
-use super::{Shared, State};
+use super::shared::{Shared, State};
 use crate::stream::{
     error::{Error, Trouble},
     link::{Frames, Link},
