@@ -12,7 +12,6 @@ use quorate_core::{
 use crate::{
     base::BASE_FILE,
     error::LogError,
-    gather::Gather,
     holdings::Holdings,
     index::Index,
     log_write::{HEADER, WRITE_BYTES_MAX},
@@ -26,7 +25,7 @@ use crate::{
     recover::{Recovery, recover},
     scrub::{self, Scrub, ScrubbedPiece},
     told::ReadProgress,
-    writer::Writer,
+    writer::{Gather, Writer},
 };
 
 /// Returns whether the log started the operation that completed.
