@@ -35,7 +35,7 @@ mod log;
 pub mod log_write;
 mod mutant;
 mod options;
-mod patience;
+pub mod patience;
 mod place;
 mod pool;
 mod range_map;

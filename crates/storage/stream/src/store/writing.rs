@@ -7,12 +7,12 @@ use std::{
 
 use quorate_core::value::StreamName;
 use quorate_log::disk::{BLOCK, Buffer, Disk, DiskError, Durability, Output};
+use quorate_log::patience::Backoff;
 
 use super::{
     Store,
     chunk::Span,
-    layout::{Address, Layout},
-    patience::Backoff,
+    layout::{Address, Layout, SKIPS_MAX},
     spares::Cut,
     stream::Stream,
 };
@@ -210,7 +210,7 @@ impl Store {
         if error.lack.is_none() {
             return self.fail(error);
         }
-        self.writes.patience.failed();
+        self.writes.patience.failed(SKIPS_MAX);
         self.writes.short = Some(error.to_string());
     }
 
