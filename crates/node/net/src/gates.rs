@@ -7,8 +7,7 @@ use quorate_core::time::Time;
 use crate::{
     limits::Limits,
     listen::{Listener, Listeners, SocketFile},
-    poller::Interest,
-    sources::{Source, Sources, Token},
+    sources::{Interest, Source, Sources, Token},
 };
 
 /// Outcome of accepting the connections that wait at a listener.

@@ -10,8 +10,7 @@ use slotmap::SlotMap;
 
 use super::stage::{Greeter, Stage};
 use crate::{
-    poller::Interest,
-    sources::{LinkId, Source, Sources, Token},
+    sources::{Interest, LinkId, Source, Sources, Token},
     tcp::{
         inbox::Inbox,
         outbox::Outbox,

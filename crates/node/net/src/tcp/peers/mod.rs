@@ -52,8 +52,7 @@ use crate::{
     identity::{Identity, PeerAddress},
     limits::Limits,
     plane::packets::PacketPlane,
-    poller::{Interest, Ready},
-    sources::{LinkId, Sources},
+    sources::{Interest, LinkId, Ready, Sources},
     stats::Stats,
 };
 
