@@ -115,7 +115,7 @@ impl Gates {
         now: Time,
         sources: &Sources,
     ) -> io::Result<bool> {
-        let open = self.peers.settle("peers", accepted, now, &self.limits);
+        let open = self.peers.handle_accepted("peers", accepted, now, &self.limits);
         self.watch(!open, sources)
     }
 
@@ -126,7 +126,7 @@ impl Gates {
         now: Time,
         sources: &Sources,
     ) -> io::Result<bool> {
-        let open = self.clients.settle("clients", accepted, now, &self.limits);
+        let open = self.clients.handle_accepted("clients", accepted, now, &self.limits);
         self.watch(!open, sources)
     }
 
@@ -203,7 +203,7 @@ impl Gate {
     }
 
     /// Handles the result of accepting. Returns whether the gate remains open.
-    fn settle(
+    fn handle_accepted(
         &mut self,
         whom: &str,
         accepted: io::Result<Accepted>,

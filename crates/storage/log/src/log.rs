@@ -300,7 +300,7 @@ impl<D: Disk> Log<D> {
     /// # Panics
     /// Panics if the note has more than [`crate::NOTE_BYTES_MAX`] bytes.
     pub fn rebase(&mut self, start: Slot, note: Vec<u8>) {
-        self.rebase.want(start, note);
+        self.rebase.request(start, note);
         self.pump_base();
     }
 

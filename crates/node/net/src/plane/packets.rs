@@ -218,7 +218,7 @@ impl PacketPlane {
         self.plane.voters(voters.map(|voter| voter.member.node).collect());
     }
 
-    pub(crate) fn told(&mut self, ballot: Ballot, decided_to: Slot) {
+    pub(crate) fn note_decided(&mut self, ballot: Ballot, decided_to: Slot) {
         self.plane.decided(ballot, decided_to, self.now);
     }
 

@@ -313,7 +313,7 @@ impl Store {
             Ok(()) => {
                 self.checkpointed_to = checkpoint.at;
                 for address in std::mem::take(&mut checkpoint.leaving) {
-                    self.space.give(address);
+                    self.space.free_chunk(address);
                 }
                 self.checkpoint = None;
                 std::mem::swap(&mut self.current, &mut self.spare);

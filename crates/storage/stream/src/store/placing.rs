@@ -263,7 +263,7 @@ impl Store {
             }
             owners.remove(&other);
             self.disown(stream, place.key);
-            self.space.give(other);
+            self.space.free_chunk(other);
         }
         match owners.insert(place.address, (stream, place.key, false)) {
             Some((of, key, _)) => self.disown(of, key),

@@ -141,7 +141,7 @@ impl Space {
 
     /// Frees a chunk. No durable catalogue may list it, and it must not be written to at the
     /// moment.
-    pub(super) fn give(&mut self, address: Address) {
+    pub(super) fn free_chunk(&mut self, address: Address) {
         let used = self.files.get_mut(&address.file);
         let used = used.expect("a file with a chunk in use stays");
         *used = used.checked_sub(1).expect("it was in use");

@@ -64,7 +64,7 @@ impl Spares {
     }
 
     /// Returns a buffer to the pool.
-    pub(super) fn give(&mut self, buffer: Buffer) {
+    pub(super) fn return_buffer(&mut self, buffer: Buffer) {
         if buffer.len() == self.unit_bytes && self.spare.len() < SPARES_MAX {
             self.spare.push(buffer);
         }

@@ -308,13 +308,13 @@ impl Store {
             self.writes.unflushed.insert(write.address.file);
         }
         if let Some(buffer) = output.into_buffer() {
-            self.spares.give(buffer);
+            self.spares.return_buffer(buffer);
         }
         let stream = self.streams.get_mut(&write.stream);
         let chunk = stream.and_then(|stream| stream.chunk_at(write.part, write.address));
         if let Some(chunk) = chunk {
             for blocks in write.units(self.layout) {
-                chunk.settle(blocks.start, self.layout.unit_blocks());
+                chunk.mark_written(blocks.start, self.layout.unit_blocks());
             }
             if write.durability == Durability::Flushed {
                 let from = write.part * self.layout.chunk() + u64::from(write.from) * BLOCK as u64;

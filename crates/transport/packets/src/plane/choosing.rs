@@ -98,7 +98,7 @@ impl Choosing {
         loss: f64,
         now: Time,
     ) -> (bool, Option<Reach>) {
-        self.look(hearing, rtt_us, loss, now);
+        self.update_demand(hearing, rtt_us, loss, now);
         let once = match reach {
             _ if hearing < 2 => None,
             Reach::Each => None,
@@ -120,7 +120,7 @@ impl Choosing {
     }
 
     /// Updates the demand with the traffic since the last evaluation.
-    fn look(&mut self, hearing: usize, rtt_us: Option<u64>, loss: f64, now: Time) {
+    fn update_demand(&mut self, hearing: usize, rtt_us: Option<u64>, loss: f64, now: Time) {
         let seconds = now.since_us(self.looked_at).max(1) as f64 / 1e6;
         self.looked_at = now;
         let (frames, bytes) = (self.frames as f64, self.bytes as f64);

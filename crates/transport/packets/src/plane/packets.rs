@@ -266,7 +266,7 @@ impl Packets {
     pub fn on_datagram(&mut self, datagram: &[u8], now: Time) {
         // The endpoint counts refusals by reason.
         let _ = self.endpoint.handle(datagram, now);
-        self.settle(now);
+        self.handle_events(now);
         self.lay_chain(now);
     }
 
@@ -280,7 +280,7 @@ impl Packets {
             self.chain_changed = true;
             self.choose(now);
         }
-        self.settle(now);
+        self.handle_events(now);
         self.lay_chain(now);
     }
 
@@ -567,7 +567,7 @@ impl Packets {
         let reached = reached.map(|link| link.member.node);
         let voters = self.voters.as_ref();
         let votes = |node| voters.is_none_or(|voters| voters.contains(&node));
-        if let Some(nodes) = self.chain.lay(self.me.node, reached, votes, now) {
+        if let Some(nodes) = self.chain.set_order(self.me.node, reached, votes, now) {
             self.endpoint.lay_chain(nodes);
             let nonce = (self.nonces)();
             self.endpoint.probe_group(nonce, now);
@@ -575,7 +575,7 @@ impl Packets {
     }
 
     /// Handles the endpoint's events until there are no more.
-    fn settle(&mut self, now: Time) {
+    fn handle_events(&mut self, now: Time) {
         // A message may name a number that produces further events.
         let mut spoke = BTreeSet::new();
         loop {
@@ -593,7 +593,7 @@ impl Packets {
             // If this node does not listen to the group, messages need not wait.
             let done_to = self.endpoint.done_to(group).unwrap_or(u64::MAX);
             for frame in self.order.release(group.owner, done_to) {
-                self.give(group.owner, frame);
+                self.deliver_frame(group.owner, frame);
             }
         }
     }
@@ -606,7 +606,7 @@ impl Packets {
                 let group = ChannelName { channel: GROUP, ..of };
                 spoke.insert(group);
                 if of == group {
-                    self.give(of.owner, bytes);
+                    self.deliver_frame(of.owner, bytes);
                 } else {
                     self.on_message(group, &bytes, now);
                 }
@@ -638,7 +638,7 @@ impl Packets {
         self.order.add(group.owner, behind.next, frame.to_vec());
     }
 
-    fn give(&mut self, from: NodeId, bytes: Vec<u8>) {
+    fn deliver_frame(&mut self, from: NodeId, bytes: Vec<u8>) {
         if let Some(link) = self.links.get(&from) {
             let from = link.member;
             self.counters.frames_received += 1;
