@@ -20,8 +20,7 @@ use crate::{
     host::ClientSide,
     limits::Limits,
     listen::Listener,
-    poller::{Interest, Ready},
-    sources::{Source, Token},
+    sources::{Interest, Ready, Source, Token},
     stats::Stats,
     tcp::socket::{self, Moved, Socket},
 };

@@ -28,7 +28,7 @@ impl LoggedProblems {
     }
 
     /// Forgets the problems of a subject, so that the next problem is logged again.
-    pub(crate) fn settle(&mut self, about: &str) {
+    pub(crate) fn forget_subject(&mut self, about: &str) {
         self.said.retain(|(other, _)| other != about);
     }
 }
@@ -44,7 +44,7 @@ mod tests {
         assert!(!complaints.is_new("node 2", "foreign"));
         assert!(complaints.is_new("node 2", "too new"));
         assert!(complaints.is_new("node 3", "foreign"));
-        complaints.settle("node 2");
+        complaints.forget_subject("node 2");
         assert!(complaints.is_new("node 2", "foreign"));
         assert!(!complaints.is_new("node 3", "foreign"));
     }

@@ -7,8 +7,7 @@ use quorate_core::time::Time;
 use crate::{
     limits::Limits,
     listen::{Listener, Listeners, SocketFile},
-    poller::Interest,
-    sources::{Source, Sources, Token},
+    sources::{Interest, Source, Sources, Token},
 };
 
 /// Outcome of accepting the connections that wait at a listener.
@@ -116,7 +115,7 @@ impl Gates {
         now: Time,
         sources: &Sources,
     ) -> io::Result<bool> {
-        let open = self.peers.settle("peers", accepted, now, &self.limits);
+        let open = self.peers.handle_accepted("peers", accepted, now, &self.limits);
         self.watch(!open, sources)
     }
 
@@ -127,7 +126,7 @@ impl Gates {
         now: Time,
         sources: &Sources,
     ) -> io::Result<bool> {
-        let open = self.clients.settle("clients", accepted, now, &self.limits);
+        let open = self.clients.handle_accepted("clients", accepted, now, &self.limits);
         self.watch(!open, sources)
     }
 
@@ -204,7 +203,7 @@ impl Gate {
     }
 
     /// Handles the result of accepting. Returns whether the gate remains open.
-    fn settle(
+    fn handle_accepted(
         &mut self,
         whom: &str,
         accepted: io::Result<Accepted>,

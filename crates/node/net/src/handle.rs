@@ -197,34 +197,34 @@ impl Handle {
 
     /// Returns the node's status at the end of a turn.
     pub fn status(&self) -> Result<Status, Unanswered> {
-        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Status(reply)))
+        self.ask_reactor(ANSWER_WAIT, |reply| Command::Ask(Question::Status(reply)))
     }
 
     /// Checks whether the node can serve a linearizable read now.
     pub fn probe(&self) -> Result<Probed, Unanswered> {
-        self.ask(PROBE_WAIT, Command::Probe)?
+        self.ask_reactor(PROBE_WAIT, Command::Probe)?
     }
 
     /// Returns the counters of the reactor and the replica.
     pub fn metrics(&self) -> Result<Metrics, Unanswered> {
-        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Metrics(reply)))
+        self.ask_reactor(ANSWER_WAIT, |reply| Command::Ask(Question::Metrics(reply)))
     }
 
     /// Returns the batch and the window in use, with the reasons.
     pub fn tuning(&self) -> Result<TuningReport, Unanswered> {
-        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Tuning(reply)))
+        self.ask_reactor(ANSWER_WAIT, |reply| Command::Ask(Question::Tuning(reply)))
     }
 
     /// Pins batch and window to `setting` for `ms` milliseconds. `None` returns control to the
     /// tuner.
     pub fn hold(&self, setting: Option<Setting>, ms: u64) -> Result<TuningReport, Unanswered> {
-        self.ask(ANSWER_WAIT, |reply| Command::Hold(setting, ms, reply))
+        self.ask_reactor(ANSWER_WAIT, |reply| Command::Hold(setting, ms, reply))
     }
 
     /// Transfers leadership to node `to`, or to the most advanced follower if `to` is `None`.
     /// Returns the new leader.
     pub fn transfer(&self, to: Option<NodeId>) -> Result<NodeId, TransferError> {
-        self.ask(TRANSFER_WAIT, |reply| Command::Transfer(to, reply))
+        self.ask_reactor(TRANSFER_WAIT, |reply| Command::Transfer(to, reply))
             .map_err(TransferError::Unanswered)?
             .map_err(TransferError::Refused)
     }
@@ -232,7 +232,7 @@ impl Handle {
     /// Takes a snapshot at slot `at` or later, or at the last applied slot if `at` is `None`. If a
     /// request timed out, repeating it with the same slot returns the same snapshot.
     pub fn snapshot(&self, at: Option<Slot>) -> Result<Snapshot, SnapshotError> {
-        self.ask(SNAPSHOT_WAIT, |reply| Command::Snapshot(at, reply))
+        self.ask_reactor(SNAPSHOT_WAIT, |reply| Command::Snapshot(at, reply))
             .map_err(SnapshotError::Unanswered)?
     }
 
@@ -240,13 +240,13 @@ impl Handle {
     /// `bytes_per_second`. A scrub in progress continues at the new rate. The result appears in the
     /// node's status.
     pub fn scrub(&self, bytes_per_second: Option<u64>) -> Result<Status, Unanswered> {
-        self.ask(ANSWER_WAIT, |reply| Command::Scrub(bytes_per_second, reply))
+        self.ask_reactor(ANSWER_WAIT, |reply| Command::Scrub(bytes_per_second, reply))
     }
 
     /// Returns this node's snapshot for the caller to read at any pace; `None` if the node has no
     /// snapshot.
     pub fn backup(&self) -> Result<Option<Backup>, Unanswered> {
-        self.ask(ANSWER_WAIT, Command::Backup)
+        self.ask_reactor(ANSWER_WAIT, Command::Backup)
     }
 
     /// Retains all stream bytes that future snapshots refer to, until the hold is dropped. An
@@ -256,7 +256,7 @@ impl Handle {
         &self,
         earlier: Option<StreamHold>,
     ) -> Result<Result<StreamHold, String>, Unanswered> {
-        self.ask(ANSWER_WAIT, |reply| Command::HoldStreams(earlier, reply))
+        self.ask_reactor(ANSWER_WAIT, |reply| Command::HoldStreams(earlier, reply))
     }
 
     /// Reads at most `bytes_max` bytes of an inner stream, starting at the given position. The
@@ -269,36 +269,36 @@ impl Handle {
         bytes_max: usize,
     ) -> Result<Vec<u8>, HeldError> {
         let wanted = (stream, position, bytes_max);
-        self.ask(HELD_WAIT, |reply| Command::Held(hold.id, wanted, reply))
+        self.ask_reactor(HELD_WAIT, |reply| Command::Held(hold.id, wanted, reply))
             .map_err(HeldError::Unanswered)?
     }
 
     /// Returns the group's member table, as applied on this node.
     pub fn members(&self) -> Result<Members, Unanswered> {
-        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Members(reply)))
+        self.ask_reactor(ANSWER_WAIT, |reply| Command::Ask(Question::Members(reply)))
     }
 
     /// Returns the founding data that a joining node needs.
     pub fn charter(&self) -> Result<Charter, Unanswered> {
-        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Charter(reply)))
+        self.ask_reactor(ANSWER_WAIT, |reply| Command::Ask(Question::Charter(reply)))
     }
 
     /// Returns the users and their rights, as applied on this node; `None` if this node does not
     /// know them yet ([access-4]).
     pub fn users(&self) -> Result<Option<Users>, Unanswered> {
-        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Users(reply)))
+        self.ask_reactor(ANSWER_WAIT, |reply| Command::Ask(Question::Users(reply)))
     }
 
     /// Sends a request to the group. With `dry_run`, returns the plan and changes nothing.
     pub fn group(&self, ask: Ask, dry_run: bool) -> Result<Answer, GroupError> {
-        self.ask(GROUP_WAIT, |reply| Command::Group(ask, dry_run, reply))
+        self.ask_reactor(GROUP_WAIT, |reply| Command::Group(ask, dry_run, reply))
             .map_err(GroupError::Unanswered)?
     }
 
     /// Announces a new version of the file with the datagram keys. A new key is accepted at once,
     /// but used for sending only once every peer has it ([pkt-3]).
     pub fn rekey(&self, file: KeyFile) {
-        self.shared.tell(Notification::Keys(file));
+        self.shared.send_notification(Notification::Keys(file));
     }
 
     /// Tells the reactor to finish accepted work and stop. Does not wait for either.
@@ -306,11 +306,11 @@ impl Handle {
         self.shared.stop();
     }
 
-    fn ask<T>(
+    fn ask_reactor<T>(
         &self,
         wait: Duration,
         command: impl FnOnce(SyncSender<T>) -> Command,
     ) -> Result<T, Unanswered> {
-        self.shared.ask(wait, command)
+        self.shared.send_question(wait, command)
     }
 }

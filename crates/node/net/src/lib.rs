@@ -30,7 +30,6 @@ mod gates;
 mod mailbox;
 #[cfg(test)]
 mod mailbox_races;
-mod poller;
 #[cfg(test)]
 mod races;
 mod sources;

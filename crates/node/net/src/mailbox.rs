@@ -88,7 +88,7 @@ impl<Q, N> Mailbox<Q, N> {
     }
 
     /// Sends a question to the reactor and waits for its answer.
-    pub(crate) fn ask<T>(
+    pub(crate) fn send_question<T>(
         &self,
         patience: Duration,
         question: impl FnOnce(SyncSender<T>) -> Q,
@@ -112,7 +112,7 @@ impl<Q, N> Mailbox<Q, N> {
     }
 
     /// Sends a notification to the reactor. Callers must bound the number of notifications.
-    pub(crate) fn tell(&self, news: N) {
+    pub(crate) fn send_notification(&self, news: N) {
         let mut state = self.state();
         if !state.ended {
             state.news.push(news);

@@ -67,17 +67,21 @@ fn everybody_hears(reactor: impl Fn(&Box)) {
         thread::spawn(move || work(&mailbox))
     };
     let ask: fn(&Box) = |mailbox| {
-        let answer = mailbox.ask(NOT_USED, |reply| reply);
+        let answer = mailbox.send_question(NOT_USED, |reply| reply);
         let known = [Ok(7), Err(Unanswered::Stopped), Err(Unanswered::Busy)];
         assert!(known.contains(&answer), "{answer:?}");
     };
-    let threads =
-        [start(ask), start(ask), start(|mailbox| mailbox.tell(1)), start(|mailbox| mailbox.stop())];
+    let threads = [
+        start(ask),
+        start(ask),
+        start(|mailbox| mailbox.send_notification(1)),
+        start(|mailbox| mailbox.stop()),
+    ];
     reactor(&mailbox);
     for thread in threads {
         thread.join().unwrap();
     }
-    assert_eq!(mailbox.ask(NOT_USED, |reply| reply), Err(Unanswered::Stopped));
+    assert_eq!(mailbox.send_question(NOT_USED, |reply| reply), Err(Unanswered::Stopped));
 }
 
 #[test]

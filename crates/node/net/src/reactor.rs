@@ -23,8 +23,7 @@ use crate::{
     limits::Limits,
     listen::Listeners,
     plane::packets::PacketPlane,
-    poller::{Events, Interest, Ready},
-    sources::{Source, Sources},
+    sources::{Events, Interest, Ready, Source, Sources},
     spin::Spinning,
     stats::Stats,
     tcp::peers::Peers,
@@ -163,7 +162,7 @@ impl<H: Host> Reactor<H> {
         self.host.poll(&mut now.turn(&mut self.peers));
         self.with_peers(now, Peers::follow);
         if let Some(device) = &mut self.device {
-            device.follow(self.peers.literal_addresses());
+            device.set_members(self.peers.literal_addresses());
         }
         let sent = |reactor: &Self| {
             let stats = &reactor.peers.stats;

@@ -173,7 +173,7 @@ impl Room {
         let shared = &self.shared;
         self.connections.retain_mut(|connection| {
             let is_ready = ready.next().copied().unwrap_or(false);
-            !is_ready || connection.go_on(shared)
+            !is_ready || connection.read_and_answer(shared)
         });
     }
 
@@ -204,7 +204,7 @@ impl Room {
 impl Connection {
     /// Reads from the connection, and answers once a request is complete. Returns whether to keep
     /// the connection.
-    fn go_on(&mut self, shared: &Shared) -> bool {
+    fn read_and_answer(&mut self, shared: &Shared) -> bool {
         let mut goes_on = self.go_on_once(shared);
         while goes_on && self.socket.holds_more() {
             goes_on = self.go_on_once(shared);

@@ -6,7 +6,7 @@
 
 mod book;
 mod error;
-mod text;
+mod record;
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -19,40 +19,17 @@ use quorate_core::{
 use quorate_log::disk::{Family, FileId, SmallFiles, made, sealed};
 use quorate_replica::group::As;
 
-pub use self::{book::AddressBook, error::IdentityError};
+pub use self::{book::AddressBook, error::IdentityError, record::Founding};
 use self::{
     book::Unreadable,
-    text::{check, decode, encode},
+    error::NODES_MAX,
+    record::{State, check, decode, encode},
 };
-use crate::{home::Home, terms::Terms};
+use crate::home::Home;
 
 /// Name of the identity file.
 pub(crate) const FILE: &str = "identity";
 pub(crate) use self::book::FILE as BOOK_FILE;
-/// Maximum number of founding members and of admitted nodes. It limits how much data
-/// unauthenticated nodes can cause a folder to store.
-pub const NODES_MAX: usize = 1024;
-
-/// Founding record of a folder, written at its first start and never changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Founding {
-    /// Random cluster id, chosen by the founder.
-    pub cluster: u128,
-    /// Id of the node that the folder belongs to.
-    pub node: NodeId,
-    /// The group's durability class.
-    pub class: Class,
-    /// Name of the service's store, such as `lsm` or `memory`.
-    pub store: String,
-    /// Peer addresses of the founding members. Each founding member has weight 1. Nodes that joined
-    /// later are not included.
-    pub members: BTreeMap<NodeId, String>,
-    /// Random number of this folder. The founder uses it to detect another folder that claims the
-    /// same node id.
-    pub join_nonce: u64,
-    /// Auxiliaries and quorum rule at the founding.
-    pub terms: Terms,
-}
 
 /// Operator's settings to compare with the identity; `None` if not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,23 +79,6 @@ pub struct Identity<H> {
     book_unsaved: bool,
     /// Why the address book could not be read; `None` if it could.
     book_lost: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct State {
-    founding: Founding,
-    boot: u32,
-    incarnation: Incarnation,
-    clean: bool,
-    /// Maximum length in microseconds of any lease that a process of this node may have granted.
-    leased_us: u64,
-    admitted: BTreeMap<NodeId, u64>,
-    /// Role that the joining node is to take; `None` once it has been taken.
-    joins: Option<As>,
-    /// The node has been removed from the group.
-    removed: bool,
-    /// Level that the contents of the folder need ([level-8]).
-    level: Level,
 }
 
 impl<H: Home> Identity<H> {

@@ -11,9 +11,9 @@ pub(crate) struct Wanted<'c> {
 }
 
 #[cfg(feature = "etcd")]
-pub(crate) use with::{Items, raised, recover, revision_of, run};
+pub(crate) use with::{Items, open, raised, revision_of, run};
 #[cfg(not(feature = "etcd"))]
-pub(crate) use without::{Items, raised, recover, refused, revision_of, run};
+pub(crate) use without::{Items, open, raised, refused, revision_of, run};
 
 #[cfg(feature = "etcd")]
 mod with {
@@ -26,18 +26,18 @@ mod with {
         service::Service,
         store::{lsm::LsmStore, memory::MemoryStore},
     };
-    use quorate_node::{Home as _, Identity, LockedFolder};
+    use quorate_node::Home as _;
 
     use super::Wanted;
     use crate::{
         config::Store,
         output::{Exit, Problem},
-        recover::{Recovered, STORE_FILES, Task},
-        start::{Starting, open_engine},
+        starting::Starting,
+        stores::open_engine,
     };
 
     /// Opens the etcd service stored in a node's folder.
-    fn open(folder: &Path, store: Store, files_max: usize) -> Result<Service, Problem> {
+    pub(crate) fn open(folder: &Path, store: Store, files_max: usize) -> Result<Service, Problem> {
         Ok(match store {
             Store::EtcdLsm => {
                 let engine = open_engine(&folder.join("etcd"), files_max)?;
@@ -95,17 +95,6 @@ mod with {
             Ok(server)
         })
     }
-
-    /// Recovers the data folder of a node that serves etcd clients.
-    pub(crate) fn recover(
-        task: &Task<'_>,
-        identity: Identity<LockedFolder>,
-        folder: &Path,
-        store: Store,
-    ) -> Result<Recovered, Problem> {
-        let (_, front) = quorate::local()?;
-        task.run(identity, open(folder, store, STORE_FILES)?, front)
-    }
 }
 
 #[cfg(not(feature = "etcd"))]
@@ -113,14 +102,13 @@ mod without {
     use std::path::Path;
 
     use quorate::LoadError;
-    use quorate_node::{Identity, LockedFolder};
+    use quorate_node::log_service::NoState;
 
     use super::Wanted;
     use crate::{
         config::Store,
         output::{Exit, Problem},
-        recover::{Recovered, Task},
-        start::Starting,
+        starting::Starting,
     };
 
     pub(crate) fn refused() -> Problem {
@@ -132,12 +120,7 @@ mod without {
         Err(refused())
     }
 
-    pub(crate) fn recover(
-        _: &Task<'_>,
-        _: Identity<LockedFolder>,
-        _: &Path,
-        _: Store,
-    ) -> Result<Recovered, Problem> {
+    pub(crate) fn open(_: &Path, _: Store, _: usize) -> Result<NoState, Problem> {
         Err(refused())
     }
 

@@ -32,10 +32,12 @@ mod scrub;
 pub mod signals;
 mod snapshot;
 mod start;
+mod starting;
 mod status;
 mod stop;
 #[cfg(test)]
 mod stop_races;
+mod stores;
 mod stream;
 mod sync;
 mod top;

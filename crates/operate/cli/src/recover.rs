@@ -46,7 +46,7 @@ use crate::{
     config::{Service as Speaks, Store},
     etcd, memory,
     output::{Exit, Output, Problem, progress},
-    start::{open_store, store_of},
+    stores::{open_store, store_of},
 };
 
 /// Timeout that never expires. It disables everything that needs other nodes.
@@ -56,7 +56,7 @@ const NEVER_MS: u64 = 10_000_000_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Maximum number of files that the store may open.
-pub(crate) const STORE_FILES: usize = 256;
+const STORE_FILES: usize = 256;
 const PIECE: usize = 256 << 10;
 
 /// Arguments of `quorate recover`.
@@ -78,7 +78,7 @@ pub(crate) struct RecoverArgs {
 
 /// Result of `quorate recover`: the new cluster.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Recovered {
+struct Recovered {
     cluster: String,
     node: u32,
     /// Slot below which the new cluster contains everything from the old one for which this node
@@ -166,7 +166,9 @@ fn recover(args: &RecoverArgs, recovering: &Recovering) -> Result<Recovered, Pro
         return task.run(identity, NoState, front);
     }
     if store.service() == Speaks::Etcd {
-        return etcd::recover(&task, identity, &copy, store);
+        let service = etcd::open(&copy, store, STORE_FILES)?;
+        let (_, front) = quorate::local()?;
+        return task.run(identity, service, front);
     }
     let service = Service::new(open_store(&copy, store, STORE_FILES)?);
     let front = RespFront::new(FrontSettings {
@@ -193,14 +195,14 @@ fn confirmed(founding: &Founding, said: &str) -> Result<(), Problem> {
     }
 }
 
-pub(crate) struct Task<'a> {
+struct Task<'a> {
     args: &'a RecoverArgs,
     recovering: &'a Recovering,
     founding: Founding,
 }
 
 impl Task<'_> {
-    pub(crate) fn run<S: StateMachine, F: Front>(
+    fn run<S: StateMachine, F: Front>(
         &self,
         identity: Identity<LockedFolder>,
         service: S,

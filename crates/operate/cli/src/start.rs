@@ -3,48 +3,37 @@
 use std::{
     env, io,
     net::{SocketAddr, ToSocketAddrs as _},
-    path::Path,
-    process,
     sync::Arc,
-    thread,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use quorate::{
-    Descriptors, Folder, NodeHost, NodeId, Opening, Passwords, Protection, Settling, Starter,
-    StateMachine, Trust, raise_descriptor_limit,
-};
+use quorate::{Descriptors, Folder, NodeId, Protection, Settling, Trust, raise_descriptor_limit};
 use quorate_admin::{
     client,
-    server::{self, Admin, StartError},
+    server::{Admin, StartError},
 };
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
     service::Service,
-    store::{
-        Store as KvStore,
-        lsm::{self, Failure, Limits as StoreLimits, LsmStore},
-        memory::MemoryStore,
-    },
 };
-use quorate_net::{BindReason, Handle, Listeners, Reactor, Wake, plane::KeyFile};
+use quorate_net::{BindReason, Listeners};
+use quorate_node::Home as _;
 use quorate_node::log_service::{FrameFront, NoState};
-use quorate_node::streams::{Doors, StreamFront};
-use quorate_node::{Home as _, Identity, LockedFolder};
-use quorate_replica::{front::Front, status::Addresses};
+use quorate_replica::status::Addresses;
 use quorate_tls::ClientFiles;
 
 use crate::{
-    certificates,
     config::{Service as Speaks, StartArgs, StartConfig, Store, Trusting},
     etcd,
-    joining::{self, IdRequest, OwnPeerAddress},
+    joining::{IdRequest, OwnPeerAddress},
     logging,
     manager::Manager,
     memory,
-    output::{Exit, Problem, print, progress},
-    plane_keys, signals,
+    output::{Exit, Problem, progress},
+    signals,
+    starting::{Announce, EndReactor, Starting, passwords},
     stop::Stop,
+    stores::{open_store, store_of},
 };
 
 const DEFAULT_STREAM: &str = "127.0.0.1:7453";
@@ -205,12 +194,6 @@ fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
     }
 }
 
-/// Starts a password checker. Each frontend has its own, so that password guessing on one frontend
-/// does not delay logins on another.
-fn passwords() -> Result<Passwords, Problem> {
-    Passwords::start().map_err(|error| Problem::io("start a thread for passwords", &error))
-}
-
 /// Binds the stream address. If the operator gave no address and another process uses the default
 /// one, the node serves no streams. Several nodes on one machine then need no extra flag.
 fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Problem> {
@@ -275,182 +258,6 @@ fn unix_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A node whose identity is known but whose reactor does not run yet.
-pub(crate) struct Starting {
-    pub(crate) known: quorate::Settings,
-    pub(crate) identity: Identity<LockedFolder>,
-    addresses: Addresses,
-    store: Store,
-    pub(crate) listeners: Listeners,
-    /// Server at the peer address, until the reactor replaces it.
-    answering: quorate_net::Starting,
-    pub(crate) admin: Admin,
-    stop: Stop<EndReactor>,
-    announce: Announce,
-    manager: Manager,
-    /// Admin addresses of the cluster that the node joins.
-    join: Vec<String>,
-    /// Keys that authenticate datagrams, if a key file is given.
-    keys: Option<KeyFile>,
-}
-
-impl Starting {
-    /// Reports that the store is being opened. Returns the number of files that it may open.
-    pub(crate) fn opens_store(&self) -> usize {
-        self.admin.starting("opening the store");
-        self.manager.does("opening the store");
-        self.manager.report_progress();
-        self.known.descriptors.store_files
-    }
-
-    /// Runs the node until it is stopped. `serve` may start a server outside of the reactor. The
-    /// result of `serve` is dropped before the node ends.
-    pub(crate) fn run<S: StateMachine, F: Front, Serves>(
-        mut self,
-        service: S,
-        front: F,
-        wake: Option<Arc<Wake>>,
-        serve: impl FnOnce(Handle) -> Result<Serves, Problem>,
-    ) -> Result<Exit, Problem> {
-        let (admin, manager) = (&self.admin, &self.manager);
-        let announce = &mut self.announce;
-        admin.starting("opening the log");
-        manager.does("opening the log");
-        manager.report_progress();
-        let tell = &mut |opening: Opening<'_>| match opening {
-            Opening::Disk(why) => progress(why),
-            Opening::ReadingLog(reading) => {
-                admin.reading(reading);
-                manager.report_reading(reading);
-            }
-            Opening::Waiting(why) => {
-                announce.now();
-                admin.starting(why);
-                manager.does(why);
-                progress(why);
-            }
-        };
-        let stop = &|| {
-            manager.report_progress();
-            self.stop.is_asked()
-        };
-        let passwords = passwords()?;
-        let wakes = wake.into_iter().chain([Arc::clone(passwords.wake())]);
-        let streams = StreamFront::default().with_checker(Box::new(passwords));
-        let front = Doors::new(front, streams);
-        let opened = quorate::open(
-            &self.known,
-            self.identity,
-            self.addresses,
-            service,
-            front,
-            Starter { tell, stop },
-        );
-        let (host, net) = match opened {
-            Err(error) if error.code == quorate::STOPPED => return Ok(Exit::Done),
-            opened => opened?,
-        };
-        tell_start(host.identity(), self.store);
-        let (node, joins) = (host.identity().founding().node, host.identity().joins());
-        end_on_panic();
-        drop(self.answering);
-        let host = wakes.fold(host, NodeHost::woken_by);
-        let (reactor, handle) = Reactor::new(net, self.listeners, host)
-            .map_err(|error| Problem::io("start the reactor", &error))?;
-        let serves = serve(handle.clone())?;
-        self.admin.running(handle.clone(), self.store.name());
-        if let Some(role) = joins {
-            joining::follow(handle.clone(), node, role, self.join)
-                .map_err(|error| Problem::io("start a thread", &error))?;
-        }
-        if let Some(keys) = self.keys {
-            plane_keys::follow(handle.clone(), keys)
-                .map_err(|error| Problem::io("start a thread", &error))?;
-        }
-        if let Protection::Tls(trust) = self.known.protection {
-            certificates::follow(trust).map_err(|error| Problem::io("start a thread", &error))?;
-        }
-        let followed = self.manager.follow(handle.clone());
-        followed.map_err(|error| Problem::io("start a thread", &error))?;
-        self.stop.tell(Box::new(move || handle.stop()));
-        self.announce.now();
-        let host = reactor.run().map_err(|error| Problem::io("the reactor failed", &error))?;
-        drop(serves);
-        host.finish().map_err(quorate::Error::from)?;
-        tracing::info!("stopped");
-        Ok(Exit::Done)
-    }
-}
-
-pub(crate) fn store_of(identity: &Identity<LockedFolder>) -> Result<Store, Problem> {
-    let name = &identity.founding().store;
-    Store::named(name).ok_or_else(|| {
-        let what = format_args!("the folder uses an unknown store, {name}");
-        Problem::new(Exit::Failed, "unknown_store", what).hint("start the version that created it")
-    })
-}
-
-fn tell_start(identity: &Identity<LockedFolder>, store: Store) {
-    tracing::info!(
-        node = %identity.member(),
-        cluster = %format_args!("{:032x}", identity.founding().cluster),
-        durability = identity.founding().class.name(),
-        store = store.name(),
-        boot = identity.boot(),
-        "node started"
-    );
-}
-
-/// Output of the line with the node's addresses. It is printed and sent to the service manager once
-/// the node's id is known.
-struct Announce {
-    node: Option<NodeId>,
-    places: Option<String>,
-    manager: Manager,
-}
-
-impl Announce {
-    fn new(node: Option<NodeId>, listeners: &Listeners, admin: &Admin, manager: Manager) -> Self {
-        let client = listeners.client_address();
-        let places = format!(
-            "client={} peer={} admin={}",
-            client.map_or_else(String::new, |address| address.to_string()),
-            listeners.peer_address(),
-            admin.address()
-        );
-        let stream = listeners.stream_address();
-        let stream = stream.map_or_else(String::new, |stream| format!(" stream={stream}"));
-        let raw = listeners.raw_stream_address();
-        let raw = raw.map_or_else(String::new, |raw| format!(" stream-raw={raw}"));
-        let places = format!("{places}{stream}{raw}");
-        Self { node, places: Some(places), manager }
-    }
-
-    fn is(&mut self, node: NodeId) {
-        self.node = Some(node);
-    }
-
-    fn now(&mut self) {
-        if let Some(node) = self.node
-            && let Some(places) = self.places.take()
-        {
-            let line = format!("ready node={node} {places}");
-            let manager = self.manager.clone();
-            // A full pipe must not block the node.
-            let say = move || {
-                print(&line);
-                manager.ready();
-            };
-            if let Err(error) = thread::Builder::new().name("ready".to_owned()).spawn(say) {
-                progress(&format!("cannot print that the node is ready: {error}"));
-            }
-        }
-    }
-}
-
-/// Function that stops the reactor.
-type EndReactor = Box<dyn Fn() + Send>;
-
 /// Makes the first signal stop the node.
 fn stop_on_signal(manager: Manager) -> Result<Stop<EndReactor>, Problem> {
     let stop = Stop::new();
@@ -461,18 +268,6 @@ fn stop_on_signal(manager: Manager) -> Result<Stop<EndReactor>, Problem> {
         asked.ask();
     })?;
     Ok(stop)
-}
-
-/// Ends the process on a panic. A replica that failed an assertion must not continue, and other
-/// threads would wait for it indefinitely. Threads that handle their panics are exempt.
-fn end_on_panic() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        report(info);
-        if !server::is_this_thread() && !lsm::gets_over_panics_here() {
-            process::exit(Exit::Failed as i32);
-        }
-    }));
 }
 
 /// Makes the node end with its parent process, such as `quorate demo`, if the environment requests
@@ -511,46 +306,6 @@ fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Add
         client: listeners.client_address().map(place).unwrap_or_default(),
         admin: place(admin.address()),
         stream: listeners.stream_address().map(place).unwrap_or_default(),
-    }
-}
-
-pub(crate) fn open_store(
-    folder: &Path,
-    store: Store,
-    files_max: usize,
-) -> Result<Box<dyn KvStore>, Problem> {
-    match store {
-        Store::Lsm => Ok(Box::new(open_engine(&folder.join("kv"), files_max)?)),
-        // The stateless service stores nothing, and the etcd service has stores of its own.
-        _ => Ok(Box::new(MemoryStore::new())),
-    }
-}
-
-/// Opens the LSM store in `folder`.
-pub(crate) fn open_engine(folder: &Path, files_max: usize) -> Result<LsmStore, Problem> {
-    // The tree's library creates its files by itself.
-    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
-    let limits = StoreLimits { files_max, ..StoreLimits::default() };
-    let opened = LsmStore::open_with(folder, limits);
-    let (opened, set_aside) = opened.map_err(|error| {
-        let hint = store_hint(&error.failure);
-        Problem::new(Exit::Failed, "store", error).hint(hint)
-    })?;
-    if let Some(why) = set_aside {
-        tracing::warn!(%why, "the store is damaged: rebuilding it from the log");
-    }
-    Ok(opened)
-}
-
-/// Returns the hint for a store that cannot be opened. Damaged files have already been set aside,
-/// so none of the remaining causes is a reason to touch a file.
-fn store_hint(failure: &Failure) -> &'static str {
-    match failure {
-        Failure::Format(_) | Failure::LibraryVersion(_) => "start the version that created it",
-        _ => {
-            "check that the disk is there, has room, and may be written; nothing is lost: the log has \
-             everything that was acknowledged"
-        }
     }
 }
 
@@ -601,20 +356,6 @@ mod tests {
             check("127.0.0.1:1", "0.0.0.0:7", "localhost:7").unwrap_err(),
             "--peer 0.0.0.0:7 and --admin localhost:7 are the same address"
         );
-    }
-
-    /// No hint suggests that the operator move or delete files that the node needs.
-    #[test]
-    fn a_store_that_does_not_open_is_left_alone() {
-        for (failure, expected) in [
-            (Failure::Format(9), "version"),
-            (Failure::Disk(io::ErrorKind::Other.into()), "nothing is lost"),
-            (Failure::InUse, "nothing is lost"),
-        ] {
-            let hint = store_hint(&failure);
-            assert!(hint.contains(expected), "{hint}");
-            assert!(!hint.contains("aside"), "{hint}");
-        }
     }
 
     #[test]

@@ -13,8 +13,6 @@ use std::collections::BTreeMap;
 use quorate_core::dice::Dice;
 use quorate_offload::{Form, Header, Port, Type, header::HEADER_BYTES};
 
-pub use self::owner::Omitted;
-use self::owner::{Lead, Member, Proposer};
 use crate::{
     Device, Event, Program,
     device::Reference,
@@ -40,6 +38,91 @@ type Ballot = u64;
 enum Station {
     Acceptor(usize),
     Coordinator(usize),
+}
+
+/// Rule that the owners violate, to test that the checks detect the violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Omitted {
+    /// [offload-8] Owners promise without fencing the device, which continues to vote in lower
+    /// ballots.
+    Fence,
+    /// [offload-8] Owners promise without reading the device's votes.
+    ReadOut,
+    /// [offload-8] Owners stop reading votes at the first hole.
+    Holes,
+    /// [offload-12] Owners revoke a coordinator's slots without stopping the coordinator.
+    Stop,
+    /// [offload-12] Owners fill the slots that a coordinator assigned with no-ops.
+    Adoption,
+    /// [offload-9] Owners restart a coordinator that lost its memory in the same ballot.
+    StepDown,
+    /// [offload-9] Owners do not change the boot number of a device that lost its memory, so the
+    /// device obeys old calls.
+    Boot,
+}
+
+impl Omitted {
+    /// All rules that owners can violate.
+    pub const ALL: [Self; 7] = [
+        Self::Fence,
+        Self::ReadOut,
+        Self::Holes,
+        Self::Stop,
+        Self::Adoption,
+        Self::StepDown,
+        Self::Boot,
+    ];
+}
+
+/// Voting node with its device.
+struct Member {
+    device: Box<dyn Device>,
+    calls: u64,
+    promised: Ballot,
+    /// Votes that were read from the device, and votes that the owner cast itself.
+    votes: BTreeMap<Slot, (Ballot, u64)>,
+    floor: Slot,
+}
+
+impl Member {
+    fn new(device: Box<dyn Device>) -> Self {
+        Self { device, calls: 0, promised: 0, votes: BTreeMap::new(), floor: 0 }
+    }
+}
+
+/// Coordinator with the state that its owner knows.
+struct Proposer {
+    device: Box<dyn Device>,
+    boot: u32,
+    calls: u64,
+    floor: Slot,
+    limit: Slot,
+}
+
+impl Proposer {
+    fn new(device: Box<dyn Device>) -> Self {
+        Self { device, boot: 1, calls: 0, floor: 0, limit: 0 }
+    }
+}
+
+/// State of the most recent leader.
+#[derive(Debug, Default)]
+struct Lead {
+    node: usize,
+    ballot: Ballot,
+    /// Members that promised and whose devices are armed. Empty if the leader stepped down, or died
+    /// before it could propose.
+    armed: Vec<usize>,
+    /// Slot after the last one that the leader itself proposed.
+    next: Slot,
+    /// Set if the coordinator is assigning slots.
+    started: bool,
+}
+
+impl Lead {
+    fn is_leading(&self) -> bool {
+        !self.armed.is_empty()
+    }
 }
 
 /// Group under test. Every error that its methods return is a violated rule.

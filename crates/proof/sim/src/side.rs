@@ -8,7 +8,7 @@ use quorate_core::{
     node_set::NodeSet,
     time::Time,
 };
-use quorate_packets::plane::{Event, Packets, Reach, introduction, packets::SendOutcome};
+use quorate_packets::plane::{Event, Packets, Reach, introduction, port::SendOutcome};
 use quorate_packets::{
     endpoint::{self, To},
     limits::Limits,

@@ -6,10 +6,8 @@ mod finish;
 mod paper;
 mod part;
 mod publish;
-mod segment;
-mod trace;
 
-use std::env;
+use std::{env, path::Path};
 
 use clap::Subcommand;
 use quorate_bench::{
@@ -73,7 +71,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
             };
             let series = Series::log(load, args.time.plain())?;
             if let Some(picture) = &args.trace {
-                return trace::run(&series, picture, &args.files);
+                return trace(&series, picture, &args.files);
             }
             measure(series.network(), &args.files, |document| series.run(document))
         }
@@ -119,4 +117,19 @@ fn measure(
     let mut document = publish::document();
     let measured = run(&mut document);
     finish::finish(document, files, measured.map_err(Problem::from))
+}
+
+/// Runs `quorate bench log --trace FILE`: shows the life of a command as a picture and as a table.
+fn trace(series: &Series, picture: &Path, files: &FileArgs) -> Result<Exit, Problem> {
+    publish::check_file(picture)?;
+    let mut drawn = Ok(());
+    let exit = measure(series.network(), files, |document| {
+        let traced = series.trace(document);
+        if !document.lives.is_empty() {
+            drawn = publish::write_file(picture, &document.svg());
+        }
+        traced
+    })?;
+    drawn?;
+    Ok(exit)
 }

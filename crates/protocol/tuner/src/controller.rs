@@ -14,9 +14,9 @@
 //! overflows; a setting that exceeds the limit is undone at once.
 //!
 //! This file holds the current stage. `search` chooses the next candidate, `record` stores
-//! measurements of other settings, `judge` and `noise` interpret measurements, `demand` decides
-//! whether there is anything to gain, `drain` handles high round-trip times, `start` makes the
-//! first step, and `regroup` lets batches gather after a change.
+//! measurements of other settings, `judge`, `noise` and `demand` interpret measurements, `drain`
+//! handles high round-trip times, `start` makes the first step, and `regroup` lets batches gather
+//! after a change.
 //!
 //! Nothing here can harm safety: batch size and window only determine when a command is sent, and
 //! with which others.
@@ -37,7 +37,7 @@ use self::{
     drain::Drain,
     noise::Noise,
     record::Record,
-    regroup::{REGROUP_NS, Regroup, RegroupState},
+    regroup::{Regroup, RegroupState},
     search::{Candidate, Search, SearchInputs},
     start::{Begin, Start},
     view::VETO_NS,
@@ -155,7 +155,7 @@ impl Controller {
     /// Ignores the first measurements, which still reflect the previous setting.
     fn settle(&mut self, now: Moment) {
         if self.wall_ns < SETTLE_NS {
-            self.epoch.settle(now.later(self.wall_ns * SETTLE_WALLS));
+            self.epoch.ignore_until(now.later(self.wall_ns * SETTLE_WALLS));
         }
     }
 
@@ -251,7 +251,7 @@ impl Controller {
         if let Some(change) = self.on_crowd(now, &score, view) {
             return Some(change);
         }
-        self.drain.learn(view, &score);
+        self.drain.record_in_flight(view, &score);
         self.lasted += 1;
         match self.score {
             Some(old) if self.lasted > 1 => self.compare_with_itself(&old, &score),
@@ -303,12 +303,12 @@ impl Controller {
 
     fn on_probe(&mut self, now: Moment, candidate: Candidate, view: &View<'_>) -> Option<Change> {
         let Some(base) = self.score else {
-            return self.back(now, view);
+            return self.end_probe(now, view);
         };
         let hopeless = self.epoch.is_hopeless(now, base.rate, base.wall_ns);
         let waits = self.goal_ns.is_none() && self.epoch.makes_wait(&base);
         if hopeless || waits {
-            return self.back(now, view);
+            return self.end_probe(now, view);
         }
         if !self.epoch.is_complete() {
             return None;
@@ -328,8 +328,8 @@ impl Controller {
         }
         let Some(reason) = self.is_better(&score, &base, candidate.setting, view) else {
             self.doubted = false;
-            self.record.see(candidate.setting, score.rate);
-            return self.back(now, view);
+            self.record.record_abandoned(candidate.setting, score.rate);
+            return self.end_probe(now, view);
         };
         if self.goal_ns.is_none() && score.rate > base.rate * DOUBT && !self.doubted {
             // More likely, the base was measured at a bad moment. Measure both again in sequence.
@@ -345,7 +345,7 @@ impl Controller {
         self.doubted = false;
         let from = self.base;
         self.search.found();
-        self.drain.learn(view, &score);
+        self.drain.record_in_flight(view, &score);
         let change = self.move_to(now, candidate.setting, reason);
         self.score = Some(score);
         if candidate.has_direction() {
@@ -357,7 +357,7 @@ impl Controller {
     }
 
     /// Ends a probe, and continues with the next one or with the base.
-    fn back(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+    fn end_probe(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         self.confirming = None;
         self.record.disappoints(self.target_setting());
         if self.search.failed(self.wall_ns > VETO_NS)

@@ -154,7 +154,7 @@ impl Epoch {
     }
 
     /// Ignores samples before `until`.
-    pub(crate) fn settle(&mut self, until: Moment) {
+    pub(crate) fn ignore_until(&mut self, until: Moment) {
         self.settles = until;
     }
 

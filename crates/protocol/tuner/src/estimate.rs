@@ -146,7 +146,7 @@ impl Estimator {
     }
 
     pub(crate) fn on_turn(&mut self, turn: &Turn) {
-        if !self.guard.turn(turn.began, turn.ended, turn.wake_by) {
+        if !self.guard.record_turn(turn.began, turn.ended, turn.wake_by) {
             self.gathered = Gathered::default();
             return;
         }

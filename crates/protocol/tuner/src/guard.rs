@@ -26,7 +26,12 @@ pub(crate) struct Guard {
 impl Guard {
     /// Records a turn, and returns whether its own times are valid. `wake_by` is the latest start
     /// of the next turn if no event occurs.
-    pub(crate) fn turn(&mut self, began: Moment, ended: Moment, wake_by: Option<Moment>) -> bool {
+    pub(crate) fn record_turn(
+        &mut self,
+        began: Moment,
+        ended: Moment,
+        wake_by: Option<Moment>,
+    ) -> bool {
         let late = self.wake_by.is_some_and(|by| began.since(by) > LATE_NS);
         let back = self.last.is_some_and(|last| began < last) || ended < began;
         let long = ended.since(began) > TURN_NS;
@@ -68,7 +73,7 @@ mod tests {
     fn turn(guard: &mut Guard, began_ms: u64) -> bool {
         let began = Moment(began_ms * MS);
         let ended = Moment(began.0 + 50_000);
-        guard.turn(began, ended, Some(Moment(ended.0 + 20 * MS)))
+        guard.record_turn(began, ended, Some(Moment(ended.0 + 20 * MS)))
     }
 
     #[test]
@@ -99,8 +104,8 @@ mod tests {
     #[test]
     fn turn_that_was_interrupted_is_not_trusted() {
         let mut guard = Guard::default();
-        assert!(!guard.turn(Moment(0), Moment(300 * MS), None));
-        assert!(guard.turn(Moment(301 * MS), Moment(302 * MS), None));
+        assert!(!guard.record_turn(Moment(0), Moment(300 * MS), None));
+        assert!(guard.record_turn(Moment(301 * MS), Moment(302 * MS), None));
         assert_eq!(guard.stalls(), 1);
     }
 }

@@ -279,8 +279,8 @@ impl Machine {
         let value = &said.value;
         let is_whole = !self.is_own(value)
             || (room.get(..value.length.into())).is_some_and(|bytes| checksum(bytes) == value.crc);
-        match self.walk.hear(said, is_whole) {
-            Ok(()) => self.go_on(now),
+        match self.walk.record_decision(said, is_whole) {
+            Ok(()) => self.process_decided(now),
             Err(Unheard::Conflict) => self.distrust(now),
             Err(Unheard::Far) => self.stuck_since = self.stuck_since.or(Some(now)),
             Err(Unheard::Stale | Unheard::Foreign) => self.counts.unheard += 1,
@@ -292,7 +292,7 @@ impl Machine {
     }
 
     /// Processes the decided slots that follow the last processed one.
-    fn go_on(&mut self, now: Micros) {
+    fn process_decided(&mut self, now: Micros) {
         while let Some((slot, heard)) = self.walk.step() {
             self.stuck_since = None;
             if self.is_own(&heard.value) && !self.is_over {
@@ -378,7 +378,7 @@ impl Machine {
                 self.executed(now, None);
             }
             self.walk.jump(stand.applied_to, stand.era);
-            self.go_on(now);
+            self.process_decided(now);
         } else if stand.next > self.first
             || (stand.applied_to == self.walk.next() && stand.next < self.first)
         {

@@ -61,7 +61,7 @@ impl Walk {
     }
 
     /// Records the decision in an intact frame of the group.
-    pub(super) fn hear(&mut self, said: &Header, is_whole: bool) -> Result<(), Unheard> {
+    pub(super) fn record_decision(&mut self, said: &Header, is_whole: bool) -> Result<(), Unheard> {
         let slot = said.slot;
         if said.flags & HINT != 0 || said.ballot.ballot().era.0 != self.era {
             return Err(Unheard::Foreign);

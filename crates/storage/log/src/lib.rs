@@ -2,7 +2,7 @@
 //!
 //! A [`Log`] is a sequence of *log writes* in segments of fixed size: each is one write and one
 //! flush of the disk, released in order. `docs/spec/log.md` has the format and the rules of
-//! recovery. Reading order: [`record`], [`log_write`], `gather` and `writer` (append), `walk` and
+//! recovery. Reading order: [`record`], [`log_write`], `writer` (append), `walk` and
 //! `recover` (restart), `index` and `read`; `base`, `holdings` and `rebase` (trim); `scrub` (is it
 //! whole). The files themselves are behind the port in [`disk`].
 //!
@@ -29,14 +29,13 @@
 mod base;
 pub mod disk;
 pub mod error;
-mod gather;
 mod holdings;
 mod index;
 mod log;
 pub mod log_write;
 mod mutant;
 mod options;
-mod patience;
+pub mod patience;
 mod place;
 mod pool;
 mod range_map;

@@ -12,7 +12,6 @@ use quorate_core::{
 use crate::{
     base::BASE_FILE,
     error::LogError,
-    gather::Gather,
     holdings::Holdings,
     index::Index,
     log_write::{HEADER, WRITE_BYTES_MAX},
@@ -26,7 +25,7 @@ use crate::{
     recover::{Recovery, recover},
     scrub::{self, Scrub, ScrubbedPiece},
     told::ReadProgress,
-    writer::Writer,
+    writer::{Gather, Writer},
 };
 
 /// Returns whether the log started the operation that completed.
@@ -301,7 +300,7 @@ impl<D: Disk> Log<D> {
     /// # Panics
     /// Panics if the note has more than [`crate::NOTE_BYTES_MAX`] bytes.
     pub fn rebase(&mut self, start: Slot, note: Vec<u8>) {
-        self.rebase.want(start, note);
+        self.rebase.request(start, note);
         self.pump_base();
     }
 

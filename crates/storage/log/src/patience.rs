@@ -1,15 +1,15 @@
-//! Retry backoff. The log has no clock, so it counts calls.
+//! Retry backoff. Stores have no clock, so it counts calls.
 
 /// Backoff after failures: skips a number of calls that doubles each time, up to a bound.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     failures: u32,
     skips: u32,
 }
 
 impl Backoff {
     /// Returns whether this call may retry. If not, counts it as skipped.
-    pub(crate) const fn may_try(&mut self) -> bool {
+    pub const fn may_try(&mut self) -> bool {
         if self.skips == 0 {
             return true;
         }
@@ -18,28 +18,28 @@ impl Backoff {
     }
 
     /// Records another failure. At most `skips_max` calls are skipped before the next attempt.
-    pub(crate) fn failed(&mut self, skips_max: u32) {
+    pub fn failed(&mut self, skips_max: u32) {
         self.skips = (1 << self.failures.min(10)).min(skips_max);
         self.failures += 1;
     }
 
     /// Ends the wait, so that the next call may retry.
-    pub(crate) const fn end(&mut self) {
+    pub const fn end(&mut self) {
         self.skips = 0;
     }
 
     /// Returns whether the last attempt failed.
-    pub(crate) const fn is_tried(&self) -> bool {
+    pub const fn is_tried(&self) -> bool {
         self.failures > 0
     }
 
     /// Records a success.
-    pub(crate) const fn succeeded(&mut self) {
+    pub const fn succeeded(&mut self) {
         (self.failures, self.skips) = (0, 0);
     }
 
     /// Skips `skips` calls before the next attempt.
-    pub(crate) const fn wait(&mut self, skips: u32) {
+    pub const fn wait(&mut self, skips: u32) {
         self.skips = skips;
     }
 }

@@ -40,7 +40,7 @@ impl Rebase {
         }
     }
 
-    pub(crate) fn want(&mut self, start: Slot, note: Vec<u8>) {
+    pub(crate) fn request(&mut self, start: Slot, note: Vec<u8>) {
         assert!(note.len() <= NOTE_BYTES_MAX, "a note has at most {NOTE_BYTES_MAX} bytes");
         self.start = self.start.max(start);
         let start = self.start;

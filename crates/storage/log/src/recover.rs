@@ -347,7 +347,7 @@ impl Memory {
     ) -> (Recovery, Index) {
         let mut hard = self.last.map_or_else(HardState::default, |header| header.hard);
         hard.decided_to = hard.decided_to.max(base.start);
-        let damage = self.judge(hard.decided_to, incarnation);
+        let damage = self.find_damage(hard.decided_to, incarnation);
         hard.decided_to = self.decided_to(base.start);
         hard.voted_to = hard.voted_to.max(Slot::FIRST);
         let mut votes = self.votes;
@@ -380,7 +380,7 @@ impl Memory {
 
     /// [disk-8] Determines the damage. Votes for slots that are now decided need not be remembered
     /// individually, and every later header restates the promises.
-    fn judge(&self, decided_to: Slot, incarnation: Incarnation) -> Option<Damage> {
+    fn find_damage(&self, decided_to: Slot, incarnation: Incarnation) -> Option<Damage> {
         if self.gaps.is_empty() {
             return None;
         }

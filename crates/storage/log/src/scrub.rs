@@ -149,7 +149,7 @@ impl Scrub {
                 false => ScrubbedPiece::default(),
                 true => {
                     let ends = still.is_none_or(|(_, left)| left == bytes as u64);
-                    pass.judge(place, &buffer[..bytes], result, ends, index)
+                    pass.check_data(place, &buffer[..bytes], result, ends, index)
                 }
             });
         }
@@ -172,7 +172,7 @@ impl Pass {
 
     /// Checks the data of a read. `ends` is set if no complete log writes follow the data in its
     /// segment.
-    fn judge(
+    fn check_data(
         &mut self,
         place: Place,
         bytes: &[u8],

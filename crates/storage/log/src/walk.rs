@@ -162,7 +162,7 @@ impl<S: Source> Walk<'_, S> {
             // Further scanning is worthwhile only if the first block is lost. A segment that was
             // never written to under its number is scanned only here, once.
             for offset in (0..file.bytes).step_by(BLOCK) {
-                match self.look(index, offset)? {
+                match self.read_header(index, offset)? {
                     Ok(header) => {
                         scanned.first = Some(header.first_seq);
                         break;
@@ -259,7 +259,7 @@ impl<S: Source> Walk<'_, S> {
         if offset >= file.bytes {
             return Ok(Found::fault("the segment ends"));
         }
-        let header = match self.look(index, offset)? {
+        let header = match self.read_header(index, offset)? {
             Ok(header) => header,
             Err(fault) => return Ok(fault),
         };
@@ -300,7 +300,11 @@ impl<S: Source> Walk<'_, S> {
     }
 
     /// Reads the header at this offset, if it is valid, names the right owner and belongs there.
-    fn look(&mut self, index: usize, offset: u64) -> Result<Result<Header, Found>, LogError> {
+    fn read_header(
+        &mut self,
+        index: usize,
+        offset: u64,
+    ) -> Result<Result<Header, Found>, LogError> {
         let file = self.files[index];
         let place = Place { segment: file.segment, offset };
         let block = match self.window.get(file, offset, BLOCK) {
@@ -358,7 +362,7 @@ impl<S: Source> Walk<'_, S> {
     }
 
     fn header_at(&mut self, index: usize, offset: u64) -> Result<Option<Header>, LogError> {
-        Ok(self.look(index, offset)?.ok())
+        Ok(self.read_header(index, offset)?.ok())
     }
 
     /// Returns M of [disk-3]: the highest `complete_to` in any valid header at or after this place.
@@ -467,7 +471,7 @@ impl<S: Source> Walk<'_, S> {
         }
         let (mut torn, mut counted_to) = (0, from);
         for offset in (from..file.bytes).step_by(BLOCK) {
-            match self.look(index, offset)? {
+            match self.read_header(index, offset)? {
                 Ok(header) => {
                     let to = (offset + u64::from(header.length)).min(file.bytes);
                     torn += to.saturating_sub(offset.max(counted_to));

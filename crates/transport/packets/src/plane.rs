@@ -6,10 +6,10 @@
 //! that receive the group. There is no socket, clock or thread here: equal inputs give equal
 //! outputs, in a reactor and in the simulator.
 //!
-//! Reading order: [`packets`] (the plane), [`introduction`] (the frame that introduces a node),
-//! [`link`] (one peer, and whether packets reach it), `undecided` (which messages may be dropped),
-//! `order` (order between channels), `chain` (order of forwarding nodes), [`predict`] (cost of each
-//! path) and `choosing` (choice of the path).
+//! Reading order: [`port`] (what goes in and out), [`packets`] (the plane), [`introduction`] (the
+//! frame that introduces a node), [`link`] (one peer, and whether packets reach it), `undecided`
+//! (which messages may be dropped), `order` (order between channels), `chain` (order of forwarding
+//! nodes), [`predict`] (cost of each path) and `choosing` (choice of the path).
 
 mod chain;
 mod choosing;
@@ -17,8 +17,10 @@ pub mod introduction;
 pub mod link;
 mod order;
 pub mod packets;
+pub mod port;
 pub mod predict;
 mod undecided;
 
-pub use packets::{Counters, Event, Outgoing, Packets, Reach, Settings};
+pub use packets::Packets;
+pub use port::{Counters, Event, Outgoing, Reach, Settings};
 pub use predict::Carrier;

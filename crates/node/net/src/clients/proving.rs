@@ -8,8 +8,7 @@ use super::{Clients, unproved::Stranger};
 use crate::{
     cx::Cx,
     host::ClientSide,
-    poller::{Interest, Ready},
-    sources::Source,
+    sources::{Interest, Ready, Source},
     tcp::socket::{Moved, Socket},
 };
 

@@ -9,7 +9,10 @@ use quorate_replica::{
 };
 use quorate_tls::Trust;
 
-use crate::{poller::Interest, sources::Token, tcp::socket::Socket};
+use crate::{
+    sources::{Interest, Token},
+    tcp::socket::Socket,
+};
 
 /// All unauthenticated connections, oldest first.
 #[derive(Debug)]

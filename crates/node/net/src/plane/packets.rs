@@ -17,9 +17,8 @@ use quorate_core::{
 };
 use quorate_packets::ethernet::Mode;
 use quorate_packets::plane::{
-    Carrier, Event, Packets, Reach, Settings, introduction,
-    link::Link,
-    packets::{FRAME_BYTES_MAX, SendOutcome},
+    Carrier, Event, Packets, Reach, Settings, introduction, link::Link, packets::FRAME_BYTES_MAX,
+    port::SendOutcome,
 };
 use quorate_packets::{
     counted::{Counted, Reason},
@@ -219,7 +218,7 @@ impl PacketPlane {
         self.plane.voters(voters.map(|voter| voter.member.node).collect());
     }
 
-    pub(crate) fn told(&mut self, ballot: Ballot, decided_to: Slot) {
+    pub(crate) fn note_decided(&mut self, ballot: Ballot, decided_to: Slot) {
         self.plane.decided(ballot, decided_to, self.now);
     }
 

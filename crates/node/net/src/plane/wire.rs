@@ -8,10 +8,7 @@ use std::{
 use quorate_packets::ethernet::{Ethernet, Mac, Mode, Refusals};
 use quorate_packets::socket::{BATCH, Sent, Udp};
 
-use crate::{
-    poller::Interest,
-    sources::{DatagramSocket, Source, Sources, Token},
-};
+use crate::sources::{DatagramSocket, Interest, Source, Sources, Token};
 
 /// Maximum number of receive calls per socket and turn. Each call receives several datagrams.
 const CALLS_MAX: usize = 16;

@@ -26,7 +26,7 @@ struct Seen {
 impl Foreign {
     /// Records a node's claim to belong to another cluster. Returns whether to log it. Call it only
     /// for known nodes, because unknown peers can choose any id.
-    pub(crate) fn seen(&mut self, node: NodeId, now: Time) -> bool {
+    pub(crate) fn record_claim(&mut self, node: NodeId, now: Time) -> bool {
         let known = self.nodes.get(&node).filter(|seen| seen.is_fresh(now));
         let said = known.map(|seen| seen.said);
         let due = said.is_none_or(|at| now.since_us(at) >= REPEAT_MS * 1000);
@@ -36,7 +36,7 @@ impl Foreign {
     }
 
     /// Forgets a node that turned out to belong to this cluster.
-    pub(crate) fn settle(&mut self, node: NodeId) {
+    pub(crate) fn forget_node(&mut self, node: NodeId) {
         self.nodes.remove(&node);
     }
 
@@ -62,22 +62,22 @@ mod tests {
     #[test]
     fn it_is_said_at_once_and_once_a_minute_while_it_goes_on() {
         let mut foreign = Foreign::default();
-        let said = (0..200).filter(|second| foreign.seen(NodeId(2), Time(second * SECOND)));
+        let said = (0..200).filter(|second| foreign.record_claim(NodeId(2), Time(second * SECOND)));
         assert_eq!(said.collect::<Vec<_>>(), [0, 60, 120, 180]);
-        assert!(foreign.seen(NodeId(3), Time(200 * SECOND)));
+        assert!(foreign.record_claim(NodeId(3), Time(200 * SECOND)));
         // After a pause the claim is logged as a new one.
-        assert!(foreign.seen(NodeId(2), Time(215 * SECOND)));
+        assert!(foreign.record_claim(NodeId(2), Time(215 * SECOND)));
     }
 
     #[test]
     fn who_does_not_repeat_it_or_is_found_at_home_is_forgotten() {
         let mut foreign = Foreign::default();
         for node in [2, 3] {
-            foreign.seen(NodeId(node), Time(SECOND));
+            foreign.record_claim(NodeId(node), Time(SECOND));
         }
         let nodes = |foreign: &Foreign, at| foreign.nodes(Time(at * SECOND)).collect::<Vec<_>>();
         assert_eq!(nodes(&foreign, 10), [NodeId(2), NodeId(3)]);
-        foreign.settle(NodeId(2));
+        foreign.forget_node(NodeId(2));
         assert_eq!(nodes(&foreign, 10), [NodeId(3)]);
         assert_eq!(nodes(&foreign, 11), []);
     }

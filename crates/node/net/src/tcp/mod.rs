@@ -8,7 +8,6 @@
 pub(crate) mod foreign;
 pub mod handshake;
 pub(crate) mod inbox;
-mod moved;
 pub(crate) mod outbox;
 pub mod peers;
 pub mod resolve;

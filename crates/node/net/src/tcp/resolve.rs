@@ -14,10 +14,14 @@ pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {
             Ok(addresses) => Ok(addresses.collect()),
             Err(error) => Err(format!("cannot look up {name}: {error}")),
         };
-        worker.tell(Notification::Resolved(Resolved { node, name, addresses }));
+        worker.send_notification(Notification::Resolved(Resolved { node, name, addresses }));
     });
     if let Err(error) = spawned {
         let addresses = Err(format!("cannot start a thread to look a name up: {error}"));
-        shared.tell(Notification::Resolved(Resolved { node, name: wanted, addresses }));
+        shared.send_notification(Notification::Resolved(Resolved {
+            node,
+            name: wanted,
+            addresses,
+        }));
     }
 }

@@ -16,7 +16,16 @@ use rustix::{
     net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg},
 };
 
-use super::moved::Moved;
+/// Outcome of one read from a socket or one write to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// This many bytes were transferred, and more may be possible.
+    Some(usize),
+    /// No transfer is possible until the socket is ready.
+    Blocked,
+    /// The other side closed the connection, or the connection is broken.
+    Ended(Option<Errno>),
+}
 
 /// The network as seen by the TLS session.
 struct Wire<'a, F>(&'a F);

@@ -49,7 +49,7 @@ impl Share {
     }
 
     /// Records the total number of bytes sent in datagrams so far.
-    pub(crate) fn note(&mut self, sent_bytes: u64, now: Time) {
+    pub(crate) fn record_datagrams(&mut self, sent_bytes: u64, now: Time) {
         let (before, at) = self.datagrams;
         let us = now.since_us(at);
         if us < LOOK_US {
@@ -91,7 +91,7 @@ mod tests {
         let mut sent = 0;
         for ms in 1..=seconds * 1000 {
             let now = from.plus_ms(ms);
-            share.note(
+            share.record_datagrams(
                 share.datagrams.0 + datagrams * now.since_us(share.datagrams.1) / 1_000_000,
                 now,
             );

@@ -21,8 +21,8 @@ use rustix::{
     },
 };
 
-pub(crate) use super::moved::Moved;
 use super::secured;
+pub(crate) use super::secured::Moved;
 
 /// One non-blocking connection, with its TLS session if it has one.
 #[derive(Debug)]

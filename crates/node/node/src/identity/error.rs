@@ -5,7 +5,9 @@ use std::{error::Error, fmt, io, path::PathBuf};
 use quorate_core::{level::Level, node_id::NodeId};
 use quorate_log::disk::{DiskError, is_full};
 
-use super::NODES_MAX;
+/// Maximum number of founding members and of admitted nodes. It limits how much data
+/// unauthenticated nodes can cause a folder to store.
+pub(super) const NODES_MAX: usize = 1024;
 
 /// Why a folder cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

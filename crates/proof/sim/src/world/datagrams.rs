@@ -5,7 +5,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_packets::endpoint::To;
-use quorate_packets::plane::{Carrier as By, Reach, packets::SendOutcome};
+use quorate_packets::plane::{Carrier as By, Reach, port::SendOutcome};
 
 use super::{Event, World, name, sides::Flights};
 use crate::side::PacketEndpoint;

@@ -6,9 +6,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use quorate_bench::{environment::Environment, figure::round, report::Document, row::Row};
+use quorate_bench::{
+    environment::Environment, figure::round, life::Life, report::Document, row::Row,
+};
 
-use super::{args::FileArgs, segment, trace};
+use super::args::FileArgs;
 use quorate_cli::output::{Exit, Problem, is_off, is_on, print, progress, table};
 
 /// Creates an empty results document for this run.
@@ -139,10 +141,10 @@ fn human(document: &Document) -> String {
         text.push_str(&format!("\n{}", of_streams(&streams)));
     }
     if !segments.is_empty() {
-        text.push_str(&format!("\n{}", segment::shown(&segments)));
+        text.push_str(&format!("\n{}", of_segments(&segments)));
     }
     for life in &document.lives {
-        text.push_str(&format!("\n{}", trace::shown(life)));
+        text.push_str(&format!("\n{}", of_life(life)));
     }
     if !document.published.is_empty() {
         let head = ["source", "what", "published", "ours"];
@@ -279,6 +281,93 @@ fn of_streams(rows: &[&Row]) -> String {
         ]);
     }
     table(&lines)
+}
+
+/// Formats the results for senders and receivers on a network segment, with one line per row.
+fn of_segments(rows: &[&Row]) -> String {
+    let head = [
+        "",
+        "scenario",
+        "way",
+        "senders",
+        "receivers",
+        "queue, KiB",
+        "load, % of link",
+        "burst",
+        "sent, Mbit/s",
+        "slowest",
+        "mean",
+        "lost",
+        "by the worst",
+        "sender CPUs",
+        "s/GB",
+        "CPUs busy",
+        "foreign",
+        "limit",
+    ];
+    let mut lines = vec![cells(head)];
+    for row in rows {
+        let Some(figures) = &row.segment else {
+            continue;
+        };
+        let given = |number: Option<u32>| optional(number.map(f64::from));
+        lines.push(vec![
+            if row.valid { "" } else { "✗" }.to_owned(),
+            row.scenario.clone(),
+            figures.way.clone(),
+            figures.senders.to_string(),
+            figures.receivers.to_string(),
+            given(figures.queue_kib),
+            given(figures.load_percent),
+            figures.burst.to_string(),
+            figures.sent_mbit.to_string(),
+            figures.slowest_mbit.to_string(),
+            figures.mean_mbit.to_string(),
+            lost(figures.loss),
+            lost(figures.loss_worst),
+            figures.sender_cpus.to_string(),
+            figures.sender_s_per_gb.to_string(),
+            percent(figures.cpus_busy),
+            percent(row.foreign_cpu),
+            figures.limit.clone(),
+        ]);
+    }
+    table(&lines)
+}
+
+/// Formats the share of lost datagrams. Small shares are shown precisely, because they matter here.
+fn lost(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
+}
+
+/// Formats the life of a command as a table with one row per trace point, in the order of time.
+fn of_life(life: &Life) -> String {
+    let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
+    for lane in &life.lanes {
+        for hop in &lane.hops {
+            let cells = [
+                hop.p50_us.to_string(),
+                hop.p99_us.to_string(),
+                hop.typical_us.to_string(),
+                lane.name.clone(),
+                hop.hop.to_owned(),
+            ];
+            rows.push((hop.p50_us, cells.into()));
+        }
+    }
+    rows.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let head = ["p50 µs", "p99 µs", "one command", "who", "what"];
+    let mut lines = vec![cells(head)];
+    lines.extend(rows.into_iter().map(|(_, cells)| cells));
+    let plane = life.plane.as_deref().map(|plane| format!(", {plane}"));
+    format!(
+        "{}{}, {} B, {} commands one after the other\n{}",
+        life.durability,
+        plane.unwrap_or_default(),
+        life.value_bytes,
+        life.commands,
+        table(&lines)
+    )
 }
 
 /// Returns the leading cells of a row, which every table begins with: the row's validity and

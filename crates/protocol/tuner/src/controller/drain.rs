@@ -89,7 +89,7 @@ impl Drain {
     }
 
     /// Records the number of bytes in flight during an epoch.
-    pub(super) fn learn(&mut self, view: &View<'_>, score: &Score) {
+    pub(super) fn record_in_flight(&mut self, view: &View<'_>, score: &Score) {
         let command = view.known().command_bytes.map_or(0.0, |bytes| bytes.value);
         let outstanding = view.outstanding * command;
         let used = score.bytes_most as f64 * score.in_flight_most as f64;

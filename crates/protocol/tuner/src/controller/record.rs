@@ -63,7 +63,7 @@ impl Record {
     }
 
     /// Records the throughput of an abandoned setting.
-    pub(super) fn see(&mut self, setting: Setting, rate: f64) {
+    pub(super) fn record_abandoned(&mut self, setting: Setting, rate: f64) {
         if let Some(seen) = self.seen.iter_mut().find(|seen| seen.setting == setting) {
             seen.rate = rate;
             return;

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use super::{
-    REGROUP_NS,
     drain::Drain,
+    regroup::REGROUP_NS,
     view::{VETO_NS, View},
 };
 use crate::{

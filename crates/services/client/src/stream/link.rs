@@ -47,8 +47,8 @@ impl Link {
             address: address.to_owned(),
             leader: String::new(),
         };
-        link.say(&[Ask::Hello { version: VERSION }], wait)?;
-        link.leader = match link.hear(wait)? {
+        link.send_frames(&[Ask::Hello { version: VERSION }], wait)?;
+        link.leader = match link.next_frame(wait)? {
             Answer::Welcome { version: VERSION, leader, .. } => leader.to_owned(),
             _ => return Err(Trouble::unexpected()),
         };
@@ -64,15 +64,15 @@ impl Link {
             return Err(Trouble::Final(Error::bad_login()));
         }
         let password = Password(password);
-        self.say(&[Ask::Login { name, password }], wait)?;
-        match self.hear(wait)? {
+        self.send_frames(&[Ask::Login { name, password }], wait)?;
+        match self.next_frame(wait)? {
             Answer::Known => Ok(()),
             _ => Err(Trouble::unexpected()),
         }
     }
 
     /// Sends frames. Fails if the node accepts no bytes for `wait`.
-    pub(super) fn say(&mut self, asks: &[Ask<'_>], wait: Duration) -> io::Result<()> {
+    pub(super) fn send_frames(&mut self, asks: &[Ask<'_>], wait: Duration) -> io::Result<()> {
         let mut bytes = Vec::new();
         for ask in asks {
             ask.encode(&mut bytes);
@@ -84,7 +84,7 @@ impl Link {
 
     /// Returns the next frame. An error frame is returned as `Err`. Fails if the node sends nothing
     /// for `wait`.
-    pub(super) fn hear(&mut self, wait: Duration) -> Result<Answer<'_>, Trouble> {
+    pub(super) fn next_frame(&mut self, wait: Duration) -> Result<Answer<'_>, Trouble> {
         self.hear_within(wait)?.ok_or_else(|| Trouble::Later("the node says nothing".to_owned()))
     }
 

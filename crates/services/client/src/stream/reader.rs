@@ -175,8 +175,8 @@ impl StreamReader {
         let mut link = self.nodes.dial()?;
         let read =
             Ask::Read { from: self.position, to: self.to, follow: self.follow, name: &self.name };
-        link.say(&[Ask::Stat { name: &self.name }, read], stall)?;
-        let Answer::Info(info) = link.hear(stall)? else {
+        link.send_frames(&[Ask::Stat { name: &self.name }, read], stall)?;
+        let Answer::Info(info) = link.next_frame(stall)? else {
             return Err(Trouble::unexpected());
         };
         if self.info.as_ref().is_some_and(|known| known.id != info.id) {

@@ -78,9 +78,9 @@ impl Streams {
         let mut found: Vec<Info> = Vec::new();
         until_done(&mut self.nodes, &mut |link, options| {
             let after = found.last().map_or("", |info| &info.name).to_owned();
-            link.say(&[Ask::List { after: &after }], options.stall)?;
+            link.send_frames(&[Ask::List { after: &after }], options.stall)?;
             loop {
-                match link.hear(options.stall)? {
+                match link.next_frame(options.stall)? {
                     Answer::Info(info) => found.push(Info::of(&info)),
                     Answer::ListEnd => return Ok(()),
                     _ => return Err(Trouble::unexpected()),
@@ -130,8 +130,8 @@ impl Streams {
 pub(super) fn stat(nodes: &mut Nodes, name: &str) -> Result<Info, Error> {
     check(name)?;
     until_done(nodes, &mut |link, options| {
-        link.say(&[Ask::Stat { name }], options.stall)?;
-        match link.hear(options.stall)? {
+        link.send_frames(&[Ask::Stat { name }], options.stall)?;
+        match link.next_frame(options.stall)? {
             Answer::Info(info) => Ok(Info::of(&info)),
             _ => Err(Trouble::unexpected()),
         }
@@ -139,8 +139,8 @@ pub(super) fn stat(nodes: &mut Nodes, name: &str) -> Result<Info, Error> {
 }
 
 fn change(link: &mut Link, options: &Options, ask: Ask<'_>) -> Result<u64, Trouble> {
-    link.say(&[ask], options.stall)?;
-    match link.hear(options.stall)? {
+    link.send_frames(&[ask], options.stall)?;
+    match link.next_frame(options.stall)? {
         Answer::Done { position } => Ok(position),
         _ => Err(Trouble::unexpected()),
     }

@@ -1,19 +1,21 @@
 //! `StreamWriter`: writes to a bounded buffer that a thread sends to the cluster.
 
 mod driver;
+mod shared;
 
 use std::{
     fs::File,
     io::{self, Read as _, Write},
-    sync::{Arc, Condvar, Mutex, MutexGuard},
-    time::Instant,
+    sync::Arc,
 };
 
-use quorate_tls::stream::Stream;
 use quorate_wire::streams::{self, NAME_BYTES_MAX};
 
-use self::driver::Driver;
-use super::{Options, error::Error, nodes::Nodes, window::Window};
+use self::{
+    driver::Driver,
+    shared::{Shared, State},
+};
+use super::{Options, error::Error, nodes::Nodes};
 
 /// Condition under which a stream is opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,104 +174,6 @@ impl Drop for StreamWriter {
         state.dropped = true;
         state.hang_up();
         self.shared.work.notify_all();
-    }
-}
-
-/// State shared by the writer's caller, the sending thread and the receiving thread.
-#[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
-    /// Wakes the sending thread when there may be work.
-    work: Condvar,
-    /// Wakes callers when the state has changed.
-    news: Condvar,
-}
-
-#[derive(Debug)]
-struct State {
-    window: Window,
-    /// Set once the caller is done writing. `true` if the stream is to be closed permanently.
-    closing: Option<bool>,
-    /// Position at which the stream was closed, or why the writer stopped.
-    over: Option<Result<u64, Error>>,
-    /// Current connection, so that it can be shut down from any thread.
-    socket: Option<Stream>,
-    /// Why the current connection can no longer be used; `None` while it can.
-    broken: Option<String>,
-    /// Time at which the node last made progress towards a response that it owes.
-    moved: Instant,
-    reconnects: u64,
-    address: String,
-    /// The sending thread is waiting for `work`.
-    driver_waits: bool,
-    /// Number of callers that are waiting for `news`.
-    callers_wait: usize,
-    /// The caller has dropped the writer. Its unsent bytes are abandoned.
-    dropped: bool,
-}
-
-impl Shared {
-    fn new(options: &Options) -> Self {
-        let state = State {
-            window: Window::new(options.buffer, 0),
-            closing: None,
-            over: None,
-            socket: None,
-            broken: None,
-            moved: Instant::now(),
-            reconnects: 0,
-            address: String::new(),
-            driver_waits: false,
-            callers_wait: 0,
-            dropped: false,
-        };
-        Self { state: Mutex::new(state), work: Condvar::new(), news: Condvar::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics while it is held")
-    }
-
-    fn wait_for_news<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        state.callers_wait += 1;
-        let mut state = self.news.wait(state).expect("no thread panics while it is held");
-        state.callers_wait -= 1;
-        state
-    }
-
-    /// Waits until a condition holds or the writer has stopped.
-    fn wait_until(
-        &self,
-        condition: impl Fn(&State) -> bool,
-    ) -> Result<MutexGuard<'_, State>, Error> {
-        let mut state = self.lock();
-        loop {
-            if let Some(Err(error)) = &state.over {
-                return Err(error.clone());
-            }
-            if condition(&state) {
-                return Ok(state);
-            }
-            state = self.wait_for_news(state);
-        }
-    }
-}
-
-impl State {
-    /// Shuts down the current connection in both directions.
-    fn hang_up(&self) {
-        if let Some(socket) = &self.socket {
-            // It may be disconnected already.
-            let _ = socket.shutdown();
-        }
-    }
-
-    /// Stops the writer with the result `over`.
-    fn end(&mut self, over: Result<u64, Error>) {
-        if self.over.is_none() {
-            self.over = Some(over);
-        }
-        self.hang_up();
     }
 }
 

@@ -168,7 +168,7 @@ fn post(
 }
 
 /// Queues the notice of a message for the subscribers on this node.
-pub(super) fn tell(state: &mut WriteContext<'_>, message: Option<(&[u8], &[u8])>) {
+pub(super) fn queue_notice(state: &mut WriteContext<'_>, message: Option<(&[u8], &[u8])>) {
     if let Some((channel, message)) = message {
         leave(state, notice::CHANNEL, channel, message);
     }

@@ -355,7 +355,7 @@ pub(super) fn unlock(
     let free = left == 0;
     if free {
         state.delete(asked.key);
-        channels::tell(state, asked.tell);
+        channels::queue_notice(state, asked.tell);
     } else {
         let lock = Lock { count: left, holder: asked.holder };
         hold(state, asked.key, lock, asked.deadline);
@@ -436,7 +436,7 @@ pub(super) fn break_lock(
     from.end()?;
     let removed = state.delete(key);
     if removed {
-        channels::tell(state, tell);
+        channels::queue_notice(state, tell);
     }
     reply.integer(i64::from(removed));
     Ok(())

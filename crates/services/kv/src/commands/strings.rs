@@ -568,7 +568,7 @@ pub(super) fn get_range(
     let (key, start, end) = (from.key()?, from.signed()?, from.signed()?);
     from.end()?;
     match string(state.store, key, reply) {
-        Ok(Some(entry)) => reply.bulk(part(&entry.value, start, end)),
+        Ok(Some(entry)) => reply.bulk(slice_range(&entry.value, start, end)),
         Ok(None) => reply.bulk(b""),
         Err(_) => {}
     }
@@ -576,7 +576,7 @@ pub(super) fn get_range(
 }
 
 /// Returns the bytes from `start` to `end`, both inclusive; negative indexes count from the end.
-fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
+fn slice_range(value: &[u8], start: i64, end: i64) -> &[u8] {
     let length = i64::try_from(value.len()).unwrap_or(i64::MAX);
     let place = |at: i64| {
         if at < 0 { at.saturating_add(length).max(0) } else { at }

@@ -287,7 +287,7 @@ const SENT: &[u8] = b":0\r\n";
 impl Published {
     /// Records a command that is about to get the position `place`, if the command publishes a
     /// message.
-    pub(super) fn note(&mut self, place: u64, command: &[u8]) {
+    pub(super) fn note_published(&mut self, place: u64, command: &[u8]) {
         const CHANNEL: u8 = Op::Publish as u8;
         const SHARD: u8 = Op::PublishShard as u8;
         let of = match command.first() {

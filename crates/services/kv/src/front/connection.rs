@@ -351,7 +351,7 @@ impl Connection {
     }
 
     /// Updates this connection's entry in the connection table.
-    pub(super) fn sign(&self, now_ms: u64, shared: &mut Shared) {
+    pub(super) fn update_entry(&self, now_ms: u64, shared: &mut Shared) {
         if let Some(guest) = shared.roster.guest(self.seat) {
             guest.seen_ms = now_ms;
             guest.command = self.command;
@@ -709,7 +709,7 @@ impl Connection {
             }
             kind => {
                 let command = std::mem::take(&mut shared.command);
-                self.published.note(self.order.end(), &command);
+                self.published.note_published(self.order.end(), &command);
                 let returning = kind == Kind::WriteReturning;
                 self.write(&command, returning, shared, requests);
                 shared.command = command;

@@ -82,7 +82,13 @@ impl RespFront {
     }
 
     /// Sends a message to a subscriber.
-    fn tell(&mut self, listener: ConnectionId, how: MatchedBy<'_>, channel: &[u8], message: &[u8]) {
+    fn send_to_subscriber(
+        &mut self,
+        listener: ConnectionId,
+        how: MatchedBy<'_>,
+        channel: &[u8],
+        message: &[u8],
+    ) {
         self.make_room(message.len());
         if let Some(client) = self.connections.get_mut(&listener) {
             client.send_message(how, channel, message, &mut self.shared);
@@ -165,10 +171,10 @@ impl Front for RespFront {
         let Some(client) = self.connections.get_mut(&connection) else {
             return bytes.len();
         };
-        self.shared.tally.turn(requests.wall_ms());
+        self.shared.tally.set_clock(requests.wall_ms());
         let used = receive(client, bytes, &mut self.shared, requests);
         client.recount(&mut self.shared);
-        client.sign(requests.wall_ms(), &mut self.shared);
+        client.update_entry(requests.wall_ms(), &mut self.shared);
         client.mark(&mut self.shared);
         self.shared.sign_slow();
         if self.shared.monitors.has_lines() {
@@ -195,7 +201,7 @@ impl Front for RespFront {
         let Some(owner) = self.shared.tags.take(tag) else {
             return;
         };
-        self.shared.tally.turn(requests.wall_ms());
+        self.shared.tally.set_clock(requests.wall_ms());
         match (owner.target, completion) {
             (Target::Claim(number), Completion::Written(_, reply)) => {
                 return self.claimed(number, Ok(reply), requests);
@@ -262,12 +268,12 @@ impl Front for RespFront {
             Some((&notice::CHANNEL, channel)) => {
                 for (listener, pattern) in self.shared.channels.receivers(channel) {
                     let how = pattern.as_deref().map_or(MatchedBy::Channel, MatchedBy::Pattern);
-                    self.tell(listener, how, channel, message);
+                    self.send_to_subscriber(listener, how, channel, message);
                 }
             }
             Some((&notice::SHARD, channel)) => {
                 for listener in self.shared.channels.shard_receivers(channel) {
-                    self.tell(listener, MatchedBy::Shard, channel, message);
+                    self.send_to_subscriber(listener, MatchedBy::Shard, channel, message);
                 }
             }
             _ => {}

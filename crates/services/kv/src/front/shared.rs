@@ -124,7 +124,7 @@ impl Shared {
 
     /// Records which clients sent the new entries of the slow log.
     pub(super) fn sign_slow(&mut self) {
-        self.tally.slow.sign(&mut self.roster);
+        self.tally.slow.sign_entries(&mut self.roster);
     }
 
     /// Returns whether the user table has changed since the last call.

@@ -173,7 +173,7 @@ impl SlowLog {
 
     /// Records which clients sent the new entries, while those clients are still connected.
     #[inline]
-    pub(super) fn sign(&mut self, roster: &mut ClientTable) {
+    pub(super) fn sign_entries(&mut self, roster: &mut ClientTable) {
         if !self.fresh.is_empty() {
             self.sign_fresh(roster);
         }
@@ -202,12 +202,12 @@ impl SlowLog {
     /// Answers SLOWLOG and its subcommands.
     pub(super) fn answer(&mut self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
         match (&*arguments.at(1).to_ascii_lowercase(), arguments.len()) {
-            (b"get", 2) => self.tell(GET_ENTRIES_DEFAULT, r),
+            (b"get", 2) => self.write_entries(GET_ENTRIES_DEFAULT, r),
             (b"get", 3) => match parse_integer(arguments.at(2)) {
                 None => r.error(NOT_AN_INTEGER),
-                Some(-1) => self.tell(ENTRIES_MAX, r),
+                Some(-1) => self.write_entries(ENTRIES_MAX, r),
                 Some(count) => match usize::try_from(count) {
-                    Ok(count) => self.tell(count, r),
+                    Ok(count) => self.write_entries(count, r),
                     Err(_) => r.error("ERR count should be greater than or equal to -1"),
                 },
             },
@@ -223,7 +223,7 @@ impl SlowLog {
         }
     }
 
-    fn tell(&self, count: usize, r: &mut Reply<'_>) {
+    fn write_entries(&self, count: usize, r: &mut Reply<'_>) {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         r.array(count.min(self.entries.len()));
         for entry in self.entries.iter().take(count) {

@@ -83,7 +83,7 @@ impl Default for Tally {
 
 impl Tally {
     /// Sets the clock at the start of a turn.
-    pub(super) const fn turn(&mut self, now_ms: u64) {
+    pub(super) const fn set_clock(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
     }
 

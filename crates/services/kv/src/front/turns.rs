@@ -202,7 +202,7 @@ impl RespFront {
             connection.end_wait(client.place, reply, &mut self.shared);
             connection.recount(&mut self.shared);
             let now_ms = self.shared.tally.now_ms;
-            connection.sign(now_ms, &mut self.shared);
+            connection.update_entry(now_ms, &mut self.shared);
             connection.mark(&mut self.shared);
         }
     }

@@ -6,12 +6,7 @@
 
 use std::fmt;
 
-pub use super::arguments::Arguments;
-use super::{
-    arguments::Span,
-    integer::parse_integer,
-    words::{Unbalanced, split},
-};
+use super::integer::parse_integer;
 
 /// Maximum number of arguments in a request.
 pub const ARGUMENTS_MAX: usize = 256 * 1024;
@@ -64,6 +59,60 @@ impl fmt::Display for ProtocolError {
             Self::Quotes => write!(f, "unbalanced quotes in request"),
             Self::Tls => write!(f, "TLS is not spoken here"),
         }
+    }
+}
+
+/// Range of an argument in the bytes of its request.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    from: usize,
+    to: usize,
+}
+
+/// Arguments of a request. The first is the command's name, so there is at least one.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    bytes: &'a [u8],
+    spans: &'a [Span],
+}
+
+impl<'a> Arguments<'a> {
+    /// Creates the arguments that occupy `spans` in `bytes`.
+    const fn new(bytes: &'a [u8], spans: &'a [Span]) -> Self {
+        Self { bytes, spans }
+    }
+
+    /// Returns the number of arguments, including the name.
+    pub const fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// Returns an argument, or an empty one if `index` is out of range.
+    pub fn at(&self, index: usize) -> &'a [u8] {
+        self.spans.get(index).map_or(&[], |span| &self.bytes[span.from..span.to])
+    }
+
+    /// Returns the arguments without the first `count`.
+    pub fn from(&self, count: usize) -> Self {
+        Self { bytes: self.bytes, spans: self.spans.get(count..).unwrap_or(&[]) }
+    }
+
+    /// Iterates over all arguments, including the name.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        let bytes = self.bytes;
+        self.spans.iter().map(move |span| &bytes[span.from..span.to])
+    }
+}
+
+impl fmt::Debug for Arguments<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.iter().map(|argument| argument.escape_ascii().to_string()))
+            .finish()
     }
 }
 
@@ -353,4 +402,77 @@ const fn short_number(line: &[u8]) -> Option<(i64, usize)> {
         }
         _ => None,
     }
+}
+
+/// Error for a line whose quotes are unbalanced.
+struct Unbalanced;
+
+/// Splits an inline request into words at blanks. Double quotes support `\n \r \t \b \a \xHH`, and
+/// single quotes only `\'`.
+fn split(line: &[u8], words: &mut Vec<u8>, spans: &mut Vec<Span>) -> Result<(), Unbalanced> {
+    let mut at = 0;
+    loop {
+        while line.get(at).is_some_and(u8::is_ascii_whitespace) {
+            at += 1;
+        }
+        if at >= line.len() {
+            return Ok(());
+        }
+        let from = words.len();
+        while let Some(&byte) = line.get(at) {
+            match byte {
+                b'"' | b'\'' => {
+                    at = quoted(line, at + 1, byte, words)?;
+                    if line.get(at).is_some_and(|next| !next.is_ascii_whitespace()) {
+                        return Err(Unbalanced);
+                    }
+                    break;
+                }
+                blank if blank.is_ascii_whitespace() => break,
+                other => words.push(other),
+            }
+            at += 1;
+        }
+        spans.push(Span { from, to: words.len() });
+    }
+}
+
+/// Appends the contents of a quoted word. Returns the position after the closing quote.
+fn quoted(line: &[u8], mut at: usize, quote: u8, words: &mut Vec<u8>) -> Result<usize, Unbalanced> {
+    loop {
+        match (line.get(at), line.get(at + 1)) {
+            (None, _) => return Err(Unbalanced),
+            (Some(&byte), _) if byte == quote => return Ok(at + 1),
+            (Some(b'\\'), Some(b'x')) if quote == b'"' && hex(line, at + 2).is_some() => {
+                words.extend(hex(line, at + 2));
+                at += 4;
+            }
+            (Some(b'\\'), Some(&next)) if quote == b'"' || next == b'\'' => {
+                words.push(unescaped(next, quote));
+                at += 2;
+            }
+            (Some(&byte), _) => {
+                words.push(byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+const fn unescaped(byte: u8, quote: u8) -> u8 {
+    match (quote, byte) {
+        (b'"', b'n') => b'\n',
+        (b'"', b'r') => b'\r',
+        (b'"', b't') => b'\t',
+        (b'"', b'b') => 8,
+        (b'"', b'a') => 7,
+        _ => byte,
+    }
+}
+
+/// Parses two hexadecimal digits.
+fn hex(line: &[u8], at: usize) -> Option<u8> {
+    let digits = std::str::from_utf8(line.get(at..at + 2)?).ok()?;
+    digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then_some(())?;
+    u8::from_str_radix(digits, 16).ok()
 }

@@ -274,7 +274,7 @@ impl Disk for FileDisk {
     }
 
     fn pace_prepare(&mut self, family: Family, bytes: u64) {
-        self.makers.want(family, bytes);
+        self.makers.pace_prepare(family, bytes);
     }
 
     fn hurry_prepare(&mut self, family: Family) {

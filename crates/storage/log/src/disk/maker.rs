@@ -52,8 +52,8 @@ impl Makers {
     }
 
     /// See [`crate::disk::Disk::pace_prepare`].
-    pub(crate) fn want(&self, family: Family, bytes: u64) {
-        self.of(family).pace.want(bytes);
+    pub(crate) fn pace_prepare(&self, family: Family, bytes: u64) {
+        self.of(family).pace.note_write(bytes);
     }
 
     /// See [`crate::disk::Disk::hurry_prepare`].
@@ -65,27 +65,27 @@ impl Makers {
     pub(crate) fn prepare(&self, file: FileId, bytes: u64, zeros: Zeros) {
         let maker = self.of(file.family);
         maker.pace.relax();
-        maker.ask(Job::Prepare { file, bytes, zeros });
+        maker.send_job(Job::Prepare { file, bytes, zeros });
     }
 
     /// See [`crate::disk::Disk::start_retire`].
     pub(crate) fn retire(&self, file: FileId) {
-        self.of(file.family).ask(Job::Retire { file });
+        self.of(file.family).send_job(Job::Retire { file });
     }
 
     /// See [`crate::disk::Disk::start_reuse`].
     pub(crate) fn reuse(&self, from: FileId, to: FileId) {
-        self.of(to.family).ask(Job::Reuse { from, to });
+        self.of(to.family).send_job(Job::Reuse { from, to });
     }
 
     /// See [`crate::disk::Disk::start_replace_small_file`].
     pub(crate) fn keep(&self, token: u64, name: &'static str, bytes: Vec<u8>) {
-        self.keeper.ask(Job::Keep { token, name, bytes });
+        self.keeper.send_job(Job::Keep { token, name, bytes });
     }
 
     /// See [`crate::disk::Disk::start_read_small_file`].
     pub(crate) fn recall(&self, token: u64, name: &'static str) {
-        self.keeper.ask(Job::Recall { token, name });
+        self.keeper.send_job(Job::Recall { token, name });
     }
 }
 
@@ -117,7 +117,7 @@ impl Maker {
         Ok(Self { pace, jobs: Some(jobs), thread: Some(thread) })
     }
 
-    fn ask(&self, job: Job) {
+    fn send_job(&self, job: Job) {
         let jobs = self.jobs.as_ref().expect("taken only when dropped");
         jobs.send(job).expect("the thread runs while it has a sender");
     }

@@ -47,7 +47,7 @@ impl State {
 impl Pace {
     /// Records a log write, by which time `bytes` bytes of the segment should exist. Does not end a
     /// pause, because pauses are short and a wake-up with every commit would cost more.
-    pub(super) fn want(&self, bytes: u64) {
+    pub(super) fn note_write(&self, bytes: u64) {
         let mut state = self.lock();
         state.wanted = bytes.max(state.wanted);
         state.writes += 1;
@@ -55,7 +55,7 @@ impl Pace {
 
     /// Ends all pauses, because a write waits for the segment.
     pub(super) fn hurry(&self) {
-        self.want(u64::MAX);
+        self.note_write(u64::MAX);
         self.changed.notify_all();
     }
 

@@ -33,7 +33,7 @@ fn a_hurry_ends_the_rest_and_all_rests_behind_it() {
 fn who_is_behind_does_not_rest_and_what_is_wanted_does_not_fall() {
     let pace = Pace::default();
     for (wanted, made) in [(100, 99), (50, 99), (101, 100)] {
-        pace.want(wanted);
+        pace.note_write(wanted);
         pace.rest_for(made, FOR_EVER);
     }
 }
@@ -41,10 +41,10 @@ fn who_is_behind_does_not_rest_and_what_is_wanted_does_not_fall() {
 #[test]
 fn a_busy_log_is_left_alone_until_it_is_quiet_or_wants_more() {
     let pace = Pace::default();
-    pace.want(100);
+    pace.note_write(100);
     let writes = pace.lock().writes;
     assert!(pace.lock().goes_on(100, writes), "quiet");
-    pace.want(100);
+    pace.note_write(100);
     assert!(!pace.lock().goes_on(100, writes), "it wrote");
     assert!(pace.lock().goes_on(99, writes), "more is wanted");
     // Hangs if a quiet log does not end the pause.

@@ -160,7 +160,7 @@ fn a_hurry_ends_all_rests(hurry: impl Fn(&Pace)) {
     let pace = Arc::new(Pace::default());
     let maker = Arc::clone(&pace);
     let maker = thread::spawn(move || make(&maker));
-    pace.want(2);
+    pace.note_write(2);
     hurry(&pace);
     maker.join().unwrap();
 }
@@ -189,6 +189,6 @@ fn no_rest_outlasts_a_hurry() {
     shuttle::check_random(|| a_hurry_ends_all_rests(Pace::hurry), RUNS);
     shuttle::check_random(a_drop_ends_the_maker, RUNS);
     // Requesting everything without a wake-up is what a write does: pauses continue.
-    let silent = |pace: &Pace| pace.want(u64::MAX);
+    let silent = |pace: &Pace| pace.note_write(u64::MAX);
     assert!(fails(move || a_hurry_ends_all_rests(silent)));
 }

@@ -38,7 +38,7 @@ struct InFlight {
 }
 
 /// Converts the kernel's result for an operation.
-fn judge(operation: &Operation, result: i32) -> Result<(), DiskError> {
+fn convert_result(operation: &Operation, result: i32) -> Result<(), DiskError> {
     let (action, at, bytes) = (operation.action(), operation.at, operation.bytes());
     match usize::try_from(result) {
         Ok(done) if done >= bytes => Ok(()),
@@ -185,7 +185,7 @@ impl Ring {
                 continue;
             };
             self.in_flight -= 1;
-            let result = judge(&ended.operation, entry.result());
+            let result = convert_result(&ended.operation, entry.result());
             self.ready.push_back(ended.operation.end(result));
         }
         if self.fill() {

@@ -9,7 +9,7 @@ use super::{
     chunk::{Chunk, Span},
     layout::{Address, Layout, POSITION_MAX},
     space::Space,
-    spares::Spares,
+    spares::{Cut, Spares},
     stream::Stream,
 };
 
@@ -114,7 +114,7 @@ impl Catalogue<'_> {
         mut self,
         space: &mut Space,
         spares: &mut Spares,
-        mut cut: impl FnMut(StreamName, u64, super::stream::Cut),
+        mut cut: impl FnMut(StreamName, u64, Cut),
     ) -> Result<Streams, &'static str> {
         const SHORT: &str = "it ends too early";
         let mut streams = Streams::new();

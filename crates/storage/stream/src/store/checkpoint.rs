@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::{BLOCK, Buffer, Disk, DiskError, Durability, Family, FileId, Lack};
+use quorate_log::patience::Backoff;
 
 use super::{
     Store, catalogue,
-    layout::Address,
-    patience::Backoff,
+    layout::{Address, SKIPS_MAX},
     pointer::{self, Pointer},
     space::{Made, Purpose},
 };
@@ -82,7 +82,7 @@ impl Checkpoint {
 
     /// Records a lack of space or descriptors. The step is retried later.
     fn wait(&mut self, why: &DiskError) {
-        self.patience.failed();
+        self.patience.failed(SKIPS_MAX);
         self.short = Some(why.to_string());
     }
 
@@ -313,7 +313,7 @@ impl Store {
             Ok(()) => {
                 self.checkpointed_to = checkpoint.at;
                 for address in std::mem::take(&mut checkpoint.leaving) {
-                    self.space.give(address);
+                    self.space.free_chunk(address);
                 }
                 self.checkpoint = None;
                 std::mem::swap(&mut self.current, &mut self.spare);

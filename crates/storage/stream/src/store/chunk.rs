@@ -77,7 +77,7 @@ impl Chunk {
 
     /// Marks the span that starts at block `from` as written, and joins it with its neighbours in
     /// the same unit.
-    pub(super) fn settle(&mut self, from: u16, unit_blocks: u16) {
+    pub(super) fn mark_written(&mut self, from: u16, unit_blocks: u16) {
         let Some(mut at) = self.spans.iter().position(|span| span.from == from) else {
             return;
         };
@@ -164,7 +164,7 @@ mod tests {
         }
         assert!(chunk.written_from(0).is_empty(), "nothing is written yet");
         for block in [3, 1, 0, 4] {
-            chunk.settle(block, 4);
+            chunk.mark_written(block, 4);
         }
         let [first, second, third, fourth] = chunk.spans() else {
             panic!("{chunk:?}");
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(first.checksum, crc32c::crc32c(&bytes[..2 * BLOCK]));
         assert!(second.pending && !third.pending && fourth.from == 4);
         assert_eq!(chunk.written_from(1).len(), 1, "as far as it is written");
-        chunk.settle(2, 4);
+        chunk.mark_written(2, 4);
         assert_eq!(chunk.spans().len(), 2, "units are apart");
         assert_eq!(chunk.spans()[0].checksum, crc32c::crc32c(&bytes[..4 * BLOCK]));
         assert_eq!(chunk.written_from(3).len(), 2);

@@ -5,6 +5,8 @@ use quorate_log::disk::{BLOCK, Family, FileId, Position};
 /// Upper bound of positions, chosen so that sums do not overflow. A stream cannot get longer,
 /// because each byte takes a slot and there are fewer slots.
 pub(super) const POSITION_MAX: u64 = 1 << 62;
+/// Maximum number of calls to skip after a failure before the next attempt.
+pub(super) const SKIPS_MAX: u32 = 256;
 
 /// Sizes of files and their parts. A store keeps the layout with which it was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,7 +21,6 @@ mod chunk;
 mod error;
 mod layout;
 mod opening;
-mod patience;
 mod placing;
 mod pointer;
 mod ranges;

@@ -23,7 +23,7 @@ use super::{
     catalogue::{ATTEMPTS_MAX, Fields},
     chunk::Span,
     layout::{Address, Layout, POSITION_MAX},
-    stream::Stream,
+    stream::{Freed, Stream},
 };
 
 /// Location and checksum of blocks of a stream that are on stable storage.
@@ -263,7 +263,7 @@ impl Store {
             }
             owners.remove(&other);
             self.disown(stream, place.key);
-            self.space.give(other);
+            self.space.free_chunk(other);
         }
         match owners.insert(place.address, (stream, place.key, false)) {
             Some((of, key, _)) => self.disown(of, key),
@@ -284,16 +284,6 @@ impl Store {
             known.disown(key, layout);
         }
     }
-}
-
-/// Bytes that were removed from memory because a claim found them on disk.
-#[derive(Debug, Default)]
-pub(super) struct Freed {
-    /// Size of the removed whole blocks that were waiting for a chunk.
-    pub(super) cut_bytes: usize,
-    /// Bytes that were removed only because they shared a run or a cut with the claimed ones. They
-    /// must be put again.
-    pub(super) others: Vec<(u64, Vec<u8>)>,
 }
 
 impl Stream {

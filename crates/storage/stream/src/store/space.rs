@@ -9,11 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_log::disk::{Disk, DiskError, Family, FileId, Zeros};
+use quorate_log::patience::Backoff;
 
-use super::{
-    layout::{Address, Layout},
-    patience::Backoff,
-};
+use super::layout::{Address, Layout, SKIPS_MAX};
 
 /// Maximum number of files to create ahead of a writer that fills files faster than the disk can
 /// create them.
@@ -143,7 +141,7 @@ impl Space {
 
     /// Frees a chunk. No durable catalogue may list it, and it must not be written to at the
     /// moment.
-    pub(super) fn give(&mut self, address: Address) {
+    pub(super) fn free_chunk(&mut self, address: Address) {
         let used = self.files.get_mut(&address.file);
         let used = used.expect("a file with a chunk in use stays");
         *used = used.checked_sub(1).expect("it was in use");
@@ -245,7 +243,7 @@ impl Space {
         let room = disk.free_bytes(Family::Stream);
         let needed = bytes.saturating_add(left_bytes);
         if let Some(room) = room.filter(|room| *room < needed) {
-            self.patience.failed();
+            self.patience.failed(SKIPS_MAX);
             self.short = Some(format!(
                 "a file for streams needs {bytes} bytes in addition to {left_bytes} that are left to others, and the disk \
                  has {room}"
@@ -287,7 +285,7 @@ impl Space {
                     self.short = None;
                 }
                 Err(error) => {
-                    self.patience.failed();
+                    self.patience.failed(SKIPS_MAX);
                     self.short = Some(error.to_string());
                 }
             }

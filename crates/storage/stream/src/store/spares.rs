@@ -2,7 +2,15 @@
 
 use quorate_log::disk::{BLOCK, Buffer};
 
-use super::stream::Cut;
+/// Whole blocks of a stream within one unit, waiting for a chunk.
+#[derive(Debug)]
+pub(super) struct Cut {
+    /// Distinguishes this cut from others at the same position.
+    pub(super) id: u64,
+    /// Memory that starts with the `bytes` bytes of the blocks.
+    pub(super) buffer: Buffer,
+    pub(super) bytes: usize,
+}
 
 /// Maximum number of unused unit buffers that are retained.
 const SPARES_MAX: usize = 32;
@@ -56,7 +64,7 @@ impl Spares {
     }
 
     /// Returns a buffer to the pool.
-    pub(super) fn give(&mut self, buffer: Buffer) {
+    pub(super) fn return_buffer(&mut self, buffer: Buffer) {
         if buffer.len() == self.unit_bytes && self.spare.len() < SPARES_MAX {
             self.spare.push(buffer);
         }

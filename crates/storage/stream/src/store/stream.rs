@@ -2,14 +2,13 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use quorate_log::disk::{BLOCK, Buffer};
+use quorate_log::disk::BLOCK;
 
 use super::{
     chunk::{Chunk, Span},
     layout::{Address, Layout, POSITION_MAX},
-    placing::Freed,
     ranges::Ranges,
-    spares::Spares,
+    spares::{Cut, Spares},
 };
 
 const WHOLE: u64 = BLOCK as u64;
@@ -35,14 +34,14 @@ pub(super) struct Stream {
     chunks: BTreeMap<(u64, u32), Chunk>,
 }
 
-/// Whole blocks of a stream within one unit, waiting for a chunk.
-#[derive(Debug)]
-pub(super) struct Cut {
-    /// Distinguishes this cut from others at the same position.
-    pub(super) id: u64,
-    /// Memory that starts with the `bytes` bytes of the blocks.
-    pub(super) buffer: Buffer,
-    pub(super) bytes: usize,
+/// Bytes that were removed from memory because a claim found them on disk.
+#[derive(Debug, Default)]
+pub(super) struct Freed {
+    /// Size of the removed whole blocks that were waiting for a chunk.
+    pub(super) cut_bytes: usize,
+    /// Bytes that were removed only because they shared a run or a cut with the claimed ones. They
+    /// must be put again.
+    pub(super) others: Vec<(u64, Vec<u8>)>,
 }
 
 /// Location of a byte.

@@ -7,13 +7,14 @@ use std::{
 
 use quorate_core::value::StreamName;
 use quorate_log::disk::{BLOCK, Buffer, Disk, DiskError, Durability, Output};
+use quorate_log::patience::Backoff;
 
 use super::{
     Store,
     chunk::Span,
-    layout::{Address, Layout},
-    patience::Backoff,
-    stream::{Cut, Stream},
+    layout::{Address, Layout, SKIPS_MAX},
+    spares::Cut,
+    stream::Stream,
 };
 
 /// Maximum number of stream writes in flight.
@@ -209,7 +210,7 @@ impl Store {
         if error.lack.is_none() {
             return self.fail(error);
         }
-        self.writes.patience.failed();
+        self.writes.patience.failed(SKIPS_MAX);
         self.writes.short = Some(error.to_string());
     }
 
@@ -307,13 +308,13 @@ impl Store {
             self.writes.unflushed.insert(write.address.file);
         }
         if let Some(buffer) = output.into_buffer() {
-            self.spares.give(buffer);
+            self.spares.return_buffer(buffer);
         }
         let stream = self.streams.get_mut(&write.stream);
         let chunk = stream.and_then(|stream| stream.chunk_at(write.part, write.address));
         if let Some(chunk) = chunk {
             for blocks in write.units(self.layout) {
-                chunk.settle(blocks.start, self.layout.unit_blocks());
+                chunk.mark_written(blocks.start, self.layout.unit_blocks());
             }
             if write.durability == Durability::Flushed {
                 let from = write.part * self.layout.chunk() + u64::from(write.from) * BLOCK as u64;

@@ -38,13 +38,13 @@ impl Endpoint {
                     self.counters.asked += ranges.len() as u64;
                     for ranges in ranges.chunks(RANGES_MAX) {
                         let ranges = ranges.to_vec();
-                        self.control.say(Some(to), &Body::Nak(Numbers { of, ranges }));
+                        self.control.queue_datagram(Some(to), &Body::Nak(Numbers { of, ranges }));
                     }
                 }
                 if let (Some((missed, lost, to)), Some(peer)) = (report, self.gate.peer(owner)) {
                     let missed = Numbers { of, ranges: missed };
                     let report = Report { missed, lost, to };
-                    self.control.say(Some(peer), &Body::Report(report));
+                    self.control.queue_datagram(Some(peer), &Body::Report(report));
                 }
             }
         }

@@ -67,7 +67,7 @@ impl Endpoint {
         let members: Vec<Member> = nodes.iter().filter_map(|node| self.gate.peer(*node)).collect();
         let body = Body::Chain(chain.clone());
         for member in members {
-            self.control.say(Some(member), &body);
+            self.control.queue_datagram(Some(member), &body);
         }
     }
 

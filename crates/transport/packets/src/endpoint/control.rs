@@ -54,14 +54,14 @@ impl Control {
     }
 
     /// Queues a datagram for a member, or for the group if `to` is `None`.
-    pub(super) fn say(&mut self, to: Option<Member>, body: &Body<'_>) {
-        self.part(to, body, (0, 1));
+    pub(super) fn queue_datagram(&mut self, to: Option<Member>, body: &Body<'_>) {
+        self.queue_part(to, body, (0, 1));
     }
 
     /// [pkt-5] Queues an original datagram, bit for bit, in an envelope.
     pub(super) fn repair(&mut self, to: Member, original: &[u8], datagram_bytes: usize) {
         for (index, count, part) in envelope::parts(original, datagram_bytes - HEADER_BYTES) {
-            self.part(Some(to), &Body::Repair(part), (index, count));
+            self.queue_part(Some(to), &Body::Repair(part), (index, count));
         }
     }
 
@@ -71,7 +71,7 @@ impl Control {
         self.push(To::Group, bytes);
     }
 
-    fn part(&mut self, to: Option<Member>, body: &Body<'_>, (index, count): (u16, u16)) {
+    fn queue_part(&mut self, to: Option<Member>, body: &Body<'_>, (index, count): (u16, u16)) {
         let header = Header {
             kind: body.kind(),
             key: self.key,

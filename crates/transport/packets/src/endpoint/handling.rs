@@ -125,13 +125,13 @@ impl Endpoint {
         };
         self.gate.challenge(node, nonce);
         self.probes.entry(node).or_default().sent(nonce, now);
-        self.control.say(Some(member), &Body::Probe(nonce));
+        self.control.queue_datagram(Some(member), &Body::Probe(nonce));
     }
 
     /// Probes which nodes receive this node's group datagrams. Answers do not introduce them.
     pub fn probe_group(&mut self, nonce: u64, now: Time) {
         self.group_probes.sent(nonce, now);
-        self.control.say(None, &Body::Probe(nonce));
+        self.control.queue_datagram(None, &Body::Probe(nonce));
     }
 
     fn on_probe(&mut self, from: NodeId, nonce: u64, now: Time) {
@@ -139,7 +139,7 @@ impl Endpoint {
         if let Some(member) = member.filter(|_| self.answers.take(1, now)) {
             let channels = self.introduction(from).channels;
             let answer = Answer { nonce, channels };
-            self.control.say(Some(member), &Body::Answer(answer));
+            self.control.queue_datagram(Some(member), &Body::Answer(answer));
         }
     }
 
@@ -216,7 +216,7 @@ impl Endpoint {
             && !ranges.is_empty()
             && self.answers.take(1, now)
         {
-            self.control.say(Some(to), &Body::Gone(Numbers { of, ranges }));
+            self.control.queue_datagram(Some(to), &Body::Gone(Numbers { of, ranges }));
         }
     }
 

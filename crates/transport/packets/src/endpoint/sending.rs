@@ -262,7 +262,7 @@ impl Endpoint {
             let (ballot, decided_to) = channel.told;
             let tail =
                 Tail { channel: number, next: channel.outbound.sent_to(), ballot, decided_to };
-            self.control.say(channel.outbound.to(), &Body::Tail(tail));
+            self.control.queue_datagram(channel.outbound.to(), &Body::Tail(tail));
         }
     }
 }

@@ -34,7 +34,7 @@ struct Late {
 impl Chain {
     /// Sets up the chain again if these reachable nodes need a different order. Returns the new
     /// order.
-    pub(crate) fn lay(
+    pub(crate) fn set_order(
         &mut self,
         me: NodeId,
         reached: impl Iterator<Item = NodeId>,
@@ -98,7 +98,7 @@ mod tests {
     fn laid(chain: &mut Chain, reached: &[u32], now: u64) -> Option<Vec<u32>> {
         let reached = reached.iter().copied().map(NodeId);
         let votes = |node: NodeId| node.0 < 10;
-        let order = chain.lay(ME, reached, votes, Time(now))?;
+        let order = chain.set_order(ME, reached, votes, Time(now))?;
         Some(order.iter().map(|node| node.0).collect())
     }
 

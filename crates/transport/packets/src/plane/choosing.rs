@@ -5,11 +5,11 @@
 //! later, when the chain is idle.
 
 use crate::limits::Limits;
-use quorate_core::{node_id::NodeId, time::Time};
+use quorate_core::time::Time;
 use quorate_tuner::{Choice, Moment};
 
 use crate::plane::{
-    packets::{GROUP, Packets, Reach},
+    port::Reach,
     predict::{Carrier, Demand, latency_ns},
 };
 
@@ -88,8 +88,39 @@ impl Choosing {
         }
     }
 
+    /// Evaluates recent traffic and reachability, and chooses a path. Returns whether the path
+    /// changed, and the new path of frames for all nodes, if that is to change.
+    pub(crate) fn evaluate(
+        &mut self,
+        reach: Reach,
+        (reached, hearing): (usize, usize),
+        rtt_us: Option<u64>,
+        loss: f64,
+        now: Time,
+    ) -> (bool, Option<Reach>) {
+        self.update_demand(hearing, rtt_us, loss, now);
+        let once = match reach {
+            _ if hearing < 2 => None,
+            Reach::Each => None,
+            Reach::Group => Some(Carrier::Group),
+            Reach::Chain => Some(Carrier::Chain),
+        };
+        let each = (reached > 0).then_some(Carrier::Each);
+        let works = [Some(Carrier::Connections), each, once];
+        let demand = self.demand;
+        let costs = works.into_iter().flatten();
+        self.costs = costs.map(|carrier| (carrier, latency_ns(carrier, &demand))).collect();
+        let changed = self.choice.judge(moment(now), &self.costs);
+        (changed, self.next_reach(reach, reached, hearing, now))
+    }
+
+    /// Switches to a path, whatever the prediction.
+    pub(crate) fn force(&mut self, carrier: Carrier, now: Time) {
+        self.choice = Choice::new(carrier, moment(now));
+    }
+
     /// Updates the demand with the traffic since the last evaluation.
-    fn look(&mut self, hearing: usize, rtt_us: Option<u64>, loss: f64, now: Time) {
+    fn update_demand(&mut self, hearing: usize, rtt_us: Option<u64>, loss: f64, now: Time) {
         let seconds = now.since_us(self.looked_at).max(1) as f64 / 1e6;
         self.looked_at = now;
         let (frames, bytes) = (self.frames as f64, self.bytes as f64);
@@ -125,73 +156,6 @@ impl Choosing {
             costs.join(", ")
         )
     }
-}
-
-impl Packets {
-    /// Describes for humans why the current path of frames for several nodes was chosen, or returns
-    /// `None` if the path is fixed ([plane-3]).
-    pub fn why(&self) -> Option<String> {
-        self.choosing.as_ref().map(Choosing::why)
-    }
-
-    /// Evaluates recent traffic and reachability, and chooses a path.
-    pub(crate) fn choose(&mut self, now: Time) {
-        let up = self.links.values().filter(|link| link.one.is_up());
-        let (reached, hearing) =
-            (up.clone().count(), up.clone().filter(|link| link.group.is_up()).count());
-        let rtt_us = up.filter_map(|link| link.one.rtt_us()).max();
-        let channels = self.links.values().map(|link| link.channel);
-        let losses = channels.chain([GROUP]);
-        let losses = losses.filter_map(|channel| self.endpoint.loss_ppm(channel));
-        let loss = losses.max().unwrap_or(0) as f64 / 1e6;
-        let reach = self.reach;
-        let Some(choosing) = &mut self.choosing else {
-            return;
-        };
-        choosing.look(hearing, rtt_us, loss, now);
-        let once = match reach {
-            _ if hearing < 2 => None,
-            Reach::Each => None,
-            Reach::Group => Some(Carrier::Group),
-            Reach::Chain => Some(Carrier::Chain),
-        };
-        let each = (reached > 0).then_some(Carrier::Each);
-        let works = [Some(Carrier::Connections), each, once];
-        let demand = choosing.demand;
-        let costs = works.into_iter().flatten();
-        choosing.costs = costs.map(|carrier| (carrier, latency_ns(carrier, &demand))).collect();
-        if choosing.choice.judge(moment(now), &choosing.costs) {
-            self.counters.changes += 1;
-        }
-        if let Some(reach) = choosing.next_reach(reach, reached, hearing, now) {
-            self.reach_by(reach, now);
-        }
-    }
-
-    /// Switches to this path at once, whatever the prediction. For tests that cover all paths.
-    pub fn force(&mut self, carrier: Carrier, now: Time) {
-        let reach = match carrier {
-            Carrier::Group => Reach::Group,
-            Carrier::Chain => Reach::Chain,
-            Carrier::Connections | Carrier::Each => self.reach,
-        };
-        if let Some(choosing) = &mut self.choosing {
-            choosing.choice = Choice::new(carrier, moment(now));
-            self.counters.changes += 1;
-        }
-        if reach != self.reach {
-            self.reach_by(reach, now);
-        }
-    }
-
-    /// Returns the nodes that the group reaches. For tests and humans.
-    pub fn hearing(&self) -> impl Iterator<Item = NodeId> {
-        let hearing = self.links.values().filter(|link| link.group.is_up());
-        hearing.map(|link| link.member.node)
-    }
-}
-
-impl Choosing {
     /// Returns how frames for all nodes should be sent from now on, or `None` if nothing should
     /// change.
     fn next_reach(

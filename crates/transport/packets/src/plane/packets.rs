@@ -26,6 +26,7 @@ use crate::plane::{
     choosing::Choosing,
     link::{Link, PROBE_US, PathState},
     order::{BEHIND_BYTES, Order, Predecessors, split},
+    port::{Counters, Event, GROUP, Outgoing, Reach, SendOutcome, Settings},
     predict::Carrier,
     undecided::Undecided,
 };
@@ -34,110 +35,16 @@ use crate::plane::{
 const RELAYED_AT_ONCE: usize = 40;
 /// Maximum number of datagrams waiting to be forwarded. Beyond it, the oldest are dropped.
 const RELAYED_MAX: usize = 2048;
-/// Number of the channel to the group, if there is one. Channels to single nodes have higher
-/// numbers.
-pub(crate) const GROUP: u8 = 1;
-
-/// Path of frames for all nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Frames are sent to each node separately.
-    Each,
-    /// Frames are sent to an address that reaches the group.
-    Group,
-    /// Frames are forwarded from node to node along a chain ([chain-1]).
-    Chain,
-}
-
-/// Configuration of a plane of packets.
-pub struct Settings {
-    /// Settings of the endpoint under the plane.
-    pub endpoint: endpoint::Settings,
-    /// Initial path of frames for all nodes.
-    pub reach: Reach,
-    /// Whether the path may change with the traffic. If so, frames use connections as long as these
-    /// are as good ([plane-3]).
-    pub chooses: bool,
-    /// Source of nonces for probes. Strangers must not be able to guess them ([pkt-2]).
-    pub nonces: Box<dyn FnMut() -> u64 + Send>,
-}
-
-/// Event for the driver of the plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A frame was received.
-    Frame {
-        /// Sender according to the tag. The frame must name the same node.
-        from: Member,
-        /// The whole frame, header and body.
-        bytes: Vec<u8>,
-    },
-    /// Packets reach a node and return from it.
-    Up {
-        node: NodeId,
-        /// Set if the path through the group is up, not only that to the node's own address.
-        by_group: bool,
-        /// Round trip of a probe, in microseconds.
-        rtt_us: u64,
-    },
-    /// Packets no longer reach the node.
-    Down {
-        node: NodeId,
-        /// Set if only the path through the group is down. The path to the node's own address may
-        /// be up.
-        by_group: bool,
-    },
-}
-
-/// Datagrams to send in one system call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outgoing<'a> {
-    pub to: To,
-    /// The datagrams, back to back. All have the same length except the last, which may be shorter.
-    pub bytes: &'a [u8],
-    /// Length of each datagram except the last.
-    pub segment_bytes: usize,
-}
-
-/// Outcome of sending an [`Outgoing`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendOutcome {
-    /// All datagrams were sent.
-    All,
-    /// Some datagrams were dropped for lack of space. Treat them as lost, and slow down ([rate-2]).
-    Dropped,
-    /// The socket is full after this many datagrams. The rest was not sent, and sending pauses.
-    Blocked(usize),
-}
-
-/// Event counters of a plane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Number of frames sent once to all nodes that receive the group.
-    pub frames_to_group: u64,
-    /// Number of frames sent to one node.
-    pub frames_to_one: u64,
-    /// Number of frames refused because a channel had no space.
-    pub frames_refused: u64,
-    /// Number of frames received completely.
-    pub frames_received: u64,
-    /// Number of datagrams that were given up.
-    pub given_up: u64,
-    /// Number of datagrams forwarded along the chains of other nodes.
-    pub relayed: u64,
-    /// Number of changes to the path of frames for several nodes ([plane-3]).
-    pub changes: u64,
-}
 
 /// The plane of packets of one node.
 pub struct Packets {
     me: Member,
-    pub(crate) endpoint: Endpoint,
+    endpoint: Endpoint,
     nonces: Box<dyn FnMut() -> u64 + Send>,
-    pub(crate) links: BTreeMap<NodeId, Link>,
-    pub(crate) reach: Reach,
+    links: BTreeMap<NodeId, Link>,
+    reach: Reach,
     /// Chooses the path of frames for several nodes; `None` if the path is fixed.
-    pub(crate) choosing: Option<Choosing>,
+    choosing: Option<Choosing>,
     chain: Chain,
     /// Datagrams of other nodes that wait to be forwarded.
     relayed: VecDeque<endpoint::Outgoing>,
@@ -154,7 +61,7 @@ pub struct Packets {
     voters: Option<Vec<NodeId>>,
     probe_at: Time,
     events: VecDeque<Event>,
-    pub(crate) counters: Counters,
+    counters: Counters,
 }
 
 impl Packets {
@@ -359,7 +266,7 @@ impl Packets {
     pub fn on_datagram(&mut self, datagram: &[u8], now: Time) {
         // The endpoint counts refusals by reason.
         let _ = self.endpoint.handle(datagram, now);
-        self.settle(now);
+        self.handle_events(now);
         self.lay_chain(now);
     }
 
@@ -373,7 +280,7 @@ impl Packets {
             self.chain_changed = true;
             self.choose(now);
         }
-        self.settle(now);
+        self.handle_events(now);
         self.lay_chain(now);
     }
 
@@ -443,7 +350,7 @@ impl Packets {
     }
 
     /// Changes the path of frames for all nodes, and probes which nodes the new path reaches.
-    pub(crate) fn reach_by(&mut self, reach: Reach, now: Time) {
+    fn reach_by(&mut self, reach: Reach, now: Time) {
         self.reach = reach;
         for link in self.links.values_mut() {
             link.group = PathState::default();
@@ -458,6 +365,54 @@ impl Packets {
             self.endpoint.probe_group(nonce, now);
         }
         self.listen_to_receivers();
+    }
+
+    /// Describes for humans why the current path of frames for several nodes was chosen, or returns
+    /// `None` if the path is fixed ([plane-3]).
+    pub fn why(&self) -> Option<String> {
+        self.choosing.as_ref().map(Choosing::why)
+    }
+
+    /// Evaluates recent traffic and reachability, and chooses a path.
+    fn choose(&mut self, now: Time) {
+        let up = self.links.values().filter(|link| link.one.is_up());
+        let hearing = up.clone().filter(|link| link.group.is_up()).count();
+        let reached = (up.clone().count(), hearing);
+        let rtt_us = up.filter_map(|link| link.one.rtt_us()).max();
+        let channels = self.links.values().map(|link| link.channel);
+        let losses = channels.chain([GROUP]);
+        let losses = losses.filter_map(|channel| self.endpoint.loss_ppm(channel));
+        let loss = losses.max().unwrap_or(0) as f64 / 1e6;
+        let Some(choosing) = &mut self.choosing else {
+            return;
+        };
+        let (changed, reach) = choosing.evaluate(self.reach, reached, rtt_us, loss, now);
+        self.counters.changes += u64::from(changed);
+        if let Some(reach) = reach {
+            self.reach_by(reach, now);
+        }
+    }
+
+    /// Switches to this path at once, whatever the prediction. For tests that cover all paths.
+    pub fn force(&mut self, carrier: Carrier, now: Time) {
+        let reach = match carrier {
+            Carrier::Group => Reach::Group,
+            Carrier::Chain => Reach::Chain,
+            Carrier::Connections | Carrier::Each => self.reach,
+        };
+        if let Some(choosing) = &mut self.choosing {
+            choosing.force(carrier, now);
+            self.counters.changes += 1;
+        }
+        if reach != self.reach {
+            self.reach_by(reach, now);
+        }
+    }
+
+    /// Returns the nodes that the group reaches. For tests and humans.
+    pub fn hearing(&self) -> impl Iterator<Item = NodeId> {
+        let hearing = self.links.values().filter(|link| link.group.is_up());
+        hearing.map(|link| link.member.node)
     }
 
     /// Returns the next event.
@@ -612,7 +567,7 @@ impl Packets {
         let reached = reached.map(|link| link.member.node);
         let voters = self.voters.as_ref();
         let votes = |node| voters.is_none_or(|voters| voters.contains(&node));
-        if let Some(nodes) = self.chain.lay(self.me.node, reached, votes, now) {
+        if let Some(nodes) = self.chain.set_order(self.me.node, reached, votes, now) {
             self.endpoint.lay_chain(nodes);
             let nonce = (self.nonces)();
             self.endpoint.probe_group(nonce, now);
@@ -620,7 +575,7 @@ impl Packets {
     }
 
     /// Handles the endpoint's events until there are no more.
-    fn settle(&mut self, now: Time) {
+    fn handle_events(&mut self, now: Time) {
         // A message may name a number that produces further events.
         let mut spoke = BTreeSet::new();
         loop {
@@ -638,7 +593,7 @@ impl Packets {
             // If this node does not listen to the group, messages need not wait.
             let done_to = self.endpoint.done_to(group).unwrap_or(u64::MAX);
             for frame in self.order.release(group.owner, done_to) {
-                self.give(group.owner, frame);
+                self.deliver_frame(group.owner, frame);
             }
         }
     }
@@ -651,7 +606,7 @@ impl Packets {
                 let group = ChannelName { channel: GROUP, ..of };
                 spoke.insert(group);
                 if of == group {
-                    self.give(of.owner, bytes);
+                    self.deliver_frame(of.owner, bytes);
                 } else {
                     self.on_message(group, &bytes, now);
                 }
@@ -683,7 +638,7 @@ impl Packets {
         self.order.add(group.owner, behind.next, frame.to_vec());
     }
 
-    fn give(&mut self, from: NodeId, bytes: Vec<u8>) {
+    fn deliver_frame(&mut self, from: NodeId, bytes: Vec<u8>) {
         if let Some(link) = self.links.get(&from) {
             let from = link.member;
             self.counters.frames_received += 1;

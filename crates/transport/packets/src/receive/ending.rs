@@ -89,7 +89,7 @@ impl Inbound {
             && partial.numbers(first).end > all.start
         {
             let numbers = partial.numbers(first);
-            quota.give(1, partial.held_bytes());
+            quota.credit(1, partial.held_bytes());
             self.partials.remove(&first);
             all = all.start.min(first)..all.end.max(numbers.end.min(self.top));
         }

@@ -266,9 +266,9 @@ impl Inbound {
     /// Closes the channel and credits the quota that it uses.
     pub fn close(self, quota: &mut Quota) {
         for partial in self.partials.values() {
-            quota.give(1, partial.held_bytes());
+            quota.credit(1, partial.held_bytes());
         }
-        quota.give(0, self.waiting.cost());
+        quota.credit(0, self.waiting.cost());
     }
 
     /// Records that everything below `number` has been sent. Numbers that fall out of the window
@@ -338,7 +338,7 @@ impl Inbound {
         if agreed.is_none() {
             self.misfits += u64::from(needs.is_err());
             if !is_new {
-                quota.give(1, partial.held_bytes());
+                quota.credit(1, partial.held_bytes());
             }
             let known = first..self.top.min(message.end);
             self.give_up(known, quota, happened);
@@ -349,7 +349,7 @@ impl Inbound {
             self.partials.insert(first, partial);
             return;
         }
-        quota.give(1, partial.held_bytes());
+        quota.credit(1, partial.held_bytes());
         self.complete(message, partial.finish(), quota, happened);
     }
 

@@ -34,7 +34,7 @@ impl Quota {
     }
 
     /// Credits incomplete messages and bytes to the quota.
-    pub(crate) fn give(&mut self, partials: usize, bytes: usize) {
+    pub(crate) fn credit(&mut self, partials: usize, bytes: usize) {
         let all = self.partials >= partials && self.bytes >= bytes;
         assert!(all, "what is given back was taken");
         self.partials -= partials;

@@ -25,7 +25,7 @@ impl Waiting {
     /// Removes and returns the message that begins at `first`, and credits its cost to the quota.
     pub(crate) fn take(&mut self, first: u64, quota: &mut Quota) -> Option<(Range<u64>, Vec<u8>)> {
         let (end, bytes) = self.0.remove(&first)?;
-        quota.give(0, Self::price(&bytes));
+        quota.credit(0, Self::price(&bytes));
         Some((first..end, bytes))
     }
 

@@ -202,7 +202,7 @@ impl Gate {
 
     /// Checks a datagram as it arrived.
     pub fn admit<'a>(&mut self, datagram: &'a [u8]) -> Result<Admitted<'a>, Refusal> {
-        let judged = self.judge(datagram);
+        let judged = self.check_datagram(datagram);
         judged.inspect_err(|refusal| self.refusals.count(*refusal))
     }
 
@@ -218,7 +218,7 @@ impl Gate {
         judged.inspect_err(|refusal| self.refusals.count(*refusal))
     }
 
-    fn judge<'a>(&mut self, datagram: &'a [u8]) -> Result<Admitted<'a>, Refusal> {
+    fn check_datagram<'a>(&mut self, datagram: &'a [u8]) -> Result<Admitted<'a>, Refusal> {
         let (header, tag, payload) = self.read(datagram)?;
         if let Kind::Probe | Kind::Answer = header.kind
             && self.boot_of(header.sender) != Some(header.boot)
@@ -226,7 +226,7 @@ impl Gate {
             return self.judge_stranger(header, tag, payload, datagram);
         }
         let me = self.me;
-        let heard = self.heard(&header)?;
+        let heard = self.listened_channel(&header)?;
         heard.window.check(header.number)?;
         // [pkt-2] Nothing changes until the tag has been verified.
         heard.check_tag(&header, tag, datagram, me)?;
@@ -242,7 +242,7 @@ impl Gate {
     ) -> Result<Admitted<'a>, Refusal> {
         let (header, tag, payload) = self.read(original)?;
         let me = self.me;
-        let heard = self.heard(&header)?;
+        let heard = self.listened_channel(&header)?;
         if heard.window.check(header.number) == Err(NotNew::Before) {
             return Err(Refusal::Before);
         }
@@ -268,7 +268,7 @@ impl Gate {
     }
 
     /// Returns the channel that a header names, if a handshake named it, too.
-    fn heard(&mut self, header: &Header) -> Result<&mut ListenedChannel, Refusal> {
+    fn listened_channel(&mut self, header: &Header) -> Result<&mut ListenedChannel, Refusal> {
         let peer = self.peers.get_mut(&header.sender).ok_or(Refusal::Stranger)?;
         if header.boot != peer.boot {
             // [pkt-2] Only a handshake can announce a new boot, not a datagram.

@@ -12,7 +12,7 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_packets::plane::{Carrier, Event, Packets, Reach, Settings, packets::SendOutcome};
+use quorate_packets::plane::{Carrier, Event, Packets, Reach, Settings, port::SendOutcome};
 use quorate_packets::{
     endpoint::{self, To},
     limits::Limits,

@@ -18,7 +18,7 @@ impl Peers {
         let Some(table) = cx.host.take_table() else {
             return;
         };
-        for attempt in self.table.follow(&table, cx.now.time) {
+        for attempt in self.table.adopt_table(&table, cx.now.time) {
             self.close(attempt, cx);
         }
         for guest in self.table.guests().collect::<Vec<_>>() {
@@ -61,7 +61,7 @@ impl Peers {
     }
 
     /// Notifies and disconnects removed nodes whose grace period is over.
-    pub(super) fn part(&mut self, cx: &mut PeerCx<'_>) {
+    pub(super) fn disconnect_removed(&mut self, cx: &mut PeerCx<'_>) {
         for node in self.table.parting(cx.now.time) {
             self.send_away(node, cx);
         }
@@ -111,12 +111,12 @@ impl Peers {
             }
             self.queue_frame(id, &Frame::Refused(code, reason));
             let deadline = cx.now.time.plus_ms(self.limits.farewell_ms);
-            self.links.part(id, deadline);
+            self.links.begin_leaving(id, deadline);
             if self.table.closed(node, lane, id, cx.now.time) == Some(FormerRole::Open)
                 && self.table.set_up(node, false)
             {
                 let why = reason.to_owned();
-                self.journal.tell(cx.now.time, News::Went { node, why });
+                self.journal.log_change(cx.now.time, News::Went { node, why });
                 self.part_datagrams(node);
                 cx.host.peer_down(cx.now, node);
             }

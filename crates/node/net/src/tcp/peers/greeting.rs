@@ -108,7 +108,7 @@ impl Peers {
     }
 
     fn on_hello(&mut self, id: LinkId, hello: &Hello<'_>, cx: &mut PeerCx<'_>) {
-        match self.judge(hello, None, cx.now) {
+        match self.check_greeting(hello, None, cx.now) {
             Ok(()) => {
                 let identity = self.identity.clone();
                 let welcome = greeting(&identity, self.levels, hello.from.node, hello.lane);
@@ -184,7 +184,7 @@ impl Peers {
         hello: &Hello<'_>,
         cx: &mut PeerCx<'_>,
     ) -> Verdict {
-        match self.judge(hello, Some(node), cx.now) {
+        match self.check_greeting(hello, Some(node), cx.now) {
             Ok(()) if hello.lane == lane => {
                 if self.open(id, Greeter::of(hello), cx) {
                     Verdict::GoOn
@@ -249,7 +249,12 @@ impl Peers {
         }
     }
 
-    fn judge(&self, hello: &Hello<'_>, dialled: Option<NodeId>, now: Now) -> Result<(), Refused> {
+    fn check_greeting(
+        &self,
+        hello: &Hello<'_>,
+        dialled: Option<NodeId>,
+        now: Now,
+    ) -> Result<(), Refused> {
         let greeter = hello.from.node;
         let room =
             self.table.has(greeter) || !self.table.is_full() || self.idle_guest(now).is_some();

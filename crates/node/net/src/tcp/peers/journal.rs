@@ -78,7 +78,7 @@ impl Journal {
 
     /// Logs that a known node claims to belong to another cluster.
     pub(super) fn foreign(&mut self, node: NodeId, address: &str, now: Time) {
-        if self.foreign.seen(node, now) {
+        if self.foreign.record_claim(node, now) {
             tracing::error!(peer = node.0, %address, "the peer belongs to another cluster: {OTHER_CLUSTER}");
         }
     }
@@ -98,13 +98,13 @@ impl Journal {
     }
 
     /// Forgets the problems of a node that is now connected.
-    pub(super) fn settle(&mut self, node: NodeId) {
+    pub(super) fn forget_problems(&mut self, node: NodeId) {
         self.removed_by.remove(&node);
-        self.complaints.settle(&about(node));
-        self.foreign.settle(node);
+        self.complaints.forget_subject(&about(node));
+        self.foreign.forget_node(node);
     }
 
-    pub(super) fn tell(&mut self, now: Time, news: News) {
+    pub(super) fn log_change(&mut self, now: Time, news: News) {
         let node = match &news {
             News::Came { member, .. } => member.node,
             News::Went { node, .. } => *node,

@@ -10,8 +10,7 @@ use slotmap::SlotMap;
 
 use super::stage::{Greeter, Stage};
 use crate::{
-    poller::Interest,
-    sources::{LinkId, Source, Sources, Token},
+    sources::{Interest, LinkId, Source, Sources, Token},
     tcp::{
         inbox::Inbox,
         outbox::Outbox,
@@ -169,7 +168,7 @@ impl Links {
     }
 
     /// Sets a deadline for a connection in use that is about to end.
-    pub(super) fn part(&mut self, id: LinkId, deadline: Time) {
+    pub(super) fn begin_leaving(&mut self, id: LinkId, deadline: Time) {
         if let Some(link) = self.links.get_mut(id) {
             link.set_stage(Stage::Leaving { deadline });
             self.transient.push_back(id);
@@ -187,7 +186,7 @@ impl Links {
 
     /// Forgets the connections whose stage no longer has a deadline. Returns whether any connection
     /// with a deadline is left.
-    pub(super) fn settle(&mut self) -> bool {
+    pub(super) fn forget_settled(&mut self) -> bool {
         let links = &self.links;
         self.transient.retain(|id| {
             let link = links.get(*id);
@@ -240,7 +239,7 @@ impl Link {
     }
 
     /// Records that a frame from the peer arrived by datagram, proof that the peer is alive.
-    pub(super) const fn hear(&mut self, now: Time) {
+    pub(super) const fn note_frame(&mut self, now: Time) {
         self.heard = Some(now);
     }
 

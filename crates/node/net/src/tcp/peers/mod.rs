@@ -52,8 +52,7 @@ use crate::{
     identity::{Identity, PeerAddress},
     limits::Limits,
     plane::packets::PacketPlane,
-    poller::{Interest, Ready},
-    sources::{LinkId, Sources},
+    sources::{Interest, LinkId, Ready, Sources},
     stats::Stats,
 };
 
@@ -170,9 +169,9 @@ impl Peers {
     pub(crate) fn on_time(&mut self, cx: &mut PeerCx<'_>) {
         self.journal.on_time(cx.now.time);
         self.datagrams_on_time(cx);
-        self.go_on(cx);
+        self.flush_paused(cx);
         self.give_up(cx);
-        self.part(cx);
+        self.disconnect_removed(cx);
         if self.table.next_dial().is_some_and(|at| at <= cx.now.time) {
             for node in self.table.others() {
                 for lane in Lane::ALL {
@@ -236,7 +235,7 @@ impl Peers {
     }
 
     fn give_up(&mut self, cx: &mut PeerCx<'_>) {
-        if !self.links.settle() {
+        if !self.links.forget_settled() {
             return;
         }
         self.settle_newcomers(cx);
@@ -550,11 +549,11 @@ impl Peers {
         self.table.take_in(node);
         let address = self.table.address(node).unwrap_or_default().to_owned();
         self.table.opened(node, lane, id);
-        self.journal.settle(node);
+        self.journal.forget_problems(node);
         self.stats.peers_connected += 1;
         tracing::debug!(peer = node.0, ?lane, boot, "connection opened");
         if lane == Lane::Control {
-            self.journal.tell(cx.now.time, News::Came { member, boot });
+            self.journal.log_change(cx.now.time, News::Came { member, boot });
             self.table.set_up(node, true);
             let addresses = Addresses { peer: address, client, admin, stream };
             let peer = PeerUp { member, boot, levels, addresses };
@@ -578,7 +577,7 @@ impl Peers {
         if self.table.closed(node, lane, id, cx.now.time) == Some(FormerRole::Open) {
             tracing::debug!(peer = node.0, ?lane, "connection lost: {why}");
             if lane == Lane::Control && self.table.set_up(node, false) {
-                self.journal.tell(cx.now.time, News::Went { node, why });
+                self.journal.log_change(cx.now.time, News::Went { node, why });
                 self.part_datagrams(node);
                 cx.host.peer_down(cx.now, node);
             }
@@ -682,7 +681,7 @@ impl Plane for Peers {
 
     fn told(&mut self, ballot: Ballot, decided_to: Slot) {
         if let Some(packets) = &mut self.packets {
-            packets.told(ballot, decided_to);
+            packets.note_decided(ballot, decided_to);
         }
     }
 

@@ -145,7 +145,7 @@ impl Peers {
         self.stats.frames_in += 1;
         self.stats.frames_in_datagrams += 1;
         if let Some(link) = self.links.get_mut(link) {
-            link.hear(cx.now.time);
+            link.note_frame(cx.now.time);
         }
         let received = Received {
             logged: bytes.first_chunk().map_or(0, logged),

@@ -18,7 +18,7 @@ impl Peers {
         let open = matches!(self.links.stage(id), Some(Stage::Open { .. }));
         match (&mut self.share, &self.packets) {
             (Some(share), Some(side)) if open && side.reaches_any() => {
-                share.note(side.sent_bytes(), now);
+                share.record_datagrams(side.sent_bytes(), now);
                 share.room(now)
             }
             _ => usize::MAX,
@@ -47,7 +47,7 @@ impl Peers {
     }
 
     /// Flushes the connections that wait for bandwidth, once it is available again.
-    pub(super) fn go_on(&mut self, cx: &mut PeerCx<'_>) {
+    pub(super) fn flush_paused(&mut self, cx: &mut PeerCx<'_>) {
         if self.next_share().is_some_and(|at| at <= cx.now.time) {
             for id in self.links.take_paused() {
                 self.write(id, cx);

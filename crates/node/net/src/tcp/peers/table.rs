@@ -95,14 +95,14 @@ impl Table {
             dice: Dice::new(seed),
         };
         for peer in addresses {
-            table.learn(peer.node, &peer.address, Time(0));
+            table.add_node(peer.node, &peer.address, Time(0));
         }
         table
     }
 
     /// Adopts the group's table. A connection in use is kept until it breaks, even if the peer's
     /// address has changed. Returns the dials in progress whose target has changed.
-    pub(super) fn follow(&mut self, told: &PeerTable, now: Time) -> Vec<LinkId> {
+    pub(super) fn adopt_table(&mut self, told: &PeerTable, now: Time) -> Vec<LinkId> {
         self.removed = told.removed.iter().copied().collect();
         let part_at = now.plus_ms(self.parting_ms);
         let mut obsolete = Vec::new();
@@ -129,7 +129,7 @@ impl Table {
             }
         }
         for (node, address) in &told.peers {
-            self.learn(*node, address, now);
+            self.add_node(*node, address, now);
         }
         self.peers.retain(|peer| peer.standing == Standing::Known || peer.is_in_use());
         obsolete
@@ -142,7 +142,7 @@ impl Table {
     }
 
     /// Adds a node of the group's table, if it is new.
-    fn learn(&mut self, node: NodeId, address: &str, now: Time) {
+    fn add_node(&mut self, node: NodeId, address: &str, now: Time) {
         if node == self.me || self.has(node) {
             return;
         }
@@ -516,9 +516,9 @@ mod tests {
         table.opened(node, Lane::Bulk, used);
         table.dialling(node, lane, attempt);
         let here = [(1, "127.0.0.1:9"), (2, ""), (3, "")];
-        assert_eq!(table.follow(&told(&here, &[]), NOW), [], "nothing is new");
+        assert_eq!(table.adopt_table(&told(&here, &[]), NOW), [], "nothing is new");
         let elsewhere = [(1, "127.0.0.1:10"), (2, "another:9"), (3, "")];
-        assert_eq!(table.follow(&told(&elsewhere, &[]), NOW), [attempt]);
+        assert_eq!(table.adopt_table(&told(&elsewhere, &[]), NOW), [attempt]);
         table.closed(node, lane, attempt, NOW);
         let soon = NOW.plus_ms(30);
         let address = "127.0.0.1:10".parse().unwrap();
@@ -533,7 +533,7 @@ mod tests {
         let (node, lane) = (NodeId(2), Lane::Control);
         assert!(matches!(table.need(node, lane, NOW), Some(Need::LookUp(_))));
         let elsewhere = [(1, "127.0.0.1:9"), (2, "another:9"), (3, "")];
-        table.follow(&told(&elsewhere, &[]), NOW);
+        table.adopt_table(&told(&elsewhere, &[]), NOW);
         assert_eq!(table.need(node, lane, NOW), None, "one look-up at a time");
         let addresses = vec!["127.0.0.1:1".parse().unwrap()];
         assert!(!table.resolved(node, "a.name:9", addresses));
@@ -547,14 +547,14 @@ mod tests {
         let [used] = links();
         table.opened(NodeId(1), Lane::Control, used);
         let next = [(2, "a.name:9"), (3, ""), (4, "127.0.0.1:4")];
-        assert_eq!(table.follow(&told(&next, &[1]), NOW), []);
+        assert_eq!(table.adopt_table(&told(&next, &[1]), NOW), []);
         assert!(table.is_removed(NodeId(1)));
         assert_eq!(table.parting(NOW), []);
         let at = table.next_parting().unwrap();
         assert_eq!(at, NOW.plus_ms(Limits::default().parting_ms));
         assert_eq!(table.parting(at), [NodeId(1)]);
         // A repeated table does not extend its time.
-        table.follow(&told(&next, &[1]), NOW.plus_ms(1));
+        table.adopt_table(&told(&next, &[1]), NOW.plus_ms(1));
         assert_eq!(table.next_parting(), Some(at));
         table.closed(NodeId(1), Lane::Control, used, NOW);
         assert_eq!(table.need(NodeId(1), Lane::Control, at), None, "not dialled");
@@ -562,7 +562,7 @@ mod tests {
         assert!(!table.has(NodeId(1)));
         // A removed node without a connection is dropped at once, and the node itself is not a
         // peer.
-        table.follow(&told(&[(3, ""), (4, "127.0.0.1:4")], &[1, 2]), NOW);
+        table.adopt_table(&told(&[(3, ""), (4, "127.0.0.1:4")], &[1, 2]), NOW);
         assert_eq!(table.others().collect::<Vec<_>>(), [NodeId(4)]);
         assert_eq!(table.next_parting(), None);
     }
@@ -573,7 +573,7 @@ mod tests {
     fn a_node_with_a_higher_id_is_only_knocked_at() {
         let mut table = table();
         let node = NodeId(4);
-        table.follow(&told(&[(4, "127.0.0.1:4")], &[]), NOW);
+        table.adopt_table(&told(&[(4, "127.0.0.1:4")], &[]), NOW);
         for lane in Lane::ALL {
             assert_eq!(table.need(node, lane, NOW), None);
         }

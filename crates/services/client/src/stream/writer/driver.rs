@@ -11,7 +11,7 @@ use std::{
 use quorate_tls::stream::Stream;
 use quorate_wire::streams::{Answer, Ask, BODY_BYTES_MAX, Code, HEAD_BYTES, How, data_head};
 
-use super::{Shared, State};
+use super::shared::{Shared, State};
 use crate::stream::{
     error::{Error, Trouble},
     link::{Frames, Link},
@@ -100,8 +100,8 @@ impl Driver {
 
     fn ask_to_open(&self, link: &mut Link) -> Result<u64, Trouble> {
         let open = Ask::Open { how: self.how, writer: self.writer, name: &self.name };
-        link.say(&[open], self.nodes.options.stall)?;
-        match link.hear(self.nodes.options.stall)? {
+        link.send_frames(&[open], self.nodes.options.stall)?;
+        match link.next_frame(self.nodes.options.stall)? {
             Answer::Opened { position } => Ok(position),
             _ => Err(Trouble::unexpected()),
         }
@@ -186,8 +186,8 @@ impl Driver {
         };
         match (error.code(), closing) {
             (Some(Code::Finished), Some(true)) => {
-                link.say(&[Ask::Stat { name: &self.name }], self.nodes.options.stall)?;
-                let Answer::Info(info) = link.hear(self.nodes.options.stall)? else {
+                link.send_frames(&[Ask::Stat { name: &self.name }], self.nodes.options.stall)?;
+                let Answer::Info(info) = link.next_frame(self.nodes.options.stall)? else {
                     return Err(Trouble::unexpected());
                 };
                 // A stream with this writer can only have been finished by this writer's close.
@@ -290,7 +290,7 @@ impl Driver {
         let shared = Arc::clone(&self.shared);
         thread::Builder::new()
             .name("stream-hears".to_owned())
-            .spawn(move || hear(&shared, &heard, frames))
+            .spawn(move || receive_all(&shared, &heard, frames))
     }
 
     /// Sends bytes until the connection can no longer be used. Returns the reason if this thread
@@ -347,7 +347,7 @@ impl Driver {
 }
 
 /// Receives acknowledgements until the connection or the stream ends.
-fn hear(shared: &Shared, socket: &Stream, mut frames: Frames) {
+fn receive_all(shared: &Shared, socket: &Stream, mut frames: Frames) {
     loop {
         let answer = frames.next(socket);
         let mut state = shared.lock();

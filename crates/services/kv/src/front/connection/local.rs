@@ -157,7 +157,7 @@ impl Connection {
             Local::Acl => self.acl(arguments, requests, r),
             Local::Client => {
                 let now_ms = requests.wall_ms();
-                self.sign(now_ms, shared);
+                self.update_entry(now_ms, shared);
                 client::client(self.id, self.seat, arguments, shared, now_ms, r);
             }
             Local::Command => table::command(arguments, shared, r),

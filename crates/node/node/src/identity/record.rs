@@ -1,4 +1,4 @@
-//! Text format of an identity: lines of text that end with a checksum line.
+//! Record of an identity, and its text format: lines of text that end with a checksum line.
 
 use std::{collections::BTreeMap, fmt, fmt::Write as _};
 
@@ -11,7 +11,7 @@ use quorate_core::{
 use quorate_log::disk::sealed;
 use quorate_replica::group::As;
 
-use super::{Founding, NODES_MAX, State};
+use super::error::NODES_MAX;
 use crate::terms::Terms;
 
 /// First line of an identity at level 8. Such an identity has no line with the level.
@@ -19,6 +19,44 @@ const FIRST_LINE: &str = "quorate identity 1";
 /// First line above level 8. A line with the level follows. Releases without levels then refuse to
 /// start and change nothing ([level-8]).
 const FIRST_LINE_WITH_LEVEL: &str = "quorate identity 2";
+
+/// Founding record of a folder, written at its first start and never changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Founding {
+    /// Random cluster id, chosen by the founder.
+    pub cluster: u128,
+    /// Id of the node that the folder belongs to.
+    pub node: NodeId,
+    /// The group's durability class.
+    pub class: Class,
+    /// Name of the service's store, such as `lsm` or `memory`.
+    pub store: String,
+    /// Peer addresses of the founding members. Each founding member has weight 1. Nodes that joined
+    /// later are not included.
+    pub members: BTreeMap<NodeId, String>,
+    /// Random number of this folder. The founder uses it to detect another folder that claims the
+    /// same node id.
+    pub join_nonce: u64,
+    /// Auxiliaries and quorum rule at the founding.
+    pub terms: Terms,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) founding: Founding,
+    pub(super) boot: u32,
+    pub(super) incarnation: Incarnation,
+    pub(super) clean: bool,
+    /// Maximum length in microseconds of any lease that a process of this node may have granted.
+    pub(super) leased_us: u64,
+    pub(super) admitted: BTreeMap<NodeId, u64>,
+    /// Role that the joining node is to take; `None` once it has been taken.
+    pub(super) joins: Option<As>,
+    /// The node has been removed from the group.
+    pub(super) removed: bool,
+    /// Level that the contents of the folder need ([level-8]).
+    pub(super) level: Level,
+}
 
 /// Rejects contents that could not be read back from lines of text.
 pub(super) fn check(founding: &Founding) -> Result<(), &'static str> {

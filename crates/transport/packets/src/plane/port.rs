@@ -1,0 +1,100 @@
+//! Settings of a plane of packets, and what it exchanges with its driver.
+
+use quorate_core::node_id::{Member, NodeId};
+
+use crate::endpoint::{self, To};
+
+/// Number of the channel to the group, if there is one. Channels to single nodes have higher
+/// numbers.
+pub(crate) const GROUP: u8 = 1;
+
+/// Path of frames for all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Frames are sent to each node separately.
+    Each,
+    /// Frames are sent to an address that reaches the group.
+    Group,
+    /// Frames are forwarded from node to node along a chain ([chain-1]).
+    Chain,
+}
+
+/// Configuration of a plane of packets.
+pub struct Settings {
+    /// Settings of the endpoint under the plane.
+    pub endpoint: endpoint::Settings,
+    /// Initial path of frames for all nodes.
+    pub reach: Reach,
+    /// Whether the path may change with the traffic. If so, frames use connections as long as these
+    /// are as good ([plane-3]).
+    pub chooses: bool,
+    /// Source of nonces for probes. Strangers must not be able to guess them ([pkt-2]).
+    pub nonces: Box<dyn FnMut() -> u64 + Send>,
+}
+
+/// Event for the driver of the plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A frame was received.
+    Frame {
+        /// Sender according to the tag. The frame must name the same node.
+        from: Member,
+        /// The whole frame, header and body.
+        bytes: Vec<u8>,
+    },
+    /// Packets reach a node and return from it.
+    Up {
+        node: NodeId,
+        /// Set if the path through the group is up, not only that to the node's own address.
+        by_group: bool,
+        /// Round trip of a probe, in microseconds.
+        rtt_us: u64,
+    },
+    /// Packets no longer reach the node.
+    Down {
+        node: NodeId,
+        /// Set if only the path through the group is down. The path to the node's own address may
+        /// be up.
+        by_group: bool,
+    },
+}
+
+/// Datagrams to send in one system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing<'a> {
+    pub to: To,
+    /// The datagrams, back to back. All have the same length except the last, which may be shorter.
+    pub bytes: &'a [u8],
+    /// Length of each datagram except the last.
+    pub segment_bytes: usize,
+}
+
+/// Outcome of sending an [`Outgoing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOutcome {
+    /// All datagrams were sent.
+    All,
+    /// Some datagrams were dropped for lack of space. Treat them as lost, and slow down ([rate-2]).
+    Dropped,
+    /// The socket is full after this many datagrams. The rest was not sent, and sending pauses.
+    Blocked(usize),
+}
+
+/// Event counters of a plane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Number of frames sent once to all nodes that receive the group.
+    pub frames_to_group: u64,
+    /// Number of frames sent to one node.
+    pub frames_to_one: u64,
+    /// Number of frames refused because a channel had no space.
+    pub frames_refused: u64,
+    /// Number of frames received completely.
+    pub frames_received: u64,
+    /// Number of datagrams that were given up.
+    pub given_up: u64,
+    /// Number of datagrams forwarded along the chains of other nodes.
+    pub relayed: u64,
+    /// Number of changes to the path of frames for several nodes ([plane-3]).
+    pub changes: u64,
+}
