@@ -669,7 +669,7 @@ mod tests {
 
     #[test]
     fn every_size_takes_a_unit_in_every_layer() {
-        let sizes = SETTINGS.iter().filter(|setting| setting.value == "BYTES");
+        let sizes = settings::SETTINGS.iter().filter(|setting| setting.value == "BYTES");
         for name in sizes.map(|setting| setting.name) {
             let tune = if name == "batch" { "off" } else { "on" };
             let large = ["client-memory", "etcd-quota", "log-max"].contains(&name);

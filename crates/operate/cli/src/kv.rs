@@ -65,7 +65,12 @@ pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
         true => client.run(&words),
         false => client.ask(&words),
     };
-    let reply = reply.map_err(|error| problem(&error, || probe(&args.client[0], PROBE_WAIT)))?;
+    // With TLS, every port of a node answers a handshake.
+    let probed = || match proof::certificate() {
+        Some(_) => Listener::Other,
+        None => probe(&args.client[0], PROBE_WAIT),
+    };
+    let reply = reply.map_err(|error| problem(&error, probed))?;
     output.result(&json!({ "reply": as_json(&reply) }), || lines(&reply));
     Ok(Exit::Done)
 }
@@ -124,8 +129,8 @@ fn cause(text: &str, probed: impl FnOnce() -> Listener) -> (&'static str, &'stat
         }
         None if is(&["closed the connection", "Redis protocol"]) => match probed() {
             Listener::Tls => (": the node expects TLS", remedy(NEEDS_TLS).unwrap_or_default()),
-            Listener::Http => (": the address speaks HTTP, like --admin of a node", WHERE),
-            Listener::Other => (": the address may be --peer or --stream of a node", WHERE),
+            Listener::Http => (": the address speaks HTTP, as --admin does", WHERE),
+            Listener::Other => (": the address may be --admin, --peer or --stream", WHERE),
         },
         None => ("", ""),
     }

@@ -14,7 +14,7 @@ use crate::{
     catching_up,
     hops::Hop,
     observing::events::Event,
-    outbox::{Outbox, RETRY_MS},
+    outbox::RETRY_MS,
     ports::{
         front::{Failure, Front},
         plane::Plane,

@@ -24,7 +24,7 @@ use crate::{
     contents::{Bytes, positions},
     hops::Hop,
     observing::events::Event,
-    outbox::{Outbox, RETRY_MS},
+    outbox::RETRY_MS,
     ports::{plane::Plane, service::StateMachine},
     storing::Written,
 };

@@ -191,7 +191,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns the number of wall clocks that are reported as off. A leader knows all such clocks.
     pub fn clocks_off(&self) -> usize {
-        self.clocks.off().count()
+        self.spine.clocks.off().count()
     }
 
     /// Returns the table of byte streams as of the applied slots.

@@ -429,7 +429,7 @@ fn bad_usage_and_nobody_there_are_clear() {
         &["cat"],
         &["trim", "a"],
         &["retain", "a"],
-        &["retain", "a", "--bytes", "1GiB"],
+        &["retain", "a", "--bytes", "1XiB"],
         &["retain", "a", "--age", "7"],
         &["ls", "--stream", "nonsense"],
     ] {
