@@ -83,6 +83,18 @@ pub fn use_login(name: &str, password: &str) -> bool {
 /// Message about a connection without TLS to a node that expects it.
 pub const NEEDS_TLS: &str = "the node expects TLS, and this connection has none";
 
+/// Returns the suggested remedy for a connection that failed because of TLS.
+pub fn remedy(reason: &str) -> Option<&'static str> {
+    const REMEDIES: [(&str, &str); 5] = [
+        (NEEDS_TLS, "add --tls with the folder from 'quorate cert client', or set QUORATE_TLS"),
+        ("InvalidContentType", "the node does not use TLS: leave out --tls"),
+        ("alert: CertificateExpired", "renew your certificate: quorate cert client NAME --renew"),
+        ("certificate expired", "renew the node's: quorate cert node N --renew --host HOST"),
+        ("invalid peer certificate", "check that --tls is of this cluster, and the node's hosts"),
+    ];
+    REMEDIES.iter().find(|(text, _)| reason.contains(text)).map(|(_, remedy)| *remedy)
+}
+
 /// Program that seems to listen at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
@@ -205,7 +217,7 @@ pub struct Refusal {
 impl Refusal {
     /// Returns whether the node rejects the user, as every other node would.
     pub fn concerns_user(&self) -> bool {
-        ["not_proved", "no_role", "forbidden"].contains(&&*self.code)
+        ["not_proved", "no_role", "forbidden", "needs_root"].contains(&&*self.code)
     }
 
     fn read(response: &Response, with_login: bool) -> Self {

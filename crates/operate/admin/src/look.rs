@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, fmt, thread, time::Duration};
 
 use crate::{
-    client::{self, Refusal},
-    problem::remedy,
+    client::{self, Refusal, remedy},
     view::{Answer, ClusterView, NodeView, STARTING},
 };
 

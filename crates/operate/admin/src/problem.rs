@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use crate::client::NEEDS_TLS;
+use crate::client::remedy;
 
 /// Kind of an error. It determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,18 +55,6 @@ impl Problem {
         self.hint = hint.into();
         self
     }
-}
-
-/// Returns the suggested remedy for a connection that failed because of TLS.
-pub fn remedy(reason: &str) -> Option<&'static str> {
-    const REMEDIES: [(&str, &str); 5] = [
-        (NEEDS_TLS, "add --tls with the folder from 'quorate cert client', or set QUORATE_TLS"),
-        ("InvalidContentType", "the node does not use TLS: leave out --tls"),
-        ("alert: CertificateExpired", "renew your certificate: quorate cert client NAME --renew"),
-        ("certificate expired", "renew the node's: quorate cert node N --renew --host HOST"),
-        ("invalid peer certificate", "check that --tls is of this cluster, and the node's hosts"),
-    ];
-    REMEDIES.iter().find(|(text, _)| reason.contains(text)).map(|(_, remedy)| *remedy)
 }
 
 impl From<crate::look::NoResponse> for Problem {

@@ -146,11 +146,6 @@ impl Node {
         }
     }
 
-    /// Returns the maximum size of a bundle in bytes.
-    pub fn bundle_bytes_max(&self) -> usize {
-        self.options.largest_bundle()
-    }
-
     /// Registers a session for [`Node::append_once`]. Blocks until the outcome is known.
     pub fn register(&self) -> Result<SessionId, Failed> {
         self.with(|replica| replica.register())

@@ -3,10 +3,7 @@
 use std::{ffi::OsString, time::Duration};
 
 use clap::Args;
-use quorate_admin::{
-    client::{Listener, NEEDS_TLS, probe},
-    problem::remedy,
-};
+use quorate_admin::client::{Listener, NEEDS_TLS, probe, remedy};
 use quorate_client::{Client, Error, Options, Reply};
 use quorate_kv::{command::Spec, commands::FAMILIES};
 use serde_json::{Value as Json, json};

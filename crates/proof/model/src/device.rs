@@ -160,11 +160,6 @@ impl Device {
         !self.orders.is_empty() || self.draining.is_some() || self.giving.is_some()
     }
 
-    /// Returns whether the device votes.
-    pub fn is_armed(&self) -> bool {
-        self.armed.is_some()
-    }
-
     /// Carries out the next order, or the second step of an order. With `whole`, an order that
     /// takes two steps completes at once.
     pub fn obey(&mut self, whole: bool) -> StepResult {

@@ -6,7 +6,6 @@ use alloc::collections::VecDeque;
 
 use self::statement::{Durable, Statement};
 use crate::{
-    ballot::Ballot,
     class::Class,
     effect::{Effect, Effects},
     message::{Phase1b, Phase2b},
@@ -237,11 +236,6 @@ impl Pending {
     /// Returns the durability class that votes need in this group.
     pub fn class(&self) -> Class {
         self.class
-    }
-
-    /// Returns the highest ballot among parked promises. Used by tests and invariants.
-    pub fn newest_parked_promise(&self) -> Option<Ballot> {
-        self.promises.iter().map(|(_, _, promise)| promise.ballot).max()
     }
 }
 

@@ -354,11 +354,6 @@ impl Code {
     pub fn of(number: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.number() == number)
     }
-
-    /// Returns whether the node closes the connection after this error.
-    pub const fn ends_connection(self) -> bool {
-        matches!(self, Self::Malformed | Self::Version | Self::OutOfOrder | Self::WrongPassword)
-    }
 }
 
 impl fmt::Display for Code {

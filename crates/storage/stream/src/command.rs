@@ -238,11 +238,6 @@ impl Command {
 }
 
 impl Retention {
-    /// Returns whether there are no bounds, so that everything is retained.
-    pub fn is_all(&self) -> bool {
-        *self == Self::default()
-    }
-
     pub(crate) fn encode(self, out: &mut Vec<u8>) {
         for bound in [self.bytes, self.age_ms] {
             out.push(u8::from(bound.is_some()));

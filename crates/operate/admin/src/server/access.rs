@@ -211,7 +211,7 @@ fn forbidden(asker: &Requester, needs: Role) -> Failure {
         let what = "the clients of this cluster need users, so this needs one with the role root";
         let hint = "use --login NAME with the password of a user who has the role root in etcd, or --tls with the \
                     certificate of one";
-        return Failure::new(StatusCode::FORBIDDEN, code, what, hint);
+        return Failure::new(StatusCode::FORBIDDEN, "needs_root", what, hint);
     }
     let hint = "use --tls with the certificate of a user, or --login NAME with a password; `quorate user list` shows who \
                 may do what";
