@@ -354,10 +354,16 @@ impl Page {
     fn snapshot(&mut self) -> Result<(), Failed> {
         self.open(&Self::button(3, "snapshot"))?;
         self.confirm("good", "Snapshot complete: everything below slot")?;
+        let slot = "document.getElementById('d-result').textContent.match(/slot ([0-9,]+)/)[1]";
+        let slot = self.browser.eval(&format!("Number({slot}.replaceAll(',', ''))"))?;
         self.close()?;
+        // With a store on disk, the next trim of the log drops the snapshot.
         self.browser.wait(
-            "the snapshot among the positions",
-            "document.querySelector('#t-positions tr[data-key=\"3\"]').cells[4].textContent !== 'none'",
+            "the snapshot among the positions, or a log that begins behind it",
+            &format!(
+                "(cells => cells[4].textContent !== 'none' || Number(cells[5].textContent.replaceAll(',', '')) > {slot})\
+                 (document.querySelector('#t-positions tr[data-key=\"3\"]').cells)"
+            ),
         )?;
         let folder = self.pictures.join("downloads");
         fs::create_dir_all(&folder)?;
