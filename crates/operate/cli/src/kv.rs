@@ -22,7 +22,7 @@ const WHERE: &str =
 const REPEAT: &str = "read before you repeat it; 'quorate status' shows which nodes serve";
 const NO_QUORUM: &str =
     "'quorate status' shows which nodes run; commands work again once a majority does";
-const ROLE: &str = "an admin gives another role with 'quorate user set NAME --role ROLE'";
+const ROLE: &str = "an admin can grant another role with 'quorate user set NAME --role ROLE'";
 const LOGIN: &str = "check --login and the password, or use --tls with a user's certificate";
 
 /// Arguments of `quorate kv`.

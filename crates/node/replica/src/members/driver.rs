@@ -134,8 +134,9 @@ impl MembershipDriver {
         self.heir.take()
     }
 
-    /// Returns whether this version of the group's table is new since the last call.
-    pub(crate) fn is_new_version(&mut self, version: u64) -> bool {
+    /// Records the version of the group's table that is about to be returned. Returns `false` if it was
+    /// returned before.
+    pub(crate) fn take_version(&mut self, version: u64) -> bool {
         self.returned_version.replace(version) != Some(version)
     }
 

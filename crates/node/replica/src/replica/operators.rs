@@ -108,7 +108,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Returns the nodes and their addresses if they changed since the last call.
     pub fn take_peer_table(&mut self) -> Option<PeerTable> {
         let membership = self.spine.applying.membership();
-        if !self.members.is_new_version(membership.version()) {
+        if !self.members.take_version(membership.version()) {
             return None;
         }
         let known = membership.table().nodes();

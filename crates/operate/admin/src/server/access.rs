@@ -208,7 +208,7 @@ fn forbidden(asker: &Requester, needs: Role) -> Failure {
         None => ("no_role", format!("{name} has no role")),
     };
     if asker.by_service {
-        let what = "the clients of this cluster need users, so this needs one with the role root";
+        let what = "etcd's clients must log in, so this needs a user with the role root";
         let hint = "use --login NAME with the password of a user who has the role root in etcd, or --tls with the \
                     certificate of one";
         return Failure::new(StatusCode::FORBIDDEN, "needs_root", what, hint);
