@@ -111,7 +111,6 @@ impl Device {
         Self { cells, ..Self::default() }
     }
 
-    /// Returns the number of cells in each program of the device.
     pub fn cells(&self) -> u64 {
         self.cells
     }

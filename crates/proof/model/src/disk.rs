@@ -229,7 +229,6 @@ impl Disk {
         self.entries.iter().any(|entry| entry.lost)
     }
 
-    /// Returns the number of entries on stable storage.
     pub fn persisted(&self) -> usize {
         self.persisted
     }

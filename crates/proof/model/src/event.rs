@@ -9,7 +9,7 @@ use quorate_core::{
 };
 use quorate_stream::OpenMode;
 
-/// An event in a world.
+/// An event in a world. `site` is the index of the site to which it happens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// Delivers the message at this index in the soup, with or without its bytes.
@@ -20,11 +20,7 @@ pub enum Event {
         bytes: bool,
     },
     /// Puts more records of a site on stable storage.
-    Persist {
-        /// Index of the site whose records are persisted.
-        site: usize,
-        count: usize,
-    },
+    Persist { site: usize, count: usize },
     /// Crashes a process. Some of its unpersisted records survive.
     Crash {
         site: usize,
@@ -32,10 +28,7 @@ pub enum Event {
         kept: usize,
     },
     /// Stops a process cleanly, after everything has reached stable storage ([volatile-4]).
-    Stop {
-        /// Index of the site that stops.
-        site: usize,
-    },
+    Stop { site: usize },
     /// Starts a new process on a site.
     Start {
         site: usize,
@@ -43,11 +36,7 @@ pub enum Event {
         forget: bool,
     },
     /// Advances the time, and wakes a node.
-    Tick {
-        /// Index of the site that wakes.
-        site: usize,
-        at: Time,
-    },
+    Tick { site: usize, at: Time },
     /// Makes a node's turn late ([live-5]).
     Late {
         site: usize,
@@ -55,24 +44,11 @@ pub enum Event {
         us: u64,
     },
     /// Submits a value to a node.
-    Propose {
-        /// Index of the site that receives the value.
-        site: usize,
-        value: Value,
-        slots: u64,
-    },
+    Propose { site: usize, value: Value, slots: u64 },
     /// Requests a read from a node.
-    Read {
-        /// Index of the site that receives the read.
-        site: usize,
-        token: u64,
-    },
+    Read { site: usize, token: u64 },
     /// Requests a read that is answered under a lease, if the node has a lease.
-    LeasedRead {
-        /// Index of the site that receives the read.
-        site: usize,
-        at: Time,
-    },
+    LeasedRead { site: usize, at: Time },
     /// Completes the oldest fetch of bytes or gives it up.
     Fetch {
         site: usize,
@@ -80,32 +56,15 @@ pub enum Event {
         found: bool,
     },
     /// Fetches bytes of content that a node learned without them, if another node has the bytes.
-    Look {
-        /// Index of the site that lacks the bytes.
-        site: usize,
-    },
+    Look { site: usize },
     /// Answers the oldest catch-up request.
-    Serve {
-        /// Index of the site that answers.
-        site: usize,
-    },
+    Serve { site: usize },
     /// Notifies a node that it is connected to a peer.
-    Connect {
-        /// Index of the site that notices the connection.
-        site: usize,
-        peer: usize,
-    },
+    Connect { site: usize, peer: usize },
     /// Notifies a node that it is disconnected from a peer.
-    Disconnect {
-        /// Index of the site that notices the disconnection.
-        site: usize,
-        peer: usize,
-    },
+    Disconnect { site: usize, peer: usize },
     /// Makes a node's log fail.
-    StorageFails {
-        /// Index of the site whose log fails.
-        site: usize,
-    },
+    StorageFails { site: usize },
     /// Makes records on stable storage unreadable. The next process notices.
     Rot {
         site: usize,
@@ -130,32 +89,19 @@ pub enum Event {
     },
     /// Installs the snapshot of another node on a site.
     Install {
-        /// Index of the site that installs the snapshot.
         site: usize,
         /// Index of the site that has the snapshot.
         from: usize,
     },
     /// Moves the start of an auxiliary's log to the slot that it requested, durably and without a
     /// snapshot.
-    Forget {
-        /// Index of the site of the auxiliary.
-        site: usize,
-    },
+    Forget { site: usize },
     /// Replaces the disk in the machine of a removed node, which then joins as a new node.
-    Wipe {
-        /// Index of the site of the machine.
-        site: usize,
-    },
+    Wipe { site: usize },
     /// Makes a client wait until everything that a node has decided is on disks.
-    Last {
-        /// Index of the site to which the client is connected.
-        site: usize,
-    },
+    Last { site: usize },
     /// Makes a client wait until everything that a node has voted for is in memory at a quorum.
-    Early {
-        /// Index of the site to which the client is connected.
-        site: usize,
-    },
+    Early { site: usize },
     /// Requests a transfer of leadership.
     Transfer {
         site: usize,
@@ -163,11 +109,7 @@ pub enum Event {
         to: Option<NodeId>,
     },
     /// Sets the route of votes to a node when it leads.
-    Route {
-        /// Index of the site whose route is set.
-        site: usize,
-        wish: Route,
-    },
+    Route { site: usize, wish: Route },
     /// Carries out a node's order to its device, or the second step of an order.
     Obey {
         site: usize,
@@ -183,10 +125,7 @@ pub enum Event {
         whole: bool,
     },
     /// Completes the device steps in flight.
-    StepEnds {
-        /// Index of the site of the device.
-        site: usize,
-    },
+    StepEnds { site: usize },
     /// Makes a device assign a slot to a waiting value.
     GiveSlot {
         site: usize,
@@ -196,10 +135,7 @@ pub enum Event {
         hole: bool,
     },
     /// Delivers a device's report of assigned and counted slots to its node.
-    Told {
-        /// Index of the site of the device.
-        site: usize,
-    },
+    Told { site: usize },
     /// Delivers a device's report of a vote to its node, or loses it.
     Tap {
         site: usize,
@@ -208,10 +144,7 @@ pub enum Event {
         lost: bool,
     },
     /// Cuts a device's power.
-    Reset {
-        /// Index of the site of the device.
-        site: usize,
-    },
+    Reset { site: usize },
     /// Starts or ends the use of a device.
     Use {
         site: usize,
@@ -257,8 +190,5 @@ pub enum Event {
         most: u64,
     },
     /// Makes a node apply everything that it has decided.
-    Apply {
-        /// Index of the site that applies.
-        site: usize,
-    },
+    Apply { site: usize },
 }

@@ -31,7 +31,6 @@ pub struct Bounds {
     pub nodes: u32,
     /// Number of founding members.
     pub members: u32,
-    /// Durability class of the group.
     pub class: Class,
     /// Maximum number of campaigns in a schedule.
     pub campaigns: u8,

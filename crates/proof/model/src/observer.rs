@@ -266,7 +266,6 @@ impl Observer {
         }
     }
 
-    /// Returns the slot below which every slot has a chosen value.
     pub fn chosen_to(&self) -> Slot {
         self.chosen_to
     }
@@ -280,7 +279,6 @@ impl Observer {
         self.eras.era()
     }
 
-    /// Returns the configuration of the current era.
     pub fn configuration(&self) -> &Configuration {
         self.eras.current()
     }
@@ -290,7 +288,6 @@ impl Observer {
         &self.eras
     }
 
-    /// Returns the slot below which some node knew every slot to be decided.
     pub fn known_to(&self) -> Slot {
         self.known_to
     }

@@ -35,7 +35,6 @@ pub struct Site {
     pub(crate) device_cast: BTreeMap<Slot, (Ballot, Value)>,
     /// The running process; `None` while the node is down.
     pub node: Option<Node>,
-    /// The node's log.
     pub disk: Disk,
     /// Number of the running process, counted across all nodes.
     pub process: u64,
@@ -167,7 +166,6 @@ impl Site {
         }
     }
 
-    /// Returns the decided values in slot order.
     pub(crate) fn decided(&self) -> &[(SlotRange, Value)] {
         &self.decided
     }
@@ -178,7 +176,6 @@ impl Site {
         run.map(|(_, value)| *value)
     }
 
-    /// Returns the slot below which this site has decided everything.
     pub(crate) fn decided_to(&self) -> Slot {
         self.decided_to
     }

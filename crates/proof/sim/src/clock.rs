@@ -68,7 +68,6 @@ impl Clock {
         self.wall_offset_ms = ms;
     }
 
-    /// Sets the wall clock to the correct time.
     pub fn set_right(&mut self) {
         self.wall_offset_ms = 0;
     }

@@ -114,13 +114,11 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Schedules an event.
     pub(crate) fn plan(&mut self, at: Time, event: Event) {
         self.planned += 1;
         self.events.insert((at, self.planned), event);
     }
 
-    /// Returns the time of the next event.
     pub(crate) fn next_at(&self) -> Option<Time> {
         let (&(at, _), _) = self.events.first_key_value()?;
         Some(at)

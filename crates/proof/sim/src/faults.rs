@@ -409,10 +409,7 @@ impl Settings {
         self
     }
 
-    /// Returns the founding configuration.
-    ///
-    /// # Panics
-    /// The terms do not fit the number of nodes.
+    /// Returns the founding configuration. Panics if the terms do not fit the number of nodes.
     pub fn founding(&self) -> Configuration {
         let nodes: Vec<NodeId> = (0..self.nodes).map(crate::ids::id).collect();
         let founding = self.terms.configuration(&nodes, self.class);

@@ -71,7 +71,6 @@ impl History {
         self.operations.push(Operation { key, client, act, called, returned, answer });
     }
 
-    /// Returns all recorded operations.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }

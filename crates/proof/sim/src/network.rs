@@ -103,7 +103,6 @@ pub fn pair(a: usize, b: usize) -> (usize, usize) {
 }
 
 impl Network {
-    /// Returns a network without connections.
     pub fn new(weather: Weather, nodes: usize, dice: Dice) -> Self {
         let mut pipes = BTreeMap::new();
         for from in 0..nodes {
@@ -142,12 +141,10 @@ impl Network {
         self.connections.get(&pair(a, b)).copied()
     }
 
-    /// Returns whether the link from one node to the other is blocked.
     pub fn is_blocked(&self, from: usize, to: usize) -> bool {
         self.pipes[&Link { from, to, lane: 0 }].blocked
     }
 
-    /// Blocks or unblocks the link from one node to another.
     pub fn set_blocked(&mut self, from: usize, to: usize, blocked: bool) {
         for lane in 0..Lane::ALL.len() {
             self.pipe(Link { from, to, lane }).blocked = blocked;

@@ -358,7 +358,6 @@ impl Running {
         }
     }
 
-    /// Returns the replica of the process.
     pub fn replica(&self) -> &Replica<MemoryDisk, RecordingService> {
         self.host.replica()
     }
@@ -479,7 +478,6 @@ pub struct Started {
 }
 
 impl Node {
-    /// Returns a node that has never started.
     pub fn new(index: usize, clock: Clock) -> Self {
         let disk = MemoryDisk::new();
         disk.set_manual(true);
@@ -548,9 +546,6 @@ impl Node {
     }
 
     /// Records the assigned id of a joining node on its disk.
-    ///
-    /// # Errors
-    /// Returns an error if the id cannot be written.
     pub fn join(&mut self, nonce: u64, role: As, joined: Joined) -> Result<(), JoiningError> {
         let newcomer = Newcomer::prepare(self.disk.attach(), nonce)?;
         newcomer.finish(&Wanted::default(), role, joined)?;
@@ -563,12 +558,9 @@ impl Node {
         self.clock.time(world)
     }
 
-    /// Starts a process as in production. At its first start the node obtains an identity, using
-    /// `ask` to contact the founder; then the process boots. `recalled` contains what other nodes
-    /// remember about the node's log.
-    ///
-    /// # Errors
-    /// Returns an error if the process refuses to start.
+    /// Starts a process as in production: at its first start the node obtains an identity from the
+    /// founder, through `ask`, and then boots. `recalled` is what other nodes remember about its
+    /// log. Fails if the process refuses to start.
     pub fn start(
         &mut self,
         world: Time,

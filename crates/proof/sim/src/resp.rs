@@ -25,9 +25,6 @@ pub fn request(words: &[&[u8]], out: &mut Vec<u8>) {
 }
 
 /// Decodes the first reply in `bytes` and returns it with its length; `None` if it is incomplete.
-///
-/// # Errors
-/// Returns an error if the bytes are not a reply.
 pub fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
     let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") else {
         return Ok(None);

@@ -8,11 +8,7 @@ use crate::{check::Violation, faults::Settings, resp::Reply, trace::Trace, world
 /// Maximum number of retained trace lines, far more than a story has.
 const LINES_MAX: usize = 10_000;
 
-/// Returns a cluster in which all sessions are registered, and which traces every frame from now
-/// on.
-///
-/// # Errors
-/// Returns an error if a property is violated.
+/// Returns a cluster in which all sessions are registered and every frame is traced from now on.
 pub fn begin(settings: Settings) -> Result<World, Violation> {
     let mut world = World::elected(settings)?;
     for node in 0..world.nodes.len() {
@@ -31,9 +27,6 @@ pub fn lines(world: &World) -> impl Iterator<Item = &str> {
 }
 
 /// Kills the leader, sends a write to a follower, and restarts the old leader.
-///
-/// # Errors
-/// Returns an error if a property is violated.
 pub fn a_leader_dies(world: &mut World) -> Result<(), Violation> {
     let leader = world.wait_for_leader()?;
     let follower = (leader + 1) % world.nodes.len();
@@ -44,9 +37,6 @@ pub fn a_leader_dies(world: &mut World) -> Result<(), Violation> {
 }
 
 /// Sends a write to a follower while the cluster is healthy.
-///
-/// # Errors
-/// Returns an error if a property is violated.
 pub fn a_write(world: &mut World) -> Result<(), Violation> {
     let follower = (world.wait_for_leader()? + 1) % world.nodes.len();
     expect_ok(world.ask(follower, "SET greeting hi")?)?;
@@ -71,10 +61,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Returns the current state of the cluster.
-    ///
-    /// # Errors
-    /// Returns an error if no leader is elected.
+    /// Waits for a leader and returns the state of the cluster.
     pub fn of(world: &mut World) -> Result<Self, Violation> {
         let leader = world.wait_for_leader()?;
         let running = world.nodes[leader].running.as_ref();

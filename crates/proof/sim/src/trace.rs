@@ -22,7 +22,6 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Returns an empty trace that retains `keep` lines.
     pub fn new(keep: usize) -> Self {
         Self { lines: VecDeque::new(), keep, hash: 0, count: 0, frames: false }
     }

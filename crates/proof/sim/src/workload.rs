@@ -106,7 +106,6 @@ enum PendingRequest {
 /// A simulated client with its workload.
 #[derive(Debug)]
 pub struct Client {
-    /// Index of the client in the world.
     pub index: usize,
     pub kind: Kind,
     /// Current connection, with the index of the node; `None` while disconnected.
@@ -145,7 +144,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns a client that has sent no request yet.
     pub fn new(index: usize, kind: Kind, mut dice: Dice) -> Self {
         let stale = kind == Kind::Own && dice.chance(1, 4);
         Self {
@@ -200,10 +198,7 @@ impl Client {
         self.is_waiting() || !self.audits.is_empty() || visiting
     }
 
-    /// Handles bytes that arrived from the node.
-    ///
-    /// # Errors
-    /// Returns an error if a reply contradicts a guarantee of the cluster.
+    /// Handles bytes from the node. Fails if a reply contradicts a guarantee of the cluster.
     pub fn receive_bytes(&mut self, bytes: &[u8], books: &mut Books) -> Verdict {
         self.input.extend_from_slice(bytes);
         loop {

@@ -270,9 +270,6 @@ impl World {
     }
 
     /// Processes the next event; returns false if there is none.
-    ///
-    /// # Errors
-    /// Returns an error if a property is violated.
     pub fn step(&mut self) -> Result<bool, Violation> {
         let Some((at, event)) = self.schedule.pop() else {
             return Ok(false);

@@ -52,7 +52,6 @@ pub(crate) enum BenchCommand {
     Part(part::PartCommand),
 }
 
-/// Runs `quorate bench`.
 pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
     // Each client needs one descriptor for its connection.
     quorate::raise_descriptor_limit();

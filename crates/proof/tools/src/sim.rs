@@ -33,7 +33,6 @@ struct Outcome {
     replay: String,
 }
 
-/// Runs `quorate sim`.
 pub(crate) fn run(args: &SimArgs, output: Output) -> Result<Exit, Problem> {
     if let Some(file) = &args.page {
         return replay::write(file, args.seed, output);

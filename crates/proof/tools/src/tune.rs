@@ -70,7 +70,6 @@ struct Document {
     sweep: Option<SweepView>,
 }
 
-/// Runs `quorate tune`.
 pub(crate) fn run(args: &TuneArgs, output: Output) -> Result<Exit, Problem> {
     let cluster = query_cluster(&args.admin)?;
     let node = node(&cluster, args.node)?;

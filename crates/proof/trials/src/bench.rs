@@ -103,7 +103,6 @@ pub(crate) fn number(numbers: &[(String, u64)], name: &str) -> Result<u64, Faile
         .ok_or_else(|| Failed(format!("a benchmark does not tell its {name}")))
 }
 
-/// Converts a count to a float for division.
 #[expect(clippy::cast_precision_loss, reason = "a report")]
 pub(crate) const fn float(count: u64) -> f64 {
     count as f64
@@ -138,7 +137,6 @@ fn load() -> String {
     text.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
-/// Returns the number of processors.
 fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -174,7 +174,6 @@ impl Browser {
         }
     }
 
-    /// Opens an address.
     pub(crate) fn open(&mut self, url: &str) -> Result<(), Failed> {
         self.call("Page.navigate", &json!({"url": url})).map(drop)
     }

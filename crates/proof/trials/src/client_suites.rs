@@ -83,7 +83,6 @@ enum Outcome {
     Skipped,
 }
 
-/// Runs `cargo xtask client-suites`.
 pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
     let known = Known::read(LIST)?;
     let names = known.units_of(asked)?;

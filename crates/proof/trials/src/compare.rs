@@ -62,7 +62,6 @@ enum Json {
 }
 
 impl Wish {
-    /// Returns the duration of the warm-up before the measurement.
     fn warmup(&self) -> Duration {
         (self.duration / 5).min(Duration::from_millis(700))
     }
@@ -78,7 +77,6 @@ impl Wish {
     }
 }
 
-/// Runs `cargo xtask compare`.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     if let ["multicast", rest @ ..] = words {
         return multicast::run(rest);

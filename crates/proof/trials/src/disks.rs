@@ -136,7 +136,6 @@ struct Wish {
     json: bool,
 }
 
-/// Runs all rows.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     if !std::path::Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {

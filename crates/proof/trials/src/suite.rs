@@ -56,7 +56,6 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Runs `cargo xtask redis-suite`.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let asked = Asked::read(words)?;
     let known = Known::read(LIST)?;

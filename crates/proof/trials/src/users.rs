@@ -37,7 +37,6 @@ const LIMITS: &str =
 /// nothing in the shared one.
 const MOUNTED: &str = "mount -t bpf bpf /sys/fs/bpf && \"$@\" && test ! -e /sys/fs/bpf/quorate";
 
-/// Runs `cargo xtask users`.
 pub(crate) fn run() -> Result<(), Failed> {
     let programs = Programs::built()?;
     let root = rustix::process::geteuid().is_root();

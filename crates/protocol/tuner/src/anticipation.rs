@@ -11,8 +11,8 @@
 //! the batch's duration. After several waits in vain, waits become ever rarer, so that commands
 //! that arrive regardless of replies are not delayed.
 //!
-//! The idea and its name come from disk reads: Iyer and Druschel, "Anticipatory scheduling", SOSP
-//! 2001. In group commit, the wait is known as a commit or batching delay; here it is bounded by
+//! The idea and the name come from disk reads (Iyer and Druschel, "Anticipatory scheduling", SOSP
+//! 2001). In group commit the wait is known as a commit or batching delay; here it is bounded by
 //! measurements.
 
 use crate::time::Moment;
@@ -85,7 +85,6 @@ impl Anticipation {
         }
     }
 
-    /// Cancels the wait, so that the next batch is not delayed.
     pub fn cancel(&mut self) {
         self.wait = None;
     }

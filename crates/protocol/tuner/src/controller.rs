@@ -125,7 +125,6 @@ impl Controller {
         }
     }
 
-    /// Returns the setting in force.
     pub(crate) fn setting(&self) -> Setting {
         self.regroup.setting(self.target_setting())
     }

@@ -34,11 +34,8 @@ pub struct Done {
     pub accepted_first: Moment,
     /// Time at which the last command of the batch was accepted.
     pub accepted_last: Moment,
-    /// Time at which the batch was formed.
     pub formed: Moment,
-    /// Number of commands in the batch.
     pub commands: u32,
-    /// Size of the batch in bytes.
     pub bytes: usize,
 }
 

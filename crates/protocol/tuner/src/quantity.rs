@@ -76,7 +76,6 @@ impl Bandwidth {
         Self(mbit * 125_000.0)
     }
 
-    /// Returns the time needed to transfer `bytes`.
     pub fn time_for(self, bytes: Bytes) -> Micros {
         Micros(bytes.0 / self.0 * 1e6)
     }

@@ -44,7 +44,6 @@ impl Tuner {
         }
     }
 
-    /// Returns the setting in force.
     pub fn setting(&self) -> Setting {
         if self.settings.fixed {
             return self.settings.bounds.clamp(self.settings.start);
@@ -65,7 +64,6 @@ impl Tuner {
         self.controller.interrupted(now);
     }
 
-    /// Sets the number of voters.
     pub fn set_nodes(&mut self, nodes: usize) {
         self.settings.nodes = nodes;
     }
@@ -87,7 +85,6 @@ impl Tuner {
         self.estimator.on_asked(now, peer, mark);
     }
 
-    /// Records the reply to a heartbeat.
     pub fn on_answered(&mut self, now: Moment, peer: usize, mark: u64) {
         self.estimator.on_answered(now, peer, mark);
     }

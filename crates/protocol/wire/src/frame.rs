@@ -155,9 +155,7 @@ pub struct Join {
 /// Founding record: id, class, store and first members of a cluster ([era-11]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Founding<'a> {
-    /// Id of the founded cluster.
     pub cluster: u128,
-    /// Durability class of the group.
     pub class: Class,
     /// Name of the group's store, as on the command line.
     pub store: &'a str,

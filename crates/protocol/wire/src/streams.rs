@@ -114,10 +114,7 @@ pub enum Ask<'a> {
         finish: bool,
     },
     /// Requests the description of a stream. Response: [`Answer::Info`].
-    Stat {
-        /// Name of the stream to describe.
-        name: &'a str,
-    },
+    Stat { name: &'a str },
     /// Lists the streams, sorted by name. Response: [`Answer::Info`] for each, then
     /// [`Answer::ListEnd`].
     List {
@@ -132,10 +129,7 @@ pub enum Ask<'a> {
         name: &'a str,
     },
     /// Deletes a stream. Response: [`Answer::Done`].
-    Remove {
-        /// Name of the stream to delete.
-        name: &'a str,
-    },
+    Remove { name: &'a str },
     /// Reads a stream. Response: [`Answer::Bytes`], then [`Answer::End`].
     Read {
         /// First position to read.
@@ -147,11 +141,7 @@ pub enum Ask<'a> {
         name: &'a str,
     },
     /// Sets the retention of a stream. Response: [`Answer::Done`] with the new start of the stream.
-    Retain {
-        keep: Keep,
-        /// Name of the stream to change.
-        name: &'a str,
-    },
+    Retain { keep: Keep, name: &'a str },
     /// Logs in. Response: [`Answer::Known`].
     Login {
         /// Name of the user, with the same maximum length as other names.

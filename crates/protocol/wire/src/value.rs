@@ -136,7 +136,6 @@ impl Columns {
     }
 }
 
-/// Encodes a descriptor.
 pub fn value_to_bytes(value: &Value) -> [u8; VALUE_BYTES] {
     let columns = Columns::of(value);
     let mut bytes = [0; VALUE_BYTES];

@@ -50,7 +50,6 @@ pub struct Done {
 }
 
 impl Applied {
-    /// Returns the slot below which everything is applied.
     pub fn to(&self) -> Slot {
         self.to
     }

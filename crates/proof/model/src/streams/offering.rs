@@ -33,11 +33,9 @@ pub struct Offering {
 pub struct NextRun {
     /// Stream that the bytes belong to.
     pub stream: StreamName,
-    /// Position of the first byte.
     pub position: u64,
     /// Number of slots that the run covers.
     pub slots: u64,
-    /// Value to propose in these slots.
     pub value: Value,
 }
 

@@ -44,7 +44,6 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Returns the state before any vote.
     pub fn new(founding: Configuration) -> Self {
         Self {
             eras: vec![(Slot::FIRST, Eras::founded(founding))],
@@ -53,11 +52,8 @@ impl Agreement {
         }
     }
 
-    /// Records a durable vote.
-    ///
-    /// # Errors
-    /// Returns an error if votes in one ballot are for two values, or two values are chosen in one
-    /// slot.
+    /// Records a durable vote. Fails if a ballot has votes for two values, or a slot has two chosen
+    /// values.
     pub fn vote(
         &mut self,
         member: Member,
@@ -152,10 +148,8 @@ impl Agreement {
         eras.counts(ballot) && is_quorum(eras.current(), voted)
     }
 
-    /// Checks a decision that a node learned from another node and made durable.
-    ///
-    /// # Errors
-    /// Returns an error if a different value was chosen in one of the slots.
+    /// Checks that a decision that a node learned and made durable is not at odds with a chosen
+    /// value.
     pub fn learned(&self, node: usize, range: SlotRange, value: Value) -> Verdict {
         for (from, chosen) in self.chosen_in(range) {
             if let Some((ballot, chosen)) = chosen
@@ -183,11 +177,8 @@ impl Agreement {
         all.map(|(from, extent)| (*from, extent.chosen))
     }
 
-    /// Checks that every slot that a node has applied is chosen. In a durable group, only votes on
+    /// Checks that every slot below `applied_to` is chosen. In a durable group, only votes on
     /// stable storage count ([class-1], [p2-4]).
-    ///
-    /// # Errors
-    /// Returns an error if a slot below `applied_to` is not chosen.
     pub fn applied(&self, node: usize, applied_to: Slot) -> Verdict {
         if applied_to <= self.chosen_to {
             return Ok(());
@@ -206,7 +197,6 @@ impl Agreement {
         chosen.find_map(|(_, chosen)| Some(chosen?.1))
     }
 
-    /// Returns the end of the chosen prefix.
     pub fn chosen_to(&self) -> Slot {
         self.chosen_to
     }

@@ -3,9 +3,6 @@
 use super::{Verdict, Violation};
 
 /// Checks the size of a buffer against its limit.
-///
-/// # Errors
-/// Returns an error if the size exceeds the limit.
 pub fn within(what: &str, node: usize, bytes: usize, bytes_max: usize) -> Verdict {
     if bytes <= bytes_max {
         return Ok(());

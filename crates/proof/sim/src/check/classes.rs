@@ -48,12 +48,9 @@ impl Classes {
         self.fates.insert(command, fate);
     }
 
-    /// Checks an acknowledgement that a quorum has the command in memory in this slot. `quorum`
-    /// states whether a quorum really does.
-    ///
-    /// # Errors
-    /// Returns an error if no quorum does, or the command was executed in another slot, although no
-    /// memory or disk was lost.
+    /// Checks an acknowledgement that a quorum has the command in memory in this slot; `quorum`
+    /// says whether one does. Unless memory or a disk was lost, the command must not have been
+    /// executed in another slot.
     pub fn in_memory(&mut self, command: u64, slot: Slot, quorum: bool, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {
             return Ok(());
@@ -68,11 +65,8 @@ impl Classes {
         fate.judge(losses)
     }
 
-    /// Records that a node executed a command, which may belong to any client.
-    ///
-    /// # Errors
-    /// Returns an error if the command was executed before, or was acknowledged for another slot,
-    /// although no memory or disk was lost.
+    /// Records that a node executed a command, of any client. Fails if it was executed before or
+    /// acknowledged for another slot, unless memory or a disk was lost.
     pub fn executed(&mut self, command: u64, id: CommandId, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {
             return Ok(());
@@ -88,12 +82,8 @@ impl Classes {
         fate.judge(losses)
     }
 
-    /// Checks the acknowledged commands below `to`, now that a node has applied every slot below
-    /// `to`.
-    ///
-    /// # Errors
-    /// Returns an error if an acknowledged slot does not contain its command, although no memory or
-    /// disk was lost.
+    /// Checks, once a node has applied every slot below `to`, that each acknowledged slot below it
+    /// holds its command, unless memory or a disk was lost.
     pub fn applied(&mut self, to: Slot, losses: u64) -> Verdict {
         while self.owed.first().is_some_and(|(slot, _)| *slot < to) {
             let owed = self.owed.pop_first();
@@ -132,11 +122,8 @@ impl Classes {
         self.disks.remove(&node);
     }
 
-    /// Checks an acknowledgement that a quorum has the command on disk. The configuration is that
-    /// of the node that sent it.
-    ///
-    /// # Errors
-    /// Returns an error if no quorum has the command on disk.
+    /// Checks an acknowledgement that a quorum has the command on disk, by the configuration of the
+    /// node that sent it.
     pub fn lasts(&self, command: u64, configuration: &Configuration) -> Verdict {
         let executed = self.fates.get(&command).and_then(|fate| fate.executed);
         let Some(CommandId { slot, .. }) = executed else {

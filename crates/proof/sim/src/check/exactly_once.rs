@@ -22,10 +22,7 @@ pub struct ExactlyOnce {
 }
 
 impl ExactlyOnce {
-    /// Checks the reply to an INCR.
-    ///
-    /// # Errors
-    /// Returns an error if another INCR returned the same number.
+    /// Checks that no other INCR returned the number in this reply.
     pub fn acknowledged(&mut self, key: &str, number: i64) -> Verdict {
         let counter = self.counters.entry(key.to_owned()).or_default();
         counter.acknowledged += 1;
@@ -43,12 +40,9 @@ impl ExactlyOnce {
         self.counters.entry(key.to_owned()).or_default().unknown += 1;
     }
 
-    /// Checks the reply to command `sequence` of the only session that increments `key`. The
-    /// command may have been sent several times.
-    ///
-    /// # Errors
-    /// Returns an error if the reply differs from the sequence number, so the command was executed
-    /// more than once, or not at all.
+    /// Checks the reply to command `sequence` of the only session that increments `key`. Any other
+    /// number means that the command, which may have been sent several times, was executed twice or
+    /// never.
     pub fn sequence(&mut self, key: &str, sequence: i64, number: i64) -> Verdict {
         self.sessions.insert(key.to_owned(), sequence);
         if number == sequence {
@@ -58,11 +52,7 @@ impl ExactlyOnce {
         Err(Violation::new("exactly_once", detail))
     }
 
-    /// Checks the final value of a counter.
-    ///
-    /// # Errors
-    /// Returns an error if the value is lower than the number of acknowledged increments, or higher
-    /// than the number of increments sent.
+    /// Checks that a counter's final value lies between the increments acknowledged and those sent.
     pub fn ended(&self, key: &str, value: i64) -> Verdict {
         let wrong = |detail: String| Err(Violation::new("exactly_once", detail));
         if let Some(sequence) = self.sessions.get(key)
@@ -87,7 +77,6 @@ impl ExactlyOnce {
         Ok(())
     }
 
-    /// Returns the keys of all counters.
     pub fn keys(&self) -> Vec<String> {
         self.counters.keys().chain(self.sessions.keys()).cloned().collect()
     }

@@ -26,11 +26,8 @@ impl Levels {
         self.seen.contains_key(&level)
     }
 
-    /// Checks the level of a node that has applied all slots below `applied_to`.
-    ///
-    /// # Errors
-    /// Returns an error if the node's release does not support the level, or another node had a
-    /// different level at this position.
+    /// Checks the level of a node that has applied all slots below `applied_to`: its release
+    /// supports the level, and every other node had the same level at this position.
     pub fn check_level(
         &mut self,
         node: usize,
@@ -56,10 +53,8 @@ impl Levels {
         }
     }
 
-    /// Reports a node whose log raises the level to one that the node's release does not support.
-    ///
-    /// # Errors
-    /// Always returns an error.
+    /// Returns the violation of a log that raises the level beyond what its node's release
+    /// supports.
     pub fn cannot_read(node: usize, release: Level) -> Verdict {
         let detail = format!(
             "node {} opened a folder that a release which supports {release} cannot read",
@@ -68,10 +63,7 @@ impl Levels {
         Err(Violation::new("levels", detail))
     }
 
-    /// Reports a node that never ran a release supporting the group's level.
-    ///
-    /// # Errors
-    /// Always returns an error.
+    /// Returns the violation of a node that never ran a release supporting the group's level.
     pub fn never_asked(node: usize) -> Verdict {
         let detail = format!("the level rose, and node {} never supported it", node + 1);
         Err(Violation::new("levels", detail))

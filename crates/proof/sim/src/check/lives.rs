@@ -31,11 +31,7 @@ impl Lives {
         self.last.get(&node).map(|life| (life.boot, life.incarnation))
     }
 
-    /// Checks the start of a process.
-    ///
-    /// # Errors
-    /// Returns an error if the start number was used before, or a later incarnation has started
-    /// already.
+    /// Checks that a starting process has a new start number, and no later incarnation has started.
     pub fn started(&mut self, node: usize, boot: u32, incarnation: Incarnation) -> Verdict {
         let life = Life { boot, incarnation };
         let Some(last) = self.last.insert(node, life) else {
@@ -55,10 +51,7 @@ impl Lives {
         Ok(())
     }
 
-    /// Checks the cluster id of a process.
-    ///
-    /// # Errors
-    /// Returns an error if other nodes have a different cluster id.
+    /// Checks that all processes have the same cluster id.
     pub fn belongs(&mut self, node: usize, cluster: u128) -> Verdict {
         let known = *self.cluster.get_or_insert(cluster);
         if known == cluster {
@@ -68,13 +61,10 @@ impl Lives {
         Err(Violation::new("lives", detail))
     }
 
-    /// Checks the log that a process opened. `written` is the last incarnation that wrote the log,
-    /// and `lost` the number of released log writes that are missing. Called before
-    /// [`Lives::started`].
-    ///
-    /// # Errors
-    /// Returns an error if a later incarnation wrote the log, or the process continues as the
-    /// member that released the missing writes.
+    /// Checks the log that a process opened, before [`Lives::started`]. `written` is the last
+    /// incarnation that wrote it, `lost` the number of released log writes that are missing. Fails
+    /// if a later incarnation wrote the log, or if the process continues as the member that
+    /// released the missing writes.
     pub fn opened(
         &self,
         node: usize,

@@ -32,7 +32,6 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// Returns a violation of the named property.
     pub fn new(property: &'static str, detail: impl Into<String>) -> Self {
         Self { property, detail: detail.into() }
     }

@@ -19,11 +19,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Checks a command that a node executed.
-    ///
-    /// # Errors
-    /// Returns an error if another node executed a different command at this position, or returned
-    /// a different reply.
+    /// Checks that no other node executed a different command at this position, replied
+    /// differently, or has applied the slot without executing a command here.
     pub fn executed(&mut self, node: usize, id: CommandId, command: u64, reply: u64) -> Verdict {
         let who = node + 1;
         let place = format!("slot {}, command {}", id.slot, id.index);
@@ -47,10 +44,8 @@ impl Prefix {
         }
     }
 
-    /// Checks the state of a node that has applied all slots below `applied_to`.
-    ///
-    /// # Errors
-    /// Returns an error if another node had a different state at this position.
+    /// Checks that all nodes that have applied exactly the slots below `applied_to` have the same
+    /// state.
     pub fn state(&mut self, node: usize, applied_to: Slot, digest: u128) -> Verdict {
         self.seen_to = self.seen_to.max(applied_to);
         let known = *self.states.entry(applied_to).or_insert(digest);

@@ -21,10 +21,8 @@ impl Promises {
         *known = (*known).max(ballot);
     }
 
-    /// Checks a promise or vote that became durable. Records arrive in log order.
-    ///
-    /// # Errors
-    /// Returns an error if the ballot is lower than an earlier one.
+    /// Checks that a promise or vote that became durable is not below an earlier one. Records
+    /// arrive in log order.
     pub fn wrote(&mut self, member: Member, ballot: Ballot) -> Verdict {
         let known = self.written.entry(member).or_default();
         if ballot < *known {
@@ -35,10 +33,7 @@ impl Promises {
         Ok(())
     }
 
-    /// Checks the promise that a member recovered after a restart.
-    ///
-    /// # Errors
-    /// Returns an error if the member had sent a higher promise.
+    /// Checks that a restarted member remembers a promise no lower than any that it sent.
     pub fn recovered(&self, member: Member, promised: Ballot) -> Verdict {
         let spoken = self.spoken.get(&member).copied().unwrap_or_default();
         if promised >= spoken {

@@ -20,10 +20,7 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Checks a vote in a ring message.
-    ///
-    /// # Errors
-    /// Returns an error if the voting member never released the vote.
+    /// Checks that each vote in a ring message is one that its voter released.
     pub fn carries(&mut self, member: Member, vote: &RingVote) -> Verdict {
         for entry in &vote.entries {
             let said = (vote.ballot, *entry);
@@ -42,7 +39,6 @@ impl Rings {
         Ok(())
     }
 
-    /// Returns the number of votes forwarded for other members.
     pub const fn relayed(&self) -> u64 {
         self.relayed
     }

@@ -18,11 +18,8 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Checks a ballot in which a node requested promises or proposed values.
-    ///
-    /// # Errors
-    /// Returns an error if an earlier life of the node used the ballot, or it belongs to another
-    /// node.
+    /// Checks a ballot in which a node requested promises or proposed values: it is the node's own,
+    /// and no earlier life used it.
     pub fn used(&mut self, node: usize, life: u64, ballot: Ballot) -> Verdict {
         if usize::try_from(ballot.node.0) != Ok(node + 1) {
             return Err(Violation::new(
@@ -37,10 +34,8 @@ impl Rounds {
         Err(Violation::new("rounds", format!("ballot {ballot} was used in two lives of its node")))
     }
 
-    /// Checks the era and decided prefix that a node reports.
-    ///
-    /// # Errors
-    /// Returns an error if the era or the decided prefix decreased.
+    /// Checks that the era and the decided prefix that a node reports do not decrease within a
+    /// life.
     pub fn status(&mut self, node: usize, life: u64, era: Era, decided_to: Slot) -> Verdict {
         let known = self.eras.entry((node, life)).or_default();
         if era < *known {

@@ -14,10 +14,7 @@ fn broken(node: usize, what: &str, found: &[&Found]) -> Verdict {
     Err(Violation::new("scrubs", detail))
 }
 
-/// Checks the scrub of a node whose disk was never damaged.
-///
-/// # Errors
-/// Returns an error if the scrub found damage.
+/// Checks that a scrub of a disk that was never damaged finds no damage.
 pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
     if status.found_total == 0 {
         return Ok(());
@@ -26,11 +23,8 @@ pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
     broken(node, "says that a sound place is damaged", &found)
 }
 
-/// Checks the scrub of a node whose disk was last damaged long ago. The scrub may find only
-/// superseded log writes, which are not repaired.
-///
-/// # Errors
-/// Returns an error if the scrub found other damage.
+/// Checks a scrub of a disk that was last damaged long ago. It may find only superseded log writes,
+/// which are not repaired.
 pub fn mended(node: usize, status: &ScrubStatus) -> Verdict {
     let stays = |found: &&Found| (found.kind, found.fate) != (Kind::Log, Fate::Superseded);
     let found: Vec<&Found> = status.found.iter().filter(stays).collect();

@@ -75,10 +75,8 @@ fn key(info: &StreamInfo) -> (Name, u64) {
 }
 
 impl Streams {
-    /// Checks the table of a node that has applied all slots below `at`.
-    ///
-    /// # Errors
-    /// Returns an error if the table contradicts earlier observations.
+    /// Checks the table of a node that has applied all slots below `at` against earlier
+    /// observations.
     pub fn applied(&mut self, node: usize, at: Slot, table: &Table) -> Verdict {
         let infos: Vec<StreamInfo> = table.infos(None).collect();
         for info in &infos {
@@ -194,10 +192,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Checks a note from a front.
-    ///
-    /// # Errors
-    /// Returns an error if the note contradicts earlier observations.
+    /// Checks a front's note against earlier observations.
     pub fn note(&mut self, node: usize, table: &Table, note: &Note) -> Verdict {
         match note {
             Note::Keyed(piece, key) => {
@@ -365,9 +360,6 @@ impl Streams {
     }
 
     /// Checks at the end of the run that a node has all acknowledged bytes.
-    ///
-    /// # Errors
-    /// Returns an error if acknowledged bytes are missing.
     pub fn ends(&self, node: usize, table: &Table) -> Verdict {
         for (key, id) in &self.ids {
             let acknowledged = self.acknowledged.get(id).copied().unwrap_or(0);

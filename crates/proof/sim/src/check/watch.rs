@@ -136,7 +136,6 @@ impl Watch {
         self.prefix.executed(node, id, command, reply)
     }
 
-    /// Returns the number of commands executed by at least one node.
     pub(crate) fn commands(&self) -> usize {
         self.prefix.commands()
     }
@@ -194,7 +193,6 @@ impl Watch {
         }
     }
 
-    /// Returns the number of votes that ring members forwarded for other members.
     pub(crate) const fn relayed(&self) -> u64 {
         self.rings.relayed()
     }

@@ -73,7 +73,6 @@ pub struct ClientOutput {
 
 #[derive(Debug)]
 pub struct FrameClient {
-    /// Index of the client in the world.
     pub index: usize,
     /// Index and life of the node to which the client sends requests; `None` while disconnected.
     pub desk: Option<(usize, u64)>,
@@ -101,7 +100,6 @@ const OPEN: usize = 4;
 const SETTLE_US: u64 = 2_000;
 
 impl FrameClient {
-    /// Returns a client that has sent no request yet.
     pub fn new(index: usize, dice: Dice) -> Self {
         let last = u8::try_from(index).unwrap_or(u8::MAX);
         Self {
@@ -246,11 +244,8 @@ impl FrameClient {
         Ok(())
     }
 
-    /// Checks that nodes executed the client's commands in the slots reported to the client.
-    /// `executed` returns the hash of the command executed under an id.
-    ///
-    /// # Errors
-    /// Returns an error if nodes executed a different command in a slot, or none.
+    /// Checks that nodes executed the client's commands in the slots reported to it. `executed`
+    /// returns the hash of the command executed under an id.
     pub fn check_places(&self, executed: &dyn Fn(CommandId) -> Option<u64>) -> Verdict {
         for (slot, command) in &self.placed {
             let found = executed(CommandId { slot: *slot, index: 0 });

@@ -93,7 +93,6 @@ pub struct Piece {
 
 #[derive(Debug)]
 pub struct Streamer {
-    /// Index of the client in the world.
     pub index: usize,
     pub role: Role,
     /// Current connection, with the index of the node; `None` while disconnected.
@@ -126,7 +125,6 @@ pub struct Streamer {
 }
 
 impl Streamer {
-    /// Returns a client that has sent no request yet.
     pub fn new(index: usize, role: Role, load: Load, mut dice: Dice) -> Self {
         let writer = Writer(u128::from(dice.word()) << 64 | u128::from(dice.word()));
         let mut streamer = Self {
@@ -333,10 +331,7 @@ impl Streamer {
         }
     }
 
-    /// Handles a reply.
-    ///
-    /// # Errors
-    /// Returns an error if the reply contradicts an earlier one.
+    /// Handles a reply. Fails if it contradicts an earlier one.
     pub fn receive_reply(&mut self, heard: Heard) -> Verdict {
         match &heard {
             Heard::Durable(stream, position) => {

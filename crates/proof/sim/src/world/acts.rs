@@ -19,10 +19,7 @@ const HEAL_EVENTS: u64 = 1_000_000;
 impl World {
     // --- Acts.
 
-    /// Runs act one, which consists of up to `events` events including faults.
-    ///
-    /// # Errors
-    /// Returns an error if a property is violated.
+    /// Runs act one: up to `events` events, faults included.
     pub fn act_one(&mut self, events: u64) -> Verdict {
         for _ in 0..events {
             if !self.step()? {
@@ -32,11 +29,7 @@ impl World {
         Ok(())
     }
 
-    /// Runs act two, in which faults stop and the cluster must recover with every acknowledged
-    /// write.
-    ///
-    /// # Errors
-    /// Returns an error if a property is violated.
+    /// Runs act two: faults stop, and the cluster must recover with every acknowledged write.
     pub fn act_two(&mut self) -> Verdict {
         self.heal();
         if self.settings.losses == Losses::Beyond {
@@ -152,10 +145,7 @@ impl World {
         })
     }
 
-    /// Processes events until `holds` returns true.
-    ///
-    /// # Errors
-    /// Returns an error if a property is violated, or `holds` does not return true in time.
+    /// Processes events until `holds` returns true. Fails if it does not in time.
     pub fn run_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Verdict {
         let deadline = self.now.plus_us(HEAL_US);
         for _ in 0..HEAL_EVENTS {
@@ -247,9 +237,6 @@ impl World {
     }
 
     /// Processes the events of the next `us` microseconds.
-    ///
-    /// # Errors
-    /// Returns an error if a property is violated.
     pub fn run_for(&mut self, us: u64) -> Verdict {
         let until = self.now.plus_us(us);
         while self.schedule.next_at().is_some_and(|at| at <= until) {

@@ -49,10 +49,8 @@ impl World {
         self.arrive(node, life, Arrival::Ask(asked, ask));
     }
 
-    /// Sends a request about the group to this node and waits for the answer.
-    ///
-    /// # Errors
-    /// Returns an error if no answer arrives in time.
+    /// Sends a request about the group to this node and waits for the answer. Fails if none arrives
+    /// in time.
     pub fn ask_group(
         &mut self,
         node: usize,

@@ -21,17 +21,11 @@ use crate::{
 
 impl World {
     /// Returns a calm cluster with a leader.
-    ///
-    /// # Errors
-    /// Returns an error if no leader is elected.
     pub fn calm(seed: u64, nodes: usize, class: Class) -> Result<Self, Violation> {
         Self::elected(Settings::calm(seed, nodes, class))
     }
 
     /// Returns a cluster with these settings and a leader.
-    ///
-    /// # Errors
-    /// Returns an error if no leader is elected.
     pub fn elected(settings: Settings) -> Result<Self, Violation> {
         let mut world = Self::new(settings);
         world.wait_for_leader()?;
@@ -39,9 +33,6 @@ impl World {
     }
 
     /// Runs until a leader with followers is elected, and returns the leader's index.
-    ///
-    /// # Errors
-    /// Returns an error if no leader is elected.
     pub fn wait_for_leader(&mut self) -> Result<usize, Violation> {
         self.run_until("a leader is followed", |world| world.leader().is_some())?;
         Ok(self.leader().expect("just seen"))
@@ -107,20 +98,14 @@ impl World {
         self.client_sends(node, connection, bytes);
     }
 
-    /// Waits for a client's next reply; returns `None` if its connection is broken.
-    ///
-    /// # Errors
-    /// Returns an error if no reply arrives in time.
+    /// Waits for a client's next reply; `None` if its connection is broken.
     pub fn reply(&mut self, client: usize) -> Result<Option<Reply>, Violation> {
         self.run_until("a reply", |world| !world.clients[client].replies.is_empty())?;
         Ok(self.clients[client].replies.pop_front().expect("just seen"))
     }
 
-    /// Sends a command from a new client to a node and returns the reply. The words of the command
-    /// are separated by spaces.
-    ///
-    /// # Errors
-    /// Returns an error if no reply arrives.
+    /// Sends a command, its words separated by spaces, from a new client to a node, and returns the
+    /// reply.
     pub fn ask(&mut self, node: usize, words: &str) -> Result<Reply, Violation> {
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
         let client = self.client(node);
@@ -178,7 +163,6 @@ impl World {
         }
     }
 
-    /// Blocks or unblocks the link from one node to another.
     pub fn block_now(&mut self, from: usize, to: usize, blocked: bool) {
         self.after(0, Event::Block { from, to, blocked });
     }
@@ -203,9 +187,6 @@ impl World {
     }
 
     /// Runs until all nodes are caught up and have the same state.
-    ///
-    /// # Errors
-    /// Returns an error if the nodes do not reach the same state in time.
     pub fn settle(&mut self) -> Verdict {
         self.run_until("all nodes have applied the same", |world| {
             world.is_caught_up() && world.leader().is_some()

@@ -58,7 +58,6 @@ impl Chaos {
         self.may_forget.contains(&true)
     }
 
-    /// Returns whether this node may forget its votes.
     pub(super) fn may_forget(&self, node: usize) -> bool {
         self.may_forget[node]
     }

@@ -53,11 +53,9 @@ impl World {
         })
     }
 
-    /// Handles a process that was started with a damaged file. Returns whether an operator restored
-    /// the file, so that another start is needed.
-    ///
-    /// # Errors
-    /// Returns an error if the process accepts contents that it cannot have written.
+    /// Handles a process that started with a damaged file, and fails if it accepts contents that it
+    /// cannot have written. Returns whether an operator restored the file, so that another start is
+    /// needed.
     pub(super) fn refuses_spoiled(
         &mut self,
         node: usize,
@@ -85,9 +83,6 @@ impl World {
     }
 
     /// Checks that the most recently damaged file was rewritten or restored.
-    ///
-    /// # Errors
-    /// Returns an error if the file is still damaged.
     pub(super) fn small_file_is_mended(&self, node: usize) -> Verdict {
         let Some(file) = self.nodes[node].damaged_file.as_ref() else {
             return Ok(());

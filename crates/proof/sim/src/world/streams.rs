@@ -281,11 +281,8 @@ impl World {
         streamers.all(|streamer| !streamer.is_busy() || self.is_retired(streamer.home))
     }
 
-    /// [here-1] Restarts a node isolated from all others, and checks that the node still has every
-    /// byte that counted as present. The node remains isolated.
-    ///
-    /// # Errors
-    /// Returns an error if bytes are missing.
+    /// [here-1] Restarts a node isolated from all others, and checks that it still has every byte
+    /// that counted as present. The node remains isolated.
     pub fn restart_alone(&mut self, node: usize) -> Verdict {
         self.run_until("every byte of streams is here", |world| world.has_all_stream_bytes(node))?;
         self.kill_now(node);
@@ -324,11 +321,7 @@ impl World {
         self.streamers[index].connection = Some((self.wires.open(), node));
     }
 
-    /// Sends a client's request and waits for the answer; returns `None` if the connection is
-    /// broken.
-    ///
-    /// # Errors
-    /// Returns an error if no answer arrives in time.
+    /// Sends a client's request and waits for the answer; `None` if the connection is broken.
     pub fn ask_streams(&mut self, index: usize, ask: Ask) -> Result<Option<Heard>, Violation> {
         if self.streamers[index].connection.is_none() {
             return Ok(None);

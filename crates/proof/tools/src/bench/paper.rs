@@ -9,7 +9,6 @@ use quorate_bench::{
 use super::{args::PaperArgs, measure};
 use quorate_cli::output::{Exit, Problem, print, table};
 
-/// Runs `quorate bench paper`.
 pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {
     let papers = papers::all().map_err(|error| Problem::new(Exit::Failed, "bad_data", error))?;
     let Some(name) = args.name.as_ref().filter(|_| !args.list) else {

@@ -30,7 +30,6 @@ const SHOWN: [(&str, &str); 9] = [
     ("quorate_slow_rewinds_total", "rewinds"),
 ];
 
-/// Runs `cargo xtask bench cluster`.
 pub(super) fn run() -> Result<(), Failed> {
     shell::build_programs()?;
     println!("SET of 64 bytes, three nodes, loopback, store memory; medians of {ROUNDS} rounds");

@@ -32,7 +32,6 @@ struct Row {
     budget_nanoseconds: f64,
 }
 
-/// Runs `cargo xtask bench core`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     let program = build("quorate-core", "step")?;
     let runs = if wish.quick { 1 } else { RUNS };

@@ -73,7 +73,6 @@ fn each(runs: &[Run], field: fn(&Run) -> f64) -> f64 {
     median(runs.iter().map(field))
 }
 
-/// Runs `cargo xtask bench kv`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     if !has("redis-benchmark") {
         return skip("bench kv", "redis-benchmark is not installed; ./setup installs it");

@@ -66,7 +66,6 @@ struct Figures {
     records_per_s: f64,
 }
 
-/// Runs `cargo xtask bench log`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     let program = build("quorate-log", "commit")?;
     let records = if wish.quick { RECORDS / 10 } else { RECORDS };

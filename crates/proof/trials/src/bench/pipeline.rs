@@ -52,7 +52,6 @@ impl Load {
     }
 }
 
-/// Runs `cargo xtask bench pipeline`.
 pub(super) fn run() -> Result<(), Failed> {
     shell::build_programs()?;
     println!(

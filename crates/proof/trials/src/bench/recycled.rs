@@ -18,7 +18,6 @@ const ROUNDS: usize = 5;
 /// rate.
 const SHAPES: [(&str, &str, f64); 2] = [("1024", "256", 0.8), ("64", "1000", 0.75)];
 
-/// Runs `cargo xtask bench recycled`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     shell::build_programs()?;
     println!("durable, three nodes on loopback, store none, in turns with the bare program");

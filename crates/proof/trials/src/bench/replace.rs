@@ -51,7 +51,6 @@ struct Size {
 const LARGE: Size = Size { pairs: 5, rate: 2_000, keys: 40_000, time: Duration::from_secs(15) };
 const SMALL: Size = Size { pairs: 2, rate: 1_000, keys: 10_000, time: Duration::from_secs(8) };
 
-/// Runs `cargo xtask bench replace`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     shell::build_programs()?;
     let size = if wish.quick { SMALL } else { LARGE };

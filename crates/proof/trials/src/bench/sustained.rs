@@ -30,7 +30,6 @@ struct Size {
 const LARGE: Size = Size { time: Duration::from_secs(600), slice: Duration::from_secs(10) };
 const SMALL: Size = Size { time: Duration::from_secs(60), slice: Duration::from_secs(5) };
 
-/// Runs `cargo xtask bench sustained`.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     shell::build_programs()?;
     let size = if wish.quick { SMALL } else { LARGE };

@@ -33,7 +33,6 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs one cluster.
 pub(super) fn one(store: &str, kills: u64, seed: u64) -> Result<(), Failed> {
     let began = Instant::now();
     let flags = ["--store", store, "--client-timeout-ms", CLIENT_TIMEOUT_MS];

@@ -20,7 +20,6 @@ const BEFORE: u64 = 600;
 /// Upper bound on the number of eras. It exceeds the number of steps of a plan for three nodes.
 const ERAS_MAX: u64 = 16;
 
-/// Runs all replacements.
 pub(super) fn run() -> Result<(), Failed> {
     all()?;
     for role in Role::ALL {

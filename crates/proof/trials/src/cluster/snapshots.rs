@@ -77,7 +77,6 @@ impl Step {
     }
 }
 
-/// Runs all trials.
 pub(super) fn run() -> Result<(), Failed> {
     for killed in [false, true] {
         far_behind(killed)?;

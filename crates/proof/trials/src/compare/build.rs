@@ -24,7 +24,6 @@ impl Built {
         Self { programs: folder.join("bin"), rust: folder }
     }
 
-    /// Returns the path of a program by its name.
     pub(super) fn program(&self, name: &str) -> PathBuf {
         match name {
             "quorate" => shell::release("quorate"),

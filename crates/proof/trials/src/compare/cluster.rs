@@ -301,13 +301,11 @@ impl Cluster {
         }
     }
 
-    /// Returns the ids of all processes.
     pub(super) fn processes(&self) -> Vec<u32> {
         let ours = self.ours.iter().flat_map(Nodes::processes);
         ours.chain(self.others.iter().map(Process::id)).collect()
     }
 
-    /// Checks that no process exited unexpectedly.
     pub(super) fn check_alive(&mut self) -> Result<(), Failed> {
         if let Some(ours) = &mut self.ours {
             ours.check_alive()?;

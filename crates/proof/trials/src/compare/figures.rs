@@ -233,7 +233,6 @@ impl Spread {
         Self(figures)
     }
 
-    /// Returns the number of values.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }

@@ -72,7 +72,6 @@ impl Wish {
     }
 }
 
-/// Runs `cargo xtask compare multicast`.
 pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     let chosen = systems::choose(&wish.only)?;
@@ -217,7 +216,6 @@ fn address(node: u32) -> Ipv4Addr {
 
 const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 213, 79, 0);
 
-/// Creates a folder in memory.
 fn scratch() -> Result<tempfile::TempDir, Failed> {
     fs::create_dir_all(SCRATCH)?;
     Ok(tempfile::Builder::new().prefix("quorate-compare-").tempdir_in(SCRATCH)?)

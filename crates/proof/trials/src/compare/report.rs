@@ -42,7 +42,6 @@ const CAUTIONS: &[&str] = &[
     "The number of connections is chosen by a short trial of each, and kept; ratios are of one round each, and their median is shown.",
 ];
 
-/// Writes the report.
 pub(super) fn write(wish: &Wish, systems: &[&System], results: &Results) -> Result<(), Failed> {
     let origin = Origin::now();
     let text = markdown(wish, &origin, systems, results);

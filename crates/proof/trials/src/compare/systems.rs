@@ -159,7 +159,6 @@ const OMNIPAXOS_PLAIN: System = System {
     ..OMNIPAXOS
 };
 
-/// All systems.
 pub(super) const SYSTEMS: &[System] = &[
     QUORATE_LOG,
     System {

@@ -44,7 +44,6 @@ impl Files {
         }
     }
 
-    /// Returns the folder that contains the files.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -54,7 +53,6 @@ impl Files {
         self.names.get(&number).cloned()
     }
 
-    /// Returns the path of a file.
     pub(crate) fn path(&self, number: u64) -> io::Result<PathBuf> {
         let name = self.names.get(&number);
         let name = name.ok_or(Errno::NOENT)?;

@@ -162,7 +162,6 @@ impl State {
         chooses(&self.chosen, name)
     }
 
-    /// Handles a write.
     pub(crate) fn write(
         &mut self,
         open: &File,
@@ -263,7 +262,6 @@ impl State {
         Ok(one.ok().map(|path| path.to_string_lossy().into_owned()))
     }
 
-    /// Handles the flush of a file.
     pub(crate) fn flush(&mut self, file: u64, reply: ReplyEmpty) {
         let waits = |held: &Held| matches!(held, Held::Write { file: of, .. } if *of == file);
         let in_flight = self.held.iter().any(waits) || self.journal.holds(file);

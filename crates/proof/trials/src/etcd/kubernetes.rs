@@ -15,7 +15,6 @@ const PACKAGE: &str = "pkg/storage/etcd3";
 /// etcd's default.
 const LEFT_OUT: &str = "^TestProgressNotify$";
 
-/// Runs the tests.
 pub(crate) fn run() -> Result<(), Failed> {
     let Some(go) = Go::find() else {
         return skip("etcd kubernetes", NO_GO);

@@ -38,7 +38,6 @@ impl Page {
         Ok(page)
     }
 
-    /// Returns the path of the page.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -20,7 +20,6 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// Creates a unit whose tests have not been run.
     pub(crate) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }

@@ -20,7 +20,6 @@ impl Default for Handover {
 }
 
 impl Handover {
-    /// Returns whether leadership is being handed over.
     pub(super) fn is_in_progress(&self) -> bool {
         self.transfer.is_some()
     }
@@ -35,7 +34,6 @@ impl Handover {
         self.transfer.take().is_some()
     }
 
-    /// Returns whether the transfer has passed its deadline.
     pub(super) fn is_overdue(&self, now: Time) -> bool {
         self.transfer.is_some_and(|transfer| now >= transfer.deadline)
     }
@@ -45,7 +43,6 @@ impl Handover {
         self.transfer.map(|transfer| transfer.wake_at(leads))
     }
 
-    /// Returns whether this node should not lead.
     pub(super) fn is_unfit(&self) -> bool {
         self.fitness != Fitness::Fit
     }

@@ -35,12 +35,10 @@ impl Timers {
         (now < self.alone).then_some(self.alone)
     }
 
-    /// Returns the time of the next heartbeat.
     pub(super) fn heartbeat(&self) -> Time {
         self.heartbeat
     }
 
-    /// Records that the leader sent a heartbeat.
     pub(super) fn heartbeat_sent(&mut self, now: Time, every_ms: u64) {
         self.heartbeat = now.plus_ms(every_ms);
     }
@@ -61,7 +59,6 @@ impl Timers {
         self.phase1a
     }
 
-    /// Records that promises were requested.
     pub(super) fn phase1a_sent(&mut self, now: Time, every_ms: u64) {
         self.phase1a = now.plus_ms(every_ms);
     }

@@ -165,7 +165,6 @@ impl Search {
         self.rest_left = REST;
     }
 
-    /// Drops all waiting candidates.
     pub(super) fn clear(&mut self) {
         self.queue.clear();
     }

@@ -29,7 +29,6 @@ const CAUTIONS: [&str; 8] = [
     "CPU is of all processes of a system, the load included; what the kernel does in threads of its own is part of the foreign CPU.",
 ];
 
-/// Writes the report.
 pub(super) fn write(wish: &Wish, systems: &[System], results: &Results) -> Result<(), Failed> {
     let origin = Origin::now();
     let text = markdown(wish, &origin, systems, results);

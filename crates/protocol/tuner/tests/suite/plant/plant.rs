@@ -18,19 +18,13 @@ use crate::plant::{
 pub(crate) trait Policy {
     /// Returns the batch size in bytes and the window.
     fn setting(&self) -> (usize, usize);
-    /// Handles the end of a turn.
     fn turn(&mut self, _turn: &Turn) {}
-    /// Handles a proposal sent to a follower.
     fn sent(&mut self, _now: u64, _peer: usize, _slot: u64, _bytes: usize) {}
     /// Handles a follower's vote for everything below `_to`.
     fn voted(&mut self, _now: u64, _peer: usize, _to: u64) {}
-    /// Handles a heartbeat sent to a follower.
     fn asked(&mut self, _now: u64, _peer: usize) {}
-    /// Handles a follower's reply to a heartbeat.
     fn answered(&mut self, _now: u64, _peer: usize) {}
-    /// Handles a completed write of the leader's disk.
     fn flushed(&mut self, _began: u64, _now: u64, _bytes: usize) {}
-    /// Handles a batch that was applied and answered.
     fn done(&mut self, _now: u64, _done: &Done) {}
 }
 
