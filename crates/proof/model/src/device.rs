@@ -24,7 +24,6 @@ pub enum Frame {
     Vote {
         ballot: Ballot,
         slot: Slot,
-        /// Value that the voter stored.
         value: Value,
         /// Position of the voter in the configuration of the ballot's era.
         position: u8,
@@ -397,7 +396,6 @@ impl Device {
         done
     }
 
-    /// Returns whether the coordinator has something to report.
     pub fn has_report(&self) -> bool {
         let counted = self.counted.first().is_some_and(|slot| *slot < self.told_to);
         let next = |start: Start| self.given_at(start.ballot, self.told_to);

@@ -15,7 +15,6 @@ impl Dice {
         Self(dice)
     }
 
-    /// Draws the next number.
     #[expect(clippy::should_implement_trait, reason = "not an iterator")]
     pub fn next(&mut self) -> u64 {
         self.0.word()
@@ -31,7 +30,6 @@ impl Dice {
         self.0.chance(percent, 100)
     }
 
-    /// Draws one of the elements.
     pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len())]
     }

@@ -68,7 +68,6 @@ pub struct Disk {
 /// State that a restarted node recovers from its log.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Recovered state of the core.
     pub recovered: Recovered,
     /// Decided values in slot order, for the service and for peers.
     pub decided: Vec<(SlotRange, Value)>,

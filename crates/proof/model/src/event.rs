@@ -38,11 +38,7 @@ pub enum Event {
     /// Advances the time, and wakes a node.
     Tick { site: usize, at: Time },
     /// Makes a node's turn late ([live-5]).
-    Late {
-        site: usize,
-        /// Delay in microseconds.
-        us: u64,
-    },
+    Late { site: usize, us: u64 },
     /// Submits a value to a node.
     Propose { site: usize, value: Value, slots: u64 },
     /// Requests a read from a node.

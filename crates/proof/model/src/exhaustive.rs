@@ -32,11 +32,8 @@ pub struct Bounds {
     /// Number of founding members.
     pub members: u32,
     pub class: Class,
-    /// Maximum number of campaigns in a schedule.
     pub campaigns: u8,
-    /// Maximum number of crashes in a schedule.
     pub crashes: u8,
-    /// Maximum number of submitted values in a schedule.
     pub values: u8,
     /// A reconfiguration that adds the last node may be submitted once.
     pub change: bool,

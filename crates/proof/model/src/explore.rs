@@ -42,7 +42,6 @@ pub struct Outcome {
     pub chosen: u64,
     /// Number of reads answered under a lease.
     pub leased: u64,
-    /// Counters of the situations that occurred.
     pub seen: Seen,
     /// Era of the chosen prefix at the end of the run.
     pub era: u32,

@@ -40,7 +40,6 @@ macro_rules! properties {
         pub enum Property { $($(#[$doc])* $name,)* }
 
         impl Property {
-            /// All properties.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// Returns the name used on command lines and in mutants.
@@ -133,10 +132,8 @@ fn is_change(value: &Value) -> bool {
 pub struct Watched(u32);
 
 impl Watched {
-    /// All properties.
     pub const ALL: Self = Self(u32::MAX);
 
-    /// Creates a set of these properties.
     pub fn only(properties: &[Property]) -> Self {
         Self(properties.iter().fold(0, |bits, p| bits | 1 << *p as u32))
     }
@@ -172,7 +169,6 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Creates the observer of a group with this founding configuration.
     pub fn new(founding: &Configuration, watched: Watched) -> Self {
         Self {
             watched,
@@ -369,7 +365,6 @@ impl Observer {
         open.flat_map(|view| &view.bins).any(|bin| is_change(&bin.value))
     }
 
-    /// Returns the counters that this observer maintains.
     pub(crate) fn seen(&self) -> Seen {
         self.seen
     }

@@ -69,7 +69,6 @@ pub struct Rates {
     pub deliver: u64,
     /// Percentage of deliveries that pick one of the most recent messages.
     pub recent: u64,
-    /// Rate at which records reach the disk.
     pub persist: u64,
     /// Percentage of disk events in which all records reach the disk at once.
     pub persist_all: u64,
@@ -79,13 +78,10 @@ pub struct Rates {
     pub burst: u64,
     /// Rate at which time passes for one node.
     pub tick: u64,
-    /// Rate at which a value is submitted to a leader.
     pub propose: u64,
     /// Rate at which a reconfiguration is submitted to a leader.
     pub change: u64,
-    /// Rate at which a process crashes.
     pub crash: u64,
-    /// Rate at which a process stops cleanly.
     pub stop: u64,
     /// Rate at which a node that is down starts.
     pub start: u64,
@@ -99,7 +95,6 @@ pub struct Rates {
     pub serve: u64,
     /// Rate at which a connection is set up or lost.
     pub connect: u64,
-    /// Rate at which a transfer of leadership is requested.
     pub transfer: u64,
     /// Rate at which a disk fails.
     pub fail: u64,
@@ -107,7 +102,6 @@ pub struct Rates {
     pub rot: u64,
     /// Rate at which the only lying disk loses the end of its log.
     pub lie: u64,
-    /// Rate at which a node trims its log.
     pub trim: u64,
     /// Rate at which a node installs the snapshot of another, whether or not it needs one.
     pub install: u64,
@@ -120,7 +114,6 @@ pub struct Rates {
     pub forget: u64,
     /// Rate at which a full replica goes down for some time while a leader continues without it.
     pub absence: u64,
-    /// Rate of events that concern streams.
     pub stream: u64,
     /// Rate at which the route of a leader's votes changes.
     pub route: u64,

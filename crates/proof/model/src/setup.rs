@@ -8,11 +8,8 @@ pub struct Setup {
     /// Number of nodes, members or not.
     pub nodes: usize,
     pub founding: Configuration,
-    /// Heartbeat interval of every node, in milliseconds.
     pub heartbeat_ms: u64,
-    /// Minimum election timeout in milliseconds.
     pub election_min_ms: u64,
-    /// Maximum election timeout in milliseconds.
     pub election_max_ms: u64,
     /// Maximum number of proposals in flight.
     pub inflight_max: usize,

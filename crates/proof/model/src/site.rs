@@ -85,7 +85,6 @@ pub struct Site {
 }
 
 impl Site {
-    /// Creates a machine on which nothing has run yet.
     pub(crate) fn new(member: Member) -> Self {
         Self {
             member,

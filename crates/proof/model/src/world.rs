@@ -33,7 +33,6 @@ use crate::{
     streams::{clients::Clients, judge::Judge},
 };
 
-/// A time that is never reached.
 pub const NEVER: Time = Time(u64::MAX);
 
 /// Rate of an exact clock, in parts per million.
@@ -124,13 +123,11 @@ impl World {
         Ok(world)
     }
 
-    /// Returns the counters of situations in this run.
     pub fn seen(&self) -> Seen {
         let seen = self.seen.plus(self.observer.seen());
         seen.plus(self.streams.seen())
     }
 
-    /// Returns the durability class of the group.
     pub fn class(&self) -> Class {
         self.setup.founding.class()
     }

@@ -1,5 +1,4 @@
-//! Faults of single datagrams between nodes. The faults of one datagram are independent of those of
-//! all others.
+//! Faults of the datagrams between nodes, each datagram independent of all others.
 //!
 //! A datagram may be lost, duplicated at once or seconds later, delayed, cut in two, or have a bit
 //! flipped. The world decides at the time of arrival which copies arrive, and at which process.
@@ -84,7 +83,6 @@ impl DatagramFaults {
         (carrier, air)
     }
 
-    /// Ends all datagram faults.
     pub const fn calm_down(&mut self) {
         *self = Self {
             keyed: self.keyed,
@@ -187,7 +185,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         let (a, b) = (&mut self.planes, &other.planes);
         for (sum, more) in [

@@ -320,7 +320,6 @@ impl Device {
         std::mem::take(&mut self.state().for_network)
     }
 
-    /// Ends all faults.
     pub fn calm(&self) {
         self.resume();
         let mut state = self.state();

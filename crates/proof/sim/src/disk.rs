@@ -15,9 +15,7 @@ use quorate_log::{
 /// A log write read back from a disk.
 #[derive(Clone, Debug)]
 pub struct LogWrite {
-    /// Sequence number of the write.
     pub seq: u64,
-    /// Incarnation that wrote the log write.
     pub incarnation: Incarnation,
     pub records: Vec<Record>,
 }

@@ -114,7 +114,6 @@ pub struct Settings {
     pub losses: Losses,
     /// Maximum number of writes in flight per log.
     pub depth: usize,
-    /// Size of a log segment, in bytes.
     pub segment_bytes: u64,
     pub inflight_max: usize,
     /// Maximum number of slots by which a node's votes may be ahead of its decided prefix.
@@ -244,7 +243,6 @@ impl Scrubs {
 }
 
 impl Settings {
-    /// Draws the settings for a run from its seed.
     pub fn draw(seed: u64) -> Self {
         let dice = &mut Dice::new(seed ^ 0x5175_6f72_6174_6521);
         let nodes = dice.pick(&[1, 3, 3, 3, 3, 5]);
@@ -416,7 +414,6 @@ impl Settings {
         founding.expect("terms are drawn to fit")
     }
 
-    /// Returns whether the node with this index is an auxiliary.
     pub fn is_auxiliary(&self, index: usize) -> bool {
         self.terms.auxiliaries.contains(&crate::ids::id(index))
     }

@@ -92,7 +92,6 @@ pub struct StreamSide {
 }
 
 impl StreamSide {
-    /// Takes the notes recorded since the last call.
     pub fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.notes)
     }
@@ -314,7 +313,6 @@ impl ClassSide {
         };
     }
 
-    /// Takes the notifications recorded since the last call.
     pub(crate) fn take_told(&mut self) -> Vec<ClassEvent> {
         std::mem::take(&mut self.told)
     }

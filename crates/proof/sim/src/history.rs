@@ -12,9 +12,7 @@ pub enum Act {
     Increment,
     /// WATCH and a GET that returned `seen`, then MULTI, SET `new`, EXEC.
     Swap {
-        /// Value that the GET returned.
         seen: Option<i64>,
-        /// Value that the SET writes.
         new: i64,
     },
 }

@@ -384,7 +384,6 @@ pub struct TracedState {
 
 /// A node. Most of its state outlives its processes.
 pub struct Node {
-    /// Index of the node in the world.
     pub index: usize,
     /// Disk with the node's data folder. Handles opened before a crash no longer work.
     pub disk: MemoryDisk,

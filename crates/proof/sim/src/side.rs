@@ -49,7 +49,6 @@ pub(crate) struct PacketEndpoint {
 }
 
 impl PacketEndpoint {
-    /// Returns the packet plane of a starting process.
     pub(crate) fn new(
         me: Member,
         boot: u32,

@@ -49,7 +49,6 @@ impl Steps {
         }
     }
 
-    /// Returns all lines as text.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }

@@ -27,9 +27,9 @@ const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace
 /// Options for a benchmark and its report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish {
-    /// Set to measure fewer rows, within a minute.
+    /// Measure fewer rows, within a minute.
     quick: bool,
-    /// Set to print a JSON document on standard output instead of tables.
+    /// Print a JSON document on standard output instead of tables.
     json: bool,
 }
 

@@ -67,7 +67,6 @@ pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> R
 pub(crate) struct Held {
     /// Resident memory, in bytes.
     pub(crate) memory: u64,
-    /// Open file descriptors.
     pub(crate) descriptors: usize,
     /// Disk space of the folder, in bytes.
     pub(crate) folder: u64,

@@ -93,7 +93,6 @@ const ROWS: [Row; 7] = [
     },
 ];
 
-/// Runs all rows.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let (revision, seed) = match words {
         ["--from", revision] => (*revision, 1),

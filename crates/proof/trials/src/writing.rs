@@ -22,11 +22,9 @@ pub(crate) struct Writing {
 
 /// Totals of the data compared on all nodes.
 pub(crate) struct Compared {
-    /// Number of keys compared.
     pub(crate) keys: usize,
     /// Totals of the streams, if any were written.
     pub(crate) sum: Option<Sum>,
-    /// The streams, one by one.
     pub(crate) lanes: Vec<Arc<Lane>>,
 }
 

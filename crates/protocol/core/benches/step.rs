@@ -73,7 +73,7 @@ fn value(step: u64, stream: bool) -> (Value, u64) {
     }
 }
 
-/// A follower votes. One 2A arrives; one record and, in a volatile group, one 2B result.
+/// A follower votes: one 2A yields one record and, in a volatile group, one 2B.
 fn follower(stream: bool, idle: bool) -> Round {
     let mut node = node(2, Class::Volatile);
     let mut effects = Effects::with_capacity(64);
@@ -115,9 +115,8 @@ fn step_unless(idle: bool, node: &mut Node, input: Input, effects: &mut Effects)
     }
 }
 
-/// A leader proposes. One proposal and two votes of other members arrive; two 2As, a record and a
-/// decision result. The time is per step, of which there are three per value (four in a durable
-/// group).
+/// A leader proposes: one proposal and two votes of other members yield two 2As, a record and a
+/// decision. The time is per step, of which there are three per value (four in a durable group).
 fn leader(stream: bool, class: Class, idle: bool) -> Round {
     let mut node = node(1, class);
     let mut effects = Effects::with_capacity(64);

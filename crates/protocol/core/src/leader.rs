@@ -164,7 +164,7 @@ impl Phase1 {
         }
     }
 
-    /// Returns whether so many members refused that a phase-1 quorum of C(era(b)) is impossible.
+    /// Returns whether the refusals rule out a phase-1 quorum of C(era(b)).
     pub fn is_hopeless(&self, configuration: &Configuration) -> bool {
         configuration.blocks_phase1(set_of(configuration, &self.refusals))
     }

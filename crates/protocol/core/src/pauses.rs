@@ -4,7 +4,7 @@
 
 use crate::time::Time;
 
-/// Minimum lateness of a turn that counts as a stop, in microseconds. No tolerance should cover a
+/// Lateness of a turn, in microseconds, from which it counts as a stop. No tolerance should cover a
 /// stop.
 const STOP_US: u64 = 1_000_000;
 /// Maximum tolerated silence in microseconds, unless the configured timeouts are longer.

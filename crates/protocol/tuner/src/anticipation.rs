@@ -8,8 +8,8 @@
 //! completed with nothing else in flight has both groups in its next batch.
 //!
 //! The wait ends when nearly as many commands have arrived as got replies, or after a fraction of
-//! the batch's duration. After several waits in vain, waits become ever rarer, so that commands
-//! that arrive regardless of replies are not delayed.
+//! the batch's duration. After several fruitless waits, waits become rarer and rarer, so that
+//! commands that arrive regardless of replies are not delayed.
 //!
 //! The idea and the name come from disk reads (Iyer and Druschel, "Anticipatory scheduling", SOSP
 //! 2001). In group commit the wait is known as a commit or batching delay; here it is bounded by
@@ -25,8 +25,8 @@ const PATIENCE: u64 = 4;
 /// Upper bound for a wait in nanoseconds. A batch that took longer than usual because of a change
 /// of leader does not justify a long wait.
 const PATIENCE_MOST_NS: u64 = 25_000_000;
-/// Number of waits in vain before one wait is skipped. After each further wait in vain, twice as
-/// many are skipped, up to 2^6.
+/// Number of consecutive fruitless waits without consequences. After each further one, 1, 2, 4 … 64
+/// batches are sent without a wait.
 const TRUST: u32 = 3;
 const DOUBT_MOST: u32 = TRUST + 7;
 
@@ -42,7 +42,7 @@ struct Wait {
 #[derive(Clone, Debug, Default)]
 pub struct Anticipation {
     wait: Option<Wait>,
-    /// Number of consecutive waits in vain.
+    /// Number of consecutive fruitless waits.
     in_vain: u32,
     /// Number of batches to skip before the next wait.
     skip: u32,

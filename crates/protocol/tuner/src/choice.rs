@@ -40,7 +40,6 @@ const WRITE_MAX: f64 = 1_048_576.0;
 /// A point of the grid, and the model's prediction for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Batch size and window of this point.
     pub setting: Setting,
     pub predicted: Prediction,
 }

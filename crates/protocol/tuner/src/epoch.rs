@@ -150,7 +150,6 @@ impl Epoch {
         self.percentile = true;
     }
 
-    /// Ignores samples before `until`.
     pub(crate) fn ignore_until(&mut self, until: Moment) {
         self.settles = until;
     }
@@ -204,7 +203,6 @@ impl Epoch {
         self.first.map_or(0, |first| self.last.since(first))
     }
 
-    /// Returns whether the epoch has measured enough.
     pub(crate) fn is_complete(&self) -> bool {
         let span = self.span_ns();
         if self.batches < 2 || (span as f64) < LEAST_NS as f64 * self.stretch {

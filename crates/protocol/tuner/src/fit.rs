@@ -10,7 +10,6 @@ pub(crate) const LINE_SAMPLES: f64 = 5.0;
 /// An estimated quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// Best estimate of the quantity.
     pub value: f64,
     /// Standard error of the estimate.
     pub error: f64,

@@ -50,7 +50,6 @@ pub struct Disk {
     /// Time from the start of a write until it is on stable storage, without the time for its
     /// bytes.
     pub flush: Micros,
-    /// Write bandwidth of the disk.
     pub bandwidth: Bandwidth,
     /// Maximum number of writes in flight. If it is more than one, the next write is ready when a
     /// flush ends.

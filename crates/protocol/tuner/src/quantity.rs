@@ -68,7 +68,6 @@ impl std::ops::Mul<f64> for Bytes {
 pub struct Bandwidth(pub f64);
 
 impl Bandwidth {
-    /// A bandwidth that is never the bottleneck.
     pub const UNLIMITED: Self = Self(f64::INFINITY);
 
     /// Converts megabits (10⁶ bits) per second, the unit of the paper.

@@ -42,7 +42,6 @@ impl Lane {
     /// All lanes, in order of [`Lane::index`].
     pub const ALL: [Self; 2] = [Self::Control, Self::Bulk];
 
-    /// Returns the position of this lane in arrays of lanes.
     pub const fn index(self) -> usize {
         match self {
             Self::Control => 0,
@@ -203,11 +202,7 @@ pub enum Frame<'a> {
     Founding(Founding<'a>),
     /// Request by a starting node to a member of its cluster for the state that the starting node
     /// last reported about its log ([lie-3]).
-    Recall {
-        /// Id of the cluster whose members are queried.
-        cluster: u128,
-        node: NodeId,
-    },
+    Recall { cluster: u128, node: NodeId },
     /// The receiver's log and starts, as the sender remembers them; zeros if it remembers nothing.
     /// Sent in response to a `Recall`, and without a request on a new connection to a node whose
     /// state is less advanced ([lie-3], [lie-5]).

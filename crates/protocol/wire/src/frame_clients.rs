@@ -193,7 +193,6 @@ pub struct DevicePlace {
 /// Progress of a node and its log, as reported to a device client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodePosition {
-    /// Id of the node's cluster.
     pub cluster: u128,
     /// The node is the leader. Other nodes do not accept offers.
     pub leads: bool,

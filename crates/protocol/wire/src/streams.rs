@@ -212,7 +212,6 @@ pub enum Answer<'a> {
     Bytes {
         /// Position of the first byte.
         position: u64,
-        /// Bytes of the stream, starting at that position.
         bytes: &'a [u8],
     },
     /// All bytes of a read were sent.
@@ -311,7 +310,6 @@ pub enum Code {
 }
 
 impl Code {
-    /// All error codes.
     pub const ALL: [Self; 20] = [
         Self::Malformed,
         Self::Version,

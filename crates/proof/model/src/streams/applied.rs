@@ -43,7 +43,6 @@ pub struct Done {
     pub appended: Option<(StreamName, u64)>,
     /// Stream of content that was not appended.
     pub skipped: Option<StreamName>,
-    /// Reply to the command in the slot.
     pub reply: Option<Reply>,
     /// Inner streams that ended, each with its end.
     pub closed: Vec<(StreamName, u64)>,

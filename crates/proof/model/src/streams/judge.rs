@@ -62,7 +62,6 @@ impl Judge {
         self.applied.to()
     }
 
-    /// Returns the counters that this check maintains.
     pub fn seen(&self) -> Seen {
         self.seen
     }

@@ -31,7 +31,6 @@ pub struct Offering {
 /// A run to be proposed in the next slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextRun {
-    /// Stream that the bytes belong to.
     pub stream: StreamName,
     pub position: u64,
     /// Number of slots that the run covers.

@@ -21,7 +21,6 @@ impl Levels {
         self.seen.keys().any(|level| *level > Level::BASE)
     }
 
-    /// Returns whether any node has used this level.
     pub fn has_seen(&self, level: Level) -> bool {
         self.seen.contains_key(&level)
     }

@@ -8,9 +8,7 @@ const OPERATIONS_PER_KEY: u64 = 60;
 
 #[derive(Debug, Default)]
 pub struct Books {
-    /// History of the operations on single keys.
     pub history: History,
-    /// Increments of counters, with their checks.
     pub exactly_once: ExactlyOnce,
     /// Number of requests answered with a result.
     pub answered: u64,

@@ -57,7 +57,7 @@ impl Trouble {
         }
     }
 
-    /// Returns the word by which the node reports the fault.
+    /// Returns the text with which the node reports the fault.
     const fn word(self) -> &'static str {
         match self {
             Self::Full => "no room for the log: ",

@@ -58,7 +58,7 @@ fn check_half(odd: bool) {
     assert!(all.joins > 50 && all.plans > 30 && all.retired > 5, "{all:?}");
     // Leases serve reads, and processes stall during a lease. A lease that ends between its check
     // and the answer is rare in drawn runs, so a test of the replica forces this case
-    // (`tests/reads.rs`).
+    // (`tests/suite/reads.rs`).
     assert!(all.leased > 300 && all.stalls > 100, "{all:?}");
     assert!(
         all.stream_bytes_placed > 2 << 20

@@ -198,7 +198,7 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
 }
 
 /// G9 Weights never overflow or drop to zero, and the last vote cannot be removed. After repeated
-/// increases and decreases, the weights are those of the beginning, and all nodes agree on them
+/// increases and decreases the weights are the original ones, and all nodes agree on them
 /// ([era-4]).
 #[test]
 fn g9_weights_stay_within_their_bounds() -> Outcome {

@@ -22,7 +22,6 @@ pub(crate) struct Commits {
     pub(crate) commits: u64,
     /// Writes into segments.
     pub(crate) writes: u64,
-    /// Flushes.
     pub(crate) flushes: u64,
     /// Bytes of all writes into segments.
     pub(crate) bytes: u64,
@@ -30,7 +29,6 @@ pub(crate) struct Commits {
     nanos: u64,
 }
 
-/// Runs the benchmark once.
 pub(crate) fn commits(program: &Path, words: &[&str]) -> Result<Commits, Failed> {
     let told = numbers(program, words)?;
     Ok(Commits {

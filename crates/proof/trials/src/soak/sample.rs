@@ -23,7 +23,6 @@ const SAMPLES_MIN: usize = 8;
 pub(super) struct Sample {
     /// Resident memory, in MiB.
     pub(super) memory_mib: f64,
-    /// Open file descriptors.
     pub(super) descriptors: f64,
     /// Disk space of the folder, in MiB.
     pub(super) folder_mib: f64,

@@ -1,8 +1,8 @@
 //! Transcripts: the exact exchanges between nodes. Each file in `testdata` is a story told in
 //! commands. The lines below `----` are the output of the production core.
 //!
-//! `REWRITE=1 cargo test -p quorate-core --test transcripts` rewrites the output, and the diff is
-//! the review. The grammar of each command is documented at its handler in `stage/mod.rs`.
+//! `REWRITE=1 cargo test -p quorate-core --test suite transcripts` rewrites the output, and the
+//! diff is the review. The grammar of each command is documented at its handler in `stage/mod.rs`.
 
 use std::{fmt::Write as _, fs, path::Path};
 

@@ -375,7 +375,6 @@ impl Random {
     }
 }
 
-/// Returns the encoded frame.
 pub(crate) fn bytes_of(from: Member, frame: &Frame<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(from, frame, &mut bytes).unwrap();
