@@ -163,7 +163,7 @@ mod tests {
 
     const RETRY_US: u64 = 1000;
 
-    /// Calls `look` and returns whether the log should restate more.
+    /// Calls `update`, and returns whether the log should restate more.
     fn looked(lasting: &mut DurablePrefix, here_to: u64, held_to: u64, persisted: u64) -> bool {
         let safe = |record: RecordSeq| record.0 <= persisted;
         lasting.update(Slot(here_to), Slot(held_to), safe)

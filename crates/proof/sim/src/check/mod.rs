@@ -25,7 +25,7 @@ use quorate_core::{
 /// Evidence that a property does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Name of the property and of the file that checks it.
+    /// Name of the property, which is that of the file here that checks it, if there is one.
     pub property: &'static str,
     /// Observation that contradicts the property.
     pub detail: String,

@@ -39,7 +39,7 @@ fn be_late(world: &mut World, dice: &mut Dice, for_us: u64, most_us: u64) -> Out
     Ok(())
 }
 
-/// Returns the time in microseconds until another node than `gone` leads.
+/// Returns the time in microseconds until a node other than `gone` leads.
 fn without_leader_us(world: &mut World, gone: usize) -> Result<u64, Violation> {
     let began = world.now;
     loop {

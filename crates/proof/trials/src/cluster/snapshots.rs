@@ -122,7 +122,7 @@ impl Field {
         })
     }
 
-    /// Formats each node's last log line and its progress.
+    /// Formats the end of each node's log and its progress.
     fn last_words(&self) -> String {
         let last = |id: &u32| {
             let log = self.nodes.log(*id);
