@@ -376,9 +376,9 @@ pub struct TracedState {
     /// assignment, values too long for the device, and values offered to other nodes' devices.
     pub device: [u64; 5],
     pub counters: Counters,
-    /// Why the replica does not serve; `None` if it serves.
+    /// Reason why the replica does not serve; `None` if it serves.
     pub error: Option<String>,
-    /// Whether a scrub is in progress, and the number of damaged places that all scrubs found.
+    /// A scrub is in progress, and the number of damaged places that all scrubs found.
     pub scrubs: (bool, u64),
 }
 

@@ -22,7 +22,7 @@ pub struct Catchup {
     /// Every slot below this one is decided at `source`.
     target: Slot,
     source: NodeId,
-    /// Highest era of any ballot seen from another node.
+    /// Highest era that another node's ballot had while this node did not know the era.
     era: Era,
     /// The outstanding request; `None` if there is none.
     asked: Option<CatchupQuery>,
@@ -96,8 +96,7 @@ impl Catchup {
         self.note(next.next(), source);
     }
 
-    /// Returns the latest era that was seen in another node's ballot while this node did not know
-    /// the era.
+    /// Returns the highest era that another node's ballot had while this node did not know the era.
     pub fn era(&self) -> Era {
         self.era
     }

@@ -163,7 +163,8 @@ impl Election {
         self.heard.map_or(0, |at| now.since_us(at))
     }
 
-    /// [live-1] Returns whether a leader has sent a message within the minimum timeout.
+    /// [live-1] Returns whether a leader has sent a message within the minimum timeout, plus the
+    /// tolerance for nodes that run late.
     pub fn leader_is_fresh(&self, now: Time) -> bool {
         self.heard.is_some_and(|at| now.since_us(at) < self.min_us + self.borne_us)
     }

@@ -38,8 +38,8 @@ pub struct Peer {
     pub held_to: Slot,
     /// The peer would still know after a crash that all slots below this one are decided.
     pub kept_to: Slot,
-    /// The peer is caught up, because its reply to the last heartbeat of this ballot shows that it
-    /// holds everything that was decided before the previous heartbeat.
+    /// The peer's reply to the last heartbeat of this ballot showed that it holds everything
+    /// decided before the previous heartbeat.
     pub level: bool,
     /// The peer last reported that it should not lead.
     pub unfit: bool,
@@ -53,7 +53,8 @@ pub struct Peers {
     list: Vec<Peer>,
     /// Followers have been notified that all slots below this one are decided.
     announced_to: Slot,
-    /// How much all other members, and a quorum of them, are known to hold. Never falls.
+    /// Slots that all other members hold, and that a quorum of them holds, as far as known. Never
+    /// falls.
     held: Held,
 }
 

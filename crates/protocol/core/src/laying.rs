@@ -17,8 +17,8 @@ use crate::{
 /// Minimum and maximum time that a leader waits for a decision before it considers its ring broken,
 /// in microseconds.
 const PATIENCE_US: (u64, u64) = (2_000, 40_000);
-/// A decision is late once it has taken this multiple of its usual time, plus the deviation from
-/// that time.
+/// A decision is late once it has taken this multiple of the sum of its usual time and the
+/// deviation from it.
 const PATIENCE: u64 = 4;
 /// A ring that lasted at least this long, in microseconds, is considered good.
 const GOOD_US: u64 = 1_000_000;

@@ -54,8 +54,7 @@ pub struct Phase1 {
     /// Every slot below this one is decided, and a member that promised has dropped its votes
     /// there.
     pub floor: Slot,
-    /// Node to catch up from: the node that reported the floor, or another that promised and has
-    /// more of the slots in its log.
+    /// Node to catch up from: the best of the `teachers`, or this node while there is none.
     pub floor_at: NodeId,
     /// Members that promised and can send decided slots below the floor.
     teachers: Vec<Teacher>,
@@ -138,9 +137,9 @@ impl Phase1 {
         Ok(())
     }
 
-    /// [p1-5] Returns `None` if a member that promised has the slots from `decided_to` onwards in
-    /// its log, or if they are not needed. Otherwise returns the start of the log of the best
-    /// member.
+    /// [p1-5] Returns where the log of the best member starts, if no member that promised has the
+    /// slots from `decided_to` onwards in its log although they are needed. Returns `None`
+    /// otherwise, and if no promise came with such a log.
     pub fn unreachable(&self, decided_to: Slot) -> Option<Slot> {
         let behind = |teacher: &&Teacher| teacher.log.to > decided_to;
         let teaches = |teacher: &Teacher| teacher.log.from <= decided_to;

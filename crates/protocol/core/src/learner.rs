@@ -382,7 +382,8 @@ impl Learner {
         each(range, value);
     }
 
-    /// Applies a decided value to the eras, if it is a reconfiguration.
+    /// Records a decided reconfiguration, and applies it to the eras unless they are unknown
+    /// ([trim-1]).
     fn note_change(&mut self, slot: Slot, value: &Value) {
         if matches!(value, Value::Reconfigure { .. }) {
             self.changes.push((slot, *value));

@@ -226,8 +226,8 @@ pub struct Heartbeat {
     pub late_us: u32,
 }
 
-/// How much of the log other nodes hold, decided and with its bytes, at the group's class. Input to
-/// the trimming policy ([trim-1]).
+/// Extent of the log that other nodes hold, decided and with its bytes, at the group's class. Input
+/// to the trimming policy ([trim-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Held {
     /// Every full replica, and every learner known to the leader, holds all slots below this one.

@@ -4,8 +4,8 @@
 
 use crate::time::Time;
 
-/// Lateness of a turn, in microseconds, from which it counts as a stop. No tolerance should cover a
-/// stop.
+/// Lateness of a turn, in microseconds, above which it counts as a stop. No tolerance should cover
+/// a stop.
 const STOP_US: u64 = 1_000_000;
 /// Maximum tolerated silence in microseconds, unless the configured timeouts are longer.
 const PATIENCE_MAX_US: u64 = 1_000_000;

@@ -70,7 +70,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// What this node remembers about another node.
+/// Reports of another node, as this one remembers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Known {
     node: NodeId,

@@ -65,8 +65,8 @@ impl Classes {
         fate.judge(losses)
     }
 
-    /// Records that a node executed a command, of any client. Fails if it was executed before or
-    /// acknowledged for another slot, unless memory or a disk was lost.
+    /// Records that a node executed a command, of any client. Fails if it was executed in another
+    /// place before, or if it was acknowledged for another slot and no memory or disk was lost.
     pub fn executed(&mut self, command: u64, id: CommandId, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {
             return Ok(());

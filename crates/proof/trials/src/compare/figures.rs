@@ -117,7 +117,7 @@ pub(super) struct Turn {
     pub(super) latencies: Vec<(String, u64, Measured)>,
     /// `None` if no node reports the number.
     pub(super) applied: Option<Applied>,
-    /// Why the turn ended early.
+    /// Reason why the turn ended early.
     pub(super) trouble: Option<String>,
 }
 

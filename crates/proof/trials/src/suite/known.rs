@@ -38,7 +38,7 @@ struct Group {
     tests: Vec<String>,
 }
 
-/// Why a test is not expected to pass.
+/// Reason why a test is not expected to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason<'a> {
     Outside(&'a str),
