@@ -18,17 +18,15 @@ use crate::{
 pub(crate) const BASE_FILE: &str = "base";
 const MAGIC: [u8; 8] = *b"qrtebase";
 const VERSION: u16 = 1;
-/// Length of the fixed part that precedes the note, in bytes.
 const HEAD: usize = 80;
 const CHECKSUM: usize = 4;
-/// Maximum size of a note, in bytes.
 pub const NOTE_BYTES_MAX: usize = 512 << 10;
 const _: () = assert!(HEAD + NOTE_BYTES_MAX + CHECKSUM <= SMALL_FILE_BYTES_MAX);
 
 /// Start of the log, with the replica's note that is stored next to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// First slot of the log. No record of a lower slot is retained.
+    /// Records of lower slots are not retained.
     pub start: Slot,
     /// Note passed to [`crate::Log::rebase`]. Empty if there is none.
     pub note: Vec<u8>,
@@ -41,7 +39,6 @@ impl Default for Base {
 }
 
 impl Base {
-    /// Name of the small file that contains the base.
     pub const FILE: &str = BASE_FILE;
 
     /// Describes the fault in the contents of a base file for humans, or returns `None` if they are
@@ -65,7 +62,7 @@ impl Base {
 /// Log write with which the log begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchor {
-    /// Segment of the write. Earlier segments are free.
+    /// Earlier segments are free.
     pub(crate) segment: Segment,
     /// Number of the first log write in the segment.
     pub(crate) seq: u64,
@@ -78,7 +75,6 @@ impl Anchor {
     pub(crate) const FIRST: Self = Self { segment: Segment(1), seq: 1, previous: 0 };
 }
 
-/// Contents of the base file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BaseFile {
     pub(crate) base: Base,
@@ -164,7 +160,6 @@ impl BaseFile {
     }
 }
 
-/// Reason for rejecting bytes as a base.
 #[derive(Debug)]
 enum Fault {
     Broken(&'static str),
@@ -246,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Nonsense with a valid checksum is refused, without a panic.
+    /// Nonsense with a valid checksum is refused without a panic.
     #[test]
     fn sealed_nonsense_is_refused() {
         let mut dice = quorate_core::dice::Dice::new(5);
@@ -279,7 +274,7 @@ mod tests {
         assert!(error.to_string().contains("node 2 of cluster"), "{error}");
     }
 
-    /// The format does not change without a new version. `docs/spec/log.md` has the table.
+    /// Fixes the format of version 1, which `docs/spec/log.md` specifies.
     #[test]
     fn the_bytes_of_a_base_stay_the_same() {
         let hex: String = sample().encode(OWNER).iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,5 +1,5 @@
-//! Damage in the middle of a log: what is detected, what can be repaired, and what means that votes
-//! are forgotten.
+//! Damage in the middle of a log: what is detected, what can be repaired, and when votes count as
+//! forgotten.
 
 use crate::disk::{BLOCK, Disk as _, Family, MemoryDisk, Source as _};
 use quorate_core::{
@@ -98,9 +98,9 @@ fn a_lost_undecided_vote_means_forgetting() {
     assert!(!recovery.damage.unwrap().forgotten);
 }
 
-/// [value-3], [catch-1] A vote implies that its bytes are here. A vote whose record is lost no
-/// longer counts, even under a new incarnation: a follower would take it as decided, and wait for
-/// bytes forever.
+/// [value-3], [catch-1] A vote implies that its bytes are stored. A vote whose record is lost no
+/// longer counts, even under a new incarnation: a follower would take it as decided and wait
+/// forever for the bytes.
 #[test]
 fn votes_whose_records_are_lost_are_not_remembered() {
     let disk = twenty(3);
@@ -158,8 +158,8 @@ fn a_lost_segment_is_damage_too() {
     assert_eq!(recovery.damage.unwrap().ranges, [slots(1, 33)]);
 }
 
-/// [volatile-1] A missing end of the log is detected by the separate record of the newest segment.
-/// The log itself does not show it, and an emptied log looks new.
+/// [volatile-1] The separate record of the newest segment reveals that the end of the log is
+/// missing. The log alone does not show this, and an emptied log looks new.
 #[test]
 fn missing_end_of_a_log_means_forgetting() {
     let places = |disk: &MemoryDisk, options: LogOptions| {
@@ -192,7 +192,7 @@ fn missing_end_of_a_log_means_forgetting() {
     }
 }
 
-/// [volatile-1] A store next to the log reveals a lost end that is not detected otherwise.
+/// [volatile-1] A store next to the log reveals a lost end that nothing else would.
 #[test]
 fn store_that_knows_more_than_the_log_means_forgetting() {
     let disk = twenty(100);
@@ -218,8 +218,8 @@ fn store_that_knows_more_than_the_log_means_forgetting() {
     }
 }
 
-/// A folder that was never written has forgotten nothing. Neither has one from before numbers were
-/// recorded, unless it is empty although the node has run.
+/// A folder that was never written has forgotten nothing. Nor has a folder of a version that did
+/// not record numbers, unless it is empty although the node has run.
 #[test]
 fn log_without_segments_is_new_only_if_nothing_ran() {
     let forgotten = |disk: &MemoryDisk, used| {
@@ -267,8 +267,8 @@ fn a_torn_tail_is_cut_and_reported_as_such() {
     assert_eq!(read_all(&mut log, 1, 30).len(), 21);
 }
 
-/// [disk-3] [disk-4] Writes from a segment's earlier life have another epoch: they are neither read
-/// nor taken for a cut, and the segment is used as if it were new.
+/// [disk-3] [disk-4] Writes from a segment's earlier use have another epoch. They are neither read
+/// nor mistaken for a cut, and the segment is used as if it were new.
 #[test]
 fn writes_of_an_earlier_life_of_a_segment_are_strangers() {
     let disk = twenty(100);
@@ -291,7 +291,7 @@ fn writes_of_an_earlier_life_of_a_segment_are_strangers() {
     assert_eq!(log.position().unwrap().segment, Segment(9));
 }
 
-/// [disk-3] The epoch is checked before the owner, the version, and statements about other writes.
+/// [disk-3] The epoch is checked before the owner, the version, and references to other writes.
 #[test]
 fn whatever_an_earlier_life_says_is_noise() {
     let disk = twenty(100);

@@ -99,31 +99,19 @@ pub const SMALL_FILE_BYTES_MAX: usize = small_files::BYTES_MAX;
 /// Blocking read access to files, for recovery and the offline tools.
 pub trait Source {
     /// Returns all files of a family, in order of their numbers.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
     fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError>;
 
     /// Returns the newest file ever created in a family, according to a record stored apart from
     /// the files. The number is 0 if no file has been created. Returns `None` if there is no
     /// record.
-    ///
-    /// # Errors
-    /// The record cannot be read.
     fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError>;
 
     /// Reads a small file in the data folder, or returns `None` if it does not exist. See
-    /// [`Disk::start_replace_small_file`].
-    ///
-    /// # Errors
-    /// The file may exist, but cannot be read.
+    /// [`Disk::start_replace_small_file`]. After an error, the file may exist.
     fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
 
     /// Fills the buffer from a file. Blocks until done. Offset and length must be whole blocks
     /// within the file.
-    ///
-    /// # Errors
-    /// The file cannot be opened or read, or is too short.
     fn read_now(
         &mut self,
         at: Position,
@@ -132,14 +120,13 @@ pub trait Source {
     ) -> Result<(), DiskError>;
 }
 
-/// Method of zeroing a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeros {
-    /// Zeros are written. Later writes change no metadata, so a commit is one write and one flush.
+    /// Writes zeros. Later writes change no metadata, so a commit is one write and one flush.
     Written,
-    /// Blocks are reserved and read as zeros, if the file system supports that. This halves the
-    /// number of bytes written, but each later write changes metadata to mark its blocks as used.
-    /// For files off the commit path.
+    /// Reserves blocks that read as zeros, if the file system supports it. This halves the number
+    /// of bytes written, but each later write changes metadata to mark its blocks as used. For
+    /// files off the commit path.
     Reserved,
 }
 
@@ -153,30 +140,25 @@ pub enum Durability {
     Later,
 }
 
-/// A completed operation.
 #[derive(Debug)]
 pub enum Completed {
-    /// A write completed.
     Written {
         /// Token passed to [`Disk::start_write`].
         token: u64,
         file: FileId,
         durability: Durability,
-        /// The memory that was written, returned to the caller.
+        /// The memory that was written.
         output: Output,
         /// After an error, the contents on disk are unknown.
         result: Result<(), DiskError>,
     },
-    /// A read completed.
     Read {
         /// Token passed to [`Disk::start_read`].
         token: u64,
         file: FileId,
-        /// The filled buffer, returned to the caller.
         buffer: Buffer,
         result: Result<(), DiskError>,
     },
-    /// A flush completed.
     Flushed {
         /// Token passed to [`Disk::start_flush`].
         token: u64,
@@ -185,14 +167,13 @@ pub enum Completed {
         /// proves nothing about them ([disk-9]).
         result: Result<(), DiskError>,
     },
-    /// A file was created or recycled, or the attempt failed.
+    /// A file was created or recycled.
     Prepared {
         file: FileId,
         /// After an error, the file is absent, all zeros, or still the one to be recycled. Another
         /// attempt to create the same file replaces it.
         result: Result<(), DiskError>,
     },
-    /// A small file was replaced, or the attempt failed.
     SmallFileReplaced {
         /// Token passed to [`Disk::start_replace_small_file`].
         token: u64,
@@ -201,15 +182,13 @@ pub enum Completed {
         /// between them. Only a later success settles the contents.
         result: Result<(), DiskError>,
     },
-    /// A small file was read back, or the attempt failed.
     SmallFileRead {
         /// Token passed to [`Disk::start_read_small_file`].
         token: u64,
         name: &'static str,
-        /// Contents of the file, or `None` if it does not exist.
         result: Result<Option<Vec<u8>>, DiskError>,
     },
-    /// A file was removed, or could not be removed.
+    /// A file was removed.
     Retired {
         file: FileId,
         /// After an error, the file may or may not exist.
@@ -217,14 +196,12 @@ pub enum Completed {
     },
 }
 
-/// Counters of disk operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
     /// Number of writes, over all families. The log issues one per log write.
     pub writes: u64,
     /// Number of flushes, over all families. The log issues one per log write.
     pub flushes: u64,
-    /// Number of bytes written, over all families.
     pub write_bytes: u64,
     /// Number of writes by families other than the log.
     pub other_writes: u64,
@@ -233,7 +210,6 @@ pub struct DiskCounters {
     /// Number of bytes written by families other than the log.
     pub other_bytes: u64,
     pub reads: u64,
-    /// Number of log segments created.
     pub prepared: u64,
     /// Number of times that a log write had to wait for a segment.
     pub segment_waits: u64,
@@ -243,7 +219,6 @@ pub struct DiskCounters {
 }
 
 impl DiskCounters {
-    /// Counts a write of `bytes` bytes.
     pub(crate) fn wrote(&mut self, family: Family, bytes: u64) {
         self.writes += 1;
         self.write_bytes += bytes;
@@ -258,7 +233,6 @@ impl DiskCounters {
         self.other_flushes += u64::from(family != Family::Log);
     }
 
-    /// Returns these counters for the log's family only.
     #[must_use]
     pub fn of_the_log(mut self) -> Self {
         self.writes -= std::mem::take(&mut self.other_writes);
@@ -272,17 +246,12 @@ impl DiskCounters {
 /// [`Disk::sync_names`], [`Disk::note_made`] and those that open a file.
 pub trait Disk: Source {
     /// Makes the contents of a file durable. Blocks until done. Used only at start, when recovery
-    /// may have read data that is still in a cache.
-    ///
-    /// # Errors
-    /// After an error, it is unknown what is durable.
+    /// may have read data that is still in a cache. After an error, it is unknown what is durable.
     fn sync_now(&mut self, file: FileId) -> Result<(), DiskError>;
 
     /// Makes the set of files and the contents of small files durable. Blocks until done. Used only
-    /// at start, because the next crash could undo what survived the last one.
-    ///
-    /// # Errors
-    /// After an error, it is unknown what is durable.
+    /// at start, because the next crash could undo what survived the last one. After an error, it
+    /// is unknown what is durable.
     fn sync_names(&mut self) -> Result<(), DiskError>;
 
     /// Allocates a write buffer of `bytes` bytes, which must be whole blocks, with arbitrary
@@ -291,7 +260,6 @@ pub trait Disk: Source {
         Buffer::new(bytes)
     }
 
-    /// Releases a buffer from [`Disk::allocate`].
     fn release(&mut self, buffer: Buffer) {
         drop(buffer);
     }
@@ -317,16 +285,10 @@ pub trait Disk: Source {
     /// Opens the next file to be written in a family before it is needed, so that a write never
     /// lacks a descriptor. The file stays open until a later one is written. The caller must not
     /// write to a file that could not be opened.
-    ///
-    /// # Errors
-    /// The file does not exist, or cannot be opened at the moment.
     fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError>;
 
     /// Records durably that all files up to `made` were created. Blocks until done. Used only at
-    /// start.
-    ///
-    /// # Errors
-    /// The record may or may not have changed.
+    /// start. After an error, the record may or may not have changed.
     fn note_made(&mut self, made: FileId) -> Result<(), DiskError>;
 
     /// Starts creating a file: writes zeros, syncs, renames, syncs the folder ([disk-10]), and then
@@ -348,12 +310,12 @@ pub trait Disk: Source {
     /// possible.
     fn start_read_small_file(&mut self, token: u64, name: &'static str);
 
-    /// Announces a log write. By now, `bytes` bytes of the family's next file should exist. Beyond
-    /// that, the file is created only while no writes are in flight, so that commits do not wait
+    /// Announces a log write, by which `bytes` bytes of the family's next file should exist. The
+    /// rest of the file is created only while no writes are in flight, so that commits do not wait
     /// for it.
     fn pace_prepare(&mut self, family: Family, bytes: u64);
 
-    /// Removes the pauses in creating the family's next file, because a write waits for it.
+    /// Removes the pauses in creating the family's next file, because a write is waiting for it.
     fn hurry_prepare(&mut self, family: Family);
 
     /// Starts removing a file, durably. Operations in flight for the file complete as if it still
@@ -362,9 +324,6 @@ pub trait Disk: Source {
 
     /// Returns a descriptor for reading a file directly, for splice and sendfile, or `None` if this
     /// disk has no descriptors. Use it at once, because the disk may close it later.
-    ///
-    /// # Errors
-    /// The file does not exist, or cannot be opened at the moment.
     fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError>;
 
     /// Returns the next completion, or `None` if there is none yet.

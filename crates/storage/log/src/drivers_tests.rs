@@ -92,7 +92,7 @@ fn a_log_that_is_trimmed_goes_round_in_its_files() {
         made += counters.prepared;
         assert!(log.segments() <= 16, "{}", log.segments());
     }
-    // 800 writes, 16 to a segment.
+    // 800 writes, 16 per segment.
     assert!(made < 25, "{made} segments were made");
 }
 

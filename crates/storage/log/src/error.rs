@@ -6,7 +6,6 @@ use thiserror::Error;
 
 use crate::place::Place;
 
-/// Error of a log operation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LogError {
     /// [disk-9] A write or a sync failed, so this process releases no further records. Reads still
@@ -18,41 +17,23 @@ pub enum LogError {
     Disk(#[source] DiskError),
     /// The log belongs to another node or cluster.
     #[error("foreign log: {detail}")]
-    Foreign {
-        /// Describes the actual and the expected owner.
-        detail: String,
-    },
+    Foreign { detail: String },
     /// The log was written by a newer version of the program.
     #[error("{place}: format version {version} is newer than this program knows")]
-    Newer {
-        /// Format version of the log.
-        version: u16,
-        place: Place,
-    },
+    Newer { version: u16, place: Place },
     /// The base was written by a newer version of the program.
     #[error("the log's base has format version {version}, which is newer than this program knows")]
-    NewerBase {
-        /// Format version of the base.
-        version: u16,
-    },
+    NewerBase { version: u16 },
     /// The base file differs from what was written. No crash causes this, because the file is only
     /// ever replaced as a whole.
     #[error("the file `base` of the data folder is damaged: {reason}")]
     BaseDamaged { reason: String },
     /// Data in the log differs from what was written.
     #[error("{place}: {reason}")]
-    Damaged {
-        place: Place,
-        /// Description of the damage, for humans.
-        reason: String,
-    },
+    Damaged { place: Place, reason: String },
     /// The end of the log cannot be read, so records may be missing.
     #[error("{place}: the end of the log cannot be read: {detail}")]
-    Unreadable {
-        place: Place,
-        /// The disk's error message.
-        detail: String,
-    },
+    Unreadable { place: Place, detail: String },
     /// A record with its value exceeds the maximum size of a log write. It was not appended.
     #[error("a record of {bytes} bytes does not fit: at most {bytes_max}")]
     TooLarge {
@@ -63,10 +44,7 @@ pub enum LogError {
     },
     /// The slots are below the start of the log, so only a snapshot covers them ([snap-3]).
     #[error("the log begins with slot {start}")]
-    BelowStart {
-        /// First slot of the log.
-        start: Slot,
-    },
+    BelowStart { start: Slot },
     /// Too many reads are queued. Retry after one has completed.
     #[error("too many reads of the log at once")]
     ReadsBusy,
@@ -81,7 +59,6 @@ impl LogError {
         matches!(self, Self::Failed(error) | Self::Disk(error) if error.lack == Some(Lack::Space))
     }
 
-    /// Returns advice for the operator.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Failed(_) => "check the disk, then restart the node; it recovers from its log",

@@ -9,7 +9,7 @@ use crate::{
     place::Segment,
 };
 
-/// Appends until the log has no more space to write.
+/// Appends until the log has no space left.
 fn fill(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
     for slot in from..=to {
         vote(log, slot, 3000, 1);
@@ -57,7 +57,7 @@ fn a_failed_write_is_final() {
     }
 }
 
-/// Depth 2: the later of two writes completes, the earlier one fails.
+/// With two writes in flight, the later one completes and the earlier one fails.
 #[test]
 fn what_completes_behind_a_failed_write_is_not_released() {
     let disk = MemoryDisk::new();
@@ -150,8 +150,8 @@ fn who_has_a_clock_ends_the_wait() {
     }
 }
 
-/// A process that runs out of descriptors does not fail its log: the log fills the segments that
-/// are open, waits, and continues later.
+/// A lack of descriptors does not fail the log: the log fills the segments that are open, waits,
+/// and continues later.
 #[test]
 fn without_descriptors_the_log_uses_up_what_is_open_and_then_waits() {
     let disk = MemoryDisk::new();
@@ -190,8 +190,8 @@ fn a_spare_that_cannot_be_opened_is_waited_for() {
     assert_eq!(log.poll(), Ok(RecordSeq(100)));
 }
 
-/// A spare segment removed from outside is not a lack of resources, and is reported when the
-/// segment is needed.
+/// A spare segment that was removed from outside is not a lack of resources, and is reported when
+/// the segment is needed.
 #[test]
 fn a_spare_that_is_gone_is_final_once_it_is_needed() {
     let disk = MemoryDisk::new();
@@ -272,7 +272,6 @@ fn a_full_disk_at_the_first_start_is_busy_too() {
     assert_eq!(log.poll(), Ok(RecordSeq(3)));
 }
 
-/// A failure to create segments is fatal only when the log needs one.
 #[test]
 fn a_segment_that_cannot_be_made_is_final_once_it_is_needed() {
     let disk = MemoryDisk::new();
@@ -400,7 +399,7 @@ fn large_records_begin_a_write_and_too_large_ones_are_refused() {
     assert_eq!(values[9].2.bytes().map(<[u8]>::len), Some(bytes_max));
 }
 
-/// A clean stop restates the hard state, although there is no record to write.
+/// A clean stop restates the hard state even if there is no record to write.
 #[test]
 fn a_checkpoint_restates_the_hard_state() {
     let disk = MemoryDisk::new();

@@ -1,6 +1,6 @@
-//! Opens and continues a data folder written by the version before the log could be trimmed.
+//! Opens and continues a data folder from the version before logs could be trimmed.
 //!
-//! `testdata/formats/v1-folder` was written by that version, on real files, by two processes: the
+//! `testdata/formats/v1-folder` was written by that version, on real files, by two processes. The
 //! first ended in a torn write, so the second continued in a new segment.
 
 use std::{fs, path::Path};

@@ -47,7 +47,7 @@ fn read_everything(disk: &MemoryDisk, genuine: bool) {
         let bytes = bytes.bytes().expect("nothing was placed");
         assert_eq!((*found, bytes.to_vec()), value(range.from.0, bytes.len()));
     }
-    // And it can be written.
+    // The log can also be written.
     vote(&mut log, 1000, 100, 1);
     log.submit();
     let _ = log.poll();

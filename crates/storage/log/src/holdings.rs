@@ -117,7 +117,6 @@ impl Holdings {
         })
     }
 
-    /// Returns the total size of all complete log writes, in bytes.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.segments.iter().map(|(_, held)| held.complete).sum()
     }
@@ -168,7 +167,6 @@ impl Holdings {
         free.into_iter()
     }
 
-    /// Returns the total size of the segments, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -20,9 +20,7 @@ pub(crate) fn above(range: SlotRange, start: Slot) -> SlotRange {
 /// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Place of the first log write.
     pub(crate) at: Place,
-    /// Total length of the log writes, in bytes.
     pub(crate) bytes: u64,
 }
 

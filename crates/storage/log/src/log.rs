@@ -63,7 +63,6 @@ pub struct Log<D> {
     opened_to: (u64, u64),
     reads: Reads,
     scrub: Scrub,
-    /// Completions of operations that the log did not start.
     others: VecDeque<Completed>,
     /// [disk-9] Permanent failure.
     error: Option<LogError>,
@@ -173,7 +172,6 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Returns the maximum size of the value of a record, in bytes.
     pub fn record_bytes_max(&self) -> usize {
         let segment = usize::try_from(self.pool.segment_bytes()).unwrap_or(usize::MAX);
         segment.min(WRITE_BYTES_MAX) - HEADER - RECORD_HEAD_MAX
@@ -295,10 +293,8 @@ impl<D: Disk> Log<D> {
     /// The start never decreases, whatever later calls request. `note` belongs to the replica,
     /// which gets it back in [`Recovery::base`]. One change is in flight at a time, and only the
     /// newest request waits; [`Self::rebased`] reports completion. Segments before the new start
-    /// are recycled or removed once it is durable ([trim-3]).
-    ///
-    /// # Panics
-    /// Panics if the note has more than [`crate::NOTE_BYTES_MAX`] bytes.
+    /// are recycled or removed once it is durable ([trim-3]). Panics if the note exceeds
+    /// [`crate::NOTE_BYTES_MAX`].
     pub fn rebase(&mut self, start: Slot, note: Vec<u8>) {
         self.rebase.request(start, note);
         self.pump_base();
@@ -388,7 +384,6 @@ impl<D: Disk> Log<D> {
         self.scrub.begin(self.writer.owner(), &self.holdings);
     }
 
-    /// Cancels the scrub in progress.
     pub fn end_scrub(&mut self) {
         self.scrub.end();
     }
@@ -409,7 +404,7 @@ impl<D: Disk> Log<D> {
         self.holdings.written_bytes()
     }
 
-    /// Returns the number of bytes that are buffered or in flight, for back-pressure.
+    /// Returns the number of bytes that are buffered or in flight, for backpressure.
     pub fn backlog_bytes(&self) -> usize {
         self.gather.bytes() + self.writer.bytes_in_flight()
     }
@@ -473,12 +468,10 @@ impl<D: Disk> Log<D> {
         self.pool.bytes()
     }
 
-    /// Returns the total size of the segments that wait to be used, in bytes.
     pub fn spare_bytes(&self) -> u64 {
         self.pool.spare_bytes()
     }
 
-    /// Returns the number of segments.
     pub fn segments(&self) -> usize {
         self.pool.files()
     }
@@ -495,12 +488,11 @@ impl<D: Disk> Log<D> {
         let complete_to = self.writer.complete_to();
         match complete_to > self.opened_to.0 {
             true => complete_to,
-            // Numbers include the log writes that are missing at the end.
+            // Numbers count the log writes that are missing at the end.
             false => self.opened_to.1,
         }
     }
 
-    /// Returns the number of the next log write.
     pub fn next_seq(&self) -> u64 {
         self.writer.next_seq()
     }
@@ -511,7 +503,6 @@ impl<D: Disk> Log<D> {
         self.disk.wait_fd()
     }
 
-    /// Describes the disk's driver and why it was chosen.
     pub fn describe(&self) -> String {
         self.disk.describe()
     }

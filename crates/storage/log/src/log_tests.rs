@@ -112,7 +112,7 @@ fn what_was_appended_comes_back_after_a_restart() {
     assert!(log.index_entries() < 20, "one entry for many writes");
 }
 
-/// Votes for batches are buffered until there are enough of them, or until `hurry`; records that
+/// Votes for batches are buffered until there are enough of them, or until `hurry`. Records that
 /// are durable in every class are written at once.
 #[test]
 fn what_nobody_waits_for_lingers() {
@@ -233,7 +233,7 @@ fn the_next_segment_keeps_ahead_of_the_one_in_use() {
     assert_eq!(log.counters().segment_waits, 2, "the third has time again");
 }
 
-/// Opening a log reports its progress up to 100 percent, for an operator who waits for a start.
+/// Opening a log reports progress up to 100 percent, for an operator who waits for a start.
 #[test]
 fn opening_tells_how_much_was_read_up_to_all_of_it() {
     let disk = MemoryDisk::new();
@@ -254,7 +254,7 @@ fn opening_tells_how_much_was_read_up_to_all_of_it() {
 }
 
 /// [disk-5] A record may name the places of its bytes. Recovery returns all such records, in order,
-/// for all slots of the log; a read returns the places, also for part of the slots.
+/// for all slots of the log; a read returns the places even for part of the slots.
 #[test]
 fn where_bytes_are_comes_back() {
     let disk = MemoryDisk::new();

@@ -1,11 +1,11 @@
 //! Encoding of a log write: a header that fits into one sector, then records, then zeros up to a
 //! whole block.
 //!
-//! [disk-1] A log write is the unit that the log writes and flushes at once. Its header names its
+//! [disk-1] A log write is the unit that is written and flushed at once. Its header names its
 //! cluster, node, segment and place, chains to the preceding write, and restates the hard state.
-//! The header has a checksum of its own, so that it remains readable if the body is damaged. A
-//! reader that searches for headers after damage can trust what it finds: only the first block of a
-//! write begins with [`MAGIC`], whatever bytes clients send ([`seal`] ensures this).
+//! The header has its own checksum, so it remains readable if the body is damaged. A reader that
+//! searches for headers after damage can trust what it finds: only the first block of a write
+//! begins with [`MAGIC`], whatever bytes clients send ([`seal`] ensures this).
 
 use std::fmt;
 
@@ -21,11 +21,8 @@ use crate::{
     record::{Malformed, Reader, put_ballot},
 };
 
-/// First bytes of every log write.
 pub const MAGIC: [u8; 8] = *b"qrtebtch";
-/// Format version that this program writes.
 pub const VERSION: u16 = 1;
-/// Length of the header, in bytes.
 pub const HEADER: usize = 160;
 /// Maximum size of a log write including padding, in bytes. A value of the maximum size fits with
 /// its record.
@@ -63,7 +60,7 @@ pub struct Header {
     /// Number of the first log write in this segment. Log writes with this number or a higher one
     /// in earlier segments were cut off.
     pub first_seq: u64,
-    /// Number of this log write. The first one of a log is 1.
+    /// Starts at 1.
     pub seq: u64,
     /// Number up to which all log writes were complete when this one was submitted.
     pub complete_to: u64,
@@ -78,15 +75,13 @@ pub struct Header {
     pub body_checksum: u32,
     /// Hard state after the last record.
     pub hard: HardState,
-    /// CRC-32C of the header. It covers the whole log write, because the header contains the
-    /// checksum of the rest.
+    /// CRC-32C of the header. Covers the whole log write, because the header contains the checksum
+    /// of the rest.
     pub checksum: u32,
 }
 
-/// Reason for rejecting bytes as a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
-    /// There is no header at this place.
     Absent,
     /// The header has a wrong checksum or length.
     Corrupt,
@@ -95,7 +90,6 @@ pub enum HeaderFault {
 }
 
 impl Header {
-    /// Decodes the header at the start of a block.
     pub fn decode(block: &[u8]) -> Result<Self, HeaderFault> {
         let Some(bytes) = block.get(..HEADER) else {
             return Err(HeaderFault::Absent);
@@ -162,7 +156,6 @@ impl Header {
         out
     }
 
-    /// Returns the records' part of a log write's bytes.
     pub fn body_of<'a>(&self, blocks: &'a [u8]) -> &'a [u8] {
         &blocks[HEADER..HEADER + self.body as usize]
     }

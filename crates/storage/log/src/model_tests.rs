@@ -1,10 +1,9 @@
 //! Random runs of a log on a disk that tears and loses writes in flight (`protocol.md` §18).
 //!
 //! A run appends records, submits, lets writes complete in any order, crashes and recovers, four
-//! times over. The records recovered must be a prefix of those appended in this history, and must
-//! contain everything that was ever released or recovered. In some runs the log is trimmed
-//! continuously, and continues in recycled segments. The rules are then left out one by one: each
-//! time some run must fail.
+//! times. The recovered records must be a prefix of those appended in this history, and contain
+//! everything that was ever released or recovered. In some runs the log is trimmed continuously and
+//! continues in recycled segments. Then each rule is disabled in turn, and some run must fail.
 
 use crate::disk::{EveryFate, MemoryDisk, Pending, PendingKind};
 use quorate_core::{
@@ -38,19 +37,18 @@ struct Run {
     options: LogOptions,
     known: Known,
     next_round: u32,
-    /// The log is trimmed.
     trims: bool,
     /// Every outcome of a crash at each moment is tried.
     explores: bool,
     seen: Seen,
-    /// Most runs have writes of all sizes; some have equal ones, so that stale ones fit.
+    /// Most runs have writes of all sizes. Some have writes of equal size, so that stale ones fit.
     sizes: u64,
 }
 
 /// Reference state of a log.
 #[derive(Clone, Default)]
 struct Known {
-    /// The round of the vote in each slot, from the first slot on.
+    /// Round of the vote in each slot, from the first slot on.
     history: Vec<u32>,
     /// Number of votes that must never be lost.
     kept: usize,
@@ -171,7 +169,7 @@ impl Run {
         let opened = Log::open(self.disk.attach(), self.options).map_err(|e| e.to_string())?;
         let (mut log, recovery) = opened;
         let count = self.known.check(&recovery)?;
-        // From here on the node acts on what it remembers.
+        // From here on the node acts on the recovered state.
         self.known.history.truncate(count);
         self.known.kept = count;
         self.known.durable = recovery.base.start.0;
@@ -333,12 +331,11 @@ fn broken_of(
     })
 }
 
-/// Returns a run in which the log is trimmed and recycles its segments.
 fn trimmed(seed: u64, segment_bytes: u64) -> Run {
     Run { trims: true, ..Run::new(seed, segment_bytes) }
 }
 
-/// One or two writes fill a segment; about five; all of them fit.
+/// Segments that fit one or two writes, about five, and all of them.
 const SEGMENTS: [u64; 3] = [16 << 10, 32 << 10, 128 << 10];
 
 #[test]
@@ -357,7 +354,7 @@ fn releasing_out_of_order_loses_records() {
     }
 }
 
-/// [disk-3] In one segment that is continued after a cut, only the chain keeps stale writes out:
+/// [disk-3] In one segment that is continued after a cut, only the chain excludes stale writes:
 /// with it no run breaks, without it stale writes reappear.
 #[test]
 fn without_the_chain_stale_writes_come_back() {
@@ -367,8 +364,8 @@ fn without_the_chain_stale_writes_come_back() {
     assert!(count > 2, "{count} runs break");
 }
 
-/// [disk-4] What later segments state about their beginning is a second guard, which relies on new
-/// segments after a cut: with them, stale writes stay out even without the chain.
+/// [disk-4] The first write number stated by later segments is a second guard, which relies on new
+/// segments after a cut: with them, stale writes stay excluded even without the chain.
 #[test]
 fn writing_on_behind_a_cut_loses_records() {
     for segment_bytes in SEGMENTS {
@@ -378,8 +375,8 @@ fn writing_on_behind_a_cut_loses_records() {
     assert!(count > 2, "{count} runs break");
 }
 
-/// A write that was in flight at one crash, and was read, may be lost in the next one unless it is
-/// synced.
+/// A write that was in flight at one crash and was then read may be lost in the next crash unless
+/// it is synced.
 #[test]
 fn what_recovery_read_is_synced_before_it_is_built_on() {
     for segment_bytes in SEGMENTS {
@@ -400,8 +397,8 @@ fn a_log_that_is_trimmed_and_recycled_loses_nothing_and_makes_up_no_damage() {
     }
 }
 
-/// Every prefix and subset of a run's writes that the disk could have kept, with names and the base
-/// in flight as well.
+/// Tries every prefix and subset of a run's writes that the disk could have kept, with names and
+/// the base in flight as well.
 #[test]
 fn whatever_a_crash_keeps_of_a_trimmed_log_nothing_is_lost() {
     let explored = |seed| Run { explores: true, ..trimmed(seed, 16 << 10) };
@@ -434,7 +431,7 @@ fn without_the_last_complete_write_the_hard_state_is_lost() {
     println!("{first:?}");
 }
 
-/// [disk-3] If epochs are ignored, headers of an earlier life are taken for valid.
+/// [disk-3] If epochs are ignored, headers from an earlier use of the segment are taken for valid.
 #[test]
 fn headers_of_an_earlier_life_are_believed_if_their_epoch_is_ignored() {
     let (count, first) = trimmed_broken(Mutant::EpochIgnored);
@@ -442,8 +439,7 @@ fn headers_of_an_earlier_life_are_believed_if_their_epoch_is_ignored() {
     println!("{first:?}");
 }
 
-/// [disk-10] [trim-3] File names and the base that recovery reads must be durable before they are
-/// built on.
+/// [disk-10] [trim-3] File names and the base must be durable before anything relies on them.
 #[test]
 fn names_and_the_base_are_synced_at_start() {
     let (count, first) = trimmed_broken(Mutant::NamesUnsynced);

@@ -41,7 +41,6 @@ pub(crate) fn planted(mutant: Mutant) -> bool {
     PLANTED.with_borrow(|planted| planted.contains(&mutant))
 }
 
-/// Returns false, because production code disables no rule.
 #[cfg(not(test))]
 pub(crate) const fn planted(_mutant: Mutant) -> bool {
     false

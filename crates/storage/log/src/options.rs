@@ -18,12 +18,10 @@ pub const DEPTH_MAX: usize = 4;
 /// the disk.
 pub const LINGER_BYTES: usize = 256 << 10;
 
-/// Options of a log: its owner and its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
     pub cluster: u128,
     pub node: NodeId,
-    /// Incarnation recorded in the node's identity.
     pub incarnation: Incarnation,
     /// Size of new segments in bytes: a multiple of the block size, at least four blocks.
     pub segment_bytes: u64,

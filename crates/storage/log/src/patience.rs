@@ -23,22 +23,18 @@ impl Backoff {
         self.failures += 1;
     }
 
-    /// Ends the wait, so that the next call may retry.
     pub const fn end(&mut self) {
         self.skips = 0;
     }
 
-    /// Returns whether the last attempt failed.
     pub const fn is_tried(&self) -> bool {
         self.failures > 0
     }
 
-    /// Records a success.
     pub const fn succeeded(&mut self) {
         (self.failures, self.skips) = (0, 0);
     }
 
-    /// Skips `skips` calls before the next attempt.
     pub const fn wait(&mut self, skips: u32) {
         self.skips = skips;
     }

@@ -1,4 +1,4 @@
-//! Segments of the log and places in them, which are the log's names for files of its family.
+//! Segments of the log and places in them, which name files of the log's family.
 
 use std::fmt;
 
@@ -9,11 +9,9 @@ use crate::disk::{DiskError, Family, FileId, FileInfo, Position, Source};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Segment(pub u64);
 
-/// A position in the log's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     pub segment: Segment,
-    /// Offset from the start of the segment, in bytes.
     pub offset: u64,
 }
 
@@ -29,15 +27,12 @@ impl From<Place> for Position {
     }
 }
 
-/// An existing segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentFile {
     pub(crate) segment: Segment,
-    /// Size of the file, in bytes.
     pub(crate) bytes: u64,
 }
 
-/// Returns all segments, in order of their numbers.
 pub(crate) fn segments(source: &mut impl Source) -> Result<Vec<SegmentFile>, DiskError> {
     let segment =
         |info: FileInfo| SegmentFile { segment: Segment(info.file.number), bytes: info.bytes };

@@ -1,6 +1,4 @@
 //! Segments created ahead of need, off the commit path ([disk-10]).
-//!
-//! A trimmed segment is recycled: it gets the next number, and keeps its contents until they are
 //! overwritten. A few are retained for this; surplus ones, and those of another size than new
 //! segments, are removed one by one.
 //!
@@ -33,7 +31,6 @@ const FREE_MAX: usize = 4;
 pub(crate) struct Pool {
     segment_bytes: u64,
     zeros: Zeros,
-    /// Number of spares to maintain.
     wanted: usize,
     spares: VecDeque<SegmentFile>,
     /// The spare whose file is open. It is written next.
@@ -272,7 +269,6 @@ impl Pool {
         self.bytes -= file.bytes;
     }
 
-    /// Handles the creation of a segment, or its failure.
     pub(crate) fn prepared(&mut self, segment: Segment, result: Result<(), DiskError>) {
         if self.preparing == Some(segment) {
             self.preparing = None;

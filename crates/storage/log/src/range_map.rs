@@ -47,13 +47,11 @@ impl<T: Clone> RangeMap<T> {
         }
     }
 
-    /// Returns the run that contains `slot`.
     pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, &T)> {
         let (from, (to, value)) = self.runs.range(..=slot).next_back()?;
         (slot < *to).then_some((SlotRange::new(*from, *to), value))
     }
 
-    /// Returns the runs that overlap `range`, in order.
     pub(crate) fn within(&self, range: SlotRange) -> impl Iterator<Item = (SlotRange, &T)> {
         let first = self.find(range.from).map_or(range.from, |(run, _)| run.from);
         let runs = self.runs.range(first..range.to.max(first));
@@ -67,7 +65,6 @@ impl<T: Clone> RangeMap<T> {
         (*to == slot).then_some((to, value))
     }
 
-    /// Returns all runs, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotRange, &T)> {
         self.runs.iter().map(|(from, (to, value))| (SlotRange::new(*from, *to), value))
     }

@@ -48,10 +48,8 @@ impl Body {
     }
 }
 
-/// A completed read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDone {
-    /// Token passed to `start_read`.
     pub token: u64,
     /// Values starting at the first requested slot, without gaps, possibly fewer than requested.
     /// Empty if the first slot is not in the log.
@@ -72,7 +70,6 @@ struct Job {
     span: Option<(SlotRange, Span)>,
 }
 
-/// Reads that are queued, in flight, or completed.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     waiting: VecDeque<Job>,

@@ -33,7 +33,6 @@ impl Stored<'_> {
     }
 }
 
-/// Error for bytes that are not a valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -291,14 +290,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Iterator over the records in a log write, in order. Ends after the first malformed one.
+/// Iterator over the records in a log write. Ends after the first malformed one.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     reader: Reader<'a>,
 }
 
 impl<'a> Records<'a> {
-    /// Creates an iterator over the records in these bytes.
     pub fn new(body: &'a [u8]) -> Self {
         Self { reader: Reader::new(body) }
     }

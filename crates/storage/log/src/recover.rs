@@ -61,7 +61,6 @@ pub struct Recovery {
     pub torn_tail_bytes: u64,
     /// Damage, if there is any. A torn tail is not damage.
     pub damage: Option<Damage>,
-    /// Number of records that recovery read from the log.
     pub records: u64,
     /// Number of the next log write, 1 in an empty log.
     pub next_seq: u64,
@@ -78,7 +77,6 @@ pub(crate) struct Opened {
     pub(crate) walked: Walked,
     pub(crate) index: Index,
     pub(crate) holdings: Holdings,
-    /// Highest segment number ever used.
     pub(crate) highest: Segment,
 }
 
@@ -153,7 +151,6 @@ fn lost_end(recovery: &Recovery, index: &Index, stored_to: Slot) -> Option<Strin
     Some(format!("the store has all slots below {stored_to}, and the log ends before slot {first}"))
 }
 
-/// State accumulated by a walk over the records.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// First slot of the log ([snap-3]).
@@ -175,7 +172,6 @@ pub(crate) struct Memory {
 /// A gap, with the facts that the headers around it establish.
 pub(crate) struct Judged {
     pub(crate) gap: Gap,
-    /// Slots whose records may be lost.
     pub(crate) slots: SlotRange,
     /// Upper bound (exclusive) of the slots voted for in the gap, or `None` if no header gives one.
     voted_to: Option<Slot>,
@@ -312,7 +308,6 @@ impl Memory {
         segments
     }
 
-    /// Finishes the walk at the end of the log.
     pub(crate) fn end(&mut self) {
         if let Some(gap) = self.open_gap.take() {
             self.close_gap(gap, None);
@@ -323,7 +318,6 @@ impl Memory {
         self.records
     }
 
-    /// Returns the header of the last write.
     pub(crate) fn last(&self) -> Option<&Header> {
         self.last.as_ref()
     }

@@ -62,8 +62,8 @@ fn a_log_that_is_trimmed_makes_no_more_segments() {
     assert_eq!(read_all(&mut log, 1990, 3000).len(), 10);
 }
 
-/// When many segments are trimmed at once, a few are retained for reuse and the rest removed one by
-/// one.
+/// When many segments are trimmed at once, a few are retained for reuse and the others removed one
+/// by one.
 #[test]
 fn what_is_more_than_will_be_needed_is_removed() {
     let disk = MemoryDisk::new();
@@ -88,7 +88,7 @@ fn what_is_more_than_will_be_needed_is_removed() {
     assert_eq!(log.spare_bytes(), 5 * SEGMENT);
     assert_eq!(numbers(&disk).len(), 6);
     disk.set_manual(false);
-    // Retained segments are found again, and used first.
+    // Retained segments are found again and used first.
     let (mut log, _) = open(&disk);
     let made = log.counters().prepared;
     write(&mut log, 400, 460, None);
@@ -212,7 +212,7 @@ fn a_segment_that_cannot_be_removed_is_tried_again() {
     assert_eq!((log.segments(), numbers(&disk).len()), (6, 6));
 }
 
-/// A free segment was removed from outside before it could be removed or recycled.
+/// A free segment is removed from outside before the log removes or recycles it.
 #[test]
 fn a_free_segment_that_is_gone_is_not_counted() {
     for gone in [1, 22] {
@@ -266,7 +266,7 @@ fn whichever_name_a_segment_has_after_a_crash_the_log_goes_on() {
 }
 
 /// [disk-3] Contents of a recycled segment from another owner, as after a restore under a new
-/// identity, do not matter.
+/// identity, are ignored.
 #[test]
 fn whose_an_earlier_life_was_does_not_matter() {
     let other = LogOptions { cluster: 8, ..options() };
@@ -283,7 +283,7 @@ fn whose_an_earlier_life_was_does_not_matter() {
     assert!(matches!(judged, Err(LogError::Foreign { .. })), "the fault is noticed");
 }
 
-/// Space taken by trimmed segments is available on a full disk.
+/// On a full disk, space taken by trimmed segments is available.
 #[test]
 fn trimming_makes_room() {
     let disk = MemoryDisk::new();

@@ -19,7 +19,6 @@ use crate::{
 
 /// Size of one read, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
-/// Token reserved for reads of a scrub.
 pub(crate) const TOKEN: u64 = u64::MAX;
 
 /// A run of log writes that differ from what was written.
@@ -39,7 +38,6 @@ pub struct DamagedWrites {
 /// Result of one read of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubbedPiece {
-    /// Number of bytes scrubbed.
     pub bytes: u64,
     /// Runs of damaged log writes that end in this data.
     pub damaged: Vec<DamagedWrites>,
@@ -48,7 +46,6 @@ pub struct ScrubbedPiece {
     pub not_now: bool,
 }
 
-/// Scrub of a log, which is idle or in the middle of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct Scrub {
     pass: Option<Pass>,
@@ -57,15 +54,12 @@ pub(crate) struct Scrub {
     spare: Option<Buffer>,
 }
 
-/// One pass through the log.
 #[derive(Debug)]
 struct Pass {
     owner: Owner,
-    /// Place at which the next read begins.
     at: Place,
     /// End of this pass. Later log writes belong to the next pass.
     until: Place,
-    /// Log write whose body is being read.
     open: Option<Open>,
     /// Number and checksum in the last header.
     last: Option<(u64, u32)>,
@@ -79,7 +73,6 @@ struct Pass {
 struct Open {
     from: u64,
     header: Header,
-    /// Checksum of the body read so far.
     sum: u32,
     unreadable: Option<String>,
 }

@@ -75,7 +75,6 @@ fn a_whole_log_is_read_to_its_end_and_nothing_is_found() {
     assert_eq!(scrubbed(&mut log), (all, vec![]), "after a start, too");
 }
 
-/// Function that damages a block.
 type Spoil = fn(&MemoryDisk, u64);
 
 /// Every kind of damage to every block is found at its place.
@@ -145,7 +144,7 @@ fn a_large_write_is_checked_piece_by_piece() {
     assert!(damaged[0].reason.contains("body"), "{damaged:?}");
 }
 
-/// [scrub-2] The slots that damage may have taken are read again: intact records next to it are not
+/// [scrub-2] Slots that damage may have lost are read again: intact records next to it are not
 /// lost.
 #[test]
 fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
@@ -176,8 +175,8 @@ fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
 }
 
 /// [scrub-1] The only restatement of the last promise is damaged. A start before the next write
-/// would take it for torn, a case that [model-3] excludes; so the state in memory is restated, and
-/// the start misses nothing.
+/// would take it for torn, a case that [model-3] excludes. Therefore the state in memory is
+/// restated, and the start misses nothing.
 #[test]
 fn a_hard_state_that_is_restated_is_not_forgotten() {
     for restates in [false, true] {

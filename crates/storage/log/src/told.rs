@@ -5,12 +5,9 @@ use crate::disk::{Buffer, DiskError, Family, FileId, FileInfo, Position, Source}
 
 use crate::place::Segment;
 
-/// Progress of reading a log, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadProgress {
-    /// Number of bytes read so far.
     pub read: u64,
-    /// Total number of bytes to read, over all segments.
     pub total: u64,
 }
 

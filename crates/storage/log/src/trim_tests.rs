@@ -24,7 +24,7 @@ fn slots(from: u64, to: u64) -> SlotRange {
     SlotRange::new(Slot(from), Slot(to))
 }
 
-/// Moves the start, and waits until that is durable.
+/// Moves the start and waits until that is durable.
 fn rebase(log: &mut Log<MemoryDisk>, start: u64) {
     log.rebase(Slot(start), format!("note of {start}").into_bytes());
     while log.rebased() != Some(Slot(start)) {
@@ -32,7 +32,7 @@ fn rebase(log: &mut Log<MemoryDisk>, start: u64) {
     }
 }
 
-/// Appends votes, one write each, sixteen to a segment; all decided but the last.
+/// Appends votes, one write each, sixteen to a segment. All but the last are decided.
 fn write(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
     for slot in from..to {
         vote(log, slot, 100, slot);
@@ -105,7 +105,7 @@ fn a_start_never_falls_and_the_newest_change_waits() {
     let (_, recovery) = open(&disk);
     assert_eq!(recovery.base.start, Slot(40), "never lower");
     assert_eq!(recovery.base.note, [35], "the newest");
-    // The note alone may change.
+    // Changes only the note.
     rebase(&mut log, 40);
     assert_eq!(open(&disk).1.base.note, b"note of 40");
 }
@@ -184,7 +184,7 @@ fn a_read_in_flight_is_refused_when_the_log_is_trimmed() {
     let reads = disk.pending();
     assert!(reads.iter().all(|read| read.kind == PendingKind::Read));
     log.rebase(Slot(170), Vec::new());
-    // The base first; then the first segments are removed before the reads end.
+    // The base is replaced first; then the first segments are removed before the reads end.
     for _ in 0..40 {
         let later = disk.pending().into_iter().find(|other| !reads.contains(other));
         later.map(|other| disk.complete(other.id));
@@ -229,8 +229,8 @@ fn gaps_are_counted_from_the_start_of_the_log() {
     assert!(!recovery.damage.unwrap().forgotten);
 }
 
-/// While damage is visible, the slots it took are remembered: no other component would fetch them
-/// again.
+/// While damage is visible, the slots that it lost are remembered: no other component would fetch
+/// them again.
 #[test]
 fn a_damaged_segment_stays_until_what_it_lost_is_below_the_start() {
     let disk = trimmed();
@@ -251,7 +251,7 @@ fn a_damaged_segment_stays_until_what_it_lost_is_below_the_start() {
     assert_eq!(open(&disk).1.damage, None);
 }
 
-/// [disk-3] M is at least the value in the base, so a log whose end is lost is not taken for a
+/// [disk-3] M is at least the value in the base, so a log that lost its end is not mistaken for a
 /// shorter one.
 #[test]
 fn what_was_complete_when_the_base_was_written_is_missed() {
@@ -279,7 +279,8 @@ fn what_was_complete_when_the_base_was_written_is_missed() {
     assert!(damage.forgotten && damage.places[0].contains("no segment"));
 }
 
-/// A log with a damaged base is refused. Only bit rot can damage it, as it is replaced as a whole.
+/// A log with a damaged base is refused. Only bit rot can damage a file that is replaced as a
+/// whole.
 #[test]
 fn a_damaged_base_is_refused_by_all_who_read_it() {
     let disk = trimmed();
@@ -359,7 +360,7 @@ fn a_failed_log_is_not_trimmed() {
     assert_eq!(disk.read(BASE_FILE), Ok(None));
 }
 
-/// A cut, and a trim right after it: nothing of the cut reappears.
+/// After a cut and a trim right after it, nothing that was cut reappears.
 #[test]
 fn a_cut_and_a_trim_do_not_disturb_each_other() {
     let disk = MemoryDisk::new();
@@ -370,7 +371,7 @@ fn a_cut_and_a_trim_do_not_disturb_each_other() {
         vote(&mut log, slot, 100, slot);
         log.submit();
     }
-    // The second of both is kept, the first is lost.
+    // The second write is kept, the first is lost.
     let pending = disk.pending();
     let write_of = |pending: &&Pending| pending.kind == PendingKind::Write;
     let last = pending.iter().rfind(write_of).unwrap();
@@ -391,7 +392,7 @@ fn a_cut_and_a_trim_do_not_disturb_each_other() {
     assert!(log.size_bytes() <= 8 * options().segment_bytes);
 }
 
-/// Completions of operations that are not the log's are passed on, in order.
+/// Completions of operations that the log did not start are passed on, in order.
 #[test]
 fn other_families_share_the_disk() {
     use crate::disk::{Buffer, Completed, Durability, Family, FileId, Zeros};

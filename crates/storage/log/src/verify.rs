@@ -22,26 +22,21 @@ pub struct DamagedPlace {
     pub reason: String,
 }
 
-/// Result of verifying a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// Owner of the log, or `None` if the log is empty.
     pub owner: Option<Owner>,
     /// First slot of the log. A snapshot covers the slots below.
     pub start: Slot,
-    /// Number of readable records.
     pub records: u64,
     /// Slot below which every slot is known to be decided. Of several nodes' folders, the one with
     /// the highest value has everything that the others know.
     pub decided: Slot,
     /// One past the highest slot that was voted for or is known to be decided.
     pub next: Slot,
-    /// Number of the next log write.
     pub next_seq: u64,
     /// Number of bytes after the end that a crash left. They are not damage, because they were
     /// never released.
     pub torn_tail_bytes: u64,
-    /// Damaged places. Empty if the log is intact.
     pub damaged: Vec<DamagedPlace>,
 }
 
@@ -90,23 +85,18 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
 /// An element of a log, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogElement<'a> {
-    /// The base of a log that was trimmed.
     Base {
         /// First slot of the log. A snapshot covers the slots below.
         start: Slot,
-        /// First segment of the log. Earlier segments are free.
         segment: Segment,
         /// Number of the first log write in that segment.
         seq: u64,
-        /// Size of the replica's note, in bytes.
         note_bytes: usize,
     },
     /// A log write, followed by its records. In the output of `quorate log` and in descriptions of
     /// damage it is called a batch, its former name.
     Write(Header),
-    /// A record with the bytes of its value.
     Record(Stored<'a>),
-    /// A gap of missing log writes.
     Damage {
         /// Place where the first of them was expected.
         place: Place,

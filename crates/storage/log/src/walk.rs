@@ -1,13 +1,13 @@
 //! Reads a log from its first log write to its last, and classifies incomplete log writes
 //! ([disk-3]).
 //!
-//! The walk follows write numbers and checksums of predecessors through the segments. Where the
-//! next log write is missing, there are three cases: it is at the start of a later segment (the
-//! writer moved on, or an earlier recovery cut here); it was never completed (torn tail: the log
-//! ends here); or a later header states that it was complete (damage: the walk continues after it).
-//! The walk begins at the base. Segments are recycled: a header that was written to a segment under
-//! another number, its epoch, is noise, whatever else it contains. All bytes are untrusted: every
-//! length is checked, and nothing here panics.
+//! The walk starts at the base and follows write numbers and checksums of predecessors through the
+//! segments. Where the next log write is missing, there are three cases: it is at the start of a
+//! later segment (the writer moved on, or an earlier recovery cut here); it was never completed
+//! (torn tail: the log ends here); or a later header states that it was complete (damage: the walk
+//! continues after it). Segments are recycled, so a header written under another segment number,
+//! its epoch, is noise, whatever else it contains. All bytes are untrusted: every length is
+//! checked, and nothing here panics.
 
 use std::ops::Range;
 
@@ -48,7 +48,6 @@ pub(crate) struct Gap {
 /// Result of a walk: the end of the log, and the use of each segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walked {
-    /// Number of the next log write.
     pub(crate) next_seq: u64,
     /// Number of the last intact log write, or of the last one before the base.
     pub(crate) whole_to: u64,
@@ -69,7 +68,6 @@ pub(crate) struct Walked {
     pub(crate) files: Vec<SegmentFile>,
     /// Segments before the first one of the log. They are no longer needed.
     pub(crate) trimmed: Vec<SegmentFile>,
-    /// Owner named in the log writes.
     pub(crate) owner: Option<Owner>,
 }
 
@@ -110,11 +108,9 @@ pub(crate) fn walk<S: Source>(
 struct Walk<'a, S> {
     window: Window<'a, S>,
     owner: Option<Owner>,
-    /// First segment of the log.
     first: Segment,
     trimmed: Vec<SegmentFile>,
     files: Vec<SegmentFile>,
-    /// Result of the first scan of each segment.
     scanned: Vec<Scanned>,
     next_seq: u64,
     whole_to: u64,
@@ -128,7 +124,6 @@ struct Walk<'a, S> {
     complete_to: Option<u64>,
 }
 
-/// Result of the first scan of a segment.
 #[derive(Debug, Default)]
 struct Scanned {
     /// Number of the segment's first log write, or `None` if the segment has no valid header of its
@@ -140,10 +135,13 @@ struct Scanned {
 
 /// Contents at the place of an expected log write.
 enum Found {
-    /// The expected log write, intact.
     Write(Header),
     /// An incomplete log write or other contents.
-    Fault { reason: String, header: Option<Header>, unreadable: bool },
+    Fault {
+        reason: String,
+        header: Option<Header>,
+        unreadable: bool,
+    },
 }
 
 impl Found {

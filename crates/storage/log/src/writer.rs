@@ -38,7 +38,6 @@ impl Gathered {
         self.used.next_multiple_of(BLOCK)
     }
 
-    /// Returns the total size of the records, in bytes.
     pub(crate) fn body(&self) -> usize {
         self.used - HEADER
     }
@@ -151,19 +150,16 @@ impl Gather {
         }
     }
 
-    /// Returns the number of bytes waiting to be written.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Writer that appends log writes at the end of the log.
 #[derive(Debug)]
 pub(crate) struct Writer {
     owner: Owner,
     pub(crate) incarnation: Incarnation,
     next_seq: u64,
-    /// Checksum of the preceding log write.
     previous: u32,
     /// Number of the last log write that, with all before it, is complete.
     complete_to: u64,
@@ -239,7 +235,6 @@ impl Writer {
         self.current.map(place)
     }
 
-    /// Returns the number and size of each log write in flight.
     pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
         let in_flight = self.in_flight.iter();
         in_flight.map(|write| (write.seq, write.span.bytes))
@@ -255,7 +250,6 @@ impl Writer {
         self.current.map_or(0, |at| at.offset)
     }
 
-    /// Returns the number of the last log write that, with all before it, is complete.
     pub(crate) fn complete_to(&self) -> u64 {
         self.complete_to
     }

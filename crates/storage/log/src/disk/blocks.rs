@@ -139,7 +139,6 @@ fn within_block(position: u64) -> usize {
     usize::try_from(rest).expect("less than a block")
 }
 
-/// Pooled memory that is being filled.
 pub struct Filling {
     buffer: Buffer,
     from: usize,
@@ -158,7 +157,6 @@ impl Filling {
         self.len() == 0
     }
 
-    /// Returns the number of bytes that still fit.
     pub fn free_bytes(&self) -> usize {
         self.end - self.to
     }
@@ -169,7 +167,7 @@ impl Filling {
         &mut self.buffer[self.to..self.end]
     }
 
-    /// Records that `count` bytes were put into [`Self::spare`].
+    /// Records that `count` bytes were written to [`Self::spare`].
     pub fn came(&mut self, count: usize) {
         assert!(count <= self.free_bytes(), "more than there was room for");
         self.to += count;
@@ -203,7 +201,6 @@ impl Filling {
         self.done()
     }
 
-    /// Finishes filling.
     pub fn done(self) -> Blocks {
         let Self { buffer, from, to, home, .. } = self;
         Blocks(Arc::new(Held { buffer: Some(buffer), from, to, home, checks: OnceLock::new() }))
@@ -245,7 +242,6 @@ impl Drop for Held {
 }
 
 impl Blocks {
-    /// Returns the number of references.
     pub fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
     }
@@ -257,7 +253,6 @@ impl Blocks {
         self.0.checks.get_or_init(compute)
     }
 
-    /// Returns the CRC-32C of all bytes.
     pub fn checksum(&self) -> u32 {
         let parts = self.chunks(CHECKED_BYTES).zip(self.checks());
         parts.fold(0, |all, (bytes, check)| joined(all, *check, bytes.len()))
@@ -371,7 +366,6 @@ mod tests {
         }
     }
 
-    /// Returns the number of unused buffers retained.
     fn free(pool: &BlockPool) -> usize {
         let free = pool.free();
         let all = free.of.iter().flatten();

@@ -15,9 +15,7 @@ use crate::disk::BLOCK;
 pub struct Buffer {
     memory: Vec<u8>,
     start: usize,
-    /// Number of bytes in use.
     bytes: usize,
-    /// Number of bytes allocated.
     capacity: usize,
     /// Set if this memory belongs to the driver's pool.
     pooled: Option<Pooled>,
@@ -71,16 +69,15 @@ impl fmt::Debug for Buffer {
 /// Size of the buffer pool that a disk shares among all families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// Number of pooled buffers. Further buffers are allocated on demand and freed when they are
-    /// released.
+    /// Further buffers are allocated on demand and freed when they are released.
     pub count: u16,
     /// Size of each buffer, a multiple of the block size. Larger requests are allocated separately.
     pub bytes: usize,
 }
 
 impl Default for Buffers {
-    /// Returns enough buffers for a log of the usual depth: those in flight, one being filled, and
-    /// one spare, each as large as the largest ordinary batch.
+    /// Returns enough buffers for a log of the default depth: those in flight, one being filled,
+    /// and one spare, each as large as the largest ordinary batch.
     fn default() -> Self {
         Self { count: 4, bytes: 1 << 20 }
     }

@@ -7,7 +7,6 @@ use crate::disk::{Buffers, DiskError, FileDisk, folder::Folder, uring::Ring};
 /// Driver requested by the operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DriverChoice {
-    /// Use io_uring if it is available.
     #[default]
     Auto,
     /// Use io_uring, or fail.
@@ -17,11 +16,9 @@ pub enum DriverChoice {
 }
 
 impl DriverChoice {
-    /// Names of the choices in the configuration.
     pub const NAMES: [(&'static str, Self); 3] =
         [("auto", Self::Auto), ("uring", Self::Uring), ("portable", Self::File)];
 
-    /// Parses the name of a choice.
     pub fn named(name: &str) -> Option<Self> {
         let found = Self::NAMES.iter().find(|(known, _)| *known == name);
         found.map(|(_, want)| *want)
@@ -29,18 +26,13 @@ impl DriverChoice {
 }
 
 /// Opens the family folders in a node's data folder, with the default buffers. The returned text
-/// describes the driver and why it was chosen.
-///
-/// # Errors
-/// A folder cannot be opened or is in use, or the requested driver is not available.
+/// describes the driver and why it was chosen. Fails if a folder is in use, or if the requested
+/// driver is not available.
 pub fn open(data: &Path, want: DriverChoice) -> Result<(FileDisk, String), DiskError> {
     open_with(data, want, Buffers::default())
 }
 
 /// Like [`open`], with a buffer pool of the given size.
-///
-/// # Errors
-/// See [`open`].
 pub fn open_with(
     data: &Path,
     want: DriverChoice,

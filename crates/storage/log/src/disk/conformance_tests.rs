@@ -19,7 +19,7 @@ use crate::disk::{
 fn log(number: u64) -> FileId {
     FileId::new(Family::Log, number)
 }
-/// Runs a test on each driver that this machine has; reports a missing one.
+/// Runs a test on each driver that this machine supports; reports a missing one.
 fn on_each_driver(test: impl Fn(&Path, DriverChoice)) {
     for want in [DriverChoice::Uring, DriverChoice::File] {
         let folder = tempfile::tempdir().unwrap();
@@ -51,8 +51,7 @@ fn on_each_disk(test: impl Fn(&mut dyn Disk)) {
     test(&mut MemoryDisk::new());
 }
 
-/// If all families together request more operations than the device gets at a time, the rest are
-/// queued and complete.
+/// Operations beyond what the device takes at a time are queued, over all families, and complete.
 #[test]
 fn more_operations_than_a_device_takes_at_a_time_all_end() {
     on_each_disk(|disk| {
@@ -192,7 +191,7 @@ fn a_second_opener_is_refused_and_leftovers_are_removed() {
     assert_eq!(fs::read_dir(disk.path(Family::Log)).unwrap().count(), 0);
 }
 
-/// A file system without O_DIRECT, if /dev/shm is one, is supported.
+/// A file system without O_DIRECT, as /dev/shm may be, is supported.
 #[test]
 fn a_file_system_in_memory_is_served() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
@@ -212,7 +211,6 @@ fn a_file_system_in_memory_is_served() {
 
 const OTHER: FileId = FileId::new(Family::Snapshot, 1);
 
-/// Writes a block filled with this byte.
 fn write(disk: &mut dyn Disk, at: Position, byte: u8, durability: Durability) {
     let mut buffer = disk.allocate(BLOCK);
     buffer.fill(byte);
@@ -227,7 +225,6 @@ fn write(disk: &mut dyn Disk, at: Position, byte: u8, durability: Durability) {
     }
 }
 
-/// Returns the byte that a block is filled with.
 fn read(disk: &mut dyn Disk, at: Position) -> Result<u8, DiskError> {
     let buffer = disk.allocate(BLOCK);
     disk.start_read(9, at, buffer, BLOCK);
@@ -330,7 +327,7 @@ fn a_retired_file_is_gone_and_the_others_are_not() {
     });
 }
 
-/// Bytes received from a socket are written from where they arrived, and sent by another socket
+/// Bytes received from a socket are written from where they arrived, and sent to another socket
 /// without a copy.
 #[test]
 fn what_a_socket_received_is_written_and_sent_without_a_copy() {
@@ -387,7 +384,7 @@ fn buffers_are_as_many_as_wanted_and_the_kernel_s_refusal_is_told() {
     }
 }
 
-/// [disk-10] A recycled file has a new name and its old contents.
+/// [disk-10]
 #[test]
 fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
     on_each_disk(|disk| {
@@ -426,7 +423,7 @@ fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
     });
 }
 
-/// Operators read these counts to see whether commits wait for the disk; no commit waits for a
+/// Operators read these counters to see whether commits wait for the disk. No commit waits for a
 /// snapshot.
 #[test]
 fn only_segments_of_the_log_count_as_segments() {
@@ -444,7 +441,7 @@ fn only_segments_of_the_log_count_as_segments() {
     });
 }
 
-/// The rename succeeded, but the number could not be recorded because the disk was full.
+/// Repeats a rename that succeeded, after which the disk was too full to record the number.
 #[test]
 fn a_file_that_has_its_new_name_already_can_be_asked_for_again() {
     on_each_driver(|folder, want| {
@@ -515,7 +512,7 @@ fn a_small_file_that_cannot_be_kept_says_so() {
     });
 }
 
-/// A two-step rename was interrupted: the older of both names of the file is removed.
+/// After an interrupted two-step rename, the older of both names is removed.
 #[test]
 fn of_two_names_of_one_file_the_newer_is_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -525,7 +522,7 @@ fn of_two_names_of_one_file_the_newer_is_kept() {
     }
     let name = |number: u64| disk.path(Family::Log).join(format!("{number:016x}.segment"));
     fs::hard_link(name(1), name(9)).unwrap();
-    // A hard link elsewhere does not count.
+    // A hard link outside the folder does not count.
     fs::hard_link(name(2), folder.path().join("copy")).unwrap();
     drop(disk);
     let (mut disk, _) = open(folder.path(), DriverChoice::File).unwrap();

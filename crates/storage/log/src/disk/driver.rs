@@ -2,7 +2,7 @@
 //!
 //! It owns what the engines share: the folders with their open files, memory, the threads that
 //! create files, and the event that signals completions. An engine receives operations with their
-//! open files, and reports completions.
+//! open files and reports completions.
 
 use std::{
     collections::VecDeque,
@@ -32,7 +32,8 @@ use crate::disk::{
 /// Files on a real disk, accessed through the best available engine.
 #[derive(Debug)]
 pub struct FileDisk {
-    /// Declared first so that it is dropped first. After that, nothing accesses a file or memory.
+    /// Declared first so that it is dropped first: after that, no thread and no kernel operation
+    /// accesses a file or memory.
     engine: Engine,
     pool: Pool,
     folder: Folder,
@@ -45,7 +46,6 @@ pub struct FileDisk {
     modelled: Option<Box<Modelled>>,
 }
 
-/// The engine that transfers the bytes.
 #[derive(Debug)]
 enum Engine {
     Ring(Box<Ring>),
@@ -93,7 +93,6 @@ impl fmt::Display for Engine {
 }
 
 impl FileDisk {
-    /// Creates a disk that uses io_uring.
     pub(crate) fn over_ring(folder: Folder, parts: Parts, pool: Pool) -> Result<Self, DiskError> {
         let event = Arc::clone(&parts.event);
         let place = folder.data().path().to_owned();
@@ -103,7 +102,6 @@ impl FileDisk {
         })
     }
 
-    /// Creates a disk that uses blocking threads.
     pub(crate) fn over_threads(folder: Folder, buffers: Buffers) -> Result<Self, DiskError> {
         let event = Event::new()
             .map_err(|error| folder::failed("make an event for", folder.data().path(), &error))?;
@@ -140,7 +138,6 @@ impl FileDisk {
         })
     }
 
-    /// Returns the path of a family's folder.
     pub fn path(&self, family: Family) -> &Path {
         self.folder.path(family)
     }

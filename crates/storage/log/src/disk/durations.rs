@@ -1,22 +1,19 @@
-//! A histogram of durations with fixed buckets, so that an earlier state can be subtracted from a
-//! later one.
+//! A histogram of durations with fixed buckets. An earlier state can be subtracted from a later
+//! one.
 
 /// Upper bound of the first bucket, in microseconds. Bounds double from bucket to bucket.
 const FIRST_US: u64 = 64;
 /// Number of buckets with an upper bound. The last bound is 8.4 s.
 const CLASSES: usize = 18;
 
-/// Histogram of durations, with buckets that double in width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
     classes: [u64; CLASSES],
-    /// Number of durations recorded.
     pub count: u64,
     pub sum_us: u64,
 }
 
 impl Durations {
-    /// Records a duration.
     pub fn add_us(&mut self, us: u64) {
         self.count += 1;
         self.sum_us = self.sum_us.saturating_add(us);

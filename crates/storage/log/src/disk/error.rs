@@ -10,11 +10,9 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{detail}")]
 pub struct DiskError {
-    /// Error kind reported by the operating system.
     pub kind: io::ErrorKind,
     /// The resource that ran out, if that is the only cause.
     pub lack: Option<Lack>,
-    /// Describes the operation, the file and the failure.
     detail: String,
 }
 
@@ -22,7 +20,6 @@ pub struct DiskError {
 /// wait should wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// Disk space.
     Space,
     /// File descriptors, of the process or of the system, so that a file cannot be opened.
     Descriptors,

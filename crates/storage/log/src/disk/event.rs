@@ -7,7 +7,6 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// An event that is readable from a signal until it is drained.
 #[derive(Debug)]
 pub(crate) struct Event(OwnedFd);
 

@@ -2,18 +2,15 @@
 
 use std::fmt;
 
-/// Kind of file. Each family has a folder and a numbering of its own.
+/// Kind of file. Each family has its own folder and numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// Log segments.
     Log,
-    /// Snapshot parts.
     Snapshot,
     /// Chunks of byte streams, and the catalogues that list their contents.
     Stream,
 }
 
-/// Names used by a family.
 struct Layout {
     family: Family,
     /// Name of the folder in the data folder that contains the family's files.
@@ -85,7 +82,6 @@ impl Family {
     }
 }
 
-/// Identity of a node's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     pub family: Family,
@@ -98,7 +94,6 @@ impl FileId {
         Self { family, number }
     }
 
-    /// Returns a position in the file.
     pub const fn at(self, offset: u64) -> Position {
         Position { file: self, offset }
     }
@@ -109,19 +104,15 @@ impl FileId {
     }
 }
 
-/// A position in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     pub file: FileId,
-    /// Offset from the start of the file, in bytes.
     pub offset: u64,
 }
 
-/// An existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileInfo {
     pub file: FileId,
-    /// Size of the file, in bytes.
     pub bytes: u64,
 }
 

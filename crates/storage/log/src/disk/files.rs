@@ -11,7 +11,6 @@ pub(crate) const READ_OPEN_MAX: usize = 16;
 
 type Open = (FileId, Arc<File>);
 
-/// Cache of open files. Each operation in flight also holds a reference to its file.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     /// The files being written and the next ones, in order. Never evicted.
@@ -40,7 +39,7 @@ impl Recent {
         self.0.push((file, open));
     }
 
-    /// Closes the least recently used file. Returns false if no file is open.
+    /// Closes the least recently used file. Returns false if none is open.
     fn give_up(&mut self) -> bool {
         if self.0.is_empty() {
             return false;

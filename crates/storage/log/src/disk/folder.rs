@@ -39,7 +39,6 @@ const LOCK_TRY: Duration = Duration::from_millis(20);
 /// Features that the file systems of all families support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// Whether O_DIRECT is supported.
     pub direct: bool,
     /// Whether RWF_DSYNC is supported. If not, each write is followed by an fdatasync.
     pub dsync: bool,
@@ -47,9 +46,6 @@ pub struct Abilities {
 
 impl Abilities {
     /// Determines the features of this folder's file system by writing a block to a temporary file.
-    ///
-    /// # Errors
-    /// The folder is not writable.
     pub fn of(folder: &Path) -> Result<Self, DiskError> {
         probe(folder)
     }
@@ -77,7 +73,6 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Opens the folder of a family in `data`, creating it if necessary.
     fn open(data: &Path, family: Family) -> Result<Self, DiskError> {
         let path = data.join(family.folder());
         if !path.is_dir() {
@@ -138,7 +133,6 @@ impl Home {
         made::write(data, to)
     }
 
-    /// Removes a file, durably.
     pub(crate) fn retire(&self, file: FileId) -> Result<(), DiskError> {
         let path = self.path.join(file.name());
         fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?;
@@ -155,7 +149,6 @@ impl Home {
 #[derive(Debug)]
 pub(crate) struct Folder {
     data: DataFolder,
-    /// Folders in the order of the families.
     homes: Vec<Home>,
     abilities: Abilities,
     files: Files,
@@ -192,7 +185,6 @@ impl Folder {
         &self.homes[family as usize]
     }
 
-    /// Returns the path of a family's folder.
     pub(crate) fn path(&self, family: Family) -> &Path {
         &self.home(family).path
     }
@@ -214,7 +206,7 @@ impl Folder {
         self.files.open_ahead(file, open)
     }
 
-    /// Returns a file that is open for writing. Cannot fail if the file was opened ahead.
+    /// Returns a file that is open for writing. Cannot fail if [`Self::open_ahead`] succeeded.
     pub(crate) fn file_for_write(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
         if let Some(open) = self.files.for_write(file) {
             return Ok(open);
@@ -224,7 +216,6 @@ impl Folder {
         Ok(open.expect("it was opened in the line before"))
     }
 
-    /// Returns a file, opening it for reading if necessary.
     pub(crate) fn file_for_read(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
         let open = self.opener(file);
         self.files.for_read(file, open)
@@ -299,8 +290,7 @@ impl ReadOnlyFolder {
         let mut locks = Vec::new();
         for family in Family::all() {
             let path = data.join(family.folder());
-            // Folders of earlier versions lack some families, and a read-only user must not create
-            // them.
+            // Folders of earlier versions lack some families, and a reader must not create them.
             if family == Family::Log || path.exists() {
                 let how = FlockOperation::NonBlockingLockShared;
                 locks.push(lock(&path, how, LOOK_TRIES)?);
@@ -470,7 +460,6 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Makes all completed writes to a file durable.
 pub(crate) fn flush(file: BorrowedFd<'_>, at: Position) -> Result<(), DiskError> {
     let synced = retry_on_intr(|| rustix::fs::fdatasync(file));
     synced.map_err(|error| DiskError::new("sync", at, &error.into()))

@@ -2,8 +2,8 @@
 //!
 //! An emptied log looks like a new one, and a log without its newest segment looks like one that
 //! ends cleanly. Therefore `<data>/segments` records the number of the newest segment, durably
-//! before the segment is written ([volatile-1]). The record also reveals that a log is on another
-//! disk that is not mounted.
+//! before the segment is written ([volatile-1]). The record also reveals that the disk with the log
+//! is not mounted.
 
 use crate::disk::{DiskError, Family, FileId, SmallFiles, sealed};
 
@@ -28,10 +28,6 @@ fn decode(family: Family, text: &str) -> Option<FileId> {
     lines.next().is_none().then_some(file)
 }
 
-/// Records the newest file, durably.
-///
-/// # Errors
-/// See [`SmallFiles::replace`].
 pub fn write(files: &mut impl SmallFiles, made: FileId) -> Result<(), DiskError> {
     let lines = format!("{}\nmade {}\n", first_line(made.family), made.number);
     let name = made.family.made_file();

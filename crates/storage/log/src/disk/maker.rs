@@ -25,10 +25,9 @@ enum Job {
 }
 
 /// One thread per family, so that no family waits for another's files, and one for small files,
-/// because the creation of a log segment pauses as long as the log writes.
+/// because the creation of a log segment pauses while the log writes.
 #[derive(Debug)]
 pub(crate) struct Makers {
-    /// Threads in the order of the families.
     makers: Vec<Maker>,
     keeper: Maker,
 }

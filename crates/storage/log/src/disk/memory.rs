@@ -36,25 +36,22 @@ pub enum Fault {
     /// full.
     FlushFails,
     /// Only the first bytes of the write are stored.
-    ShortWrite { bytes: usize },
+    ShortWrite {
+        bytes: usize,
+    },
     /// The write reports success but is stored at the wrong place, as after a firmware bug.
     Misdirected {
         /// Distance from the intended place, in blocks.
         blocks: u64,
     },
-    /// The read fails.
     ReadFails,
-    /// Creating a file fails with an input/output error.
     PrepareFails,
-    /// Removing a file fails and leaves the file.
     RetireFails,
-    /// Renaming a file fails.
     ReuseFails {
         /// Whether it fails only after the rename. The new name is then visible, and the next crash
         /// keeps it or restores the old one.
         renamed: bool,
     },
-    /// Replacing a small file fails.
     ReplaceFails {
         /// Whether it fails only after the rename. The new contents are then visible, and the next
         /// crash keeps them or restores the old ones.
@@ -62,7 +59,6 @@ pub enum Fault {
     },
 }
 
-/// Kind of an operation in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PendingKind {
     Write,
@@ -79,7 +75,6 @@ pub enum PendingKind {
 /// An operation in flight. The test decides when it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Identifies the operation to [`MemoryDisk::complete`].
     pub id: u64,
     pub kind: PendingKind,
     /// Position in the file. Meaningless for a small file.
@@ -90,17 +85,14 @@ pub struct Pending {
 /// Fates of the writes that were in flight at a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
-    /// Number of writes that were stored in full.
     pub kept: u32,
-    /// Number of writes that were stored in part.
     pub torn: u32,
-    /// Number of writes that were not stored.
     pub lost: u32,
 }
 
 /// Decides what a crash keeps.
 pub trait Fates {
-    /// Chooses one of `of` alternatives, counted from 0.
+    /// Returns one of `of` alternatives, counted from 0.
     fn choose(&mut self, of: usize) -> usize;
 
     /// Returns whether this sector of a torn write of `of` sectors is stored.
@@ -207,7 +199,6 @@ impl MemoryDisk {
         self.lock().complete(id)
     }
 
-    /// Completes all operations in flight, in order.
     pub fn complete_all(&self) {
         let mut shared = self.lock();
         while let Some(id) = shared.pending.keys().next().copied() {
@@ -228,7 +219,6 @@ impl MemoryDisk {
         self.lock().faults.push_back(fault);
     }
 
-    /// Removes all queued faults.
     pub fn clear_faults(&self) {
         self.lock().faults.clear();
     }
@@ -284,12 +274,10 @@ impl MemoryDisk {
         self.lock().stored.written_blocks().collect()
     }
 
-    /// Makes this block unreadable.
     pub fn set_unreadable(&self, at: impl Into<Position>) {
         self.lock().unreadable.push(at.into());
     }
 
-    /// Returns the contents of a file.
     pub fn bytes(&self, file: impl Into<FileId>) -> Option<Vec<u8>> {
         let (shared, file) = (self.lock(), file.into());
         let bytes = shared.stored.size(file)?;
@@ -312,7 +300,6 @@ impl MemoryDisk {
         self.lock().stored.write(at.into(), bytes);
     }
 
-    /// Removes a small file.
     pub fn drop_small(&self, name: &str) {
         self.lock().small_files.remove(name);
     }
@@ -322,12 +309,12 @@ impl MemoryDisk {
         self.lock().small_files.put(name, bytes);
     }
 
-    /// Removes the record of the newest file, which earlier versions did not write.
+    /// Removes the record of the newest file, as if an earlier version had created the folder.
     pub fn forget_made(&self, family: Family) {
         self.lock().small_files.remove(family.made_file());
     }
 
-    /// Deletes a file behind the program's back. Returns false if it does not exist.
+    /// Deletes a file without the log's knowledge. Returns false if it does not exist.
     pub fn remove(&self, file: impl Into<FileId>) -> bool {
         self.lock().stored.remove(file.into())
     }

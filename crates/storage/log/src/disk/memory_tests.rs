@@ -10,7 +10,6 @@ use crate::disk::{
 const FILE: FileId = FileId::new(Family::Snapshot, 1);
 const SEEDS: u64 = 300;
 
-/// Returns a disk with a file of zeros.
 fn disk() -> MemoryDisk {
     let mut disk = MemoryDisk::new();
     disk.start_prepare(FILE, 16 * BLOCK as u64, Zeros::Written);
@@ -48,7 +47,6 @@ fn flush(disk: &mut MemoryDisk) -> Result<(), DiskError> {
     result(disk)
 }
 
-/// State of a block after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Found {
     Kept,
@@ -133,7 +131,7 @@ fn a_flush_covers_what_completed_before_it_was_started() {
     assert_eq!(found, [Kept, Torn, Lost].into(), "another file's flush");
 }
 
-/// The kernel drops what it could not write, and the next flush does not report it.
+/// The kernel drops data that it failed to write, and the next flush does not report it.
 #[test]
 fn after_a_flush_that_failed_a_later_one_proves_nothing() {
     let failed = |disk: &mut MemoryDisk| {
@@ -152,7 +150,7 @@ fn after_a_flush_that_failed_a_later_one_proves_nothing() {
 fn what_one_crash_kept_for_later_the_next_may_lose() {
     let kept = |synced: bool| {
         move |disk: &mut MemoryDisk| {
-            // The first seed that keeps it.
+            // The first seed that keeps the write.
             let seed = (0..).find(|seed| {
                 let mut other = self::disk();
                 write_later(&mut other, 0);
@@ -281,7 +279,7 @@ fn a_file_that_gets_a_new_name_has_one_of_both_until_the_folder_is_synced() {
         disk.set_names_unsynced(true);
         disk.start_reuse(FILE, AGAIN);
         result(disk).unwrap();
-        // Durable, under either name.
+        // The write is durable under either name.
         write(disk, AGAIN);
     };
     assert_eq!(names_after(unsynced), either);
@@ -337,7 +335,7 @@ fn a_small_file_in_flight_is_old_or_new_and_a_second_crash_may_change_it() {
             result(&mut disk).unwrap();
             disk.set_manual(true);
             keep(&mut disk, b"new");
-            // This seed keeps the new one.
+            // This seed keeps the new contents.
             for crash in 0..crashes {
                 disk.crash(if crash + 1 < crashes { 1 } else { seed });
                 disk = disk.attach();

@@ -33,7 +33,6 @@ pub struct FlushModel {
 }
 
 impl FlushModel {
-    /// Creates a model whose flushes take `flush`.
     pub fn new(flush: Duration) -> Self {
         Self { flush_ns: u64::try_from(flush.as_nanos()).unwrap_or(u64::MAX), begins: None }
     }
@@ -60,14 +59,12 @@ pub fn device_time() -> u64 {
     seconds * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// Completed writes of the real disk whose completions the model delays.
 #[derive(Debug)]
 pub(crate) struct Modelled {
     model: FlushModel,
     /// Delayed completions with their end times, earliest first.
     held: VecDeque<(u64, Completed)>,
     timer: OwnedFd,
-    /// Expiry time of the timer, if it is set.
     armed: Option<u64>,
     /// Readable when the timer has expired or the real disk has completions.
     either: OwnedFd,
@@ -174,8 +171,8 @@ mod tests {
         assert_eq!(now, NANOS);
     }
 
-    /// The reactor waits on one descriptor, which becomes readable when a write has completed on
-    /// the modelled device.
+    /// The reactor waits on one descriptor, which becomes readable when the modelled device
+    /// completes a write.
     #[test]
     fn a_write_is_held_until_its_flush_has_ended_and_then_wakes_the_reactor() {
         const FLUSH: Duration = Duration::from_millis(20);

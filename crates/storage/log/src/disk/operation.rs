@@ -7,7 +7,6 @@ use crate::disk::{
     folder::Folder,
 };
 
-/// Type of an operation, with the memory that it uses.
 #[derive(Debug)]
 pub(crate) enum Task {
     Write { output: Output, bytes: usize, durability: Durability },
@@ -81,7 +80,6 @@ impl Operation {
         }
     }
 
-    /// Returns the name of the operation for error messages.
     pub(crate) fn action(&self) -> &'static str {
         match self.task {
             Task::Write { .. } => "write",
@@ -90,7 +88,6 @@ impl Operation {
         }
     }
 
-    /// Returns the number of bytes to transfer.
     pub(crate) fn bytes(&self) -> usize {
         match self.task {
             Task::Write { bytes, .. } | Task::Read { bytes, .. } => bytes,

@@ -1,9 +1,9 @@
-//! Paces the creation of segments while a log commits: in small writes, made either when the
-//! segment is needed or while the log is quiet.
+//! Paces the creation of segments while a log commits: small writes, made either when the segment
+//! is needed or while the log is quiet.
 //!
-//! A write of 1 MiB occupies a disk for as long as several commits. Created without pauses, a
-//! segment of 64 MiB stalled the commits of a whole machine. Created with pauses that ignored the
-//! rate of the log, it was late for a fast one (`docs/performance.md`, "A segment is born").
+//! A write of 1 MiB occupies a disk for as long as several commits. Without pauses, creating a
+//! segment of 64 MiB stalled the commits of a whole machine; with pauses that ignored the rate of
+//! the log, the segment came too late for a fast one (`docs/performance.md`, "A segment is born").
 
 use std::time::Duration;
 
@@ -30,9 +30,7 @@ pub(crate) struct Pace {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Number of bytes of the segment that should exist by now.
     pub(super) wanted: u64,
-    /// Number of log writes announced so far.
     pub(super) writes: u64,
 }
 

@@ -27,7 +27,7 @@ fn a_hurry_ends_the_rest_and_all_rests_behind_it() {
     assert_eq!(pace.lock().wanted, 0);
 }
 
-/// A maker that is late does not pause, and the requested size never falls. Hangs if it pauses
+/// A maker that is late does not pause, and the requested size never decreases. Hangs if it pauses
 /// although more is requested.
 #[test]
 fn who_is_behind_does_not_rest_and_what_is_wanted_does_not_fall() {

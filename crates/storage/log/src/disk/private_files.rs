@@ -1,5 +1,5 @@
-//! Creates files and folders for their owner alone, whatever the umask is: they hold all data, and
-//! hashes of passwords.
+//! Creates files and folders with access for their owner only, whatever the umask: they hold all
+//! data, and hashes of passwords.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
@@ -8,24 +8,19 @@ use std::{
     path::Path,
 };
 
-/// Returns options that create a file for its owner alone.
 pub fn private_file() -> OpenOptions {
     let mut options = File::options();
     options.mode(0o600);
     options
 }
 
-/// Creates a folder for its owner alone.
-///
-/// # Errors
-/// The folder exists, or cannot be created.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-/// Removes the permissions of other users from a file, or from a folder and all it contains except
-/// the targets of links. Adds to the numbers of changes and of failures: a volume may belong to
-/// another user, who shares it with a group.
+/// Removes the permissions of other users from a file, or from a folder and its contents, without
+/// following links. Adds to the counts of changes and of failures, which are expected on a volume
+/// of another user who grants access by group.
 pub fn make_private(path: &Path, done: &mut (usize, usize)) {
     let Ok(found) = fs::symlink_metadata(path) else {
         return;

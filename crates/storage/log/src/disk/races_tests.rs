@@ -1,6 +1,6 @@
-//! Races between the log and the threads of its disk, explored: the same code as in production,
-//! over primitives of a scheduler that decides which thread runs. A thread that waits for something
-//! that never happens is a deadlock, which ends a run.
+//! Explores races between the log and the threads of its disk: the production code, over the
+//! primitives of a scheduler that decides which thread runs. A thread that waits for something that
+//! never happens is a deadlock, which ends a run.
 //!
 //! Each model is validated by a twin of the code with one line in the wrong place.
 
@@ -12,7 +12,6 @@ mod sync {
     pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard, mpsc};
 }
 
-/// An eventfd: readable from the moment it is signalled until it is drained.
 mod event {
     use super::sync::{Condvar, Mutex};
 
@@ -42,7 +41,7 @@ mod event {
     }
 }
 
-// By its path, since it is compiled a second time: `super::sync` is the module above.
+// By path, because the file is compiled a second time: `super::sync` is the module above.
 #[path = "mailbox.rs"]
 #[allow(clippy::duplicate_mod, reason = "over other primitives")]
 mod mailbox;
@@ -97,7 +96,7 @@ fn takes(inbox: &Inbox<u32>, _: &Event) -> Vec<u32> {
     std::iter::from_fn(|| inbox.take()).collect()
 }
 
-/// Receives as the ring engine does, whose event the kernel signals, too.
+/// Receives as the ring engine does, whose event the kernel signals as well.
 fn drains_and_looks(inbox: &Inbox<u32>, event: &Event) -> Vec<u32> {
     let next = || {
         event.drain();
@@ -148,14 +147,14 @@ fn a_signal_before_its_thing_is_found() {
     }));
 }
 
-// The thread that creates segments pauses, and is woken.
+// The thread that creates segments pauses and is woken.
 
 /// Creates a segment of three pieces, and pauses after each.
 fn make(pace: &Pace) {
     (1..=3).for_each(|made| pace.rest_for(made, NOT_USED));
 }
 
-/// The log makes progress, and then waits for the segment.
+/// Lets the log advance, and then wait for the segment.
 fn a_hurry_ends_all_rests(hurry: impl Fn(&Pace)) {
     let pace = Arc::new(Pace::default());
     let maker = Arc::clone(&pace);
@@ -188,7 +187,7 @@ fn a_drop_ends_the_maker() {
 fn no_rest_outlasts_a_hurry() {
     shuttle::check_random(|| a_hurry_ends_all_rests(Pace::hurry), RUNS);
     shuttle::check_random(a_drop_ends_the_maker, RUNS);
-    // Requesting everything without a wake-up is what a write does: pauses continue.
+    // Requests everything without a wake-up, as a write does: pauses continue.
     let silent = |pace: &Pace| pace.note_write(u64::MAX);
     assert!(fails(move || a_hurry_ends_all_rests(silent)));
 }

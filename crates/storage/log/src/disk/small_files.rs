@@ -14,22 +14,17 @@ use crate::disk::{DiskError, private_file};
 
 /// Maximum number of bytes read, far above the size of any valid file.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
-/// Suffix of a temporary file.
 const TEMPORARY: &str = ".new";
 
-/// Access to small files by name. All calls block until they are done.
+/// Access to small files by name. All calls block until done.
 pub trait SmallFiles {
-    /// Returns the contents of a file, or `None` if it does not exist. Reads at most 1 MiB.
-    ///
-    /// # Errors
-    /// The file may exist, but cannot be read.
+    /// Returns the contents of a file, or `None` if it does not exist. Reads at most 1 MiB. After
+    /// an error, the file may exist.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
 
-    /// Replaces the contents of a file, durably.
-    ///
-    /// # Errors
-    /// The file has its old or its new contents, and the next crash may switch between
-    /// them. Only a later successful call settles the contents.
+    /// Replaces the contents of a file, durably. After an error, the file has its old or its new
+    /// contents, and the next crash may switch between them. Only a later successful call settles
+    /// the contents.
     fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError>;
 }
 
@@ -38,7 +33,6 @@ pub fn temporary(name: &str) -> String {
     format!("{name}{TEMPORARY}")
 }
 
-/// Small files in an existing folder on a real disk.
 #[derive(Clone, Debug)]
 pub struct DataFolder {
     path: PathBuf,
@@ -64,7 +58,6 @@ impl DataFolder {
         self.read(name)
     }
 
-    /// Makes renames in the folder durable.
     pub(crate) fn sync(&self) -> Result<(), DiskError> {
         let sync = || File::open(&self.path)?.sync_all();
         sync().map_err(|error| DiskError::new("sync", self.path.display(), &error))

@@ -1,4 +1,4 @@
-//! Small files: the same in a folder and in memory, and old or new after every crash.
+//! Small files behave the same in a folder and in memory, and are old or new after every crash.
 
 use std::{collections::BTreeSet, fs};
 
@@ -21,7 +21,7 @@ fn replaced_as_a_whole(mut files: impl SmallFiles) {
 #[test]
 fn files_are_replaced_as_a_whole_in_a_folder() {
     let folder = tempfile::tempdir().unwrap();
-    // Left by a crash.
+    // A crash left this file.
     fs::write(folder.path().join("a.new"), "longer than all that follows").unwrap();
     replaced_as_a_whole(DataFolder::new(folder.path()));
     let names = fs::read_dir(folder.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Synchronisation primitives in one place, so that the race models (`races_tests`) can substitute
-//! their own and then try every order in which the threads can run.
+//! Synchronisation primitives, imported through this module so that the race models (`races_tests`)
+//! can substitute their own and explore thread interleavings.
 
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};

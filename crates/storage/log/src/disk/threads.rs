@@ -1,4 +1,4 @@
-//! The portable engine: a few threads that make blocking calls, so that the node need not block.
+//! The portable engine: a few threads that make blocking calls so that the node does not.
 
 use std::{
     collections::VecDeque,
@@ -29,7 +29,7 @@ struct Worker {
     jobs: Arc<Mutex<Receiver<Job>>>,
     mailbox: Mailbox<Completed>,
     abilities: Abilities,
-    /// Keep the folders locked as long as operations may be in flight.
+    /// Keeps the folders locked as long as operations may be in flight.
     _homes: Vec<Home>,
 }
 
@@ -55,13 +55,12 @@ impl Worker {
     }
 }
 
-/// Engine that runs operations on threads.
 #[derive(Debug)]
 pub(crate) struct Threads {
     jobs: Option<Sender<Job>>,
     workers: Vec<JoinHandle<()>>,
     done: Inbox<Completed>,
-    /// Completions of operations that failed before a thread received them.
+    /// Completions of operations that failed before they reached a thread.
     refused: VecDeque<Completed>,
     event: Arc<Event>,
 }
@@ -101,7 +100,6 @@ impl Threads {
         self.event.signal();
     }
 
-    /// Returns the next completion.
     pub(crate) fn poll(&mut self) -> Option<Completed> {
         if let Some(refused) = self.refused.pop_front() {
             return Some(refused);

@@ -47,7 +47,6 @@ fn convert_result(operation: &Operation, result: i32) -> Result<(), DiskError> {
     }
 }
 
-/// Engine that runs operations on an io_uring ring.
 pub(crate) struct Ring {
     ring: IoUring,
     enabled: bool,
@@ -62,7 +61,6 @@ pub(crate) struct Ring {
     made: Inbox<Completed>,
     event: Arc<Event>,
     shape: String,
-    /// The data folder, for messages.
     place: PathBuf,
 }
 
@@ -193,7 +191,6 @@ impl Ring {
         }
     }
 
-    /// Returns the next completion.
     pub(crate) fn poll(&mut self) -> Option<Completed> {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);

@@ -1,5 +1,5 @@
-//! A log on a real disk in a process without descriptors. Alone in its process, because the limit
-//! applies to the process.
+//! A log on a real disk when the process has no descriptors left. Runs in a process of its own,
+//! because the limit applies to the process.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 #![allow(clippy::print_stdout, reason = "what is skipped is printed")]
@@ -22,12 +22,11 @@ use rustix::{
 
 const LIMIT: u64 = 64;
 const VALUE_BYTES: usize = 3000;
-/// More segments than descriptors: each record fills a block of a segment of four.
+/// Needs more segments than descriptors: each record fills a block of a segment of four.
 const RECORDS: u64 = 4 * 2 * LIMIT;
 
 struct Node {
     log: Log<FileDisk>,
-    /// Records appended by this process.
     appended: u64,
     next_slot: u64,
 }
@@ -74,7 +73,7 @@ impl Node {
         self.log.submit();
     }
 
-    /// Runs one turn as a reactor does, which has timers, too.
+    /// Runs one turn as a reactor with timers does.
     fn turn(&mut self) {
         let moment = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let fd = self.log.wait_fd().unwrap();

@@ -2,7 +2,6 @@
 
 use super::Fates;
 
-/// Enumerator of all outcomes of a crash.
 #[derive(Debug, Default)]
 pub struct EveryFate {
     /// Choices made so far, each with the number of alternatives.

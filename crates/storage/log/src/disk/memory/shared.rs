@@ -1,4 +1,4 @@
-//! The disk in memory that its handles share: operations in flight, and their completion.
+//! State of the disk in memory that its handles share: operations in flight, and their completion.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -29,13 +29,11 @@ pub(super) struct Shared {
     pub(super) capacity: Option<u64>,
     pub(super) faults: VecDeque<Fault>,
     pub(super) unreadable: Vec<Position>,
-    /// Set if no files can be opened except those in `open`.
     pub(super) out_of_descriptors: bool,
     pub(super) open: BTreeSet<FileId>,
     pub(super) counters: DiskCounters,
     /// Number of bytes last requested of the file being created.
     pub(super) wanted: u64,
-    /// Number of changes to stored data so far.
     pub(super) steps: u64,
     /// Number of changes left before the process dies, or `None` if it does not die.
     pub(super) steps_left: Option<u64>,
@@ -115,7 +113,6 @@ impl Operation {
     }
 }
 
-/// Kind of operation that a fault affects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     Write,
@@ -403,7 +400,6 @@ impl Shared {
         }
     }
 
-    /// Returns an error unless the file exists.
     pub(super) fn stored_file(&self, action: &str, file: FileId) -> Result<(), DiskError> {
         match self.stored.size(file) {
             Some(_) => Ok(()),
@@ -433,7 +429,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Returns an error if the file cannot be opened.
     pub(super) fn open(&self, file: FileId) -> Result<(), DiskError> {
         if !self.out_of_descriptors || self.open.contains(&file) {
             return Ok(());
@@ -441,7 +436,6 @@ impl Shared {
         Err(DiskError::new("open", file, &Errno::MFILE.into()))
     }
 
-    /// Returns the free space for new files in bytes, or `None` if it is unlimited.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let used: u64 = self.stored.sizes().map(|(_, bytes)| bytes).sum();
         Some(self.capacity?.saturating_sub(used))

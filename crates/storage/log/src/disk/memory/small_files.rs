@@ -33,12 +33,11 @@ impl Folder {
         self.files.insert(name.to_owned(), bytes.to_vec());
     }
 
-    /// Makes all renames durable.
     pub(super) fn sync(&mut self) {
         self.doubtful.clear();
     }
 
-    /// Deletes a file behind the program's back.
+    /// Deletes a file without the log's knowledge.
     pub(super) fn remove(&mut self, name: &str) {
         self.files.remove(name);
         self.doubtful.remove(name);

@@ -29,7 +29,6 @@ struct Doubt {
     /// Sequence number of the write. A flush covers the writes with numbers below its mark.
     number: u64,
     at: Position,
-    /// Contents before the write.
     old: Vec<u8>,
     /// Whether the write waits for a later flush, so that it may be lost as a whole.
     later: bool,
@@ -69,7 +68,6 @@ impl Stored {
         self.renames.push((to, from));
     }
 
-    /// Makes all file names of a family durable.
     pub(super) fn sync_names(&mut self, family: Family) {
         self.renames.retain(|(to, _)| to.family != family);
     }
@@ -86,7 +84,6 @@ impl Stored {
         }
     }
 
-    /// Returns the size of a file, if it exists.
     pub(super) fn size(&self, file: FileId) -> Option<u64> {
         Some(self.files.get(&file)?.bytes)
     }
@@ -104,7 +101,6 @@ impl Stored {
         self.files.iter().flat_map(blocks)
     }
 
-    /// Flips a bit. Returns false if its block was never written.
     pub(super) fn flip(&mut self, at: Position, bit: u64) -> bool {
         let place = at.offset + bit / 8;
         let contents = self.files.get_mut(&at.file);

@@ -23,10 +23,8 @@ pub(crate) struct Parts {
     pub(super) shape: String,
 }
 
-/// Describes the ring that a node would get with these buffers, in any folder.
-///
-/// # Errors
-/// io_uring is unavailable, or lacks an operation.
+/// Describes the ring that a node would get with these buffers, in any folder. Fails if io_uring is
+/// unavailable or lacks an operation.
 pub fn available(buffers: Buffers) -> io::Result<String> {
     let (ring, single) = checked()?;
     let mut pool = Pool::new(buffers);
@@ -39,9 +37,9 @@ pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool
     let submitter = ring.submitter();
     let event = Arc::new(Event::new()?);
     submitter.register_eventfd(event.as_fd().as_raw_fd())?;
-    // The folders are registered for the sake of their lifetime. The kernel keeps registered files
-    // open, and with a folder its lock, until no operation of this ring is in flight. Therefore no
-    // other process can read a file while a write of this process, once killed, is still in flight.
+    // Registering the folders ties their locks to the ring. The kernel keeps registered files open,
+    // and with a folder its lock, until no operation of this ring is in flight. Therefore no other
+    // process can read a file while a write of this process, once killed, is still in flight.
     let homes = folder.homes().iter().map(|home| home.handle().as_raw_fd());
     submitter.register_files(&homes.collect::<Vec<_>>())?;
     let mut pool = Pool::new(buffers);

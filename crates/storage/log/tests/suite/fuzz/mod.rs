@@ -26,7 +26,6 @@ fn batch(counter: u64, bytes: &[u8]) -> Value {
     })
 }
 
-/// Returns values of every kind.
 fn values() -> Vec<Value> {
     let stream = StreamName { owner: NodeId(1), boot: 1, number: 1 };
     let session = Value::RegisterSession { origin: NodeId(2), boot: 3, number: 4 };

@@ -17,15 +17,15 @@ use quorate_log::{
 
 /// Flag: checksums and chain are corrected, as a broken program could have written them.
 pub(crate) const SEALED: u8 = 1;
-/// Ends a segment, where the length of a block would be.
+/// Ends a segment, in place of a block's length.
 pub(crate) const NEXT_SEGMENT: u16 = u16::MAX;
 const SEGMENTS_MAX: usize = 4;
 const BLOCKS_MAX: usize = 16;
 /// Upper bound of the slots in a valid log.
 const SLOT_MAX: u64 = 1 << 60;
 
-/// Checks one input: a byte of flags, then blocks without their trailing zeros, each as length (2
-/// bytes) and bytes.
+/// Checks one input: a byte of flags, then blocks without their trailing zeros, each as a 2-byte
+/// length and the bytes.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((flags, blocks)) = bytes.split_first() else {
         return;
