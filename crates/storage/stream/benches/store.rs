@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p quorate-stream --bench store -- [--driver uring|file] [--mib N] [--streams N]
 //! [--checkpoint MiB] [--folder DIR]`. Puts go to the streams in turn, as fast as the store has
-//! space. A checkpoint is made every `--checkpoint` MiB, and a last one at the end, which is waited
-//! for. Output is one line each: `put=… streams=… MB/s=… writes/MB=… flushes/MB=…`.
+//! space. A checkpoint follows every `--checkpoint` MiB, and the run ends with one. Output is one
+//! line each: `put=… streams=… MB/s=… writes/MB=… flushes/MB=…`.
 #![allow(clippy::print_stdout, reason = "a report")]
 #![allow(clippy::disallowed_methods, reason = "a benchmark looks at the clock")]
 

@@ -9,12 +9,10 @@ use crate::{
     name::Name,
 };
 
-/// Identity of a writer. A client draws it at random and presents it again when it reconnects. A
-/// client that presents another one counts as another writer.
+/// Identity of a writer, which a client draws at random and presents again when it reconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Writer(pub u128);
 
-/// Mode of opening a stream for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpenMode {
     /// Create the stream. It must not exist, unless this writer created it and never received the
@@ -35,7 +33,6 @@ pub enum Command {
     /// Begins a new piece of a stream.
     Open {
         name: Name,
-        /// Whether the stream may, must or must not exist.
         how: OpenMode,
         writer: Writer,
         /// Inner stream that continues the named stream. It has never been opened before.
@@ -55,21 +52,16 @@ pub enum Command {
         /// First position to retain.
         before: u64,
     },
-    /// Removes a stream.
     Remove {
-        /// Name of the stream to remove.
         name: Name,
     },
-    /// Sets the retention of a stream.
     Retain {
         name: Name,
-        /// New bounds on size and age.
         keep: Retention,
     },
     /// Reports the time, so that bytes older than their stream's retention can be dropped. Issued
     /// by a leader; nodes never use their own clocks for this ([session-3]).
     Age {
-        /// Leader's clock in Unix milliseconds.
         now_ms: u64,
     },
 }
@@ -84,50 +76,38 @@ pub struct Retention {
     pub age_ms: Option<u64>,
 }
 
-/// Result of a successful command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamOutcome {
-    /// The inner stream was opened. Its next byte has position `at` in the named stream.
+    /// The inner stream was opened.
     Opened {
-        /// The opened inner stream. Its byte 0 is at position `at` of the named stream.
         stream: StreamName,
         /// Position in the named stream. All earlier bytes are decided and will not change.
         at: u64,
     },
     /// The piece ends here: all earlier bytes are decided, and no more will follow ([stream-6]).
     Closed {
-        /// End of the piece in the named stream.
         at: u64,
     },
-    /// The stream was trimmed.
     Trimmed {
         /// First position retained.
         start: u64,
     },
-    /// The stream was removed.
     Removed,
-    /// The retention was set.
     Retained,
     /// Bytes that exceeded their stream's age were dropped.
     Aged,
 }
 
-/// Reason for refusing a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// This version cannot decode the command.
     Malformed,
-    /// The stream does not exist.
     Unknown,
-    /// A stream of this name already exists.
     Exists,
-    /// The stream is closed permanently: nothing can be appended.
     Finished,
-    /// Another writer is writing to the stream.
     InUse,
     /// Another writer took the stream over, so this writer can never write to it again.
     Fenced,
-    /// The number of streams is at its maximum.
     TooManyStreams,
     /// The stream has the maximum number of pieces. Trimming it lowers the number.
     TooManyPieces,
@@ -140,7 +120,6 @@ pub enum Denied {
     },
 }
 
-/// Reply to a command.
 pub type Reply = Result<StreamOutcome, Denied>;
 
 impl fmt::Display for Denied {

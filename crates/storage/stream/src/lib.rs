@@ -3,7 +3,7 @@
 //!
 //! [`table`] is replicated state: equal on every node after equal slots. It implements the one rule
 //! that decides whether a byte of the log is a byte of a stream ([stream-4]), and never sees the
-//! bytes. [`store`] stores decided bytes on this node's disk. It is independent of quorums, ballots
+//! bytes. [`store`] keeps decided bytes on this node's disk. It is independent of quorums, ballots
 //! and the log.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]

@@ -2,14 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-/// Maximum length of a name, in bytes.
 pub const NAME_BYTES_MAX: usize = 200;
 
 /// The name of a stream: 1 to [`NAME_BYTES_MAX`] ASCII letters, digits and `. _ - : /`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Box<str>);
 
-/// Error for an invalid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadName;
 

@@ -39,16 +39,13 @@ const FORMER_MAX: usize = 256;
 /// Maximum number of age marks per stream, which determines the resolution of its age bound.
 const MARKS_MAX: usize = 128;
 
-/// Part of a named stream that was written through one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Inner stream with the bytes.
     pub stream: StreamName,
     /// Position of the inner stream's byte 0 in the named stream.
     pub first: u64,
 }
 
-/// One named stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stream {
     /// Distinguishes successive streams of the same name. Close to the slot in which the stream was
@@ -56,9 +53,7 @@ struct Stream {
     id: u64,
     /// Creation time in Unix milliseconds, by the clock of the first owner.
     created_ms: u64,
-    /// Set if the stream accepts no more bytes.
     finished: bool,
-    /// Set if the last piece is open.
     open: bool,
     /// The writer that last opened the stream.
     writer: Writer,
@@ -91,7 +86,6 @@ impl Stream {
     }
 }
 
-/// Description of a stream for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
     pub name: Name,
@@ -101,39 +95,30 @@ pub struct StreamInfo {
     pub finished: bool,
     /// Inner stream that is open for appending.
     pub writing: Option<StreamName>,
-    /// First retained position.
     pub start: u64,
-    /// Next position to append.
     pub end: u64,
     pub pieces: usize,
-    /// Creation time in Unix milliseconds.
     pub created_ms: u64,
     pub keep: Retention,
 }
 
-/// Location of bytes of a named stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
     pub stream: StreamName,
-    /// Position in the inner stream.
     pub position: u64,
     /// Number of contiguous bytes in this inner stream, starting at `position`.
     pub bytes: u64,
 }
 
-/// Reason for a position to have no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocateError {
-    /// The stream does not exist.
     Unknown,
     /// The position is below the start of a trimmed stream.
     Trimmed {
-        /// First retained position.
         start: u64,
     },
     /// The position is at or after the end of the stream.
     BehindEnd {
-        /// Next position to append.
         end: u64,
         /// Set if the stream ends there permanently.
         finished: bool,
@@ -144,25 +129,13 @@ pub enum LocateError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// No more bytes of the inner stream will be appended.
-    Closed {
-        stream: StreamName,
-        /// Final length of the inner stream, in bytes.
-        end: u64,
-    },
+    Closed { stream: StreamName, end: u64 },
     /// Bytes of the inner stream below this position are no longer needed.
-    Trimmed {
-        stream: StreamName,
-        /// First retained position.
-        below: u64,
-    },
+    Trimmed { stream: StreamName, below: u64 },
     /// The bytes of the inner stream are no longer needed.
-    Removed {
-        /// Inner stream that is no longer part of any named stream.
-        stream: StreamName,
-    },
+    Removed { stream: StreamName },
 }
 
-/// All named streams with their pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     streams: BTreeMap<Name, Stream>,
@@ -175,7 +148,6 @@ pub struct Table {
     /// opened before and is never opened again.
     last: BTreeMap<NodeId, (u32, u32)>,
     changes: VecDeque<Change>,
-    /// Id of the stream that was created last.
     last_id: u64,
     unsaved: BTreeSet<(Name, rows::Part)>,
     unsaved_owners: BTreeSet<NodeId>,
@@ -484,7 +456,7 @@ impl Table {
         })
     }
 
-    /// Returns the shortest age bound of all streams, in milliseconds, or `None` if there is none.
+    /// Returns the shortest age bound of all streams, in milliseconds.
     pub fn shortest_age(&self) -> Option<u64> {
         let ages = self.streams.values().filter_map(|named| named.keep.age_ms);
         ages.min()
@@ -537,7 +509,6 @@ impl Table {
         behind.map(|(name, named)| info(name, named))
     }
 
-    /// Returns the number of named streams.
     pub fn len(&self) -> usize {
         self.streams.len()
     }
@@ -547,9 +518,6 @@ impl Table {
     }
 
     /// Returns where the bytes of a stream from `position` on are stored.
-    ///
-    /// # Errors
-    /// The stream has no bytes at that position.
     pub fn locate(&self, name: &Name, position: u64) -> Result<Located, LocateError> {
         let named = self.streams.get(name).ok_or(LocateError::Unknown)?;
         if position < named.start {
@@ -568,7 +536,6 @@ impl Table {
         })
     }
 
-    /// Returns whether there is a change for [`Self::next_change`].
     pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
@@ -589,7 +556,8 @@ fn positions(offset: u64, range: SlotRange) -> Range<u64> {
 /// ([stream-1], [stream-4]).
 fn appended(offset: u64, range: SlotRange, next: u64) -> Range<u64> {
     let positions = positions(offset, range);
-    // Slots below the offset have no position, so a range with such slots belongs to no stream.
+    // Slots below the offset have no position, so a range that includes such slots belongs to no
+    // stream.
     let sound = offset <= range.from.0;
     match sound && positions.contains(&next) {
         true => next..positions.end,

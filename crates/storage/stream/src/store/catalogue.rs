@@ -21,7 +21,6 @@ pub(super) const BYTES_MAX: u64 = 64 << 30;
 /// lost.
 pub(super) const ATTEMPTS_MAX: u32 = 1 << 31;
 
-/// State of the inner streams, by name.
 pub(super) type Streams = BTreeMap<StreamName, Stream>;
 
 pub(super) fn encode(at: Slot, layout: Layout, streams: &Streams) -> Vec<u8> {

@@ -42,7 +42,6 @@ impl CatalogueFile {
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     at: Slot,
-    /// The encoded catalogue.
     bytes: Vec<u8>,
     checksum: u32,
     /// Number of the first write that the catalogue does not cover.
@@ -63,15 +62,12 @@ pub(super) struct Checkpoint {
 enum Stage {
     /// Wait for the writes that the catalogue covers.
     Writes,
-    /// Flush these files.
     Flushes(BTreeSet<u64>),
     /// Create a file for the catalogue, unless one is large enough.
     File,
     /// Write the catalogue, starting at this byte.
     Catalogue(usize),
-    /// Flush the catalogue.
     Flush,
-    /// Replace the small file.
     Name,
 }
 
@@ -91,7 +87,6 @@ impl Checkpoint {
         self.busy = false;
     }
 
-    /// Records that space or descriptors are available again.
     fn lacks_nothing(&mut self) {
         self.patience.succeeded();
         self.short = None;
@@ -139,7 +134,6 @@ impl Store {
         checkpoint.stage = Stage::Writes;
     }
 
-    /// Returns whether `file` is the one that the catalogue is being written to.
     pub(super) fn is_catalogue(&self, file: FileId) -> bool {
         self.spare.is_some_and(|spare| spare.id() == file)
     }
@@ -268,7 +262,6 @@ impl Store {
         }
     }
 
-    /// Handles the completion of a write of part of the catalogue.
     pub(super) fn catalogue_written(&mut self, result: Result<(), DiskError>) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
@@ -282,7 +275,6 @@ impl Store {
         }
     }
 
-    /// Handles the completion of a flush.
     pub(super) fn flushed(&mut self, file: FileId, result: Result<(), DiskError>) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
@@ -303,7 +295,6 @@ impl Store {
         }
     }
 
-    /// Handles the replacement of the small file.
     pub(super) fn kept<D: Disk>(&mut self, result: Result<(), DiskError>, disk: &mut D) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;

@@ -11,7 +11,6 @@ pub(super) struct Span {
     pub(super) from: u16,
     /// One past the last block.
     pub(super) to: u16,
-    /// CRC-32C of the blocks.
     pub(super) checksum: u32,
     /// Set while the write of the blocks is in flight. If the write fails, other spans are
     /// unaffected.
@@ -27,7 +26,6 @@ impl Span {
     }
 }
 
-/// A chunk that belongs to a stream.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) address: Address,

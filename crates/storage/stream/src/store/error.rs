@@ -8,7 +8,6 @@ use thiserror::Error;
 
 use super::pointer::FILE;
 
-/// Error of opening a store.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
     /// A disk operation was refused or failed.
@@ -19,18 +18,10 @@ pub enum StoreError {
     Pointer(&'static str),
     /// The catalogue's file is missing or too short. Another folder may be mounted here.
     #[error("stream file {file} with the catalogue is missing")]
-    Missing {
-        /// Number of the missing file.
-        file: u64,
-    },
+    Missing { file: u64 },
     /// The catalogue's contents differ from what was written.
     #[error("the catalogue in stream file {file} is damaged: {reason}")]
-    Catalogue {
-        file: u64,
-        /// Description of the damage, for humans.
-        reason: &'static str,
-    },
-    /// The sizes in the layout are invalid.
+    Catalogue { file: u64, reason: &'static str },
     #[error("the layout of the store is not of whole blocks, units and chunks, or too large")]
     Layout,
 }
@@ -47,7 +38,6 @@ pub enum ReadError {
         range: Range<u64>,
         reason: String,
     },
-    /// The store does not have the byte.
     #[error("it is not held")]
     Missing,
     /// The disk cannot read at the moment, but nothing is broken. Retry later.

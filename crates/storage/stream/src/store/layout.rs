@@ -63,7 +63,6 @@ impl Layout {
         blocks(position % self.chunk())
     }
 
-    /// Returns the file position of a block.
     pub(super) fn place(self, address: Address, block: u16) -> Position {
         let offset = u64::from(address.index) * self.chunk() + u64::from(block) * BLOCK as u64;
         address.file_id().at(offset)
@@ -75,7 +74,6 @@ fn blocks(bytes: u64) -> u16 {
     u16::try_from(bytes / BLOCK as u64).expect("a chunk has at most 4096 blocks")
 }
 
-/// Address of a chunk in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Address {
     pub(super) file: u64,
@@ -89,7 +87,6 @@ impl Address {
     }
 }
 
-/// Resource limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// Maximum number of bytes in whole blocks that wait in memory for the disk. Above it

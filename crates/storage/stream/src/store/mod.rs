@@ -52,7 +52,6 @@ use writing::Writes;
 pub const OPERATIONS_MAX: usize =
     writing::WRITES_MAX + checkpoint::OPERATIONS_MAX + reading::ACTIVE_MAX;
 
-/// Store for the bytes of a node's streams.
 #[derive(Debug)]
 pub struct Store {
     limits: StoreLimits,
@@ -230,7 +229,6 @@ impl Store {
         u64::from(self.layout.file_chunks).max(self.space.used_chunks() / 16)
     }
 
-    /// Returns the slot below which all bytes that were put survive a crash.
     pub fn checkpointed_to(&self) -> Slot {
         self.checkpointed_to
     }
@@ -257,7 +255,6 @@ impl Store {
         self.space.used_chunks() * self.layout.chunk()
     }
 
-    /// Returns the total size of the store's files.
     pub fn file_bytes(&self) -> u64 {
         let catalogues = self.current.iter().chain(&self.spare);
         self.space.file_bytes() + catalogues.map(|file| file.bytes).sum::<u64>()
@@ -268,7 +265,6 @@ impl Store {
         self.writes.dirty_bytes()
     }
 
-    /// Returns the layout with which the store was created.
     pub fn layout(&self) -> Layout {
         self.layout
     }

@@ -17,11 +17,8 @@ const PIECE_BYTES: usize = 1 << 20;
 
 impl Store {
     /// Opens the store on a disk in the state of its last checkpoint, or an empty store. `layout`
-    /// is used only for a new store.
-    ///
-    /// # Errors
-    /// The disk fails, or its contents differ from what was written. [`Store::begin_anew`]
-    /// starts without them.
+    /// is used only for a new store. If the contents differ from what was written,
+    /// [`Store::begin_anew`] starts without them.
     pub fn open<D: Disk>(
         disk: &mut D,
         limits: StoreLimits,
@@ -39,9 +36,6 @@ impl Store {
 
     /// Opens an empty store and discards what is on the disk, for a store whose catalogue is
     /// damaged. The caller must fetch all bytes from elsewhere.
-    ///
-    /// # Errors
-    /// The disk fails, or the layout is invalid.
     pub fn begin_anew<D: Disk>(
         disk: &mut D,
         limits: StoreLimits,
@@ -101,7 +95,7 @@ impl Store {
                 .map_err(damaged)?,
             None => Streams::new(),
         };
-        // The largest other file becomes the next catalogue's. The rest was left by a crash.
+        // The largest other file is reused for the next catalogue. A crash left the others.
         let spare = files.iter().max_by_key(|(_, bytes)| **bytes);
         let spare = spare.map(|(&number, &bytes)| CatalogueFile { number, bytes });
         for number in files.into_keys() {

@@ -10,8 +10,7 @@
 //!
 //! Places in a record become invalid when their chunks are freed. Freed chunks are reused only
 //! after a durable catalogue ([trim-4]), so a catalogue overrides a record, and a later record
-//! overrides an earlier one. Should the bytes differ nevertheless, their checksums reveal it on a
-//! read.
+//! overrides an earlier one. If the bytes differ nevertheless, their checksums reveal it on a read.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -35,15 +34,12 @@ pub struct Place {
     /// First of the blocks, counted from the start of the chunk.
     from: u16,
     to: u16,
-    /// CRC-32C of the blocks.
     checksum: u32,
 }
 
 impl Place {
-    /// Size of an encoded place, in bytes.
     pub const BYTES: usize = 32;
 
-    /// Encodes places for a record.
     pub fn encode_all(places: &[Self]) -> Vec<u8> {
         let mut out = Vec::with_capacity(places.len() * Self::BYTES);
         for place in places {
@@ -255,7 +251,7 @@ impl Store {
             Some((.., true)) => return false,
             _ => {}
         }
-        // The same part of the stream in another chunk is older, unless the catalogue lists it.
+        // Another chunk with the same part of the stream is older, unless the catalogue lists it.
         let other = self.streams.get(&stream).and_then(|known| known.address_of(place.key));
         if let Some(other) = other {
             if owners.get(&other).is_none_or(|(.., catalogued)| *catalogued) {

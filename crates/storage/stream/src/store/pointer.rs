@@ -3,7 +3,6 @@
 use quorate_core::slot::Slot;
 use quorate_log::disk::sealed;
 
-/// Name of the file in the data folder.
 pub(super) const FILE: &str = "catalogue";
 const FIRST_LINE: &str = "quorate catalogue 1";
 
@@ -12,11 +11,8 @@ const FIRST_LINE: &str = "quorate catalogue 1";
 pub(super) struct Pointer {
     /// The catalogue covers all bytes put for slots below this one.
     pub(super) at: Slot,
-    /// Number of the catalogue's file.
     pub(super) file: u64,
-    /// Length of the catalogue, in bytes.
     pub(super) bytes: u64,
-    /// CRC-32C of the catalogue.
     pub(super) checksum: u32,
 }
 

@@ -13,7 +13,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Adds a range. Some of its positions may already be in the set.
+    /// Adds a range, which may overlap the set.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -35,7 +35,7 @@ impl Ranges {
         self.ranges.insert(from, to);
     }
 
-    /// Removes a range. Some of its positions may not be in the set.
+    /// Removes a range, of which only parts may be in the set.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;

@@ -25,19 +25,16 @@ pub(super) const ACTIVE_MAX: usize = 4;
 /// Maximum number of unused read buffers that are retained.
 const FREE_MAX: usize = 2 * ACTIVE_MAX;
 
-/// A completed read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDone {
     /// Token passed to [`Store::start_read`].
     pub token: u64,
     pub stream: StreamName,
-    /// Position of the first byte.
     pub position: u64,
     /// The bytes: at least one, and never more than requested.
     pub result: Result<Blocks, ReadError>,
 }
 
-/// Reads that are queued, in flight, or completed.
 #[derive(Debug)]
 pub(super) struct Reads {
     pool: BlockPool,
@@ -66,7 +63,6 @@ struct Active {
 }
 
 impl Reads {
-    /// Creates an empty list for a store with this chunk size.
     pub(super) fn new(chunk_bytes: u32) -> Self {
         Self {
             pool: BlockPool::new(chunk_bytes as usize, FREE_MAX),
@@ -88,9 +84,7 @@ impl Reads {
 }
 
 impl Store {
-    /// Starts a read at `position`, of at most `bytes_max` bytes and at most one chunk.
-    ///
-    /// # Errors
+    /// Starts a read at `position`, of at most `bytes_max` bytes and at most one chunk. Fails if
     /// [`READS_MAX`] reads have been started already.
     pub fn start_read<D: Disk>(
         &mut self,
@@ -114,7 +108,6 @@ impl Store {
         Ok(())
     }
 
-    /// Returns whether there is a completed read for [`Self::next_read`].
     pub fn has_read(&self) -> bool {
         !self.reads.done.is_empty()
     }
@@ -166,7 +159,6 @@ impl Store {
         }
     }
 
-    /// Handles the completion of a disk read.
     pub(super) fn read_ended(
         &mut self,
         number: u64,

@@ -26,7 +26,6 @@ pub(super) enum Purpose {
     Catalogue,
 }
 
-/// A file that is being created.
 #[derive(Clone, Copy, Debug)]
 struct Making {
     number: u64,
@@ -59,7 +58,6 @@ impl Peak {
     }
 }
 
-/// All chunk files and their free chunks.
 #[derive(Debug)]
 pub(super) struct Space {
     layout: Layout,
@@ -71,7 +69,6 @@ pub(super) struct Space {
     /// Address of the last allocated chunk. The next allocation continues from there, so that few
     /// files are written at a time.
     last: Address,
-    /// Lowest file number that was never used.
     next_number: u64,
     making: Option<Making>,
     hurried: bool,
@@ -80,7 +77,6 @@ pub(super) struct Space {
     peak: Peak,
     /// Number of turns since a chunk was allocated or an idle file was deleted.
     quiet: u32,
-    /// Backoff after a failure to create a chunk file.
     patience: Backoff,
     /// Description of the last failure to create a chunk file, for humans.
     short: Option<String>,
@@ -128,7 +124,6 @@ impl Space {
         self.files.contains_key(&number)
     }
 
-    /// Allocates a free chunk.
     pub(super) fn take(&mut self) -> Option<Address> {
         let next = self.free.range(self.last..).next();
         let address = next.or(self.free.first()).copied()?;
@@ -172,7 +167,6 @@ impl Space {
         }
     }
 
-    /// Returns the numbers of the files without chunks in use.
     fn idle(&self) -> impl Iterator<Item = u64> {
         let idle = self.files.iter().filter(|(_, used)| **used == 0);
         idle.map(|(number, _)| *number)
@@ -193,7 +187,6 @@ impl Space {
         self.used
     }
 
-    /// Returns the total size of the chunk files.
     pub(super) fn file_bytes(&self) -> u64 {
         self.files.len() as u64 * self.layout.file_bytes()
     }

@@ -45,7 +45,6 @@ impl Spares {
         Cut { id: self.next_id, buffer, bytes: length }
     }
 
-    /// Copies whole blocks to a buffer.
     pub(super) fn copy(&mut self, bytes: &[u8]) -> Buffer {
         let mut buffer = self.take(bytes.len());
         buffer[..bytes.len()].copy_from_slice(bytes);
@@ -63,7 +62,6 @@ impl Spares {
         }
     }
 
-    /// Returns a buffer to the pool.
     pub(super) fn return_buffer(&mut self, buffer: Buffer) {
         if buffer.len() == self.unit_bytes && self.spare.len() < SPARES_MAX {
             self.spare.push(buffer);

@@ -46,11 +46,9 @@ pub(super) struct Freed {
 
 /// Location of a byte.
 pub(super) enum Source<'a> {
-    /// The store does not have the byte.
     Missing,
     /// The byte is in memory. The slice starts with it.
     Memory(&'a [u8]),
-    /// The byte is in a write that is in flight.
     Pending,
     /// The byte is on disk, in the chunk at this address. The first of the consecutive spans
     /// contains it.
@@ -81,7 +79,7 @@ impl Stream {
     }
 
     /// Returns the bytes that are only in memory, which a catalogue has to contain. Excludes zeros
-    /// that merely complete a block.
+    /// that pad a block.
     pub(super) fn loose(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let cuts = self.cuts.iter().map(|(position, cut)| {
             let dropped = self.dropped_of(*position);
@@ -131,7 +129,6 @@ impl Stream {
         }
     }
 
-    /// Appends bytes to a run, or starts one.
     fn gather(
         &mut self,
         position: u64,
@@ -243,7 +240,6 @@ impl Stream {
         self.chunks.get_mut(&key)
     }
 
-    /// Adds a chunk under an unused key.
     pub(super) fn claim_chunk(&mut self, key: (u64, u32), address: Address) {
         self.chunks.insert(key, Chunk::new(address, false));
     }
@@ -258,7 +254,6 @@ impl Stream {
         }
     }
 
-    /// Adds a cut that waits for a chunk.
     pub(super) fn wait(&mut self, position: u64, cut: Cut) {
         let other = self.cuts.insert(position, cut);
         assert!(other.is_none(), "a block is cut once, at {position}");
@@ -452,7 +447,6 @@ impl Stream {
         (addresses.collect(), bytes)
     }
 
-    /// Removes the stream. Returns its chunks and the total size of its cuts.
     pub(super) fn end(self) -> (Vec<Address>, usize) {
         let chunks = self.chunks.into_values().map(|chunk| chunk.address);
         let bytes = self.cuts.values().map(|cut| cut.bytes).sum();

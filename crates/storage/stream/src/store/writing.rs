@@ -22,7 +22,6 @@ pub(super) const WRITES_MAX: usize = 16;
 /// Maximum number of writes in flight that neither a reader nor a caller waits for.
 const LATER_MAX: usize = 4;
 
-/// Writes that wait or are in flight.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     /// Cuts without a chunk, in the order in which they get one. Some may no longer be needed.
@@ -52,7 +51,6 @@ pub(super) struct Writes {
     short: Option<String>,
 }
 
-/// A write of part of a unit, or of whole units.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     number: u64,
@@ -126,7 +124,6 @@ impl Writes {
         self.gathered_bytes + self.waiting_bytes + self.outstanding_bytes
     }
 
-    /// Returns the number that the next write will get.
     pub(super) fn next_number(&self) -> u64 {
         self.next_number
     }
@@ -292,7 +289,6 @@ impl Store {
         }
     }
 
-    /// Handles the completion of a write.
     pub(super) fn written(&mut self, number: u64, output: Output, result: Result<(), DiskError>) {
         let Some(write) = self.writes.outstanding.remove(&number) else {
             return;

@@ -43,7 +43,7 @@ impl Part {
 
 const OWNER: u8 = b'O';
 
-/// Key of the last assigned id: an owner's key without the number of an owner.
+/// Key of the last assigned id: an owner's key without the owner's number.
 const LAST_ID: &[u8] = &[OWNER];
 
 fn owner_key(owner: NodeId) -> Vec<u8> {
@@ -64,8 +64,7 @@ fn owner_of(key: &[u8], value: &[u8]) -> Option<(NodeId, (u32, u32))> {
 
 const FORMAT: u8 = 1;
 
-/// Error for rows that are malformed or inconsistent, so no version of this program can have
-/// written them.
+/// Error for rows that no version of this program can have written: malformed or inconsistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable(pub &'static str);
 
@@ -130,10 +129,6 @@ impl Table {
         owners.chain(last).chain(streams)
     }
 
-    /// Restores a table from its rows.
-    ///
-    /// # Errors
-    /// The rows are malformed or inconsistent.
     pub fn restore(rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<Self, Unreadable> {
         let mut table = Self::default();
         let mut ends = BTreeMap::new();

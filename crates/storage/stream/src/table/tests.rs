@@ -1,4 +1,4 @@
-//! The table, tested by hand and by random commands against its own rows.
+//! The table, tested with hand-written and random commands, and against its own rows.
 
 use quorate_core::dice::Dice;
 use quorate_core::node_id::NodeId;
@@ -70,7 +70,7 @@ fn byte_is_appended_iff_it_is_the_next_one_of_an_open_stream() {
     assert!(none.is_empty(), "slots before the offset have no position");
 }
 
-/// [stream-4] Content that is a no-op in any case needs no bytes; the rest may.
+/// [stream-4] Content that is a no-op in any case needs no bytes; other content may.
 #[test]
 fn only_what_may_be_appended_needs_bytes() {
     let mut table = Table::default();
@@ -85,7 +85,7 @@ fn only_what_may_be_appended_needs_bytes() {
     assert_eq!(may(&table, 1, 9, 12), 9..12, "what is between may be decided first");
     close(&mut table, 1, false).unwrap();
     assert!(may(&table, 1, 9, 12).is_empty());
-    // Content of a removed stream needs none either; another stream may still be opened.
+    // Content of a removed stream needs no bytes, either. Another stream may still be opened.
     let name = name("s");
     table.execute(Slot(9), &Command::Remove { name }.encode()).unwrap();
     assert!(may(&table, 1, 0, 12).is_empty());
@@ -93,7 +93,8 @@ fn only_what_may_be_appended_needs_bytes() {
     assert_eq!(open(&mut table, OpenMode::Create, 1, 1), Err(Denied::Reused));
 }
 
-/// [stream-10] One value closes the old piece, and begins the new one where the old one ended.
+/// [stream-10] A single command closes the old piece and begins the new one where the old one
+/// ended.
 #[test]
 fn takeover_fences_the_first_writer_for_good() {
     let mut table = Table::default();
@@ -141,8 +142,7 @@ fn late_takeover_does_not_undo_a_later_one() {
     Table::restore(table.rows()).unwrap();
 }
 
-/// A writer that lost its connection proves that it is the same one, and continues at the exact
-/// position.
+/// A writer that lost its connection proves its identity and continues at the exact position.
 #[test]
 fn same_writer_continues_at_the_position_of_the_close() {
     let mut table = Table::default();
@@ -231,8 +231,8 @@ fn there_are_no_more_pieces_than_there_may_be() {
     assert!(open(&mut table, OpenMode::Continue, 1, one_more + 1).is_ok());
 }
 
-/// [trim-2] Bytes that are too old are dropped by the log's time, on every node alike; bytes beyond
-/// the size bound when a leader requests it.
+/// [trim-2] Bytes that are too old are dropped by the log's time, equally on every node. Bytes
+/// beyond the size bound are dropped when a leader requests it.
 #[test]
 fn what_is_too_old_or_too_much_is_forgotten() {
     let mut table = Table::default();
@@ -273,8 +273,7 @@ fn what_is_too_old_or_too_much_is_forgotten() {
     assert_eq!(age(&mut table, 99_000), 20, "age does not matter any more");
 }
 
-/// After any change of a table, its rows restore it, and only the rows that it reports as changed
-/// differ.
+/// After any change, the rows restore the table, and only the rows reported as changed differ.
 #[test]
 fn rows_are_the_table() {
     for seed in 0..200 {

@@ -16,11 +16,9 @@ pub(crate) const TINY: Layout =
 pub(crate) const LIMITS: StoreLimits =
     StoreLimits { dirty_bytes_max: 16 * BLOCK, gathered_bytes_max: 8 * BLOCK, left_bytes: 0 };
 
-/// Number of existing files of chunks, whatever the catalogue says.
+/// Number of existing chunk files, whatever the catalogue says.
 const FILES: u64 = 4;
-/// Number of the catalogue's file.
 const CATALOGUE: u64 = 9;
-/// Number of reads tried.
 const READS: usize = 8;
 
 /// Returns the catalogue that a store wrote last.
@@ -60,7 +58,7 @@ pub(crate) fn open(bytes: &[u8]) -> Option<(Store, MemoryDisk)> {
     if flags & SEALED != 0 {
         disk.replace(Store::FILE, &pointer(catalogue)).expect("a sound disk");
     } else {
-        // The bytes are those of the small file.
+        // These are the bytes of the small file.
         disk.replace(Store::FILE, catalogue).expect("a sound disk");
     }
     let store = Store::open(&mut disk, LIMITS, TINY).ok()?;

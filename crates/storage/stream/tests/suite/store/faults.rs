@@ -50,7 +50,7 @@ fn a_failed_write_or_flush_ends_the_store_but_not_its_reads() {
         assert_eq!(shop.store.held_to(name(2), 0), held, "puts are ignored");
         assert!(!shop.store.start_checkpoint(Slot(4), &mut shop.disk));
         durable(&plain, &mut shop);
-        // Any of the remaining bytes reported as held are right, or reported as unreadable.
+        // Every remaining byte reported as held is right, or reported as unreadable.
         let end = shop.store.held_to(name(1), 0);
         shop.expect(name(1), 0, end);
         shop.crash(5);
@@ -109,7 +109,7 @@ fn a_full_disk_is_waited_for() {
     shop.expect(name(1), 0, put);
 }
 
-/// A caller that holds back while the store is full requests nothing, and still learns when there
+/// A caller that holds back while the store is full requests nothing, but still learns when there
 /// is space again.
 #[test]
 fn a_first_file_that_cannot_be_made_is_made_later() {
@@ -135,7 +135,7 @@ fn a_first_file_that_cannot_be_made_is_made_later() {
 fn a_full_disk_takes_more_when_something_is_dropped() {
     let mut shop = Shop::new();
     let chunk = u64::from(TINY.chunk_bytes);
-    // Both catalogues have their files by then.
+    // By then, both catalogues have their files.
     shop.put(name(1), 0, chunk);
     shop.checkpoint(2);
     shop.checkpoint(3);
@@ -280,7 +280,7 @@ fn what_cannot_be_read_is_as_good_as_rotten() {
     assert_eq!(shop.read(name(1), 0, 10), Ok(bytes(name(1), 0, 10)));
 }
 
-/// A read is in flight while its bytes are dropped, and their chunk is reused.
+/// Bytes are dropped and their chunk is reused while a read of them is in flight.
 #[test]
 fn a_read_of_what_is_dropped_meanwhile_says_so() {
     let (mut shop, _) = with_checkpoint();
@@ -349,7 +349,7 @@ fn what_is_being_written_is_sound() {
     shop.expect(name(1), 4 * B, 2 * B + 10);
 }
 
-/// On a disk with no space for more files only dropped chunks can be reused, and only once the
+/// On a disk with no space for more files, only dropped chunks can be reused, and only once the
 /// small file names a catalogue without them ([trim-4]).
 #[test]
 fn chunks_that_a_durable_catalogue_names_are_not_used_again() {
@@ -398,7 +398,7 @@ fn chunks_that_a_durable_catalogue_names_are_not_used_again() {
     shop.expect(name(2), 0, 4 * B);
 }
 
-/// A read of rotten bytes is in flight while they are repaired.
+/// Rotten bytes are repaired while a read of them is in flight.
 #[test]
 fn a_read_of_what_is_repaired_meanwhile_is_tried_again() {
     let (mut shop, _) = with_checkpoint();

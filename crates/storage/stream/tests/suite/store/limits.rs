@@ -1,4 +1,4 @@
-//! Unusual calls, and resource use.
+//! Unusual calls and resource use.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,8 @@ fn bytes_one_by_one_become_whole_blocks() {
     shop.expect(name(1), 0, length);
 }
 
-/// The block in which a stream begins counts as whole without the bytes before the start.
+/// A block in which a stream begins counts as whole, although the bytes before the start are
+/// missing.
 #[test]
 fn a_stream_that_begins_within_a_block_is_written() {
     let mut shop = Shop::new();
@@ -200,7 +201,7 @@ fn a_thousand_streams_rest_in_their_tails() {
     }
 }
 
-/// Many streams that are each far from a full unit share the memory: when it runs short, whole
+/// Many streams that are each far from a full unit share the memory. When it runs short, whole
 /// blocks are written.
 #[test]
 fn memory_is_bounded_however_many_streams_gather() {
@@ -236,7 +237,7 @@ fn what_is_forgotten_gives_its_memory_and_its_chunks_back() {
     assert_eq!((shop.store.used_bytes(), shop.store.dirty_bytes()), (0, 0));
     let left = shop.store.file_bytes();
     assert!(left > files / 4 * 3, "{left} of {files}: likely to be used");
-    // No writer allocates a chunk any more.
+    // No writer allocates a chunk any longer.
     let quiet = (1..=1 << 20).find(|_| {
         shop.turn();
         shop.store.file_bytes() < files / 2
@@ -259,11 +260,11 @@ fn a_stream_that_is_trimmed_as_it_grows_lives_in_the_same_files() {
             shop.put(name(1), at + chunk * 4 * B, 4 * B);
             shop.settle();
         }
-        // Less in every fourth round.
+        // Retains less in every fourth round.
         let keeps = if round % 4 == 3 { 0 } else { 20 * B };
         shop.store.drop_below(name(1), at + 40 * B - keeps);
         shop.checkpoint(round + 2);
-        // Catalogues have other sizes.
+        // Excludes catalogues, which have other sizes.
         let files = shop.disk.files(Family::Stream).unwrap().into_iter();
         let files = files.filter(|info| info.bytes == 16 * B);
         seen.push(files.map(|info| info.file).collect::<Vec<_>>());
@@ -316,7 +317,7 @@ fn restarts_without_a_checkpoint_take_no_more_room() {
     let mut files = Vec::new();
     for seed in 0..10 {
         shop.crash(seed);
-        // More writes than are in flight at a time.
+        // More writes than can be in flight.
         shop.put(name(1), B, 15 * B);
         shop.settle();
         files.push(shop.store.file_bytes());

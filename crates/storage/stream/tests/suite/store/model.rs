@@ -1,5 +1,5 @@
-//! After any operations in any order, the store has the same contents as a plain map; after a
-//! crash, those of the map when the last checkpoint began.
+//! After any operations in any order, the store has the same contents as a plain map. After a
+//! crash, it has those of the map when the last checkpoint began.
 
 use quorate_core::dice::Dice;
 use quorate_core::slot::Slot;
@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    /// Loses bytes, and with them those that share a unit.
+    /// Loses bytes, along with those that share their unit.
     fn lose(&mut self, dice: &mut Dice) {
         let stream = name(dice.below(3) as u32);
         let from = dice.below(POSITIONS);

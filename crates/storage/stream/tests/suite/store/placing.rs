@@ -1,5 +1,5 @@
-//! Placed units and the records that name them: after a crash the store has the contents of the
-//! last checkpoint, and what records have named since.
+//! Placed units and the records that name them. After a crash the store has the contents of the
+//! last checkpoint and what records have named since.
 
 use quorate_core::dice::Dice;
 use quorate_core::{slot::Slot, value::StreamName};
@@ -11,7 +11,7 @@ use super::shop::{B, Plain, Shop, bytes, name};
 const UNIT: u64 = 2 * B;
 const UNITS: u64 = 12;
 
-/// An entry of the log, in order, with the checkpoint begun last before it.
+/// An entry of the log, with the last checkpoint begun before it.
 #[derive(Clone, Debug)]
 enum Logged {
     Placed(StreamName, u64, Vec<u8>),
@@ -27,7 +27,7 @@ struct Model {
     log: Vec<(Slot, Logged)>,
     /// Bytes that are placed and not yet named by a record.
     unsaid: Vec<(StreamName, u64)>,
-    /// Streams that accept more bytes; the numbers of removed ones are not reused.
+    /// Streams that accept more bytes. The numbers of removed ones are not reused.
     open: Vec<StreamName>,
     closed: Vec<(StreamName, u64)>,
     numbers: u32,
@@ -74,7 +74,7 @@ impl Model {
         let stream = self.open[dice.index(3)];
         let position = dice.below(UNITS) * UNIT;
         let length = UNIT * (1 + dice.below(2));
-        // The whole that contains them may begin earlier, and not at a block.
+        // The memory that contains them may begin earlier, and not at a block boundary.
         let before = dice.below(2) * dice.below(position.min(3 * B) + 1);
         let from = position - before;
         let bytes = bytes(stream, from, before + length);
@@ -157,7 +157,7 @@ impl Model {
         match dice.below(40) {
             0..14 => self.place(dice),
             14..17 => {
-                // Puts to the same chunks: after a crash only those in a checkpoint remain.
+                // Puts to the same chunks. After a crash only those in a checkpoint remain.
                 let stream = self.open[dice.index(3)];
                 let (position, length) = (dice.below(UNITS * UNIT), dice.below(3 * B));
                 self.shop.put(stream, position, length);
@@ -233,7 +233,7 @@ impl Model {
         for (slot, _) in &mut self.log {
             *slot = at;
         }
-        // Until now nothing may be written.
+        // Nothing may be written before this point.
         self.compare();
     }
 }

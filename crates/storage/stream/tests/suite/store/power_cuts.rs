@@ -7,8 +7,8 @@ use quorate_log::disk::{EveryFate, Family, MemoryDisk, PendingKind, Source as _}
 
 use super::shop::{B, Plain, Shop, TINY, name};
 
-/// Number of outcomes of one crash that are tried in order. If there are more, the same number are
-/// drawn at random in addition.
+/// Number of outcomes of one crash that are tried in order. If there are more, as many again are
+/// drawn at random.
 const FATES_MAX: usize = 40;
 
 /// A run, and the contents of its checkpoints.
@@ -62,7 +62,7 @@ impl Run {
         !pending.is_empty()
     }
 
-    /// Cuts the power now, with all outcomes, and once more right after the store was opened again.
+    /// Cuts the power now, with all outcomes, and again right after reopening the store.
     fn power_cut(&mut self, shop: &Shop) {
         let known = shop.store.checkpointed_to();
         let mut fates = EveryFate::default();
@@ -92,7 +92,7 @@ impl Run {
         }
     }
 
-    /// Completes operations one by one, and cuts the power before each.
+    /// Completes operations one by one and cuts the power before each.
     fn end_all(&mut self, shop: &mut Shop) {
         loop {
             while shop.turn() {}
@@ -131,7 +131,7 @@ fn a_power_cut_leaves_what_the_last_checkpoint_holds() {
     run.put(&mut shop, 2, 50, 30);
     run.end_all(&mut shop);
     run.begin_checkpoint(&mut shop);
-    // Bytes that arrive during a checkpoint belong to the next: here they complete blocks whose
+    // Bytes that arrive during a checkpoint belong to the next one. Here they complete blocks whose
     // beginning is in the catalogue.
     run.put(&mut shop, 1, 2 * B + 100, 2 * B);
     run.put(&mut shop, 2, 0, 50);

@@ -6,7 +6,6 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::StreamName};
 use quorate_log::disk::{BLOCK, Disk as _, MemoryDisk};
 use quorate_stream::store::{Layout, ReadDone, ReadError, Store, StoreLimits};
 
-/// Size of a block, as a position.
 pub(crate) const B: u64 = BLOCK as u64;
 
 /// Units of two blocks, chunks of four, files of four chunks.
@@ -64,7 +63,6 @@ impl Plain {
     }
 }
 
-/// A store and its disk.
 pub(crate) struct Shop {
     pub(crate) disk: MemoryDisk,
     pub(crate) store: Store,
@@ -104,18 +102,17 @@ impl Shop {
         any
     }
 
-    /// Completes all operations.
     pub(crate) fn settle(&mut self) {
         while self.turns() {}
     }
 
-    /// Handles one completion; returns whether there was one, or an operation is in flight.
+    /// Handles one completion. Returns whether there was one, or an operation is in flight.
     pub(crate) fn turns(&mut self) -> bool {
         self.turn() || !self.disk.pending().is_empty()
     }
 
-    /// Checks that `length` bytes starting at a position are held and correct. Does not print
-    /// millions of bytes on failure.
+    /// Checks that `length` bytes starting at a position are held and correct. On failure it does
+    /// not print millions of bytes.
     pub(crate) fn expect(&mut self, stream: StreamName, position: u64, length: u64) {
         let held = self.store.held_to(stream, position);
         assert!(
@@ -192,7 +189,7 @@ impl Shop {
     }
 }
 
-/// Beyond all positions of these tests.
+/// Above all positions of these tests.
 const SOME: u64 = 1 << 30;
 
 impl Plain {
