@@ -1,8 +1,8 @@
-//! Compares raw Ethernet with UDP, over one pair of `veth` between two namespaces, alternating:
-//! round trips and runs.
+//! Compares raw Ethernet with UDP over one `veth` pair between two namespaces, alternating: round
+//! trips and runs.
 //!
-//! `cargo run --release -p quorate-packets --example compare`. The figures are indications: the
-//! machine has other work, so each is the best of several rounds.
+//! `cargo run --release -p quorate-packets --example compare`. The figures are only indications:
+//! the machine does other work, so each is the best of several rounds.
 
 #![allow(
     clippy::print_stdout,
@@ -37,7 +37,6 @@ const RECEIVE_BYTES: usize = 4 << 20;
 /// Kinds of sockets to compare: UDP, packet socket, AF_XDP.
 const KINDS: [&str; 3] = ["udp", "ethernet", "xdp"];
 const ROUNDS: usize = 6;
-/// Duration of each measurement.
 const LASTS: Duration = Duration::from_millis(500);
 const SHORT: usize = 64;
 const LONG: usize = 1400;
@@ -45,7 +44,7 @@ const LONG: usize = 1400;
 const RUN: usize = 40;
 /// Number of runs in flight.
 const WINDOW: usize = 8;
-/// Time that a receiver spends on a datagram with a tag.
+/// Time that a receiver spends on each datagram if `work` is set.
 const WORK: Duration = Duration::from_nanos(1500);
 
 enum Wire {
@@ -181,8 +180,8 @@ fn meet(wire: &mut Wire, run: usize) {
     while wire.take() > 0 {}
 }
 
-/// Measures the median and the 99th percentile of round trips, and the processor time per
-/// direction, in µs.
+/// Returns the median and the 99th percentile of round trips, and the processor time per direction,
+/// in µs.
 fn round_trips(kind: &str, spin: bool, cpu: usize) -> [f64; 3] {
     let spins = if spin { "spin" } else { "block" };
     let other = Other::start(&["answer", kind, "1", spins, "idle"], cpu);
@@ -204,7 +203,7 @@ fn round_trips(kind: &str, spin: bool, cpu: usize) -> [f64; 3] {
     [part(50), part(99), used * 1e6 / ways]
 }
 
-/// Measures thousands of datagrams per second, negated, and the processor time per datagram at the
+/// Returns thousands of datagrams per second, negated, and the processor time per datagram at the
 /// sender and at the receiver, in µs.
 fn runs(kind: &str, work: bool) -> [f64; 3] {
     let works = if work { "work" } else { "idle" };

@@ -20,7 +20,6 @@ pub const CHAIN_MAX: usize = 64;
 /// A sender's channel during one boot of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelName {
-    /// The sender.
     pub owner: NodeId,
     /// Boot of the sender. After a restart, the sender's channels count as different ones
     /// ([pkt-1]).
@@ -29,7 +28,6 @@ pub struct ChannelName {
     pub channel: u8,
 }
 
-/// A set of sequence numbers of one channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
     pub of: ChannelName,
@@ -43,7 +41,7 @@ pub struct Numbers {
 pub struct Tail {
     /// Number of the sender's channel.
     pub channel: u8,
-    /// Upper bound (exclusive) of the numbers sent so far.
+    /// Upper bound (exclusive) of the numbers sent.
     pub next: u64,
     /// The only ballot to whose values `decided_to` applies.
     pub ballot: Ballot,
@@ -79,7 +77,6 @@ pub struct Opening {
 /// Answer to a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Nonce of the probe.
     pub nonce: u64,
     /// Channels that the prober may listen to, at most [`CHANNELS_MAX`].
     pub channels: Vec<Opening>,
@@ -99,26 +96,20 @@ pub struct Chain {
 pub enum Body<'a> {
     /// Part of a message. Empty only if the message is empty.
     Fragment(&'a [u8]),
-    /// The end of a silent channel.
     Tail(Tail),
-    /// Requests these numbers.
     Nak(Numbers),
-    /// Reports losses.
     Report(Report),
-    /// Reports that these numbers are no longer available.
+    /// These numbers are no longer available.
     Gone(Numbers),
     /// Part of a datagram that is sent again.
     Repair(&'a [u8]),
     /// Requests an answer with this nonce.
     Probe(u64),
-    /// Answers a probe.
     Answer(Answer),
-    /// Announces the nodes that forward the sender's datagrams for the group.
     Chain(Chain),
 }
 
 impl<'a> Body<'a> {
-    /// Decodes the payload of a datagram of this kind.
     pub fn read(kind: Kind, payload: &'a [u8]) -> Result<Self, Malformed> {
         let mut fields = Fields(payload);
         let body = match kind {
@@ -140,7 +131,6 @@ impl<'a> Body<'a> {
         fields.end(body)
     }
 
-    /// Returns the kind of datagram for this body.
     pub const fn kind(&self) -> Kind {
         match self {
             Self::Fragment(_) => Kind::Fragment,

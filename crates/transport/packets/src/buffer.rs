@@ -10,7 +10,6 @@ use std::{collections::VecDeque, ops::Range};
 /// Datagrams are stored back to back. Consecutive ones of equal length form one slice, which a
 /// kernel can split again.
 pub struct Buffer {
-    /// The ring.
     bytes: Vec<u8>,
     /// Entries in the order of arrival. The oldest is freed first.
     held: VecDeque<Entry>,
@@ -143,7 +142,6 @@ impl Buffer {
         (self.held[index].number == number).then_some(index)
     }
 
-    /// Returns the datagram with this number, or `None` if it is not stored.
     pub fn datagram(&self, number: u64) -> Option<&[u8]> {
         let entry = self.held[self.find(number)?];
         Some(&self.bytes[entry.at..entry.at + entry.length])
@@ -193,11 +191,9 @@ impl Buffer {
 /// Consecutive datagrams for one system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run<'a> {
-    /// Numbers of the datagrams.
     pub numbers: Range<u64>,
     /// Length of each datagram except the last, which may be shorter.
     pub segment_bytes: usize,
-    /// The bytes of all datagrams.
     pub bytes: &'a [u8],
 }
 
@@ -214,8 +210,8 @@ mod tests {
         (0..length).map(|_| dice.word().to_le_bytes()[0]).collect()
     }
 
-    /// [pkt-8] Compared with a map that retains everything: a datagram found is the one inserted,
-    /// bit for bit, and freed ones are older than all that are found.
+    /// [pkt-8] The buffer agrees with a map that retains everything: a datagram found is the one
+    /// inserted, bit for bit, and freed ones are older than all that are found.
     #[test]
     fn what_is_found_is_what_was_put() {
         for seed in 0..60 {
@@ -226,7 +222,7 @@ mod tests {
             let mut number = 1;
             for _ in 0..500 {
                 number += dice.pick(&[1, 1, 1, 1, 2, 40]);
-                // Not always in order: repaired datagrams arrive late.
+                // Datagrams are not always in order: repaired ones arrive late.
                 let this = number - dice.below(3).min(number - 1);
                 let bytes = fill(this, dice.index(120) + 1);
                 let held = buffer.datagram(this).is_some();
@@ -250,8 +246,8 @@ mod tests {
         }
     }
 
-    /// [pkt-8] A datagram that may not be freed yet is not overwritten, neither for its bytes nor
-    /// for its place.
+    /// [pkt-8] A datagram that must not be freed yet is not overwritten, neither its bytes nor its
+    /// place.
     #[test]
     fn what_may_not_go_stays() {
         let mut buffer = Buffer::new(100, 8);

@@ -2,10 +2,8 @@
 
 use std::marker::PhantomData;
 
-/// Maximum number of reasons of one type.
 pub const REASONS_MAX: usize = 16;
 
-/// Reason for a refusal.
 pub trait Reason: Copy + 'static {
     /// All reasons, each at its own index. At most [`REASONS_MAX`].
     const ALL: &'static [Self];
@@ -13,11 +11,9 @@ pub trait Reason: Copy + 'static {
     /// Returns the index of this reason in [`Reason::ALL`].
     fn place(self) -> usize;
 
-    /// Returns the label of this reason in metrics.
     fn name(self) -> &'static str;
 }
 
-/// Number of refusals for each reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted<R> {
     counts: [u64; REASONS_MAX],
@@ -31,22 +27,18 @@ impl<R> Default for Counted<R> {
 }
 
 impl<R: Reason> Counted<R> {
-    /// Counts a refusal.
     pub fn count(&mut self, reason: R) {
         self.counts[reason.place()] += 1;
     }
 
-    /// Returns the number of refusals for one reason.
     pub fn of(&self, reason: R) -> u64 {
         self.counts[reason.place()]
     }
 
-    /// Returns each reason with its number of refusals.
     pub fn iter(&self) -> impl Iterator<Item = (R, u64)> + '_ {
         R::ALL.iter().copied().zip(self.counts)
     }
 
-    /// Returns the total number of refusals.
     pub fn sum(&self) -> u64 {
         self.counts.iter().sum()
     }

@@ -25,8 +25,8 @@ pub(crate) fn parts(
 pub(crate) struct Joins(BTreeMap<u64, Partial>);
 
 impl Joins {
-    /// Adds a part. Returns the original if no other part is missing. A part that does not fit is
-    /// dropped, and will be requested again.
+    /// Adds a part. Returns the original once all parts have arrived. A part that does not fit is
+    /// dropped and will be requested again.
     pub(crate) fn add(
         &mut self,
         first: u64,

@@ -4,12 +4,12 @@
 //! order: [`frame`] (the bytes on the wire), [`slot`] (the kernel's description of an arrived
 //! frame), [`ethernet`] (the socket), [`failed`] (errors, with advice), [`xdp`] (a second path for
 //! the same frames), [`raw`] (whole frames, unchanged). `docs/spec/packets.md` has the byte table
-//! and the figures, `vectors/` the golden bytes. The contents of datagrams are not interpreted
-//! here, and there is no clock.
+//! and the figures, `vectors/` the golden bytes. This module does not interpret datagrams, and has
+//! no clock.
 //!
-//! All `unsafe` code is in two files, `mapped.rs` (memory shared with the kernel) and `system.rs`
-//! (system calls that no safe library has), and in three for AF_XDP: `xdp/shared.rs`,
-//! `xdp/system.rs` and `xdp/bpf.rs`. They pass only slices and numbers to the rest.
+//! All `unsafe` code is in five files: `mapped.rs` (memory shared with the kernel), `system.rs`
+//! (system calls that no safe library has), and for AF_XDP `xdp/shared.rs`, `xdp/system.rs` and
+//! `xdp/bpf.rs`. They pass only slices and numbers to the rest.
 //!
 //! The caller chooses the EtherType. [`ETHER_TYPE`] is the default: *local experimental 1* of IEEE
 //! 802, for networks whose owner knows what else uses it.

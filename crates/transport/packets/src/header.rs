@@ -10,7 +10,6 @@ pub const HEADER_BYTES: usize = 44;
 pub const TAG_BYTES: usize = 16;
 /// Offset of the tag. The tag covers all bytes before it, and the payload.
 pub const TAG_AT: usize = HEADER_BYTES - TAG_BYTES;
-/// Version of this layout.
 pub const VERSION: u8 = 1;
 /// Number of the channel for datagrams that are never repaired, such as requests, repairs and
 /// probes.
@@ -55,7 +54,6 @@ pub enum Kind {
     Repair = 6,
     /// A probe to test whether a node is reachable ([pkt-2]).
     Probe = 7,
-    /// An answer to a probe.
     Answer = 8,
     /// The nodes that forward datagrams for the group ([chain-1]).
     Chain = 9,
@@ -90,7 +88,6 @@ impl Kind {
     }
 }
 
-/// Reason for rejecting bytes as a datagram of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The bytes are shorter than a header.
@@ -129,16 +126,13 @@ pub struct Header {
     pub to_one: bool,
     /// Node that sent this datagram.
     pub sender: NodeId,
-    /// Boot of the sender.
     pub boot: u32,
     /// Part of the hash of the group's identity. Separates groups on one network segment before the
     /// tag is checked.
     pub group: u32,
     /// Sequence number within ⟨sender, boot, channel⟩, starting at 1 ([pkt-1]).
     pub number: u64,
-    /// Index of this part within its message.
     pub index: u16,
-    /// Number of parts in the message.
     pub count: u16,
 }
 
@@ -265,8 +259,8 @@ mod tests {
         }
     }
 
-    /// [pkt-1] Numbers begin at 1 and never wrap, for each part of the message; unknown flags,
-    /// kinds and channels are refused.
+    /// [pkt-1] Numbers begin at 1 and never wrap, for each part of a message. Unknown flags, kinds
+    /// and channels are refused.
     #[test]
     fn impossible_headers_are_refused() {
         let read = |header: Header| Header::read(&header.bytes()).map(|(header, ..)| header);
@@ -284,8 +278,8 @@ mod tests {
         assert_eq!(with(&|header| header.number = u64::MAX), field("number"));
         assert_eq!(with(&|header| header.number = u64::MAX - 1), Ok(()));
         assert_eq!(with(&|header| header.channel = CONTROL), field("channel"));
-        // Requests for packets, and their answers, are for one node, unfragmented, and on the
-        // control channel.
+        // Requests for packets and their answers are for one node, unfragmented, and on the control
+        // channel.
         let control = Header {
             kind: Kind::Nak,
             channel: CONTROL,

@@ -1,5 +1,5 @@
 //! Datagrams of other nodes, retained as they arrived in case a node lacks them, and the nodes that
-//! wait for datagrams which this node lacks, too.
+//! wait for datagrams which this node also lacks.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -7,15 +7,13 @@ use quorate_core::node_id::NodeId;
 
 use crate::{body::ChannelName, buffer::Buffer, limits::Limits};
 
-/// Maximum number of channels with retained datagrams: that of the leader, and that of its
-/// predecessor.
+/// Maximum number of channels with retained datagrams: those of the leader and its predecessor.
 const CHANNELS_MAX: usize = 2;
 /// Maximum number of packets for which waiting nodes are recorded.
 const PACKETS_MAX: usize = 1024;
 /// Maximum number of nodes that wait for one packet.
 const WAITING_MAX: usize = 8;
 
-/// Retained datagrams of other nodes' channels.
 pub(crate) struct RetainedDatagrams {
     /// Channels in order of use, the most recently used last.
     channels: Vec<(ChannelName, Buffer)>,
@@ -55,13 +53,12 @@ impl RetainedDatagrams {
         }
     }
 
-    /// Returns a retained datagram.
     pub(crate) fn datagram(&self, of: ChannelName, number: u64) -> Option<&[u8]> {
         let channel = self.channels.iter().find(|(name, _)| *name == of);
         channel?.1.datagram(number)
     }
 
-    /// Records that `node` waits for a packet that this node lacks, too.
+    /// Records that `node` waits for a packet that this node also lacks.
     pub(crate) fn wait(&mut self, of: ChannelName, number: u64, node: NodeId) {
         if self.waiting.len() >= PACKETS_MAX && !self.waiting.contains_key(&(of, number)) {
             return;
@@ -101,7 +98,7 @@ mod tests {
         ChannelName { owner: NodeId(owner), boot, channel: 1 }
     }
 
-    /// Two leaders are stored separately; a third one, or a new boot, replaces the least recently
+    /// Two leaders are stored separately. A third one, or a new boot, replaces the least recently
     /// used.
     #[test]
     fn the_last_two_channels_are_kept() {

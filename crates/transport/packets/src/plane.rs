@@ -6,7 +6,7 @@
 //! that receive the group. There is no socket, clock or thread here: equal inputs give equal
 //! outputs, in a reactor and in the simulator.
 //!
-//! Reading order: [`port`] (what goes in and out), [`packets`] (the plane), [`introduction`] (the
+//! Reading order: [`port`] (inputs and outputs), [`packets`] (the plane), [`introduction`] (the
 //! frame that introduces a node), [`link`] (one peer, and whether packets reach it), `undecided`
 //! (which messages may be dropped), `order` (order between channels), `chain` (order of forwarding
 //! nodes), [`predict`] (cost of each path) and `choosing` (choice of the path).

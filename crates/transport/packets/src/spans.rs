@@ -2,12 +2,10 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// A set of numbers, stored as ranges that neither overlap nor touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans(BTreeMap<u64, u64>);
 
 impl Spans {
-    /// Adds a range.
     pub fn add(&mut self, range: Range<u64>) {
         let Range { mut start, mut end } = range;
         if start >= end {
@@ -26,7 +24,6 @@ impl Spans {
         self.0.insert(start, end);
     }
 
-    /// Removes a range.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -86,7 +83,6 @@ impl Spans {
         (*entry.key() <= number).then(|| entry.remove())
     }
 
-    /// Returns the number of ranges.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -71,7 +71,6 @@ impl Endpoint {
         }
     }
 
-    /// Returns the first node of this node's chain.
     pub fn first_of_chain(&self) -> Option<NodeId> {
         self.chaining.own.nodes.first().copied()
     }
@@ -81,7 +80,6 @@ impl Endpoint {
         mem::take(&mut self.chaining.relayed)
     }
 
-    /// Handles the announcement of another node's chain.
     pub(super) fn on_chain(&mut self, from: NodeId, chain: &Chain) {
         let me = self.me.node;
         let Some(heard) = self.heard.get_mut(&from) else {

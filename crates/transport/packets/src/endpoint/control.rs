@@ -12,16 +12,13 @@ use crate::{
     trust::{Group, Keys, Place, Seal},
 };
 
-/// Maximum number of queued datagrams.
 const OUTGOING_MAX: usize = 4096;
 
-/// The control channel of this node.
 pub(super) struct Control {
     place: Place,
     hint: u32,
     key: u8,
     seal: Seal,
-    /// Number of the next datagram.
     next: u64,
     outgoing: Vec<Outgoing>,
 }

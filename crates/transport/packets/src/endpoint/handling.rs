@@ -25,7 +25,7 @@ const YOUNG_RTTS: u64 = 4;
 enum Arrival {
     /// The datagram arrived directly. Other nodes may have received it, too.
     Original,
-    /// The datagram arrived as a repair, in an envelope.
+    /// The datagram arrived in an envelope.
     Repaired,
 }
 
@@ -72,7 +72,7 @@ impl Endpoint {
             Body::Report(report) => {
                 let own =
                     report.missed.of.owner == self.me.node && report.missed.of.boot == self.boot;
-                // [rate-2] Four round trips, plus the time that it takes to produce a report.
+                // [rate-2] Four round trips, and the time to produce a report.
                 let limits = &self.limits;
                 let grace_us = match self.first_of_chain() {
                     Some(_) => limits.chain_grace_us,

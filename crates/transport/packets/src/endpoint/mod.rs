@@ -45,7 +45,6 @@ const RTT_US_FIRST: u64 = 200;
 /// Identity and limits of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Id and incarnation of this node.
     pub me: Member,
     /// Number of this node's boot, which is stored durably ([pkt-1]).
     pub boot: u32,
@@ -54,9 +53,7 @@ pub struct Settings {
     /// Keys for sealing datagrams. If there are none, datagrams carry a checksum, for loopback and
     /// trusted segments.
     pub keys: Keys,
-    /// Limits and timeouts.
     pub limits: Limits,
-    /// Order in which messages are delivered.
     pub delivery: Delivery,
     /// Whether to retain received datagrams for other nodes, as acceptors do.
     pub keeps: bool,
@@ -77,37 +74,25 @@ pub enum To {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     pub to: To,
-    /// The whole datagram.
     pub bytes: Vec<u8>,
 }
 
-/// Event for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message was received. Each message is delivered once.
     Message {
         /// Channel on which the message was sent.
         of: ChannelName,
-        /// Sequence numbers of the message.
         numbers: Range<u64>,
         bytes: Vec<u8>,
     },
     /// The messages with these numbers will not arrive.
-    GivenUp {
-        /// Channel on which the messages were sent.
-        of: ChannelName,
-        numbers: Range<u64>,
-    },
+    GivenUp { of: ChannelName, numbers: Range<u64> },
     /// A tail arrived. It announces the end of the sender's channel, and a decision that applies
     /// only to values of exactly that ballot ([told-2]).
-    TailReceived {
-        /// Owner of the channel.
-        from: NodeId,
-        tail: Tail,
-    },
+    TailReceived { from: NodeId, tail: Tail },
     /// A node answered a challenge. Its datagrams are accepted from now on.
     Introduced(Introduction),
-    /// A node answered a probe.
     Answered {
         node: NodeId,
         /// Round trip of the probe, in microseconds.
@@ -117,11 +102,7 @@ pub enum Event {
         by_group: bool,
     },
     /// A receiver of this node's channel reported lost datagrams.
-    Reported {
-        /// The receiver that lost them.
-        node: NodeId,
-        report: Report,
-    },
+    Reported { node: NodeId, report: Report },
     /// [rate-3] Sending to the group has stopped, because the leader of this higher ballot sent to
     /// it.
     Stopped(Ballot),
@@ -141,7 +122,6 @@ pub struct Endpoint {
     channels: BTreeMap<u8, Channel>,
     /// Next sequence numbers of closed channels, by channel number.
     closed: BTreeMap<u8, u64>,
-    /// State of received channels, by node.
     heard: BTreeMap<NodeId, PeerState>,
     kept: RetainedDatagrams,
     /// Nodes from which repairs are requested before the owner.
@@ -152,9 +132,7 @@ pub struct Endpoint {
     repairs: [Bucket; 2],
     /// Rate of answers to probes, and to NAKs for packets that are no longer available.
     answers: Bucket,
-    /// Outstanding probes, by node.
     probes: BTreeMap<NodeId, Probes>,
-    /// Outstanding probes to the group.
     group_probes: Probes,
     dice: Dice,
     events: Vec<Event>,
@@ -162,7 +140,6 @@ pub struct Endpoint {
     chaining: chaining::Chaining,
 }
 
-/// Counters of losses and repairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Number of ranges that this node requested, repeated requests included.
@@ -227,7 +204,6 @@ struct Listened {
 }
 
 impl Endpoint {
-    /// Creates an endpoint at time `now`.
     pub fn new(settings: Settings, now: Time) -> Self {
         let Settings { me, boot, group, keys, limits, delivery, keeps, seed } = settings;
         let repairs = limits.repair_percent.map(|percent| {
@@ -365,12 +341,10 @@ impl Endpoint {
         done
     }
 
-    /// Returns the number of refused datagrams for each reason.
     pub const fn refusals(&self) -> &Refusals {
         self.gate.refusals()
     }
 
-    /// Returns the counters of losses and repairs.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -21,7 +21,6 @@ use crate::{
 /// Batching period of a paced channel, in microseconds of sending at the current rate.
 const TOGETHER_US: u64 = 200;
 
-/// An outgoing channel of this node.
 pub(super) struct Channel {
     place: Place,
     pub(super) outbound: Outbound,
@@ -114,18 +113,12 @@ impl Endpoint {
         }
     }
 
-    /// Queues a message. [`Self::take_data`] returns its datagrams.
-    ///
-    /// # Panics
-    /// Panics if the channel is not open.
+    /// Queues a message, whose datagrams [`Self::take_data`] returns. The channel must be open.
     pub fn send(&mut self, channel: u8, message: &[u8]) -> Result<Sent, PushError> {
         self.send_pieces(channel, &[message])
     }
 
-    /// Queues a message that is passed in several slices.
-    ///
-    /// # Panics
-    /// Panics if the channel is not open.
+    /// Queues a message that is passed in several slices. The channel must be open.
     pub fn send_pieces(&mut self, channel: u8, message: &[&[u8]]) -> Result<Sent, PushError> {
         let channel = self.channels.get_mut(&channel).expect("the channel is open");
         if channel.stopped.is_some() {
@@ -248,7 +241,6 @@ impl Endpoint {
         self.channels.get(&channel).map(|channel| channel.pacer.loss_ppm())
     }
 
-    /// Returns the rate of a channel, in bytes per second.
     pub fn rate_bytes_s(&self, channel: u8) -> Option<u64> {
         self.channels.get(&channel).map(|channel| channel.pacer.rate_bytes_s())
     }

@@ -95,7 +95,6 @@ impl Ethernet {
         Ok(mode)
     }
 
-    /// Returns the mode in which frames currently arrive.
     pub fn mode(&self) -> Mode {
         self.xdp.as_ref().map(Xdp::mode).unwrap_or_default()
     }
@@ -212,7 +211,8 @@ impl Ethernet {
     /// address to `take`. Returns the number of frames including refused ones, 0 if none are
     /// waiting.
     ///
-    /// An interface that is down or removed is reported once, after the frames that arrived before.
+    /// An interface that is down or removed is reported once, after the frames that arrived
+    /// earlier.
     pub fn receive(&mut self, mut take: impl FnMut(Mac, &[u8])) -> Result<usize, Failed> {
         let mut frames = self.receive_xdp(&mut take);
         let by_xdp = frames;
@@ -228,7 +228,7 @@ impl Ethernet {
         }
         // Frames on the packet socket either did not pass through the program, or arrived in a
         // queue without a socket. A process that sleeps until it is woken rarely finds no frames
-        // twice in succession. One that never sleeps does so all the time, and must not query the
+        // twice in succession. A process that spins does so all the time, and must not query the
         // kernel each time.
         self.quiet = match frames {
             0 => self.quiet.wrapping_add(1),

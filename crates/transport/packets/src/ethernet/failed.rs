@@ -4,22 +4,15 @@ use std::io;
 
 use crate::ethernet::Mac;
 
-/// Error of a raw socket.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// The process lacks the capability for raw sockets.
     #[error(
         "raw Ethernet needs the right CAP_NET_RAW ({source}): `setcap cap_net_raw+ep` on the program, or \
          AmbientCapabilities=CAP_NET_RAW in its unit"
     )]
     Rights { source: io::Error },
-    /// The interface does not exist.
     #[error("there is no interface {name}: {source}; `ip link` lists them")]
-    Interface {
-        /// The name that was looked up.
-        name: String,
-        source: io::Error,
-    },
+    Interface { name: String, source: io::Error },
     /// The interface does not carry Ethernet frames.
     #[error(
         "{name} is no Ethernet interface: its hardware type is {hardware}, not 1; choose another"
@@ -29,56 +22,31 @@ pub enum Failed {
         /// Hardware type, as numbered by the system (`ARPHRD_…`).
         hardware: u16,
     },
-    /// The number is not a valid EtherType.
     #[error("{0:#06x} is no EtherType: they begin at 0x0600; 0x88b5 and 0x88b6 are for local use")]
     NoEtherType(u16),
-    /// The address is not that of a group.
     #[error(
         "{0} is no group address: the lowest bit of its first byte is 1, and it is not all ones"
     )]
     NoGroup(Mac),
     /// The group cannot be joined.
     #[error("cannot join {group} on {interface}: {source}; net.core.optmem_max bounds the groups")]
-    Join {
-        group: Mac,
-        /// Name of the interface.
-        interface: String,
-        source: io::Error,
-    },
+    Join { group: Mac, interface: String, source: io::Error },
     /// The kernel lacks packet sockets or one of their options.
     #[error("the system lacks {option} for raw Ethernet: {source}; the kernel needs CONFIG_PACKET")]
-    Option {
-        /// Name of the missing feature.
-        option: &'static str,
-        source: io::Error,
-    },
+    Option { option: &'static str, source: io::Error },
     /// There is not enough memory for the smallest receive ring.
     #[error("there is no receive ring of {bytes} bytes: {source}; free memory")]
-    Ring {
-        /// Size of the smallest ring, in bytes.
-        bytes: usize,
-        source: io::Error,
-    },
+    Ring { bytes: usize, source: io::Error },
     /// The interface is down. Frames sent in this state are lost. The socket works again once the
     /// interface is up.
     #[error("{interface} is down: `ip link set {interface} up`, and the socket goes on")]
-    Down {
-        /// Name of the interface.
-        interface: String,
-    },
+    Down { interface: String },
     /// The interface was removed or moved to another namespace. The socket can no longer be used.
     #[error("{interface} is gone: when it is there again, a new socket is needed")]
-    Gone {
-        /// Name of the interface.
-        interface: String,
-    },
+    Gone { interface: String },
     /// Sending or receiving failed for another reason.
     #[error("raw Ethernet on {interface}: {source}")]
-    Io {
-        /// Name of the interface.
-        interface: String,
-        source: io::Error,
-    },
+    Io { interface: String, source: io::Error },
 }
 
 impl Failed {

@@ -15,13 +15,12 @@ pub const LENGTH_BYTES: usize = 2;
 /// Number of bytes before the datagram.
 pub const HEADER_BYTES: usize = ETHERNET_BYTES + LENGTH_BYTES;
 
-/// A parsed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     pub to: Mac,
     /// Source address, which may be forged.
     pub from: Mac,
-    /// The datagram, at least one byte.
+    /// Never empty.
     pub datagram: &'a [u8],
 }
 

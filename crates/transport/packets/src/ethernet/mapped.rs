@@ -1,8 +1,8 @@
 //! The receive ring: memory that the kernel fills while this process reads it.
 //!
 //! The rest of the crate may rely on this: a [`Slot`]'s bytes do not change while it exists,
-//! whatever the kernel, the network or another thread does; and no memory outside of the ring is
-//! ever read.
+//! whatever the kernel, the network or another thread does; and no memory outside the ring is ever
+//! read.
 #![allow(unsafe_code, reason = "memory shared with the kernel has no safe form")]
 
 use std::{
@@ -34,8 +34,7 @@ pub(crate) struct Ring {
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and only this value has its address.
-// Every access goes through `&mut Ring`, so two threads never have it at once; it is not `Sync` and
-// need not be.
+// Every access goes through `&mut Ring`, so two threads never access it at once. It is not `Sync`.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -68,7 +67,8 @@ impl Ring {
         // Pairs with the kernel's barrier before it sets the bit: what it wrote into the slot is
         // visible.
         let status = self.status().load(Ordering::Acquire);
-        // Not `then_some`: creating and dropping a slot would take this word from the kernel.
+        // Not `then_some`, which would create a slot and drop it, writing a status word that the
+        // kernel owns.
         if status & OURS == 0 {
             return None;
         }
@@ -88,8 +88,8 @@ impl Ring {
         let first = self.begin().cast::<u32>();
         // SAFETY: the word is within the mapping, which lives as long as `self`. It is aligned: the
         // mapping begins at a page, blocks are whole pages, and slots begin at multiples of 16
-        // (`Shape`). While the kernel may write it, this process touches it only as this atomic;
-        // the slice of `Slot::bytes` is never alive together with it, as that borrows the slot,
+        // (`Shape`). While the kernel may write it, this process accesses it only as this atomic.
+        // The slice of `Slot::bytes` never exists at the same time, because it borrows the slot,
         // which borrows the ring mutably.
         unsafe { AtomicU32::from_ptr(first.as_ptr()) }
     }
@@ -97,9 +97,9 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping of `map`, whole, unmapped once; every borrow of it borrowed
-        // this ring, and none is left. An error would mean that it is not mapped: nothing can be
-        // done about it.
+        // SAFETY: this is the whole mapping of `map`, unmapped once. All borrows of it borrowed
+        // this ring, and none is left. An error would mean that it is not mapped, which needs no
+        // action.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.shape.bytes()) };
     }
 }
@@ -115,9 +115,9 @@ impl Slot<'_> {
     pub(crate) fn bytes(&self) -> &[u8] {
         let (first, length) = (self.ring.begin(), self.ring.shape.slot_bytes);
         // SAFETY: `length` bytes from there are within the mapping (`begin`) and were initialised
-        // by the kernel, which maps zeroed pages. The status said that the slot is ours: the kernel
-        // does not write it until it is given back, which `drop` does, after this borrow. Nothing
-        // else in the process has the address.
+        // by the kernel, which maps zeroed pages. The status says that the slot is ours: the kernel
+        // does not write it until `drop` returns it, after this borrow. Nothing else in the process
+        // has the address.
         unsafe { slice::from_raw_parts(first.as_ptr(), length) }
     }
 }

@@ -1,5 +1,5 @@
-//! Whole frames of an interface, unchanged: nothing is added, interpreted, or buffered outside of
-//! the kernel.
+//! Whole frames of an interface, unchanged: nothing is added, interpreted, or buffered outside the
+//! kernel.
 //!
 //! For callers that build their own frames and rarely send them, such as the owner of a device in
 //! the kernel.
@@ -34,7 +34,7 @@ const ALL_TYPES: u16 = 3;
 /// Filter for the frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveFilter {
-    /// No frames. The socket only sends.
+    /// No frames, for a socket that only sends.
     Nothing,
     /// Frames of this EtherType that others send, whatever their destination.
     EtherType(u16),
@@ -112,7 +112,6 @@ impl Raw {
         system::takes_tags(self.socket.as_fd(), name).ok()
     }
 
-    /// Returns the index of the interface.
     pub const fn index(&self) -> u32 {
         self.interface.index
     }

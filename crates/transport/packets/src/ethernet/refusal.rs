@@ -2,7 +2,6 @@
 
 use crate::counted::{Counted, Reason};
 
-/// Reason for refusing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Refusal {
@@ -15,7 +14,6 @@ pub enum Refusal {
     Vlan,
     /// The frame is for another node, for all nodes, or for a group that was not joined.
     Elsewhere,
-    /// The EtherType differs.
     EtherType,
     /// The frame is too short for its header.
     Short,
@@ -34,7 +32,6 @@ impl Refusal {
         Self::Length,
     ];
 
-    /// Returns the label of this reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Slot => "slot",
@@ -60,7 +57,6 @@ impl Reason for Refusal {
     }
 }
 
-/// Number of refused frames for each reason.
 pub type Refusals = Counted<Refusal>;
 
 #[cfg(test)]

@@ -35,7 +35,6 @@ const FOR_A_GROUP: u8 = 2;
 /// Filter for the frames to accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameFilter {
-    /// EtherType of the frames to accept.
     pub ether_type: u16,
     /// Multicast group to accept, in addition to frames addressed to this interface.
     pub group: Option<Mac>,

@@ -74,8 +74,8 @@ const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 fn ask<const WHAT: Opcode>(socket: BorrowedFd<'_>, name: Name) -> io::Result<[u8; 24]> {
     const { assert!(WHAT == GET_MTU || WHAT == GET_HARDWARE || WHAT == GET_FLAGS) };
     let mut request = Request { name: name.0, said: [0; 24] };
-    // SAFETY: each of these operations reads a `struct ifreq` from their argument and writes one
-    // back; `request` is as long as one, is of bytes only, so that anything is valid in it, and
+    // SAFETY: each of these operations reads a `struct ifreq` from its argument and writes one
+    // back. `request` has that length, consists of bytes only, so any contents are valid, and
     // outlives the call.
     unsafe { ioctl(socket, Updater::<WHAT, Request>::new(&mut request)) }?;
     Ok(request.said)
@@ -131,7 +131,7 @@ pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
     let mut driver = Driver { command: GET_DRIVER, name: [0; 32], rest: [0; 160] };
     let mut question = Question { name: name.0, about: &raw mut driver, rest: [0; 16] };
     // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct
-    // ethtool_drvinfo` to where that points; both are as long as those, are valid whatever is
+    // ethtool_drvinfo` to the address in it. Both have their full length, are valid whatever is
     // written, and outlive the call.
     unsafe { ioctl(socket, Updater::<ETHTOOL, Question<Driver>>::new(&mut question)) }?;
     let name = driver.name.split(|byte| *byte == 0).next();
@@ -143,7 +143,7 @@ pub(crate) fn takes_tags(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool>
     let mut offloads = Offloads { command: GET_OFFLOADS, flags: 0 };
     let mut question = Question { name: name.0, about: &raw mut offloads, rest: [0; 16] };
     // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct
-    // ethtool_value` to where that points; both are as long as those, are valid whatever is
+    // ethtool_value` to the address in it. Both have their full length, are valid whatever is
     // written, and outlive the call.
     unsafe { ioctl(socket, Updater::<ETHTOOL, Question<Offloads>>::new(&mut question)) }?;
     Ok(offloads.flags & TAKES_TAGS != 0)
@@ -154,7 +154,6 @@ pub(crate) fn takes_tags(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool>
 pub struct Bits {
     /// Offset of the byte, counted from the destination address.
     pub at: u32,
-    /// Bits to compare.
     pub mask: u8,
     /// The two accepted values.
     pub either: [u8; 2],
@@ -227,8 +226,8 @@ pub(crate) fn cut_tagged(socket: BorrowedFd<'_>, ether_type: u16, bytes: u32) ->
 fn filter(socket: BorrowedFd<'_>, steps: &mut [sock_filter]) -> io::Result<()> {
     let len = u16::try_from(steps.len()).map_err(io::Error::other)?;
     let program = sock_fprog { len, filter: steps.as_mut_ptr() };
-    // SAFETY: the kernel reads a whole `sock_fprog`, and as many steps as that says from where it
-    // points; both outlive the call, and it keeps a copy.
+    // SAFETY: the kernel reads a whole `sock_fprog`, and the steps that it counts and points to.
+    // Both outlive the call, and the kernel keeps a copy.
     let answer = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -258,8 +257,8 @@ impl Place {
     }
 }
 
-// SAFETY: the pointer is to a whole `sockaddr_ll` that is initialised and lives as long as `self`,
-// and the length is its size: an address that calls of the system accept.
+// SAFETY: the pointer is to a whole, initialised `sockaddr_ll` that lives as long as `self`, and
+// the length is its size. System calls accept it as an address.
 unsafe impl SocketAddrArg for Place {
     unsafe fn with_sockaddr<R>(
         &self,
@@ -327,8 +326,8 @@ fn set<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<
 pub(crate) fn take_lost(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut statistics = tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut length = length_of::<tpacket_stats>();
-    // SAFETY: the kernel writes at most `length` bytes at `statistics`, which is a whole structure
-    // of two numbers, and the length that it wrote at `length`; both outlive the call.
+    // SAFETY: the kernel writes at most `length` bytes at `statistics`, a whole structure of two
+    // numbers, and the written length at `length`. Both outlive the call.
     let answer = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -1,5 +1,5 @@
-//! Order of the nodes that forward group datagrams. It contains all reachable nodes; those that
-//! have failed to forward come last ([chain-1]).
+//! Order of the nodes that forward group datagrams: all reachable nodes, with those that failed to
+//! forward last ([chain-1]).
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,6 @@ const SETTLES_US: u64 = 4 * PROBE_US;
 const LAST_US_MIN: u64 = 10_000_000;
 const LAST_US_MAX: u64 = 600_000_000;
 
-/// This node's chain.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chain {
     nodes: Vec<NodeId>,
@@ -77,7 +76,7 @@ impl Chain {
                 .entry(self.nodes[at])
                 .or_insert(Late { until: Time(0), for_us: LAST_US_MIN / 2 });
             late.for_us = (late.for_us * 2).min(LAST_US_MAX);
-            // The node that did not forward is placed last.
+            // The node that did not forward goes last, after its successor.
             late.until = now.plus_us(late.for_us - u64::from(at == first));
         }
         true
@@ -111,7 +110,7 @@ mod tests {
         assert_eq!(laid(&mut chain, &[1, 2, 5], 9), Some(vec![5, 1, 2]));
     }
 
-    /// [chain-1] Members of quorums come first: nodes 10 and up are learners.
+    /// [chain-1] Members of quorums come first. Nodes 10 and up are learners.
     #[test]
     fn who_votes_comes_first() {
         let mut chain = Chain::default();
@@ -126,7 +125,7 @@ mod tests {
         laid(&mut chain, &[1, 2, 4, 5], 0);
         assert!(!chain.blame(|_| false, Time(SETTLES_US - 1)), "not probed yet");
         assert!(!chain.blame(|_| true, Time(SETTLES_US)));
-        // 4 forwards nothing: 5 and all after it receive nothing.
+        // 4 forwards nothing, so 5 and all after it receive nothing.
         assert!(chain.blame(|node| node == NodeId(4), Time(SETTLES_US)));
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], SETTLES_US), Some(vec![1, 2, 5, 4]));
         // The last node delays no other.

@@ -30,7 +30,6 @@ const fn moment(now: Time) -> Moment {
     Moment(now.0.saturating_mul(1000))
 }
 
-/// State of the choice between paths.
 pub(crate) struct Choosing {
     choice: Choice<Carrier>,
     /// Set if a group address is configured.

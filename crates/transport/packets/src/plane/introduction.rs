@@ -17,7 +17,7 @@ pub fn encode<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Dat
 }
 
 /// Returns a peer's introduction, or `None` if its boot differs from the one in the connection's
-/// hello. That would be a mistake or a lie.
+/// hello, which only a faulty or malicious peer would send.
 pub fn decode(from: Member, boot: u32, datagrams: &Datagrams<'_>) -> Option<Introduction> {
     let opening = |channel: &DatagramChannel| Opening {
         channel: channel.channel,
@@ -35,8 +35,7 @@ pub fn decode(from: Member, boot: u32, datagrams: &Datagrams<'_>) -> Option<Intr
 mod tests {
     use super::*;
 
-    /// [pkt-2] An introduction passes unchanged, from the boot that the connection named and from
-    /// no other.
+    /// [pkt-2] An introduction passes unchanged, but only from the boot that the connection named.
     #[test]
     fn an_introduction_passes_as_a_frame() {
         let opening =

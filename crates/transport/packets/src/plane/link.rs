@@ -48,11 +48,9 @@ impl PathState {
 #[derive(Clone, Debug)]
 pub struct Link {
     pub member: Member,
-    /// Number of this node's channel to the peer.
     pub(crate) channel: u8,
     /// Set once the peer's introduction has arrived.
     pub(crate) introduced: bool,
-    /// Path to the peer's own address.
     pub one: PathState,
     /// Path through the group.
     pub group: PathState,

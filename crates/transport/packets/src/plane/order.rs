@@ -1,10 +1,10 @@
 //! Delivers a message to one node after everything that its sender sent to the group before it.
 //!
-//! The message contains the number of the sender's next datagram to the group; everything below
-//! precedes it. It waits until all of that is delivered or given up ([gap-2]). Otherwise a
+//! The message contains the number of the sender's next datagram to the group; lower numbers
+//! precede it. It waits until all of those are delivered or given up ([gap-2]). Otherwise a
 //! heartbeat that overtook a proposal would be taken as proof that the proposal was lost. The
 //! message also states how many of those datagrams were unsent, because only sent ones can be
-//! missing. Each channel has its own order anyway. Messages to the group cannot contain a number
+//! missing. Each channel delivers in order by itself. Messages to the group cannot contain a number
 //! for each receiver's own channel, so they may overtake messages sent to one node.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -124,7 +124,7 @@ mod tests {
         assert!(order.release(FROM, 7).is_empty());
     }
 
-    /// [rate-3] Withdrawn datagrams never arrive; earlier ones still may.
+    /// [rate-3] Withdrawn datagrams never arrive. Earlier ones still may.
     #[test]
     fn a_lower_number_ends_the_wait_for_what_was_given_back() {
         let mut order = Order::default();
@@ -158,7 +158,7 @@ mod tests {
         let message = [&behind.bytes()[..], b"frame"].concat();
         assert_eq!(split(&message), Some((behind, &b"frame"[..])));
         assert_eq!(split(&message[..BEHIND_BYTES - 1]), None);
-        // A stranger's claim that more datagrams wait than exist.
+        // A stranger claims that more datagrams are unsent than exist.
         let wild = [&1_u64.to_le_bytes()[..], &[0xff; 4]].concat();
         let none_sent = Predecessors { next: 1, sent_to: 0 };
         assert_eq!(split(&wild), Some((none_sent, &b""[..])));

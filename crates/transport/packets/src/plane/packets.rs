@@ -36,17 +36,15 @@ const RELAYED_AT_ONCE: usize = 40;
 /// Maximum number of datagrams waiting to be forwarded. Beyond it, the oldest are dropped.
 const RELAYED_MAX: usize = 2048;
 
-/// The plane of packets of one node.
 pub struct Packets {
     me: Member,
     endpoint: Endpoint,
     nonces: Box<dyn FnMut() -> u64 + Send>,
     links: BTreeMap<NodeId, Link>,
     reach: Reach,
-    /// Chooses the path of frames for several nodes; `None` if the path is fixed.
+    /// Chooses the path of frames for several nodes. `None` if the path is fixed.
     choosing: Option<Choosing>,
     chain: Chain,
-    /// Datagrams of other nodes that wait to be forwarded.
     relayed: VecDeque<endpoint::Outgoing>,
     /// Set if the chain may have to be set up again.
     chain_changed: bool,
@@ -159,12 +157,10 @@ impl Packets {
         self.listen_to_receivers();
     }
 
-    /// Returns the links to all peers.
     pub fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.values()
     }
 
-    /// Returns the link to a peer.
     pub fn link(&self, node: NodeId) -> Option<&Link> {
         self.links.get(&node)
     }
@@ -334,7 +330,7 @@ impl Packets {
         }
     }
 
-    /// Returns the path of frames for all nodes that are sent as datagrams.
+    /// Returns the path of frames for all nodes.
     pub const fn reach(&self) -> Reach {
         self.reach
     }
@@ -373,7 +369,6 @@ impl Packets {
         self.choosing.as_ref().map(Choosing::why)
     }
 
-    /// Evaluates recent traffic and reachability, and chooses a path.
     fn choose(&mut self, now: Time) {
         let up = self.links.values().filter(|link| link.one.is_up());
         let hearing = up.clone().filter(|link| link.group.is_up()).count();
@@ -424,7 +419,6 @@ impl Packets {
         &self.counters
     }
 
-    /// Returns the counters of losses and repairs.
     pub const fn repairs(&self) -> &endpoint::Counters {
         self.endpoint.counters()
     }
@@ -435,7 +429,6 @@ impl Packets {
         self.endpoint.rate_bytes_s(GROUP)
     }
 
-    /// Returns the number of refused datagrams for each reason.
     pub const fn refusals(&self) -> &Refusals {
         self.endpoint.refusals()
     }

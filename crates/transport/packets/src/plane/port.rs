@@ -19,27 +19,23 @@ pub enum Reach {
     Chain,
 }
 
-/// Configuration of a plane of packets.
 pub struct Settings {
-    /// Settings of the endpoint under the plane.
     pub endpoint: endpoint::Settings,
     /// Initial path of frames for all nodes.
     pub reach: Reach,
-    /// Whether the path may change with the traffic. If so, frames use connections as long as these
-    /// are as good ([plane-3]).
+    /// Whether the path may change with the traffic. If so, frames use connections while these cost
+    /// no more ([plane-3]).
     pub chooses: bool,
     /// Source of nonces for probes. Strangers must not be able to guess them ([pkt-2]).
     pub nonces: Box<dyn FnMut() -> u64 + Send>,
 }
 
-/// Event for the driver of the plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A frame was received.
     Frame {
         /// Sender according to the tag. The frame must name the same node.
         from: Member,
-        /// The whole frame, header and body.
         bytes: Vec<u8>,
     },
     /// Packets reach a node and return from it.
@@ -72,7 +68,6 @@ pub struct Outgoing<'a> {
 /// Outcome of sending an [`Outgoing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// All datagrams were sent.
     All,
     /// Some datagrams were dropped for lack of space. Treat them as lost, and slow down ([rate-2]).
     Dropped,
@@ -80,7 +75,6 @@ pub enum SendOutcome {
     Blocked(usize),
 }
 
-/// Event counters of a plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Number of frames sent once to all nodes that receive the group.

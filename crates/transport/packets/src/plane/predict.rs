@@ -21,7 +21,6 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Returns the name shown to operators.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connections => "tcp",
@@ -57,7 +56,6 @@ pub struct Demand {
 const BUSY_MAX: f64 = 0.98;
 /// Overhead of a packet in bytes: Ethernet, the gap between frames, IP, and UDP or TCP.
 const AROUND_BYTES: f64 = 66.0;
-/// Size of a datagram's header, in bytes.
 const HEADER_BYTES: f64 = 44.0;
 /// Payload of a TCP packet on Ethernet, in bytes.
 const SEGMENT_BYTES: f64 = 1448.0;
@@ -179,11 +177,11 @@ mod tests {
                 assert!(!is_worth_it(from, to, &idle), "{from:?} to {to:?}");
             }
         }
-        // They do not justify the hops of a chain.
+        // Nor do they justify the hops of a chain.
         assert!(is_worth_it(Carrier::Chain, Carrier::Connections, &idle));
     }
 
-    /// A group that reaches no node is no better than datagrams to each.
+    /// A group that reaches no node is no better than datagrams to each node.
     #[test]
     fn a_group_that_nobody_hears_wins_nothing() {
         let deaf = Demand { hearing: 0, ..SEGMENT };
@@ -205,7 +203,7 @@ mod tests {
         assert!(is_worth_it(Carrier::Connections, Carrier::Each, &lossy));
     }
 
-    /// A prediction is a number for any measurements.
+    /// A prediction is a number, whatever the measurements.
     #[test]
     fn predictions_of_extremes_are_numbers() {
         for frames_s in [0.0, 1e9] {

@@ -2,7 +2,6 @@
 
 use quorate_core::time::Time;
 
-/// A token bucket for bytes that may be sent.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     rate_bytes_s: u64,
@@ -20,7 +19,6 @@ impl Bucket {
         Self { rate_bytes_s, burst_bytes, level: burst_bytes.saturating_mul(MILLION), at: now }
     }
 
-    /// Sets the rate from now on.
     pub fn set_rate(&mut self, rate_bytes_s: u64, now: Time) {
         self.fill(now);
         self.rate_bytes_s = rate_bytes_s;
@@ -39,7 +37,7 @@ impl Bucket {
         usize::try_from(self.level / MILLION).unwrap_or(usize::MAX)
     }
 
-    /// Removes `bytes` bytes. Returns false and removes nothing if there are fewer.
+    /// Removes `bytes` bytes. If there are fewer, removes nothing and returns false.
     pub fn take(&mut self, bytes: usize, now: Time) -> bool {
         let enough = self.level(now) >= bytes;
         if enough {

@@ -34,13 +34,11 @@ pub struct Losses {
 #[derive(Clone, Copy, Debug)]
 struct Receiver {
     bit: u32,
-    /// Loss count in the receiver's last report, if there was one.
+    /// Loss count in the receiver's last report.
     lost: Option<u64>,
-    /// Number of losses in this period.
     lost_now: u64,
 }
 
-/// Losses observed in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Period {
     /// Number of packets whose loss was common to enough receivers.
@@ -189,7 +187,7 @@ mod tests {
         losses
     }
 
-    /// [rate-2] Number of receivers that must lose a packet, by the number of receivers.
+    /// [rate-2] The threshold depends on the number of receivers.
     #[test]
     fn a_loss_is_common_when_enough_receivers_have_it() {
         for (receivers, needed) in [(1, 1), (2, 2), (8, 2), (9, 3), (25, 7)] {
@@ -204,14 +202,14 @@ mod tests {
         }
     }
 
-    /// [rate-2] At 5 % random loss, two of 25 often miss the same packet; eight do not.
+    /// [rate-2] At 5 % random loss, two of 25 receivers often miss the same packet. Eight do not.
     #[test]
     fn loss_by_chance_raises_the_threshold() {
         let mut losses = heard(25);
         for node in 1..=25 {
             losses.report(NodeId(node), &[], 100, Time(50), YOUNG);
         }
-        // Ten in a hundred: 3 · 25 · 0.1 + 1.
+        // Ten in a hundred give 3 · 25 · 0.1 + 1.
         assert_eq!(losses.threshold(), 8);
         for node in 1..=25 {
             losses.report(NodeId(node), &[], 1000, Time(50), YOUNG);

@@ -70,7 +70,6 @@ impl Pacer {
         self.recent.ppm()
     }
 
-    /// Returns the rate, in bytes per second.
     pub const fn rate_bytes_s(&self) -> u64 {
         self.rate_bytes_s
     }
@@ -183,7 +182,6 @@ mod tests {
 
     /// A link and the losses of its receivers.
     struct World {
-        /// Capacity of the common link.
         bottleneck_bytes_s: u64,
         /// Random loss at each receiver, in millionths.
         chance_ppm: Vec<u64>,
@@ -234,8 +232,8 @@ mod tests {
         }
     }
 
-    /// [rate-2] Random loss, alike at all receivers, does not lower the rate: that would stop the
-    /// group.
+    /// [rate-2] Random loss that is equal at all receivers does not lower the rate, which would
+    /// stop the group.
     #[test]
     fn loss_by_chance_does_not_lower_the_rate() {
         for (receivers, ppm) in [(1, 10_000), (2, 50_000), (25, 10_000), (25, 50_000)] {
@@ -244,7 +242,8 @@ mod tests {
         }
     }
 
-    /// [rate-2] A single receiver with losses lowers nothing: it is taken out of the group.
+    /// [rate-2] A single receiver with losses does not lower the rate. It is taken out of the
+    /// group.
     #[test]
     fn one_bad_receiver_does_not_lower_the_rate() {
         let mut chance_ppm = vec![0; 5];
@@ -253,9 +252,8 @@ mod tests {
         check(&world, 95..=97);
     }
 
-    /// [rate-2] An overloaded link lowers the rate, however overloaded it is, and with random loss
-    /// too. At 8 % of the link a period has seven packets: the estimate is rough, and so is the
-    /// rate.
+    /// [rate-2] An overloaded link lowers the rate, however overloaded it is, even with random
+    /// loss. At 8 % of the link a period has seven packets, so the estimate and the rate are rough.
     #[test]
     fn a_full_link_lowers_the_rate() {
         for (part, expected, ppm) in [(50, 40..=55, 0), (8, 5..=16, 0), (50, 40..=60, 5_000)] {
@@ -269,7 +267,7 @@ mod tests {
         }
     }
 
-    /// [rate-2] A trial that changed nothing restores the rate exactly; one that helped does not.
+    /// [rate-2] A trial without effect restores the rate exactly. One that helped does not.
     #[test]
     fn what_was_lowered_in_vain_is_restored() {
         for (lost_below, restored) in [(50, true), (0, false)] {

@@ -1,5 +1,5 @@
-//! Tests whether a lower rate reduces losses, which tells an overloaded link from one that just
-//! loses packets ([rate-2]).
+//! Tests whether a lower rate reduces losses, which distinguishes an overloaded link from a lossy
+//! one ([rate-2]).
 
 use crate::rate::losses::{MILLION, Period};
 
@@ -68,7 +68,6 @@ pub(crate) struct Trial {
     judged: u64,
 }
 
-/// Next step of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Lower,

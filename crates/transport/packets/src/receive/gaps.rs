@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, ops::Range};
 
 use quorate_core::time::Time;
 
-/// Waiting times for missing numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// Wait before the first request, in microseconds.
@@ -28,7 +27,6 @@ struct Gap {
     tries: u32,
 }
 
-/// Action for a range that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Request the range. Contains the number of earlier requests.
@@ -73,7 +71,6 @@ impl Gaps {
         before.is_some_and(|(_, gap)| number < gap.end)
     }
 
-    /// Returns the parts of a range that are missing.
     pub fn within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let before = self.0.range(..range.start).next_back();
         let inside = self.0.range(range.start..range.end.max(range.start));
@@ -123,7 +120,6 @@ impl Gaps {
         due
     }
 
-    /// Returns when the next range is due.
     pub fn next_due(&self) -> Option<Time> {
         self.0.values().map(|gap| gap.due).min()
     }
@@ -156,7 +152,7 @@ mod tests {
 
     const PATIENCE: Patience = Patience { grace_us: 200, first_us: 100, tries_max: 5 };
 
-    /// [pkt-7] Five requests, each waiting twice as long, then no more.
+    /// [pkt-7] Five requests, each waiting twice as long as the one before, and no more.
     #[test]
     fn a_range_is_asked_for_five_times() {
         let mut gaps = Gaps::default();
@@ -181,7 +177,8 @@ mod tests {
         );
     }
 
-    /// Numbers that arrive within the grace period are never requested; the rest keep their times.
+    /// Numbers that arrive within the grace period are never requested. The rest of their range
+    /// keeps its times.
     #[test]
     fn what_was_overtaken_only_is_not_asked_for() {
         let mut gaps = Gaps::default();

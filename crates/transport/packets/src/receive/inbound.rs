@@ -27,15 +27,10 @@ pub enum Delivery {
     AsCompleted,
 }
 
-/// Event on an incoming channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChannelEvent {
     /// A message was received. Each message is delivered once.
-    Message {
-        /// Sequence numbers of the message's datagrams.
-        numbers: Range<u64>,
-        bytes: Vec<u8>,
-    },
+    Message { numbers: Range<u64>, bytes: Vec<u8> },
     /// Messages with these numbers will not arrive, so catch-up has to fetch their contents
     /// ([told-2]).
     GivenUp(Range<u64>),
@@ -116,7 +111,6 @@ impl Inbound {
         self.floor
     }
 
-    /// Returns one past the highest number known to have been sent.
     pub const fn top(&self) -> u64 {
         self.top
     }
@@ -126,17 +120,15 @@ impl Inbound {
         number >= self.top || self.gaps.has(number)
     }
 
-    /// Returns the parts of a range that are known to be missing.
     pub fn missing(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         self.gaps.within(range)
     }
 
-    /// Returns how many numbers have had to be requested since the channel was opened.
+    /// Returns how many numbers have been requested since the channel was opened.
     pub const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Returns how many parts have contradicted others.
     pub const fn misfits(&self) -> u64 {
         self.misfits
     }
@@ -233,7 +225,6 @@ impl Inbound {
         self.bound_gaps(quota, happened);
     }
 
-    /// Returns when the next request is due.
     pub fn next_due(&self) -> Option<Time> {
         self.gaps.next_due()
     }

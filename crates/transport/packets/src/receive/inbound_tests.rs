@@ -1,5 +1,4 @@
-//! Tests of one inbound channel: in any order, with losses and within bounds, compared with what
-//! was sent.
+//! Tests of one inbound channel against what was sent: in any order, with losses and within bounds.
 
 use std::ops::Range;
 
@@ -85,8 +84,8 @@ fn in_order_waits_and_as_completed_does_not() {
     }
 }
 
-/// [pkt-4] [told-2] If a part of a message is given up, the whole message is, by name, and no part
-/// of it is held.
+/// [pkt-4] [told-2] If a part of a message is given up, the whole message is, by its numbers, and
+/// none of its parts is retained.
 #[test]
 fn what_is_given_up_is_named_whole() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
@@ -105,7 +104,8 @@ fn what_is_given_up_is_named_whole() {
     assert_eq!(channel.inbound.lost(), 1);
 }
 
-/// A part after the end of a given-up range belongs to it; so does one from before the handshake.
+/// A part after the end of a given-up range belongs to that range, and so does one from before the
+/// handshake.
 #[test]
 fn the_rest_of_what_is_given_up_is_given_up() {
     let mut channel = Channel::new(Delivery::AsCompleted, &limits());
@@ -138,7 +138,7 @@ fn a_tail_shows_what_nothing_follows() {
 }
 
 /// [pkt-7] However many other nodes need a packet, the owner is asked once out of turn. A node that
-/// replied *gone* is not waited for, and its repeated reply changes nothing.
+/// replied *gone* is not waited for, and a repeated reply changes nothing.
 #[test]
 fn others_hurry_a_request_once() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
@@ -167,7 +167,7 @@ fn others_hurry_a_request_once() {
     assert!(channel.take().is_empty());
 }
 
-/// [pkt-4] Both the 256 incomplete messages and their bytes are bounded; the newest message is
+/// [pkt-4] Both the 256 incomplete messages and their bytes are bounded. The newest message is
 /// given up first.
 #[test]
 fn a_sender_fills_its_quota_and_no_more() {
@@ -191,12 +191,12 @@ fn a_sender_fills_its_quota_and_no_more() {
     let mut channel = Channel::new(Delivery::InOrder, &small);
     channel.receive(11, 0, 1, &[1; 500]);
     channel.receive(12, 0, 1, &[2; 500]);
-    // Two do not fit, with the overhead of each: the later one is given up.
+    // Two do not fit with their overhead, so the later one is given up.
     assert_eq!(channel.take(), [ChannelEvent::GivenUp(12..13)]);
     // An older message evicts a newer one.
     channel.receive(2, 1, 3, &[3; 300]);
     assert_eq!(channel.take(), [ChannelEvent::GivenUp(11..12)]);
-    // A message that can never fit is given up by its name.
+    // A message that can never fit is given up by its numbers.
     channel.receive(4, 0, 9, &[3; 300]);
     assert_eq!(channel.take(), [ChannelEvent::GivenUp(4..5)]);
     channel.inbound.close(&mut channel.quota);
@@ -218,7 +218,7 @@ fn a_leap_is_bounded() {
     assert_eq!(channel.take(), given_up);
 }
 
-/// The last number that a tail can name.
+/// Uses the last number that a tail can contain.
 #[test]
 fn a_tail_at_the_end_of_numbers_is_bounded() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
@@ -243,8 +243,8 @@ fn parts_that_contradict_one_another_are_given_up() {
     assert_eq!(channel.inbound.misfits(), 2);
 }
 
-/// Random messages arrive in random order, some parts never: the lost messages are named, and all
-/// others delivered once, bit for bit.
+/// Random messages arrive in random order, some parts never. Lost messages are reported by their
+/// numbers, and all others delivered once, bit for bit.
 #[test]
 fn everything_once_or_given_up() {
     for seed in 0..300 {
@@ -267,7 +267,7 @@ fn everything_once_or_given_up() {
             sent.push((next..next + u64::from(count), bytes));
             next += u64::from(count);
         }
-        // Close to one another, some twice, some never.
+        // Parts arrive close to one another, some twice, some never.
         for at in 0..parts.len() {
             let with = (at + dice.index(6)).min(parts.len() - 1);
             parts.swap(at, with);

@@ -96,7 +96,6 @@ impl Partial {
         self.have[usize::from(index / 64)] & 1 << (index % 64) != 0
     }
 
-    /// Returns the number of bytes allocated.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.len() + self.last.as_ref().map_or(0, Vec::len)
     }
@@ -132,7 +131,8 @@ mod tests {
         (message, parts)
     }
 
-    /// [pkt-4] Parts in any order make the message; the memory used is what the quota was charged.
+    /// [pkt-4] Parts in any order make up the message. The memory used is what the quota was
+    /// charged.
     #[test]
     fn parts_in_any_order_make_the_message() {
         for seed in 0..200 {

@@ -21,8 +21,8 @@ impl Quota {
         }
     }
 
-    /// Charges incomplete messages and bytes to the quota. Returns false and charges nothing if the
-    /// quota does not suffice.
+    /// Charges incomplete messages and bytes to the quota. If it does not suffice, charges nothing
+    /// and returns false.
     pub(crate) const fn take(&mut self, partials: usize, bytes: usize) -> bool {
         let fits =
             self.partials + partials <= self.partials_max && bytes <= self.bytes_max - self.bytes;
@@ -33,7 +33,6 @@ impl Quota {
         fits
     }
 
-    /// Credits incomplete messages and bytes to the quota.
     pub(crate) fn credit(&mut self, partials: usize, bytes: usize) {
         let all = self.partials >= partials && self.bytes >= bytes;
         assert!(all, "what is given back was taken");
@@ -41,12 +40,10 @@ impl Quota {
         self.bytes -= bytes;
     }
 
-    /// Returns the number of incomplete messages.
     pub const fn partials(&self) -> usize {
         self.partials
     }
 
-    /// Returns the number of bytes in use.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }

@@ -12,7 +12,6 @@ const PRICE_BYTES: usize = 128;
 pub(crate) struct Waiting(BTreeMap<u64, (u64, Vec<u8>)>);
 
 impl Waiting {
-    /// Returns the cost of a waiting message, in bytes.
     pub(crate) const fn price(bytes: &[u8]) -> usize {
         bytes.len() + PRICE_BYTES
     }
@@ -40,7 +39,6 @@ impl Waiting {
         self.0.last_key_value().map(|(first, _)| *first)
     }
 
-    /// Returns the total cost of all waiting messages, in bytes.
     pub(crate) fn cost(&self) -> usize {
         self.0.values().map(|(_, bytes)| Self::price(bytes)).sum()
     }

@@ -81,7 +81,8 @@ const REMEMBERED_RTTS: u64 = 4;
 mod tests {
     use super::*;
 
-    /// [pkt-7] One re-multicast, no response for a round trip, then repairs again.
+    /// [pkt-7] The group gets the datagram once, requests are ignored for a round trip, and then
+    /// repairs resume.
     #[test]
     fn two_nodes_get_one_datagram_by_the_group() {
         let mut asked = RepairRequests::default();
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!(judge(2, 119), Verdict::Silence);
         assert_eq!(judge(2, 120), Verdict::One);
         assert_eq!(judge(3, 121), Verdict::Group);
-        // Much later, it is another loss.
+        // Much later, it counts as another loss.
         assert_eq!(asked.judge(9, NodeId(2), Time(1_000), 100), Verdict::One);
         assert_eq!(asked.judge(9, NodeId(3), Time(1_400), 100), Verdict::One);
     }

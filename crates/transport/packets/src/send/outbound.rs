@@ -16,7 +16,6 @@ pub struct Outbound {
     to: Option<Member>,
     payload_bytes: usize,
     buffer: Buffer,
-    /// Number of the next datagram.
     next: u64,
     /// Number below which all datagrams have been passed to the caller.
     sent_to: u64,
@@ -28,7 +27,6 @@ pub struct Outbound {
     datagram_bytes: usize,
 }
 
-/// Sequence numbers of a queued message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Number of the message's first datagram, which names the message.
@@ -37,7 +35,6 @@ pub struct Sent {
     pub end: u64,
 }
 
-/// Reason for refusing a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushError {
     /// The message is longer than [`MESSAGE_BYTES_MAX`], has more parts than can be numbered, or is
@@ -78,17 +75,14 @@ impl Outbound {
         self.held_bytes_max.saturating_sub(self.held_bytes)
     }
 
-    /// Returns the number of the next datagram.
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// Returns the number below which all datagrams have been sent.
     pub const fn sent_to(&self) -> u64 {
         self.sent_to
     }
 
-    /// Returns the receiver, if the channel is for one node.
     pub const fn to(&self) -> Option<Member> {
         self.to
     }
@@ -221,7 +215,6 @@ impl Outbound {
         }
     }
 
-    /// Returns the maximum length of a datagram.
     pub const fn datagram_bytes(&self) -> usize {
         self.datagram_bytes
     }
@@ -301,8 +294,8 @@ mod tests {
         }
     }
 
-    /// [rate-1] [pkt-8] Undecided messages fill the window, however much was sent; released ones
-    /// free space, and stay for repairs as long as it is not needed.
+    /// [rate-1] [pkt-8] Undecided messages fill the window, however many were sent. Released ones
+    /// free space, and are kept for repairs until it is needed.
     #[test]
     fn what_is_undecided_fills_the_window() {
         let mut sender = Sender::new(100_000);
@@ -333,8 +326,8 @@ mod tests {
         assert!(sender.outbound.datagram(1).is_none());
     }
 
-    /// [pkt-8] Many small datagrams use up the numbers before the bytes; undecided ones are still
-    /// retained.
+    /// [pkt-8] Many small datagrams use up the numbers before the bytes, but undecided ones are
+    /// still retained.
     #[test]
     fn what_is_undecided_is_not_freed_for_its_number() {
         let mut sender = Sender::new(1 << 20);
@@ -365,8 +358,8 @@ mod tests {
         assert!(sender.outbound.has_unsent());
     }
 
-    /// [rate-3] A message that was sent in part stays whole for repairs; the numbers of the rest
-    /// are free again.
+    /// [rate-3] A message that was sent in part stays whole for repairs. The numbers of later
+    /// messages are free again.
     #[test]
     fn whole_messages_are_taken_back() {
         let mut sender = Sender::new(100_000);

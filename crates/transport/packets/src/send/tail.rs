@@ -43,7 +43,6 @@ impl TailTimer {
         true
     }
 
-    /// Stops the timer.
     pub const fn stop(&mut self) {
         self.wait = None;
     }
@@ -53,7 +52,7 @@ impl TailTimer {
 mod tests {
     use super::*;
 
-    /// [told-2] 0.5, 1, 2, 4, 8 and 16 ms, then the heartbeat's interval.
+    /// [told-2] Tails follow after 0.5, 1, 2, 4, 8 and 16 ms, then the heartbeat's interval.
     #[test]
     fn tails_double_until_the_heartbeat() {
         let mut timer = TailTimer::new(500, 20_000);

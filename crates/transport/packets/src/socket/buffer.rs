@@ -4,11 +4,10 @@ use std::io;
 
 use rustix::{fd::AsFd, net::sockopt};
 
-/// Longest time, in microseconds, that a receiver is assumed to leave its socket unread because a
-/// busy machine runs something else.
+/// Longest time, in microseconds, that a receiver on a busy machine is assumed to leave its socket
+/// unread.
 const AWAY_US: u64 = 2_000;
 
-/// Size of a socket's receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffered {
     /// Actual size, in bytes.

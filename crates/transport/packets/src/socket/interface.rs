@@ -16,7 +16,6 @@ const NAME_BYTES_MAX: usize = 15;
 /// Interface on which a group is joined and sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Name of the interface.
     pub name: String,
     pub(crate) index: u32,
     /// Maximum length of an outgoing packet including IP, in bytes, if the system reports it.

@@ -1,14 +1,13 @@
-//! UDP sockets for an endpoint: many datagrams in a call, multicast on one interface, no IP
+//! UDP sockets for an endpoint: many datagrams per call, multicast on one interface, no IP
 //! fragmentation.
 //!
 //! [`udp`] is a socket, [`interface`] the interface on which a group is joined, [`buffer`] the size
 //! of the kernel's buffer. They do not interpret datagrams, and have no clock. [`reach`] is for
 //! `quorate doctor`: it tests whether a group reaches its members.
 //!
-//! Segmentation (UDP_SEGMENT), coalescing (UDP_GRO), `recvmmsg` and the ban on fragments come from
-//! `quinn-udp`: it handles the control messages, which `rustix` does not have, and falls back where
-//! a device cannot segment. Multicast and buffers above the usual bound, which it does not support,
-//! use `rustix`.
+//! `quinn-udp` provides segmentation (UDP_SEGMENT), coalescing (UDP_GRO), `recvmmsg` and the ban on
+//! fragments: it handles the control messages, which `rustix` lacks, and falls back where a device
+//! cannot segment. Multicast and buffers above the usual bound, which it lacks, use `rustix`.
 
 pub mod buffer;
 pub mod interface;
@@ -21,23 +20,13 @@ pub use buffer::Buffered;
 pub use interface::Interface;
 pub use udp::{BATCH, Sent, Udp};
 
-/// Error of setting up a socket.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// The interface does not exist.
     #[error("there is no interface {name}: {source}")]
-    Interface {
-        /// The name that was looked up.
-        name: String,
-        source: io::Error,
-    },
+    Interface { name: String, source: io::Error },
     /// The address is in use, or is not an address of this machine.
     #[error("cannot listen for datagrams at {address}: {source}")]
-    Bind {
-        /// Local address to bind to.
-        address: SocketAddr,
-        source: io::Error,
-    },
+    Bind { address: SocketAddr, source: io::Error },
     /// The address is not a multicast group.
     #[error(
         "{0} is no multicast group: they are 224.0.0.0 to 239.255.255.255, and those of ff00::/8"
@@ -47,25 +36,11 @@ pub enum Failed {
     #[error(
         "cannot join {group} on {interface}: {source}; net.ipv4.igmp_max_memberships bounds the groups"
     )]
-    Join {
-        group: SocketAddr,
-        /// Name of the interface.
-        interface: String,
-        source: io::Error,
-    },
+    Join { group: SocketAddr, interface: String, source: io::Error },
     /// The socket cannot send to the group through the interface.
     #[error("cannot send to {group} from {interface}: {source}")]
-    Send {
-        group: SocketAddr,
-        /// Name of the interface.
-        interface: String,
-        source: io::Error,
-    },
+    Send { group: SocketAddr, interface: String, source: io::Error },
     /// The kernel does not support a socket option.
     #[error("the system lacks {option} for datagrams: {source}")]
-    Option {
-        /// Name of the option.
-        option: &'static str,
-        source: io::Error,
-    },
+    Option { option: &'static str, source: io::Error },
 }

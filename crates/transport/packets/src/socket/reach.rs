@@ -1,8 +1,8 @@
 //! Tests whether a group reaches its members, by sending and counting numbered datagrams.
 //!
-//! This is not a plane, nor part of one: the counts show whether switches and firewalls let a group
-//! through. All sizes are fixed: a listener records [`SENDERS_MAX`] senders, and a bit for each of
-//! their datagrams. The clock is the caller's.
+//! This is not part of a plane: the counts show whether switches and firewalls let a group through.
+//! All sizes are fixed: a listener records [`SENDERS_MAX`] senders, and a bit for each of their
+//! datagrams. The caller provides the clock.
 
 use std::{
     collections::BTreeMap,
@@ -27,14 +27,13 @@ pub const COUNT_MAX: u32 = 1000;
 pub const SENDERS_MAX: usize = 64;
 /// Interval between datagrams, long enough not to fill any buffer.
 const PACE: Duration = Duration::from_micros(200);
-/// Once the end has been requested, counting continues until no datagram has arrived for this long.
+/// Counting ends once the end has been requested and no datagram has arrived for this long.
 const QUIET: Duration = Duration::from_millis(100);
 /// First bytes of each datagram.
 const MAGIC: &[u8; 8] = b"quorate?";
 /// Length of a datagram in bytes: the magic, a token, the sender, and its number.
 pub const BYTES: usize = 24;
 
-/// Reason for refusing to test an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadGroup {
     /// The text is not an IPv4 multicast group with a port.
@@ -43,7 +42,6 @@ pub enum BadGroup {
     /// The address is in the range reserved for routing protocols.
     #[error("224.0.0.0 to 224.0.0.255 belong to routing protocols")]
     Reserved,
-    /// Port 0 is not valid.
     #[error("port 0 is no port")]
     NoPort,
 }
@@ -59,14 +57,11 @@ pub fn group(text: &str) -> Result<SocketAddrV4, BadGroup> {
     }
 }
 
-/// Number of datagrams received from one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderCounts {
     /// Number by which the sender identifies itself in its datagrams.
     pub sender: u32,
-    /// Number of distinct datagrams.
     pub count: u32,
-    /// Number of repeated datagrams.
     pub repeated: u32,
 }
 
@@ -98,7 +93,6 @@ impl Listener {
         Ok(Self { socket, interface: interface.name, counts: Counts::new(token) })
     }
 
-    /// Returns the name of the interface that the socket listens on.
     pub fn interface(&self) -> &str {
         &self.interface
     }
@@ -127,7 +121,6 @@ impl Listener {
         }
     }
 
-    /// Returns the counts for each sender.
     pub fn heard(&self) -> Vec<SenderCounts> {
         self.counts.heard()
     }
@@ -218,7 +211,6 @@ impl AsFd for Listener {
     }
 }
 
-/// Returns the datagram with this number.
 pub fn datagram(token: u64, sender: u32, number: u32) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     bytes[..8].copy_from_slice(MAGIC);
@@ -228,7 +220,6 @@ pub fn datagram(token: u64, sender: u32, number: u32) -> [u8; BYTES] {
     bytes
 }
 
-/// Counters of received datagrams.
 #[derive(Debug)]
 pub struct Counts {
     token: u64,
@@ -248,7 +239,7 @@ impl Counts {
         Self { token, senders: BTreeMap::new(), foreign: 0 }
     }
 
-    /// Counts a datagram. If it is not part of the test, it only counts as foreign.
+    /// Counts a datagram, only as foreign if it is not part of the test.
     pub fn note(&mut self, datagram: &[u8]) {
         if self.note_own(datagram).is_none() {
             self.foreign = self.foreign.saturating_add(1);
@@ -277,7 +268,6 @@ impl Counts {
         Some(())
     }
 
-    /// Returns the counts for each sender.
     pub fn heard(&self) -> Vec<SenderCounts> {
         let of = |(sender, of): (&u32, &OfSender)| SenderCounts {
             sender: *sender,

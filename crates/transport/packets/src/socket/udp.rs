@@ -20,7 +20,6 @@ use crate::{
 /// Number of buffers per receive call. Each takes the datagrams that the kernel coalesced from one
 /// sender. A call that fills fewer buffers has received all waiting datagrams.
 pub const BATCH: usize = 8;
-/// Name of the loopback interface.
 const LOOPBACK: &str = "lo";
 /// Maximum total size of coalesced datagrams, in bytes.
 const JOINED_BYTES_MAX: usize = 65_536;
@@ -193,7 +192,7 @@ impl Udp {
         let messages = match received {
             Ok(messages) => messages,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-            // An ICMP error about an earlier datagram, not about this socket.
+            // An ICMP error that concerns an earlier datagram, not this socket.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(0),
             Err(error) => return Err(error),
         };

@@ -23,7 +23,6 @@ pub const WINDOW_NUMBERS: u64 = 1 << 16;
 /// repairs.
 const CONTROL_NUMBERS: u64 = 1 << 12;
 
-/// Information about a peer from a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
     pub member: Member,
@@ -33,7 +32,6 @@ pub struct Introduction {
     pub channels: Vec<Opening>,
 }
 
-/// Outcome of an introduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Introduced {
     /// The peer or its boot is new. All state of an older boot is void.
@@ -55,7 +53,6 @@ pub struct Admitted<'a> {
     pub introduced: Option<Introduction>,
 }
 
-/// Decides which datagrams to accept.
 pub struct Gate {
     me: Member,
     group: Group,
@@ -64,7 +61,6 @@ pub struct Gate {
     /// Members named by a configuration or a handshake. Only they may request an introduction.
     members: BTreeMap<NodeId, Incarnation>,
     peers: BTreeMap<NodeId, Peer>,
-    /// Nonces of outstanding challenges, by node.
     challenges: BTreeMap<NodeId, u64>,
     refusals: Refusals,
 }
@@ -75,7 +71,6 @@ struct Peer {
     channels: BTreeMap<u8, ListenedChannel>,
 }
 
-/// A channel that this node listens to.
 struct ListenedChannel {
     to_one: bool,
     window: Window,
@@ -83,7 +78,6 @@ struct ListenedChannel {
 }
 
 impl Gate {
-    /// Creates the gate of member `me` of a group.
     pub fn new(me: Member, group: Group, keys: Keys) -> Self {
         Self {
             me,
@@ -97,7 +91,6 @@ impl Gate {
         }
     }
 
-    /// Returns the number of refused datagrams for each reason.
     pub const fn refusals(&self) -> &Refusals {
         &self.refusals
     }
@@ -118,12 +111,10 @@ impl Gate {
         done
     }
 
-    /// Returns the boot of an introduced peer.
     pub fn boot_of(&self, node: NodeId) -> Option<u32> {
         self.peers.get(&node).map(|peer| peer.boot)
     }
 
-    /// Returns the introduced member with this id.
     pub fn peer(&self, node: NodeId) -> Option<Member> {
         self.peers.get(&node).map(|peer| peer.member)
     }
@@ -186,7 +177,6 @@ impl Gate {
         outcome
     }
 
-    /// Stops accepting datagrams from a node.
     pub fn part(&mut self, node: NodeId) {
         self.peers.remove(&node);
         self.challenges.remove(&node);

@@ -8,7 +8,6 @@ use quorate_core::node_id::NodeId;
 /// Maximum number of peers at a time.
 pub const PEERS_MAX: usize = 256;
 
-/// A key of 256 bits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 32]);
 
@@ -22,7 +21,7 @@ impl Key {
     }
 }
 
-/// The key itself is never shown.
+/// Never shows the key.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key")
@@ -48,12 +47,10 @@ pub struct Keys {
     named: BTreeMap<NodeId, KeyId>,
 }
 
-/// Reason for refusing to add a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadKey {
     /// The number is 0, which means that there is no key.
     Zero,
-    /// Another key already has the number.
     Taken,
     /// The node runs without keys. If it had one, it would drop the datagrams of its peers.
     Unkeyed,
@@ -62,7 +59,6 @@ pub enum BadKey {
 }
 
 impl Keys {
-    /// Creates an empty set of keys.
     pub fn none() -> Self {
         Self::default()
     }

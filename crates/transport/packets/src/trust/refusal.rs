@@ -7,7 +7,6 @@ use crate::{
     trust::window::NotNew,
 };
 
-/// Reason for refusing a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Refusal {
@@ -21,7 +20,6 @@ pub enum Refusal {
     Own,
     /// No handshake has introduced the sender.
     Stranger,
-    /// The datagram is from an older boot of its sender.
     OldBoot,
     /// The datagram is from a boot that the handshake did not name, so it is not trusted at all.
     Boot,
@@ -36,7 +34,6 @@ pub enum Refusal {
     Before,
     /// The number is too far below the newest one of its channel.
     Old,
-    /// The number was seen before.
     Repeated,
     /// The datagram is a repair of one that is not missing.
     Unwanted,
@@ -63,7 +60,6 @@ impl Refusal {
         Self::Unasked,
     ];
 
-    /// Returns the label of this reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -116,7 +112,6 @@ impl Reason for Refusal {
     }
 }
 
-/// Number of refused datagrams for each reason.
 pub type Refusals = Counted<Refusal>;
 
 #[cfg(test)]

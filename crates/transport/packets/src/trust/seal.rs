@@ -14,7 +14,6 @@ const SUBKEY: &[u8] = b"quorate datagram subkey 1";
 /// different one ([pkt-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Cluster id.
     pub cluster: u128,
     pub group: u64,
     pub generation: u32,
@@ -42,7 +41,6 @@ impl Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub group: Group,
-    /// Sender, including its incarnation.
     pub sender: Member,
     pub boot: u32,
     pub channel: u8,
@@ -133,7 +131,7 @@ mod tests {
         Place { group, sender: Member::first(1), boot: 3, channel: 1 }
     }
 
-    /// [pkt-3] Everything that names a channel changes its tags; so does the destination.
+    /// [pkt-3] Every part of a channel's place changes its tags, and so does the destination.
     #[test]
     fn every_part_of_the_place_is_in_the_tag() {
         let key = Key::new([9; 32]);

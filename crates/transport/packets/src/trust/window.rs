@@ -12,14 +12,12 @@ pub struct Window {
     top: u64,
 }
 
-/// Reason for a number not to count as new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotNew {
     /// The number is below that of the handshake.
     Before,
     /// The number is too old to know whether it was seen.
     Old,
-    /// The number has been seen before.
     Seen,
 }
 
@@ -87,8 +85,8 @@ mod tests {
 
     use super::*;
 
-    /// [pkt-2] Compared with a plain set: no number twice, none below the handshake, none from
-    /// beyond the window, and every other one once.
+    /// [pkt-2] The window agrees with a plain set: it accepts no number twice, none below the
+    /// handshake, none from beyond the window, and every other one once.
     #[test]
     fn a_window_takes_each_number_once() {
         for seed in 0..100 {

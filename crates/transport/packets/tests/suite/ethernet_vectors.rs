@@ -1,7 +1,7 @@
-//! Golden bytes of frames: every reader, in whatever language, must agree on them.
+//! Golden bytes of frames, on which every reader in any language must agree.
 //!
-//! `REWRITE=1 cargo test -p quorate-packets` writes them again; the difference is the review. A
-//! changed line is a changed format: it needs another EtherType or a version.
+//! `REWRITE=1 cargo test -p quorate-packets` writes them again, and the reviewer checks the
+//! difference. A changed line is a changed format, which needs another EtherType or a version.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 

@@ -1,13 +1,13 @@
 //! A group over networks that lose, repeat, reorder, delay, truncate and change datagrams:
-//! everything arrives once, bit for bit, or is given up by name ([pkt-4] [pkt-5] [pkt-7] [told-2]).
+//! everything arrives once, bit for bit, or is given up by its numbers ([pkt-4] [pkt-5] [pkt-7]
+//! [told-2]).
 
 use crate::world::{CHANNEL, Faults, World, name};
 use quorate_core::dice::Dice;
 use quorate_core::{node_id::NodeId, time::Time};
 use quorate_packets::{endpoint::Event, rate::Bucket, receive::Delivery};
 
-/// Sends some messages at random times, from one or two nodes at once; then waits until all is
-/// settled.
+/// Sends messages at random times, from one or two nodes at once, and waits until all is settled.
 fn traffic(world: &mut World, dice: &mut Dice, senders: &[u32], messages: u64) {
     for _ in 0..messages {
         let length = match dice.below(10) {
@@ -44,7 +44,7 @@ fn everything_arrives_once_or_is_given_up_by_name() {
         };
         let senders: &[u32] = if dice.chance(1, 3) { &[1, 2] } else { &[1] };
         traffic(&mut world, &mut dice, senders, 60);
-        // The last tail may be lost; the heartbeat has the same information.
+        // The last tail may be lost. The heartbeat has the same information.
         world.faults = Faults::default();
         world.heartbeats();
         world.run();
@@ -61,7 +61,7 @@ fn everything_arrives_once_or_is_given_up_by_name() {
     }
 }
 
-/// At 5 % loss nothing is given up: there are five requests, the first of which goes to an
+/// At 5 % loss nothing is given up, because there are five requests, the first of which goes to an
 /// acceptor.
 #[test]
 fn ordinary_loss_is_repaired() {
@@ -92,12 +92,12 @@ fn a_sound_network_costs_nothing() {
     assert_eq!(world.to_one, 0);
 }
 
-/// [pkt-5] [pkt-7] Any node that has a datagram repairs it: the leader is cut off after its
+/// [pkt-5] [pkt-7] Any node that has a datagram repairs it. Here the leader is cut off after its
 /// multicast.
 #[test]
 fn an_acceptor_repairs_what_the_leader_cannot() {
     let mut world = World::new(4, Delivery::InOrder, 1);
-    // Node 2 receives nothing from the leader but later tails; no node reaches the leader.
+    // Node 2 receives nothing from the leader except later tails, and no node reaches the leader.
     world.cut_links = vec![(1, 2), (2, 1), (3, 1), (4, 1)];
     for _ in 0..20 {
         world.send(1, 3000);
@@ -111,15 +111,16 @@ fn an_acceptor_repairs_what_the_leader_cannot() {
     assert!(world.to_one > 40);
 }
 
-/// [pkt-7] A repairer that lacks the datagram, too, asks once itself and passes on what arrives.
+/// [pkt-7] A repairer that also lacks the datagram requests it once itself and forwards what
+/// arrives.
 #[test]
 fn a_repairer_that_lacks_it_asks_itself() {
     let mut world = World::with(3, 1, |node| {
         let mut settings = crate::world::settings(node, 1, Delivery::InOrder);
         match node {
-            // By itself it would ask late.
+            // On its own it would request the datagram late.
             2 => settings.limits.reorder_grace_us = 1_000_000,
-            // One request reaches node 2, which has nothing yet; the other one is for the leader.
+            // One request reaches node 2, which has nothing yet. The other is for the leader.
             3 => settings.limits.tries_max = 2,
             _ => {}
         }
@@ -163,12 +164,12 @@ fn what_two_ask_for_is_multicast_again() {
     // The second message, the first one again, and tails.
     let tails = world.events[&2].iter().filter(|event| matches!(event, Event::TailReceived { .. }));
     assert_eq!(world.to_group - before, 2 + tails.count());
-    // One report and one NAK from each loser, one repair for the first.
+    // One report and one NAK from each node with losses, and one repair for the first.
     assert_eq!(world.to_one, 3 + 3 + 1);
 }
 
 /// [pkt-8] The sender waits for no node: decided datagrams are dropped when space is needed, and a
-/// peer that asks for them is notified.
+/// peer that requests them is notified.
 #[test]
 fn what_went_is_said_to_be_gone() {
     let mut world = World::with(2, 1, |node| {
@@ -191,7 +192,7 @@ fn what_went_is_said_to_be_gone() {
     world.run();
     let over = world.judge(2, 1, true);
     assert!((150..300).contains(&over.len()), "{}", over.len());
-    // Notified at once: no five requests.
+    // The peer learns it at once, without five requests.
     let first = world.events[&2].iter().find(|event| matches!(event, Event::GivenUp { .. }));
     assert!(first.is_some() && world.now.since_us(began) < 100_000);
 }
@@ -222,7 +223,7 @@ fn rate_percent(receivers: u32, arrange: impl Fn(&mut World)) -> u64 {
     world.nodes[&1].rate_bytes_s(CHANNEL).unwrap() * 100 / LINK
 }
 
-/// [rate-2] A loss at all receivers lowers the rate to what the link can carry; a loss at one does
+/// [rate-2] A loss at all receivers lowers the rate to what the link can carry. A loss at one does
 /// not.
 #[test]
 fn the_rate_follows_the_link_and_not_a_loser() {

@@ -199,7 +199,6 @@ impl World {
         }
     }
 
-    /// Runs for this many microseconds.
     fn run(&mut self, us: u64) {
         let end = self.now + us;
         self.flush();
@@ -259,8 +258,8 @@ fn slot_of(frame: &[u8]) -> u64 {
     proposed_to(frame).unwrap().0 - 1
 }
 
-/// [plane-1] Nothing is sent by packets until both directions have been probed, nor after they fall
-/// silent.
+/// [plane-1] Packets are sent only after probes in both directions, and no longer once these go
+/// unanswered.
 #[test]
 fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
     let mut world = World::new(2, Reach::Each, Weather::default(), 1);
@@ -309,8 +308,8 @@ fn what_waits_for_its_pace_is_not_missing() {
     }
 }
 
-/// [rate-3] [gap-2] A leader that learns of a higher ballot withdraws the numbers of what it has
-/// not sent. Messages to one node that follow them wait only until the leader's next message.
+/// [rate-3] [gap-2] A leader that learns of a higher ballot withdraws the numbers of its unsent
+/// messages. Messages to one node that follow them wait only until the leader's next message.
 #[test]
 fn what_was_taken_back_holds_nothing_up() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
@@ -326,7 +325,7 @@ fn what_was_taken_back_holds_nothing_up() {
     let now = Time(world.now);
     world.plane(2).decided(ballot(2), Slot(1), now);
     world.run(20_000);
-    // It follows now, and has nothing for the group.
+    // It is a follower now and sends nothing to the group.
     for _ in 0..3 {
         assert_eq!(world.send(1, &[2], b"behind"), [2]);
         world.run(20_000);
@@ -335,7 +334,7 @@ fn what_was_taken_back_holds_nothing_up() {
     assert!(got.len() < 20, "it was stopped");
     let alone: Vec<_> = got.iter().filter(|frame| frame.len() == 6).collect();
     assert_eq!(alone, [b"before", b"behind", b"behind", b"behind"]);
-    // Its numbers are reused, and order is kept.
+    // Its numbers are reused, and the order is preserved.
     let now = Time(world.now);
     world.plane(1).decided(ballot(3), Slot(1), now);
     assert_eq!(world.send(1, &[2, 3], &proposal(30, 50_000)), [2, 3]);
@@ -346,8 +345,8 @@ fn what_was_taken_back_holds_nothing_up() {
     assert_eq!(got[got.len() - 1], b"behind");
 }
 
-/// [learn-1] [pkt-7] A voter retains what it receives for others, and is asked for it; a learner
-/// neither retains nor is asked, until it votes.
+/// [learn-1] [pkt-7] A voter retains what it receives for others and answers their requests. A
+/// learner does neither until it votes.
 #[test]
 fn learners_keep_nothing_for_others() {
     let rain = Weather { lost: 30, ..Weather::default() };
@@ -373,9 +372,9 @@ fn learners_keep_nothing_for_others() {
     assert!(repaired_by_the_last(&[1, 2, 3, 4]) > 0);
 }
 
-/// [gap-2] Frames arrive once and whole, those to the group and those to one node each in order,
-/// and the latter after everything that was sent to the group before them, whatever happens to
-/// datagrams. What is given up leaves a gap, and no other trace.
+/// [gap-2] Frames arrive once and whole. Those to the group and those to one node each arrive in
+/// order, and the latter after everything that was sent to the group before them, whatever happens
+/// to datagrams. What is given up leaves only a gap.
 #[test]
 fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     for (seed, lost, at_least) in [(1, 0, 400), (2, 10, 400), (3, 50, 395), (4, 150, 330)] {
@@ -430,21 +429,21 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     }
 }
 
-/// [gap-2] Giving up a message to one node proves nothing about what the group got before it.
+/// [gap-2] Giving up a message to one node proves nothing about what the group received before it.
 #[test]
 fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
     world.run(200_000);
     (0..10).for_each(|_| assert_eq!(world.send(1, &[2], b"before"), [2]));
     world.run(1000);
-    // Lost, and requested in vain.
+    // The message is lost, and requested in vain.
     world.cut = [(1, 2)].into();
     world.send(1, &[2], b"lost");
     world.flush();
     world.cut = [(2, 1), (2, 3), (3, 2)].into();
     world.send(1, &[2], b"behind it");
     world.run(3000);
-    // Later the group's is lost, too, and a message to node 2 waits for it.
+    // Later the group's message is lost as well, and a message to node 2 waits for it.
     world.cut.insert((1, 2));
     assert_eq!(world.send(1, &[2, 3], b"group"), [2, 3]);
     world.flush();
@@ -471,8 +470,7 @@ fn the_group_is_used_for_those_who_hear_it() {
         assert_eq!(world.send(1, &[2, 3, 4], &frame), [2, 3, 4]);
         expected.push(frame);
     }
-    // Before a tail or a probe is due: three datagrams for each frame, for all that receive the
-    // group.
+    // No tail or probe is due yet: three datagrams for each frame, for all that receive the group.
     world.flush();
     assert_eq!(world.sent_to_group - before, 19 * 3);
     world.run(5000);
@@ -489,7 +487,7 @@ fn the_group_is_used_for_those_who_hear_it() {
     assert_eq!(world.sent_to_group - before, 0, "{quiet} tails and probes before");
     world.run(1000);
     assert_eq!(world.got(1, 3).len(), 19);
-    // The group falls silent for node 3.
+    // Node 3 no longer receives the group.
     world.deaf.insert(3);
     world.run(600_000);
     assert!(world.ups[&1].contains(&(3, true, false)));
@@ -499,8 +497,8 @@ fn the_group_is_used_for_those_who_hear_it() {
     assert_eq!(world.got(1, 3).last(), Some(&frame));
 }
 
-/// [chain-1] A frame for all leaves its sender once, reaches all in order, and is forwarded by the
-/// others, to one node each.
+/// [chain-1] A frame for all leaves its sender once, reaches all in order, and each node forwards
+/// it to one other.
 #[test]
 fn along_a_chain_each_node_sends_what_is_for_all_once() {
     let mut world = World::new(5, Reach::Chain, Weather::default(), 1);
@@ -524,7 +522,7 @@ fn along_a_chain_each_node_sends_what_is_for_all_once() {
     }
     let handed_on: Vec<u64> =
         (1..=5).map(|node| relayed(&mut world, node) - before[node as usize - 1]).collect();
-    // From 3 to 4, 5, 1 and 2, which is the last one; and a few probes and tails of all.
+    // From 3 to 4, 5, 1 and 2, which is the last one. Adds a few probes and tails of all.
     for (node, handed_on) in (1..).zip(handed_on) {
         let of_proposals = if [4, 5, 1].contains(&node) { 100 } else { 0 };
         let of_others = handed_on - of_proposals;
@@ -532,7 +530,7 @@ fn along_a_chain_each_node_sends_what_is_for_all_once() {
     }
 }
 
-/// [chain-1] A node that forwards nothing is bypassed: at first all after it are reached
+/// [chain-1] A node that does not forward is bypassed: at first all nodes after it are reached
 /// separately, then it becomes the last.
 #[test]
 fn a_node_that_hands_nothing_on_becomes_the_last() {
@@ -560,7 +558,7 @@ fn a_node_that_hands_nothing_on_becomes_the_last() {
     world.run(100_000);
     assert_eq!(world.plane(1).counters().frames_to_one, before);
     for node in 2..=4 {
-        // Frames sent separately do not wait for what the group got before.
+        // Frames sent separately do not wait for what the group received before.
         let slots: BTreeSet<u64> = world.got(1, node).iter().map(|frame| slot_of(frame)).collect();
         assert_eq!(slots, (1..=slot).collect(), "to node {node}");
     }
@@ -589,7 +587,7 @@ fn a_node_that_goes_is_left_out_at_once() {
     assert_eq!(world.ups[&1].iter().filter(|(_, _, up)| !up).count(), 0);
 }
 
-/// A frame for more nodes than a set holds is sent in several calls, but the group gets it once.
+/// A frame for more nodes than a set holds is sent in several calls, but to the group only once.
 #[test]
 fn parts_of_one_send_are_one_message_to_the_group() {
     let mut world = World::new(5, Reach::Group, Weather::default(), 1);
@@ -610,8 +608,8 @@ fn parts_of_one_send_are_one_message_to_the_group() {
     assert_eq!(world.got(1, 5).len(), 2);
 }
 
-/// [pkt-1] A process that restarts is introduced again: it receives nothing from before, and
-/// nothing from its former life is accepted.
+/// [pkt-1] A process that restarts is introduced again. It receives nothing from before, and
+/// nothing that it sent earlier is accepted.
 #[test]
 fn who_starts_again_gets_nothing_of_before() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
@@ -634,8 +632,8 @@ fn who_starts_again_gets_nothing_of_before() {
     assert_eq!(world.got(1, 2), [&b"to both"[..], b"to one"]);
 }
 
-/// [pkt-1] A connection that breaks and returns resets no numbers: datagrams in flight from before
-/// are not taken for later ones.
+/// [pkt-1] A connection that breaks and returns does not reset numbers: datagrams in flight from
+/// before are not mistaken for later ones.
 #[test]
 fn what_flies_from_before_a_connection_is_not_taken() {
     let mut world = World::new(2, Reach::Group, Weather::default(), 1);
@@ -661,7 +659,7 @@ fn what_flies_from_before_a_connection_is_not_taken() {
     assert_eq!(world.got(1, 2), [&b"before"[..], b"behind"]);
 }
 
-/// [rate-1] Undecided messages fill the window; decided ones free space.
+/// [rate-1] Undecided messages fill the window. Decided ones free space.
 #[test]
 fn a_full_window_takes_nothing_until_something_is_decided() {
     let mut world = World::new(2, Reach::Each, Weather::default(), 1);
@@ -681,7 +679,7 @@ fn a_full_window_takes_nothing_until_something_is_decided() {
     assert_eq!(world.send(1, &[2], &proposal(91, 1 << 20)), [2]);
 }
 
-/// Frames that exceed the limit of any plane of packets, and empty ones.
+/// Includes empty frames, and frames that exceed the limit of any plane of packets.
 #[test]
 fn frames_of_every_length_are_taken_or_refused() {
     let mut world = World::new(2, Reach::Each, Weather::default(), 1);
@@ -695,7 +693,7 @@ fn frames_of_every_length_are_taken_or_refused() {
     assert_eq!(world.got(1, 2), [&b""[..], &[1]]);
 }
 
-/// A socket without space ends a turn; datagrams that it did not accept are requested again.
+/// A socket without space ends a turn. Datagrams that it did not accept are requested again.
 #[test]
 fn a_full_socket_loses_datagrams_and_nothing_else() {
     let mut world = World::new(2, Reach::Each, Weather::default(), 1);
@@ -712,7 +710,7 @@ fn a_full_socket_loses_datagrams_and_nothing_else() {
 }
 
 /// Sends `per_second` proposals of 8 KiB from node 1 to the others, for `seconds`. Those that the
-/// plane does not accept go by connections.
+/// plane does not accept use connections.
 fn offer(world: &mut World, per_second: u64, seconds: u64) {
     let others: Vec<u32> = (2..=world.planes.len() as u32).collect();
     for _ in 0..per_second * seconds {
@@ -724,8 +722,8 @@ fn offer(world: &mut World, per_second: u64, seconds: u64) {
     }
 }
 
-/// [plane-3] Frames go by connections until sending them once to all is cheaper. A group that falls
-/// silent is replaced by a chain at once, without oscillation.
+/// [plane-3] Frames use connections until sending them once to all is cheaper. A group that reaches
+/// no node is replaced by a chain at once, without oscillation.
 #[test]
 fn the_way_is_chosen_by_load_and_by_who_hears() {
     let mut world = World::choosing(5, Weather::default(), 1);
@@ -747,12 +745,12 @@ fn the_way_is_chosen_by_load_and_by_who_hears() {
     offer(&mut world, 350, 10);
     assert_eq!(world.plane(1).carrier(), Carrier::Chain);
     assert_eq!(world.plane(1).counters().changes, changes);
-    // A node that never chose a path for all still answers, and is received.
+    // A node that never chose a path for all still answers, and receives what others send.
     assert_eq!(world.plane(3).carrier(), Carrier::Connections);
     assert_eq!(world.plane(3).counters().changes, 0);
 }
 
-/// [plane-2] [plane-3] Whatever path is used, and however often it changes, everything that a plane
+/// [plane-2] [plane-3] Whatever the path, and however often it changes, everything that a plane
 /// accepted arrives.
 #[test]
 fn changes_of_the_way_lose_nothing() {
@@ -784,8 +782,8 @@ fn changes_of_the_way_lose_nothing() {
     }
 }
 
-/// [chain-1] A node of a chain that ended forwards nothing: frames sent to the group's address
-/// would arrive twice.
+/// [chain-1] A node of an ended chain forwards nothing. Otherwise frames sent to the group's
+/// address would arrive twice.
 #[test]
 fn a_chain_that_ended_is_told_so() {
     let mut world = World::choosing(4, Weather::default(), 1);
@@ -811,7 +809,7 @@ fn a_chain_that_ended_is_told_so() {
     assert_eq!(world.got(1, 3).len(), 19);
 }
 
-/// [rate-4] Frames for all fill a socket repeatedly; heartbeats to single nodes are still sent.
+/// [rate-4] Frames for all fill a socket repeatedly. Heartbeats to single nodes are still sent.
 #[test]
 fn a_full_socket_takes_what_is_for_one_first() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);

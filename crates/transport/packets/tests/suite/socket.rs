@@ -1,5 +1,5 @@
-//! Endpoints over real sockets: loopback, unicast and multicast. Without a network that allows it,
-//! a skip is printed with its reason.
+//! Endpoints over real sockets: loopback, unicast and multicast. Where the network does not allow
+//! it, prints the reason for a skip.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ fn any_port() -> SocketAddr {
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))
 }
 
-/// Prints what is not tested, and why; with `QUORATE_NO_SKIPS=true` nothing may be skipped.
+/// Prints what is not tested, and why. With `QUORATE_NO_SKIPS=true` nothing may be skipped.
 fn skip(what: &str, why: &str) {
     let all = std::env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "{what} is not tested: {why}");
@@ -56,8 +56,8 @@ fn receive_all(socket: &mut Udp, wanted: usize) -> Vec<Vec<u8>> {
     seen
 }
 
-/// A run of datagrams is one call, and arrives as the same datagrams, bit for bit, wherever it was
-/// split.
+/// A run of datagrams is sent in one call, and arrives as the same datagrams, bit for bit, wherever
+/// it was split.
 #[test]
 fn a_run_arrives_as_its_datagrams() {
     let mut to = Udp::bind(any_port(), RECEIVE_BYTES).unwrap();
@@ -74,7 +74,7 @@ fn a_run_arrives_as_its_datagrams() {
     assert_eq!(to.receive(|_, _| unreachable!("nothing was sent")).unwrap(), 0);
 }
 
-/// [pkt-4] IP fragments nothing: a datagram that is too long is refused by its sender.
+/// [pkt-4] IP does not fragment: the sender refuses a datagram that is too long.
 #[test]
 fn nothing_is_cut_by_ip() {
     let socket = Udp::bind(any_port(), RECEIVE_BYTES).unwrap();
@@ -84,7 +84,7 @@ fn nothing_is_cut_by_ip() {
     assert_eq!(sent, Sent::TooLong);
 }
 
-/// Beyond net.core.rmem_max where that is allowed, otherwise up to it.
+/// The size exceeds net.core.rmem_max where that is allowed, and otherwise reaches it.
 #[test]
 fn a_receive_buffer_is_as_large_as_may_be() {
     let wanted = 64 << 20;
@@ -111,7 +111,7 @@ fn what_cannot_be_is_said() {
     assert!(matches!(failed, Failed::Bind { address, .. } if address == taken.local()));
 }
 
-/// [pkt-4] The same by IPv6, on loopback: to one, and to a group.
+/// [pkt-4] The same over IPv6 on loopback: to one node, and to a group.
 #[test]
 fn datagrams_cross_loopback_by_ipv6() {
     let local = "[::1]:0".parse().unwrap();
@@ -140,7 +140,6 @@ fn datagrams_cross_loopback_by_ipv6() {
     assert_eq!(a.receive(|_, _| ()).unwrap(), 0, "it did not join");
 }
 
-/// One node with its sockets.
 struct Node {
     endpoint: Endpoint,
     socket: Udp,
@@ -156,7 +155,7 @@ impl Node {
             group: Group { cluster: 5, group: 1, generation: 0 },
             keys: Keys::one(1, Key::new([3; 32])).unwrap(),
             limits: Limits {
-                // The machine may be slow: nothing is given up.
+                // The machine may be slow, so nothing is given up.
                 giveup_us: 2_000_000,
                 ..Limits::of_mtu(mtu)
             },
@@ -172,7 +171,7 @@ impl Node {
         }
     }
 
-    /// Runs one turn: arrivals, work that is due, and sending.
+    /// Runs one turn: receives, does the work that is due, and sends.
     fn turn(&mut self, now: Time, address: impl Fn(To) -> SocketAddr) {
         let Self { endpoint, socket, group, messages } = self;
         let mut handle = |_, datagram: &[u8]| {
@@ -272,7 +271,7 @@ fn messages_cross_loopback_by_unicast() {
 #[test]
 fn messages_cross_loopback_by_multicast() {
     let mut nodes: Vec<Node> = (1..=3).map(|id| Node::new(id, 1500, Time(0))).collect();
-    // A port of its own, so that groups of other tests on this machine are not received.
+    // Uses a separate port, so that groups of other tests on this machine are not received.
     let port = nodes[0].socket.local().port();
     let group = SocketAddr::from(([239, 255, 77, 77], port));
     for node in &mut nodes {
@@ -308,7 +307,8 @@ fn messages_cross_loopback_by_multicast() {
     assert!(nodes[1..].iter().all(|node| node.messages == all));
 }
 
-/// Of two senders, two listeners count everything that was sent with their token, and nothing else.
+/// With two senders, two listeners count everything that was sent with their token, and nothing
+/// else.
 #[test]
 fn what_is_sent_to_a_group_is_counted_by_each_listener() {
     use std::{sync::atomic::AtomicBool, time::Duration};
@@ -331,7 +331,7 @@ fn what_is_sent_to_a_group_is_counted_by_each_listener() {
         assert_eq!(sent.unwrap(), 20);
     }
     let heard = |sender| SenderCounts { sender, count: 20, repeated: 0 };
-    // The end was already requested: waiting datagrams are still counted.
+    // The end is already requested, but waiting datagrams are still counted.
     let (end, left) = (AtomicBool::new(true), || Duration::from_secs(60));
     for listener in [&mut one, &mut other] {
         listener.listen(left, &end).unwrap();

@@ -81,12 +81,13 @@ fn a_changed_byte_is_refused() {
     assert!(tried > 1000);
 }
 
-/// [pkt-2] A repeated datagram is refused: no message, no answer, no sign of life.
+/// [pkt-2] A repeated datagram is refused and has no effect: no message, no answer, no sign of
+/// life.
 #[test]
 fn repeated_datagrams_do_nothing() {
     let mut world = busy_world(2);
     let recorded = std::mem::take(&mut world.recorded);
-    // Once, so that lost datagrams arrive at least once; then again.
+    // The first time delivers datagrams that were lost. The second repeats all.
     for (to, bytes) in &recorded {
         let _ = world.node(*to).handle(bytes, Time(3_000_000));
     }
@@ -103,8 +104,7 @@ fn repeated_datagrams_do_nothing() {
     }
 }
 
-/// [pkt-2] A datagram for one node is refused by every other; one for the group is refused by its
-/// sender.
+/// [pkt-2] A datagram for one node is refused by every other, and one for the group by its sender.
 #[test]
 fn a_datagram_for_another_node_is_refused() {
     let world = &mut busy_world(3);
@@ -135,7 +135,8 @@ fn older_boots_are_refused() {
     world.run_to(Time(100_000));
     let old = std::mem::take(&mut world.recorded);
 
-    // Node 2 restarts: it has forgotten what it saw, and accepts nothing from before its handshake.
+    // Node 2 restarts: it has forgotten which numbers it saw, and accepts nothing from before its
+    // handshake.
     let introductions: Vec<_> =
         [1, 3].map(|from| world.nodes[&from].introduction(NodeId(2))).into();
     *world.node(2) = Endpoint::new(settings(2, 2, Delivery::InOrder), world.now);
@@ -150,7 +151,7 @@ fn older_boots_are_refused() {
     *world.node(1) = Endpoint::new(settings(1, 2, Delivery::InOrder), world.now);
     world.node(1).open(CHANNEL, None, Time(0)).unwrap();
     let introduction = world.nodes[&1].introduction(NodeId(3));
-    // Until then, its new boot is not trusted either.
+    // Before that, its new boot is not trusted, either.
     world.node(1).send(CHANNEL, &[1; 10]).unwrap();
     let bytes = world.node(1).take_data(CHANNEL, Time(200_000)).unwrap().1.bytes.to_vec();
     assert_eq!(world.node(3).handle(&bytes, Time(200_000)), Err(Refusal::Boot));
@@ -218,7 +219,7 @@ fn control(from: u32, to: u32, number: u64, body: &Body<'_>) -> Vec<u8> {
     bytes
 }
 
-/// [pkt-5] [gap-4] A repair is accepted once if it is a missing original, and does not prove that
+/// [pkt-5] [gap-4] A repair is accepted once if it is a missing original. It does not prove that
 /// the original's sender is alive.
 #[test]
 fn a_repair_is_an_original_that_is_missing() {
@@ -234,13 +235,13 @@ fn a_repair_is_an_original_that_is_missing() {
     node.handle(&originals[1], Time(5)).unwrap();
     assert!(node.take_events().is_empty());
     let repair = |number, original: &[u8]| control(2, 3, number, &Body::Repair(original));
-    // It has arrived, and waits for its turn.
+    // The original has arrived and waits for its turn.
     assert_eq!(node.handle(&repair(100, &originals[1]), Time(6)), Err(Refusal::Unwanted));
-    // Not as its owner sealed it.
+    // The original differs from what its owner sealed.
     let mut changed = originals[0].clone();
     changed[60] ^= 1;
     assert_eq!(node.handle(&repair(101, &changed), Time(6)), Err(Refusal::Tag));
-    // Not an original of a message.
+    // The content is not an original of a message.
     let nested = repair(1, &originals[0]);
     assert_eq!(node.handle(&repair(102, &nested), Time(6)), Err(Refusal::Unwanted));
     assert!(node.take_events().is_empty());
@@ -248,7 +249,7 @@ fn a_repair_is_an_original_that_is_missing() {
     assert_eq!(node.take_events().len(), 2);
     assert_eq!(node.alive(NodeId(1)), Some(Time(5)));
     assert_eq!(node.alive(NodeId(2)), None);
-    // Neither the repair again nor the original.
+    // Refuses both the repeated repair and the original.
     assert_eq!(node.handle(&repair(103, &originals[0]), Time(8)), Err(Refusal::Repeated));
     assert_eq!(node.handle(&repair(104, &originals[0]), Time(8)), Err(Refusal::Unwanted));
     assert_eq!(node.handle(&originals[0], Time(8)), Err(Refusal::Repeated));
@@ -256,7 +257,7 @@ fn a_repair_is_an_original_that_is_missing() {
 }
 
 /// [chain-1] A node forwards datagrams for the group, bit for bit, each number once, to its
-/// successor in the newest chain set up by their own sender, and never along an older one.
+/// successor in the newest chain that their sender set up, never along an older one.
 #[test]
 fn what_is_for_all_is_handed_on_once_along_the_newest_chain() {
     let mut world = World::new(4, Delivery::InOrder, 13);
@@ -289,7 +290,7 @@ fn what_is_for_all_is_handed_on_once_along_the_newest_chain() {
     assert_eq!(hears(&originals[2]), [To::Node(NodeId(4))]);
     hears(&chain(1, 103, 8, &[4, 3, 2]));
     assert_eq!(hears(&originals[3]), [To::Node(NodeId(2))]);
-    // Neither the last node nor one outside of the chain forwards, and none forwards back.
+    // Neither the last node nor one outside the chain forwards, and none forwards back.
     hears(&chain(1, 104, 9, &[2, 4, 3]));
     assert_eq!(hears(&originals[4]), []);
     hears(&chain(1, 105, 10, &[3, 1]));
@@ -303,7 +304,7 @@ fn packets_of_an_older_boot_are_gone() {
     let mut world = World::new(3, Delivery::InOrder, 11);
     world.send(1, 100);
     world.run_to(Time(100_000));
-    // Node 1 as its own packets' owner, and as a repairer of node 2's.
+    // Node 1 is asked as the owner of its own packets, and as a repairer of node 2's.
     for (number, owner, boot, channel) in [(100, 1, 0, 1), (101, 1, 1, 9), (102, 2, 0, 1)] {
         let of = quorate_packets::body::ChannelName { owner: NodeId(owner), boot, channel };
         let numbers = Numbers { of, ranges: vec![1..4; 1] };
@@ -317,8 +318,8 @@ fn packets_of_an_older_boot_are_gone() {
     }
 }
 
-/// [pkt-1] Packets that another node does not have may be available elsewhere; those that the owner
-/// no longer has are given up.
+/// [pkt-1] Packets that another node lacks may be available elsewhere. Those that the owner no
+/// longer has are given up.
 #[test]
 fn only_the_owner_gives_packets_up() {
     let mut world = World::new(3, Delivery::InOrder, 12);
@@ -371,7 +372,7 @@ fn keys_change_under_traffic() {
     assert!(keys.clone().any(|key| key == 1) && keys.clone().any(|key| key == 2));
 }
 
-/// [pkt-4] An old leader that fills its quota takes nothing from the new one's.
+/// [pkt-4] An old leader that fills its quota does not reduce the new leader's.
 #[test]
 fn one_sender_cannot_evict_what_another_sent() {
     let mut world = World::new(3, Delivery::AsCompleted, 7);
@@ -405,7 +406,7 @@ fn one_sender_cannot_evict_what_another_sent() {
     assert!(matches!(&events[..], [Event::Message { of, .. }] if of.owner == NodeId(2)));
 }
 
-/// [pkt-2] Two peers that share nothing but the group are introduced by an answer to a fresh nonce.
+/// [pkt-2] An answer to a fresh nonce introduces two peers that share nothing but the group.
 #[test]
 fn a_challenge_introduces_who_answers_it() {
     let members: Vec<Member> = (1..=3).map(Member::first).collect();
@@ -432,7 +433,7 @@ fn a_challenge_introduces_who_answers_it() {
     let stale = answer_to(&mut one, &probe);
     let probe = ask(&mut two, 2);
     let fresh = answer_to(&mut one, &probe);
-    // A node that knows the group's name but no key can neither ask nor answer.
+    // A node that knows the group's name but no key can neither probe nor answer.
     for (node, datagram) in [(&mut one, &probe), (&mut two, &fresh)] {
         for at in [8, 16, 44, datagram.len() - 1] {
             let mut changed = datagram.clone();
@@ -458,8 +459,8 @@ fn a_challenge_introduces_who_answers_it() {
     assert_eq!(two.handle(&stale, Time(10)), Err(Refusal::Before));
 }
 
-/// [rate-3] A node that receives a higher ballot's leader on the group stops, and drops what it has
-/// not sent.
+/// [rate-3] A node that receives a higher ballot's leader on the group stops, and drops its unsent
+/// messages.
 #[test]
 fn an_older_leader_stops() {
     let ballot = |round, node| Ballot { era: Era(0), round, node: NodeId(node) };
@@ -469,7 +470,7 @@ fn an_older_leader_stops() {
     world.send(1, 100);
     world.run_to(Time(50_000));
     world.node(2).tell(CHANNEL, ballot(2, 2), Slot(1), Time(50_000));
-    // Queued, and not sent when the other leader is received.
+    // These are queued, and not sent once the other leader is received.
     for _ in 0..3 {
         world.node(1).send(CHANNEL, &[0; 1000]).unwrap();
     }
@@ -482,14 +483,14 @@ fn an_older_leader_stops() {
     assert!(world.node(1).take_data(CHANNEL, Time(70_000)).is_none());
     assert_eq!(world.node(1).next_number(CHANNEL), Some(2));
     assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(PushError::Stopped));
-    // A ballot in between does not restart it; its own next one does.
+    // A ballot in between does not restart it, but its own next one does.
     world.node(1).tell(CHANNEL, ballot(1, 3), Slot(1), Time(70_000));
     assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(PushError::Stopped));
     world.node(1).tell(CHANNEL, ballot(3, 1), Slot(1), Time(70_000));
     assert_eq!(world.node(1).send(CHANNEL, b"x").map(|sent| sent.first), Ok(2));
 }
 
-/// On a segment without keys, the checksum detects accidents.
+/// On a segment without keys, the checksum detects accidental changes.
 #[test]
 fn without_keys_accidents_are_found() {
     let mut world = World::with(3, 9, |node| {

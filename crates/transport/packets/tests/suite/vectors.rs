@@ -1,7 +1,7 @@
-//! Golden bytes: every reader, in whatever language, must agree on them.
+//! Golden bytes, on which every reader in any language must agree.
 //!
-//! `REWRITE=1 cargo test -p quorate-packets` writes them again; the difference is the review. A
-//! changed line is a changed format: it needs a new version.
+//! `REWRITE=1 cargo test -p quorate-packets` writes them again, and the reviewer checks the
+//! difference. A changed line is a changed format, which needs a new version.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 

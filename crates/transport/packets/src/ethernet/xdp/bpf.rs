@@ -26,10 +26,9 @@ const AT_XDP: u32 = 37;
 /// the kernel, afterwards.
 const BY_DRIVER: u32 = 1 << 2;
 const BY_KERNEL: u32 = 1 << 1;
-/// License of the program. The kernel functions that it calls require no other.
+/// License of the program. The kernel functions that it calls accept any.
 const LICENSE: &std::ffi::CStr = c"Apache-2.0 OR MIT";
 
-/// Place at which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     /// The driver runs the program.
@@ -38,8 +37,8 @@ pub(crate) enum At {
     Kernel,
 }
 
-/// Argument of bpf(2), as long as the longest that any command above reads: consecutive fields,
-/// then zeros.
+/// Argument of bpf(2): consecutive fields, then zeros. It is as long as the longest argument that
+/// the commands above read.
 #[repr(C, align(8))]
 struct Argument([u32; 32]);
 
@@ -65,7 +64,7 @@ fn pointer<T>(at: *const T) -> [u32; 2] {
 /// until this returns.
 unsafe fn bpf(command: libc::c_int, argument: &mut Argument) -> io::Result<RawFd> {
     // SAFETY: the kernel reads, and may write, the bytes of `argument`, which are initialised and
-    // outlive the call; what it points to is the caller's promise.
+    // outlive the call. The caller vouches for the memory that it points to.
     let answer = unsafe {
         libc::syscall(libc::SYS_bpf, command, ptr::from_mut(argument), size_of::<Argument>())
     };
@@ -80,10 +79,9 @@ unsafe fn bpf(command: libc::c_int, argument: &mut Argument) -> io::Result<RawFd
 /// # Safety
 /// The contract of [`bpf`] must hold, and `command` must create a descriptor.
 unsafe fn made(command: libc::c_int, argument: &mut Argument) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let fd = unsafe { bpf(command, argument) }?;
-    // SAFETY: the kernel made this descriptor just now, for this call alone, and it is not an
-    // error.
+    // SAFETY: the kernel created this descriptor for this call alone, and it is not an error.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -113,7 +111,7 @@ impl Map {
         let ([a, b], [c, d]) = (pointer(&raw const queue), pointer(&raw const socket));
         let mut argument = Argument::new(&[word(self.0.as_fd()), 0, a, b, c, d]);
         // SAFETY: key and value of this map are numbers of four bytes (`new`), as `queue` and
-        // `socket` are; both outlive the call, and the kernel only reads them.
+        // `socket` are. Both outlive the call, and the kernel only reads them.
         unsafe { bpf(MAP_UPDATE, &mut argument) }.map(|_| ())
     }
 }
@@ -123,7 +121,7 @@ pub(crate) fn program(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     let count = u32::try_from(instructions.len()).map_err(io::Error::other)?;
     let ([a, b], [c, d]) = (pointer(instructions.as_ptr()), pointer(LICENSE.as_ptr()));
     let mut argument = Argument::new(&[PROGRAM_XDP, count, a, b, c, d]);
-    // SAFETY: `count` instructions are there, each as long as the kernel's; the license ends with a
+    // SAFETY: `count` instructions exist, each of the kernel's length, and the license ends with a
     // zero. Both outlive the call, and the kernel only reads them.
     unsafe { made(PROGRAM_LOAD, &mut argument) }
 }
@@ -147,8 +145,7 @@ pub(crate) fn is_attached(link: &OwnedFd) -> bool {
     let [a, b] = pointer(&raw mut info);
     let length = u32::try_from(size_of_val(&info)).unwrap_or(0);
     let mut argument = Argument::new(&[word(link.as_fd()), length, a, b]);
-    // SAFETY: the kernel writes at most `length` bytes of what it knows of the link at `info`,
-    // which has as many.
+    // SAFETY: the kernel writes at most `length` bytes at `info`, which has that length.
     let known = unsafe { bpf(INFO, &mut argument) };
     known.is_ok() && info[4] != 0
 }

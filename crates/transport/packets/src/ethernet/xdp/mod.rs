@@ -43,7 +43,6 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns the name shown to humans and programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Packet => "packet",
@@ -59,71 +58,44 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Modes of AF_XDP to try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ways {
-    /// Only zero copy, in which the device itself writes the frames.
     #[default]
     ZeroCopy,
     /// Zero copy, or else copies by the kernel.
     Any,
 }
 
-/// Error of setting up AF_XDP.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
     /// The process lacks a capability that the socket or the program needs.
     #[error(
         "AF_XDP needs the rights CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF ({what}: {source}): AmbientCapabilities= in the unit"
     )]
-    Rights {
-        /// The operation that was refused.
-        what: &'static str,
-        source: io::Error,
-    },
+    Rights { what: &'static str, source: io::Error },
     /// Frames of this MTU do not fit into a page.
     #[error(
         "frames of an MTU of {mtu} do not fit: AF_XDP takes one page each, an MTU of 3826 at most"
     )]
-    Mtu {
-        /// MTU of the interface, in bytes.
-        mtu: usize,
-    },
+    Mtu { mtu: usize },
     /// Another program is attached to the interface.
     #[error(
         "{interface} is taken by another program of XDP ({source}): `ip link show {interface}` names it"
     )]
-    Taken {
-        /// Name of the interface.
-        interface: String,
-        source: io::Error,
-    },
+    Taken { interface: String, source: io::Error },
     /// A queue is in use, or was until a moment ago: a closed socket keeps its queue for a third of
     /// a second.
     #[error("a queue of {interface} belongs to another socket of AF_XDP: {source}")]
-    Busy {
-        /// Name of the interface.
-        interface: String,
-        source: io::Error,
-    },
+    Busy { interface: String, source: io::Error },
     /// The driver does not let the device write to the process's memory.
     #[error(
         "the driver of {interface} copies each frame ({source}), and that was measured to be no faster for short messages; \
          --plane-ethernet xdp takes it anyhow"
     )]
-    Copies {
-        /// Name of the interface.
-        interface: String,
-        source: io::Error,
-    },
+    Copies { interface: String, source: io::Error },
     /// The kernel or the driver lacks support, or there is not enough memory.
     #[error("{interface} has no AF_XDP here: {what}: {source}")]
-    Lacks {
-        interface: String,
-        /// The missing feature.
-        what: &'static str,
-        source: io::Error,
-    },
+    Lacks { interface: String, what: &'static str, source: io::Error },
 }
 
 impl XdpError {
@@ -219,7 +191,6 @@ impl Xdp {
         self.queues.iter().map(Queue::as_fd)
     }
 
-    /// Returns whether the program is still attached.
     pub(crate) fn is_attached(&self) -> bool {
         bpf::is_attached(&self.link)
     }
@@ -250,7 +221,6 @@ impl Xdp {
         self.queues[0].send(frames)
     }
 
-    /// Returns the number of frames lost for lack of space.
     pub(crate) fn lost(&self) -> io::Result<u64> {
         self.queues.iter().map(Queue::lost).sum()
     }

@@ -35,7 +35,6 @@ const OF_A_MAP: u8 = 1;
 /// `bpf_redirect_map`: redirects to the socket at an index of the map. If there is none, returns
 /// its last argument.
 const REDIRECT: i32 = 51;
-/// `XDP_PASS`.
 const PASS: i32 = 2;
 /// Offsets in `struct xdp_md`.
 const DATA: i16 = 0;
@@ -121,7 +120,7 @@ mod tests {
         frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
         assert_eq!(play(&frame), None);
         assert_eq!(play(&frame[..14]), None);
-        // Nothing past the end of the frame is read.
+        // Does not read past the end of the frame.
         for length in 0..14 {
             assert_eq!(play(&frame[..length]), Some(PASS), "{length}");
         }

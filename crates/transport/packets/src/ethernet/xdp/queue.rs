@@ -55,7 +55,6 @@ pub(crate) struct Queue {
     arrived: Ring<libc::xdp_desc>,
     sending: Ring<libc::xdp_desc>,
     sent: Ring<u64>,
-    /// Free chunks for sending.
     free: Vec<u64>,
     /// Set if the kernel accepted only some of the frames in the send ring.
     rest: bool,
@@ -109,7 +108,6 @@ impl Queue {
         })
     }
 
-    /// Returns the number of frames lost for lack of space.
     pub(crate) fn lost(&self) -> io::Result<u64> {
         system::lost(self.socket.as_fd())
     }

@@ -1,8 +1,8 @@
 //! Memory shared with the kernel: the rings of a socket, and the chunks that contain frames.
 //!
-//! The rest of the crate may rely on this: no memory outside of a mapping is ever accessed,
-//! whatever the kernel writes into the rings; and a chunk's bytes are accessed only by
-//! [`Chunks::bytes`] and [`Chunks::bytes_mut`], whose callers own the chunk.
+//! The rest of the crate may rely on this: no memory outside a mapping is ever accessed, whatever
+//! the kernel writes into the rings; and only [`Chunks::bytes`] and [`Chunks::bytes_mut`], whose
+//! callers own the chunk, access a chunk's bytes.
 #![allow(unsafe_code, reason = "memory shared with the kernel has no safe form")]
 
 use std::{
@@ -25,8 +25,8 @@ struct Mapping {
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread, and only this value has its address.
-// Every access to plain bytes goes through `&mut` of what owns it; words are atomic. It is not
-// `Sync` and need not be.
+// Every access to plain bytes goes through `&mut` of its owner, and words are atomic. It is not
+// `Sync`.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -34,8 +34,8 @@ impl Mapping {
     fn of(socket: BorrowedFd<'_>, bytes: usize, offset: u64) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: the kernel chooses the address, so no mapping of this process is replaced; and it
-        // refuses a length beyond what there is at that offset, so that all of it is backed.
+        // SAFETY: the kernel chooses the address, so no mapping of this process is replaced. It
+        // refuses a length beyond what exists at that offset, so all of it is backed.
         let memory = unsafe { mmap(ptr::null_mut(), bytes, protection, flags, socket, offset) }?;
         let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { memory, bytes })
@@ -63,9 +63,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the whole mapping, unmapped once; every borrow of it borrowed this value,
-        // and none is left. An error would mean that it is not mapped: nothing can be done about
-        // it.
+        // SAFETY: this is the whole mapping, unmapped once. All borrows of it borrowed this value,
+        // and none is left. An error would mean that it is not mapped, which needs no action.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) };
     }
 }
@@ -129,7 +128,7 @@ impl<T: Entry> Ring<T> {
     fn word(&self, offset: usize) -> &AtomicU32 {
         let at = self.memory.at(offset, size_of::<u32>()).cast::<u32>();
         // SAFETY: the word is within the mapping, which lives as long as `self`, and aligned
-        // (`map`; a mapping begins at a page). Both sides touch it as an atomic only.
+        // (`map`; a mapping begins at a page). Both sides access it only as an atomic.
         unsafe { AtomicU32::from_ptr(at.as_ptr()) }
     }
 
@@ -171,7 +170,7 @@ impl<T: Entry> Ring<T> {
     /// Returns the next entry, if any. Only for rings that this side reads. [`Self::release`] frees
     /// its place.
     pub(crate) fn read(&mut self) -> Option<T> {
-        // Pairs with the kernel's barrier before it moves the word: the entry, and the frame, are
+        // Pairs with the kernel's barrier before it advances the word: the entry and the frame are
         // visible.
         let written = self.word(self.offsets.producer).load(Ordering::Acquire);
         let waiting = written.wrapping_sub(self.mine);
@@ -179,8 +178,8 @@ impl<T: Entry> Ring<T> {
             return None;
         }
         let at = self.entry(self.mine);
-        // SAFETY: the place is within the mapping and aligned; the kernel wrote it, and does not
-        // write it again until it is released. `T` is plain numbers: any bytes are one.
+        // SAFETY: the place is within the mapping and aligned. The kernel wrote it, and does not
+        // write it again until it is released. `T` is plain numbers, for which any bytes are valid.
         let entry = unsafe { at.read() };
         self.mine = self.mine.wrapping_add(1);
         Some(entry)
@@ -228,9 +227,9 @@ impl Chunks {
         let (offset, length) = self.place(address, length)?;
         let first = self.memory.at(offset, length);
         // SAFETY: the bytes are within the mapping (`at`) and were initialised by the kernel, which
-        // maps zeroed pages. The borrow is of `&mut self`: no other slice of this memory is alive
-        // in this process. The kernel writes into chunks that were given to it alone, and this one
-        // came back (the caller's care, `queue.rs`).
+        // maps zeroed pages. The borrow is of `&mut self`, so no other slice of this memory exists
+        // in this process. The kernel writes only to chunks that it owns, and the caller owns this
+        // one (`queue.rs`).
         Some(unsafe { slice::from_raw_parts(first.as_ptr(), length) })
     }
 
@@ -238,7 +237,7 @@ impl Chunks {
     pub(crate) fn bytes_mut(&mut self, address: u64, length: u32) -> Option<&mut [u8]> {
         let (offset, length) = self.place(address, length)?;
         let first = self.memory.at(offset, length);
-        // SAFETY: as `bytes`.
+        // SAFETY: as in `bytes`.
         Some(unsafe { slice::from_raw_parts_mut(first.as_ptr(), length) })
     }
 

@@ -18,10 +18,8 @@ use super::shared::{Chunks, Offsets};
 const FAMILY: u16 = 44;
 const _: () = assert!(FAMILY as c_int == libc::AF_XDP);
 
-/// Whether the kernel copies frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copies {
-    /// The kernel copies each frame.
     Yes,
     /// The device accesses the chunks directly.
     No,
@@ -79,8 +77,8 @@ fn get<T: Numbers>(socket: BorrowedFd<'_>, option: c_int) -> io::Result<T> {
     // SAFETY: zeros are a `Numbers`.
     let mut value: T = unsafe { zeroed() };
     let mut length = length_of::<T>();
-    // SAFETY: the kernel writes at most `length` bytes at `value`, a whole `T`, and how many at
-    // `length`; both outlive the call. Less than all leaves zeros, which are a `T`, too.
+    // SAFETY: the kernel writes at most `length` bytes at `value`, a whole `T`, and their number at
+    // `length`. Both outlive the call. If it writes less, zeros remain, which are a valid `T`.
     done(unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -101,7 +99,7 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel made this descriptor just now, for this call alone.
+    // SAFETY: the kernel created this descriptor for this call alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -122,9 +120,8 @@ pub(crate) fn register(
         flags: 0,
         tx_metadata_len: 0,
     };
-    // SAFETY: the kernel reads a whole structure. The memory that it names is a mapping of its own
-    // that is used only by way of `Chunks`, which hands out no chunk that the kernel has (its
-    // callers' care).
+    // SAFETY: the kernel reads a whole structure. The memory that it names is a separate mapping
+    // that is used only through `Chunks`, whose callers do not access chunks that the kernel owns.
     done(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -206,7 +203,7 @@ pub(crate) fn lost(socket: BorrowedFd<'_>) -> io::Result<u64> {
 /// Wakes the kernel to send the frames in the ring. One call sends a few dozen.
 pub(crate) fn wake_to_send(socket: BorrowedFd<'_>) -> io::Result<()> {
     let (none, flags) = (ptr::null::<c_void>(), libc::MSG_DONTWAIT);
-    // SAFETY: no bytes and no address are given.
+    // SAFETY: the call passes no bytes and no address.
     let sent = unsafe { libc::sendto(socket.as_raw_fd(), none, 0, flags, ptr::null(), 0) };
     if sent < 0 {
         return Err(io::Error::last_os_error());
@@ -218,6 +215,6 @@ pub(crate) fn wake_to_send(socket: BorrowedFd<'_>) -> io::Result<()> {
 pub(crate) fn wake_to_receive(socket: BorrowedFd<'_>) {
     let (none, flags) = (ptr::null_mut::<c_void>(), libc::MSG_DONTWAIT);
     let (from, length) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: there is no room for bytes or an address, so nothing is written.
+    // SAFETY: the call passes no space for bytes or an address, so nothing is written.
     let _ = unsafe { libc::recvfrom(socket.as_raw_fd(), none, 0, flags, from, length) };
 }

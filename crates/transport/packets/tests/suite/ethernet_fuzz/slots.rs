@@ -11,7 +11,6 @@ const FRAME_AT: usize = 66;
 const AUDIENCE: usize = 42;
 const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
 
-/// Returns frames in slots.
 #[allow(dead_code, reason = "the fuzz target has the corpus")]
 pub(crate) fn seeds(frames: &[(&'static str, Vec<u8>)]) -> Vec<crate::driver::Seed> {
     let numbered = frames.iter().zip(0..);
@@ -40,7 +39,7 @@ pub(crate) fn check(bytes: &[u8]) {
     let hears = |group| FrameFilter { ether_type: ETHER_TYPE, group };
     let alone = slot::read(bytes, &hears(None));
     let joined = slot::read(bytes, &hears(Some(GROUP)));
-    // A socket that joined receives the group, and everything else alike.
+    // A socket that joined receives the group, and everything else as before.
     match (alone, joined) {
         (Err(Refusal::Elsewhere), Ok(frame)) => assert_eq!(frame.to, GROUP),
         (alone, joined) => assert_eq!(alone, joined),

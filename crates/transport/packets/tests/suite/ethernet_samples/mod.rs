@@ -2,11 +2,8 @@
 
 use quorate_packets::ethernet::{ETHER_TYPE, Mac, frame::header};
 
-/// Address of one interface.
 pub(crate) const ONE: Mac = Mac([2, 0, 0, 0, 0, 1]);
-/// Address of another interface.
 pub(crate) const OTHER: Mac = Mac([2, 0, 0, 0, 0, 2]);
-/// Address of a group.
 pub(crate) const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
 
 /// Returns named frames: as they are sent, and one as it arrives after a device has padded it.

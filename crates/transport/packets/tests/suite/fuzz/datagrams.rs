@@ -31,7 +31,7 @@ pub(crate) fn check(bytes: &[u8]) {
     // Nothing is accepted twice except a probe of a peer that was not introduced.
     let second = endpoint.handle(&sealed, Time(3));
     assert!(first.is_err() || second == Err(Refusal::Repeated), "{first:?}, {second:?}");
-    // The same bytes as the original in a member's envelope.
+    // Sends the same bytes as the original in a member's envelope.
     endpoint.handle(&envelope(&sealed), Time(4)).ok();
     settle(&mut endpoint);
 }
@@ -57,7 +57,7 @@ fn read(bytes: &[u8]) {
     }
 }
 
-/// Does what is due, for a bounded number of turns.
+/// Does the work that is due, for a bounded number of turns.
 fn settle(endpoint: &mut Endpoint) {
     for _ in 0..20 {
         let Some(due) = endpoint.next_due() else {

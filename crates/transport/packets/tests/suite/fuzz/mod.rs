@@ -8,7 +8,6 @@ mod reassembly;
 use crate::driver::{self, Seed};
 use quorate_packets::socket::reach::datagram;
 
-/// Returns the golden datagrams.
 fn golden() -> Vec<Seed> {
     let named = crate::samples::samples().into_iter().zip(0..);
     let seed = |((name, bytes), number): ((&str, Vec<u8>), usize)| Seed {

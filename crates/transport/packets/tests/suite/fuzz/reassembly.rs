@@ -12,7 +12,8 @@ use quorate_packets::{
 /// Length of one step of an input: kind, number, index, count, length, and time that passes.
 const STEP_BYTES: usize = 8;
 
-/// Checks two channels of one sender that share a quota; each step is a part, a tail, or time.
+/// Checks two channels of one sender that share a quota. Each step is a part, a tail, or elapsed
+/// time.
 pub(crate) fn check(bytes: &[u8]) {
     let limits =
         Limits { partials_max: 4, partial_bytes_max: 4000, gaps_max: 8, ..Limits::of_mtu(1500) };

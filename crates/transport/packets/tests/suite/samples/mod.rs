@@ -28,7 +28,6 @@ fn sealed(header: Header, body: &Body<'_>, key: Option<&Key>, to: Option<Member>
     bytes
 }
 
-/// Returns the name and bytes of each datagram.
 pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let of = ChannelName { owner: NodeId(1), boot: 3, channel: 1 };
     let numbers = Numbers { of, ranges: vec![5..6, 9..4000] };

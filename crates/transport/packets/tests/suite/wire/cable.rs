@@ -13,11 +13,10 @@ use rustix::{
 const INSIDE: &str = "QUORATE_ETHERNET_INSIDE";
 /// Size of receive rings, unless a test is about them.
 pub(crate) const RECEIVE_BYTES: usize = 1 << 20;
-/// Addresses of the interfaces.
 pub(crate) const A: Mac = Mac([2, 0, 0, 0, 0, 0xa]);
 pub(crate) const B: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
 
-/// Prints what is not tested, and why; with `QUORATE_NO_SKIPS=true` nothing may be skipped.
+/// Prints what is not tested, and why. With `QUORATE_NO_SKIPS=true` nothing may be skipped.
 pub(crate) fn skip(what: &str, why: &str) {
     let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "{what} is not tested: {why}");
@@ -47,7 +46,7 @@ pub(crate) fn alone(name: &str, test: fn()) {
         .unwrap();
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    // A name that no test has would be a success, too.
+    // A name without a test would also succeed.
     let ran = output.status.success() && said.contains("1 passed");
     assert!(ran, "{name}: {}\n{said}", output.status);
     for line in said.lines().filter(|line| line.starts_with("skipped: ")) {
@@ -55,7 +54,8 @@ pub(crate) fn alone(name: &str, test: fn()) {
     }
 }
 
-/// Pins this thread to one processor: a cable keeps the order of frames sent by one.
+/// Pins this thread to one processor, because a cable preserves the order only of frames that one
+/// processor sends.
 fn stay_here() {
     let allowed = sched_getaffinity(None).unwrap();
     let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
@@ -84,8 +84,8 @@ pub(crate) fn pair() -> (Ethernet, Ethernet) {
     (a, b)
 }
 
-/// Sends in both directions until frames arrive: an interface that went up loses some until the
-/// kernel has noticed. None are waiting afterwards.
+/// Sends in both directions until frames arrive, because an interface that went up loses some until
+/// the kernel has noticed. No frames wait afterwards.
 pub(crate) fn meet(a: &mut Ethernet, b: &mut Ethernet) {
     reach(a, b);
     reach(b, a);
@@ -113,7 +113,7 @@ pub(crate) fn wait(socket: &Ethernet, ms: i64) -> PollFlags {
     polled[0].revents()
 }
 
-/// Waits until any of its sockets is ready.
+/// Waits until any of the socket's descriptors is ready.
 pub(crate) fn wait_any(socket: &Ethernet, ms: i64) {
     let more: Vec<_> = socket.more_sockets().collect();
     let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
@@ -122,13 +122,13 @@ pub(crate) fn wait_any(socket: &Ethernet, ms: i64) {
     poll(&mut polled, Some(&timeout)).unwrap();
 }
 
-/// Receives all waiting frames; a ring is finite.
+/// Receives all waiting frames, of which a ring has a finite number.
 pub(crate) fn drain(socket: &mut Ethernet, mut take: impl FnMut(Mac, &[u8])) {
     let ended = (0..1000).any(|_| socket.receive(&mut take).unwrap() == 0);
     assert!(ended, "{} gives the same again and again", socket.local());
 }
 
-/// Waits for this many datagrams; returns those that arrived, with their sources.
+/// Waits for this many datagrams. Returns those that arrived, with their sources.
 pub(crate) fn hear(socket: &mut Ethernet, wanted: usize) -> Vec<(Mac, Vec<u8>)> {
     let mut heard = Vec::new();
     for _ in 0..1000 {

@@ -48,7 +48,7 @@ fn an_interface_without_ethernet_is_refused() {
         }
         let failed = refused("t", ETHER_TYPE, None);
         assert!(matches!(failed, Failed::NotEthernet { .. }), "{failed}");
-        // Loopback has no wire, but its frames.
+        // Loopback has no wire, but uses the same frames.
         ip("link set lo up").unwrap();
         let mut lo = bind("lo");
         assert_eq!(lo.send(lo.local(), b"loop", 4).unwrap(), Sent::All);
@@ -56,8 +56,8 @@ fn an_interface_without_ethernet_is_refused() {
     });
 }
 
-/// Reports a missing capability. Capabilities belong to a thread: it ends, and no other thread
-/// misses them.
+/// Reports a missing capability. Capabilities belong to a thread, so dropping them affects only the
+/// thread of this test.
 #[test]
 fn without_the_right_it_says_which() {
     let bind = || {
@@ -76,8 +76,8 @@ fn without_the_right_it_says_which() {
     assert!(failed.to_string().contains("setcap cap_net_raw+ep"));
 }
 
-/// Frames that arrived before are received first; then the error is reported, once when receiving
-/// and for each send; then the socket works again, in its group, too.
+/// Frames that arrived earlier are received first. Then the error is reported, once when receiving
+/// and for each send. Then the socket works again, with its group.
 #[test]
 fn an_interface_that_is_down_comes_back() {
     alone("failures::an_interface_that_is_down_comes_back", || {
@@ -103,7 +103,7 @@ fn an_interface_that_is_down_comes_back() {
                 let failed = b.send(A, b"lost", 4).err().unwrap();
                 assert!(failed.passes(), "{failed}");
             }
-            // The other end has no carrier: what it sends is lost, and reported until the kernel
+            // The other end has no carrier. What it sends is lost, and reported until the kernel
             // has noticed.
             let sent = a.send(B, b"lost", 4).unwrap();
             assert!(matches!(sent, Sent::All | Sent::Dropped(1)), "{sent:?}");
@@ -142,7 +142,7 @@ fn an_interface_that_is_removed_is_gone() {
                 assert!(matches!(failed, Failed::Gone { .. }), "{failed}");
             }
         }
-        // An interface of the same name is another one.
+        // A new interface of the same name is another one.
         lay();
         let (mut new_a, mut new_b) = (bind("left"), bind("right"));
         meet(&mut new_a, &mut new_b);

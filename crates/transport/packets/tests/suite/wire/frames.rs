@@ -9,7 +9,7 @@ use crate::wire::cable::{A, B, RECEIVE_BYTES, alone, bind, drain, hear, lay, mee
 
 const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
 
-/// Includes frames that Ethernet pads: the shortest datagram, and those around the shortest frame.
+/// Covers frames that Ethernet pads: the shortest datagram, and those around the shortest frame.
 #[test]
 fn datagrams_of_every_length_go_both_ways() {
     alone("frames::datagrams_of_every_length_go_both_ways", || {
@@ -48,7 +48,8 @@ fn a_run_arrives_as_its_datagrams() {
     });
 }
 
-/// [pkt-4] Nothing is fragmented: one byte more than the MTU is refused by the sender.
+/// [pkt-4] Nothing is fragmented: the sender refuses a datagram one byte longer than the MTU
+/// allows.
 #[test]
 fn what_is_too_long_is_refused() {
     alone("frames::what_is_too_long_is_refused", || {
@@ -57,7 +58,7 @@ fn what_is_too_long_is_refused() {
         assert_eq!(a.send(B, &bytes, 1499).unwrap(), Sent::TooLong);
         assert_eq!(a.send(B, &pattern(70_000), 70_000).unwrap(), Sent::TooLong);
         assert_eq!(a.send(B, &pattern(70_000), 66_000).unwrap(), Sent::TooLong);
-        // The MTU may shrink: the interface is queried each time.
+        // The MTU may shrink, so the interface is queried each time.
         ip("link set left mtu 1400").unwrap();
         assert_eq!(a.send(B, &bytes, 1399).unwrap(), Sent::TooLong);
         assert_eq!(a.send(B, &bytes[..1398], 1398).unwrap(), Sent::All);
@@ -80,14 +81,14 @@ fn longer_frames_need_a_longer_mtu() {
         assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
         let end = (A, b"end".to_vec());
         assert_eq!(hear(&mut b, 2), [(A, bytes), end.clone()]);
-        // A ring that was created for shorter frames does not return a part of one.
+        // A ring that was created for shorter frames does not return a truncated one.
         assert_eq!(hear(&mut old_b, 1), [end]);
         assert_eq!(old_b.refusals().of(Refusal::Cut), 1);
     });
 }
 
-/// On a bridge with three cables, a host that joined receives the group, the others do not, and
-/// none receives its own frames.
+/// On a bridge with three cables, hosts that joined receive the group, others do not, and none
+/// receives its own frames.
 #[test]
 fn a_group_reaches_all_who_joined() {
     alone("frames::a_group_reaches_all_who_joined", || {
@@ -147,7 +148,7 @@ fn a_group_is_joined_as_long_as_its_socket_is_open() {
     });
 }
 
-/// Frames for others are not received, even if the interface receives everything.
+/// Frames for others are refused even if the interface receives everything.
 #[test]
 fn what_is_for_others_is_not_heard() {
     alone("frames::what_is_for_others_is_not_heard", || {
@@ -166,8 +167,8 @@ fn what_is_for_others_is_not_heard() {
     });
 }
 
-/// Sending a frame whose length field is where a VLAN tag belongs makes it a tagged frame, with a
-/// priority or a VLAN. So the test can send arbitrary contents.
+/// A frame whose length field is where a VLAN tag belongs is taken for a tagged frame, with a
+/// priority or a VLAN. This lets the test send arbitrary tags.
 #[test]
 fn hostile_frames_are_refused_and_priorities_taken() {
     alone("frames::hostile_frames_are_refused_and_priorities_taken", || {
@@ -179,7 +180,7 @@ fn hostile_frames_are_refused_and_priorities_taken() {
             frame.resize(frame_bytes, 0);
             assert_eq!(tagged.send(B, &frame, frame_bytes).unwrap(), Sent::All);
         };
-        // 48 bytes: priority 1, no VLAN; the rest is padding.
+        // 48 bytes: priority 1, no VLAN. The rest is padding.
         send(4, b"mine", 48);
         assert_eq!(hear(&mut b, 1), [(A, b"mine".to_vec())]);
         send(44, &[7; 44], 48);

@@ -1,5 +1,5 @@
 //! Frames on real interfaces: pairs of `veth` in a network namespace for each test. Where there are
-//! none, a skip is printed with its reason.
+//! none, prints the reason for a skip.
 
 mod cable;
 mod failures;

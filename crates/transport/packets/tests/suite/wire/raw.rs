@@ -39,7 +39,8 @@ fn frames_come_as_they_were_sent() {
             assert!(left.send(&sent).unwrap());
             assert_eq!(right.receive(&mut buffer).unwrap(), Some(&sent[..]));
         }
-        // Too long for the receiver's buffer: it is dropped, and the next one is intact.
+        // The frame is too long for the receiver's buffer. It is dropped, and the next one is
+        // intact.
         assert!(left.send(&frame(B, 700)).unwrap());
         assert_eq!(right.receive(&mut buffer).unwrap(), None);
         assert!(left.send(&frame(B, 60)).unwrap());

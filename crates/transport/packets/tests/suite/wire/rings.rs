@@ -1,4 +1,4 @@
-//! Full rings and queues: frames without space are counted, and the rest go on.
+//! Full rings and queues: frames without space are counted, and later ones pass.
 
 use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Sent};
 use quorate_testbed::{namespace::ip, run::read};
@@ -18,7 +18,7 @@ fn a_full_ring_loses_what_is_newest_and_counts_it() {
         let frames = b.buffered().frames;
         assert!((1..100).contains(&frames), "{}", b.buffered());
         let lost = b.lost().unwrap();
-        // More than once around, at every place of the ring.
+        // Goes round more than once, to use every place of the ring.
         for round in 0..100 {
             let sent: Vec<u8> = (0..frames + 7).map(|at| (at + round) as u8).collect();
             assert_eq!(a.send(B, &sent, 1).unwrap(), Sent::All);
@@ -57,7 +57,7 @@ fn a_full_queue_drops_the_rest_of_a_run() {
     });
 }
 
-/// A socket is ready when a frame waits, and no longer when it was taken.
+/// A socket is ready while a frame waits, and no longer once it was taken.
 #[test]
 fn a_frame_wakes_who_waits_for_it() {
     alone("rings::a_frame_wakes_who_waits_for_it", || {

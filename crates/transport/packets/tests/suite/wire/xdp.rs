@@ -1,4 +1,4 @@
-//! AF_XDP compared with the packet socket: the same frames, and fallback when it is removed.
+//! AF_XDP receives the same frames as the packet socket, which takes over when AF_XDP is removed.
 
 use std::process::Command;
 
@@ -13,8 +13,8 @@ use crate::wire::cable::{
 const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
 const QUEUE_BYTES: usize = 1 << 20;
 
-/// Returns a pair whose right end receives by AF_XDP; `None`, with a line that gives the reason, if
-/// this kernel does not support it.
+/// Returns a pair whose right end receives by AF_XDP. If this kernel does not support it, prints
+/// the reason and returns `None`.
 fn pair(what: &str) -> Option<(Ethernet, Ethernet)> {
     lay();
     let mut a = bind("left");
@@ -42,7 +42,6 @@ fn take(socket: &mut Ethernet, ways: Ways) -> Result<Mode, XdpError> {
     socket.use_xdp(QUEUE_BYTES, ways)
 }
 
-/// Returns whether one of the sockets of AF_XDP is ready.
 fn is_ready(socket: &Ethernet, ms: i64) -> bool {
     let sockets: Vec<_> = socket.more_sockets().collect();
     let mut polled: Vec<_> = sockets.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
@@ -67,7 +66,8 @@ fn frames_of_any_length_come_and_go_by_xdp() {
         }
         // [pkt-4] Nothing is fragmented.
         assert_eq!(b.send(A, &pattern(1499), 1499).unwrap(), Sent::TooLong);
-        // More than a call accepts, and more than the rings have: each place is used several times.
+        // More frames than a call accepts and than the rings have, so each place is used several
+        // times.
         let run = pattern(100 * 1400 + 7);
         for _ in 0..50 {
             assert_eq!(b.send(A, &run, 1400).unwrap(), Sent::All);
@@ -84,8 +84,8 @@ fn frames_of_any_length_come_and_go_by_xdp() {
     });
 }
 
-/// Frames for others are counted and dropped, though the program does not check that; frames of
-/// other kinds pass.
+/// Frames for others are counted and dropped, although the program does not check the destination.
+/// Frames of other kinds pass.
 #[test]
 fn what_is_for_others_is_refused_and_other_kinds_pass() {
     alone("xdp::what_is_for_others_is_refused_and_other_kinds_pass", || {
@@ -122,8 +122,7 @@ fn a_full_ring_counts_what_is_lost_and_goes_on() {
     });
 }
 
-/// An interface serves one socket; it is free again when that is closed, though the kernel takes a
-/// moment.
+/// An interface serves one socket. It is free again a moment after that is closed.
 #[test]
 fn the_second_is_refused_until_the_first_is_gone() {
     alone("xdp::the_second_is_refused_until_the_first_is_gone", || {
@@ -159,7 +158,7 @@ fn it_is_not_taken_where_it_would_be_no_gain() {
     });
 }
 
-/// The machine's operator may detach the program: frames continue on the usual path.
+/// If the operator detaches the program, frames continue on the usual path.
 #[test]
 fn it_goes_on_without_a_program_that_was_taken_away() {
     alone("xdp::it_goes_on_without_a_program_that_was_taken_away", || {
@@ -181,7 +180,6 @@ fn it_goes_on_without_a_program_that_was_taken_away() {
     });
 }
 
-/// Returns the link of the program at `right`.
 fn id_of_link(links: &str) -> Option<String> {
     let shown = read(Command::new("ip").args(["link", "show", "right"])).unwrap();
     let (_, rest) = shown.split_once("prog/xdp id ")?;

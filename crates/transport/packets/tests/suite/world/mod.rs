@@ -51,7 +51,6 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     pub(crate) now: Time,
     dice: Dice,
-    /// Datagrams in flight.
     flying: BinaryHeap<Reverse<Flight>>,
     counter: u64,
     /// Messages sent by each node.
@@ -61,11 +60,11 @@ pub(crate) struct World {
     pub(crate) recorded: Vec<(u32, Vec<u8>)>,
     /// Sender and receiver between which nothing arrives.
     pub(crate) cut_links: Vec<(u32, u32)>,
-    /// Capacity of the common link to the group; the rest is lost to all.
+    /// Capacity of the common link to the group. The excess is lost to all.
     pub(crate) bottleneck: Option<Bucket>,
     /// A node with additional losses, per thousand datagrams.
     pub(crate) loser: Option<(u32, u64)>,
-    /// Numbers of datagrams to the group, and to single nodes.
+    /// Number of datagrams to the group.
     pub(crate) to_group: usize,
     pub(crate) to_one: usize,
 }
@@ -136,7 +135,7 @@ impl World {
         }
     }
 
-    /// Delivers heartbeats by TCP: each node learns every other's next number.
+    /// Delivers heartbeats as TCP would: each node learns every other's next number.
     pub(crate) fn heartbeats(&mut self) {
         let next: Vec<(u32, u64)> =
             self.nodes.iter().map(|(id, node)| (*id, node.next_number(CHANNEL).unwrap())).collect();
@@ -214,7 +213,7 @@ impl World {
                         self.to_one += 1;
                         self.fly(from, node.0, &bytes);
                     }
-                    // The group's loop returns it to its sender, too.
+                    // The group's loop returns it to its sender as well.
                     To::Group => {
                         self.to_group += 1;
                         let bottleneck = self.bottleneck.as_mut();
@@ -262,7 +261,7 @@ impl World {
         self.run_to(Time(u64::MAX));
     }
 
-    /// Checks the events of a node about another's channel: messages are as sent, each number once.
+    /// Checks a node's events about another's channel: messages are as sent, each number once.
     /// Returns the numbers that were given up.
     pub(crate) fn judge(&self, node: u32, owner: u32, in_order: bool) -> Vec<u64> {
         let sent = &self.sent[&owner];
