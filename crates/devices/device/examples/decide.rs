@@ -99,7 +99,7 @@ fn measure(in_flight: usize, time: Duration) -> Result<(), Box<dyn Error>> {
             match event {
                 Event::Armed { .. } | Event::Started { .. } => ready += 1,
                 Event::Decided { slot, value: Value::AllocateNode { nonce }, .. } => {
-                    // The first of the three owners that learns of the decision.
+                    // This is the first of the three owners to learn of the decision.
                     if let Some(sent) = sent.remove(&nonce) {
                         let took = u64::try_from(sent.elapsed().as_nanos())?;
                         latencies.push(took);

@@ -4,7 +4,7 @@
 //! Anything that passes the conformance tests can be used as it is: programs for switches on an
 //! interpreter, simulated cores, anything that maps frames to frames. The addresses and the group
 //! are built into such a device. [`Translated`] translates between the cluster's frames and the
-//! device's frames, and truncates or pads the value area.
+//! device's, and truncates or pads the value area.
 
 use std::{
     fmt, io,
@@ -56,10 +56,8 @@ const TAP_FRAMES: usize = 1 << 13;
 /// Time limit for a device to start and report its state.
 const STARTS_WITHIN: Duration = Duration::from_secs(3);
 
-/// Error of opening an external device.
 #[derive(Debug)]
 pub enum OpenBoxedError {
-    /// The command cannot be run.
     Start(io::Error),
     /// A program did not report its state.
     Silent(Program),
@@ -196,7 +194,8 @@ impl Programs for Boxed {
         let running = self.process(program).is_running();
         let Ok(said) = self.process(program).step(&event, None) else {
             // A process that has ended sends nothing. The two processes form one device, so if one
-            // loses its memory, the other must forget, too. A late process is waited for instead.
+            // loses its memory, the other must forget as well. A late process is waited for
+            // instead.
             if running {
                 self.forgot += 1;
                 Program::ALL.into_iter().for_each(|program| self.process(program).end());
@@ -253,7 +252,6 @@ fn again<'a>(frame: &[u8], to: &Address, room: usize, buffer: &'a mut [u8]) -> O
 /// A wire of the cluster that translates frames for an external device.
 pub struct Translated<W> {
     wire: W,
-    /// Settings of this device in the cluster.
     place: Settings,
     /// Size of the value area on the device's side, in bytes.
     room: usize,
@@ -358,7 +356,7 @@ fn carry<'a>(
     (from, to): (Address, impl Fn(Address) -> Address),
     buffer: &'a mut [u8],
 ) -> Option<&'a [u8]> {
-    // A corrupted frame must not count as a vote on the other side either.
+    // A corrupted frame must not count as a vote on the other side, either.
     if frame.len() < form.room_at() || form.is_whole(frame).is_err() {
         return None;
     }
@@ -461,8 +459,8 @@ mod tests {
         }
     }
 
-    /// Not delivered: a value that does not fit, a frame of another group, one for another device,
-    /// and a corrupted one.
+    /// A value that does not fit, a frame of another group, one for another device, and a corrupted
+    /// one are not delivered.
     #[test]
     fn what_is_not_for_the_box_does_not_reach_it() {
         let (form, other) = (Form::Udp, station(7));

@@ -12,7 +12,6 @@ use quorate_offload::{
 
 use crate::{programs::Programs, settings::Settings};
 
-/// Receiver of the frames that the programs send.
 pub trait Sink {
     /// Handles a frame for the owner.
     fn owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]);
@@ -172,7 +171,7 @@ mod tests {
 
     impl Sink for Left {
         fn owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]) {
-            // The frame is for the owner, or for the device, which passed it on.
+            // Sent by the owner, or passed on by the device.
             let kind = kind(frame, 47_100).unwrap();
             self.owner.push((program, came, kind));
         }

@@ -14,10 +14,8 @@ use crate::{
     wire::{Arrived, Wire},
 };
 
-/// Maximum number of frames queued at a device.
 const QUEUE_MAX: usize = 4096;
 
-/// Receive queue of a device.
 #[derive(Debug)]
 struct Station {
     mac: [u8; 6],
@@ -64,7 +62,6 @@ impl Network {
     }
 }
 
-/// A device's connection to the network.
 #[derive(Debug)]
 pub struct Loopback {
     network: Network,

@@ -10,13 +10,11 @@ use std::io::{self, Read, Write};
 
 use quorate_offload::Port;
 
-/// Maximum length of a frame, in bytes.
 pub const FRAME_BYTES_MAX: usize = 0xfff;
 
 /// Input event of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A frame arrives at a port.
     Frame(Port, Vec<u8>),
     /// Power cycle, which clears all state.
     Power,

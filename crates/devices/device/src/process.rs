@@ -20,7 +20,6 @@ use rustix::{
 
 use crate::pipe::{Event, Sent, read_answer, write_event};
 
-/// Minimum time between two starts of the process.
 const REST: Duration = Duration::from_secs(1);
 /// Minimum time from a process's end to the next start. During this time the group needs the
 /// machine's processor to fail over.
@@ -42,11 +41,9 @@ pub(crate) fn leash() -> io::Result<(Leash, LeashReceiver)> {
 
 /// A device program and the process that runs it.
 pub(crate) struct Process {
-    /// Command line of the process.
     words: Vec<String>,
     held: LeashReceiver,
     running: Option<Running>,
-    /// Earliest time of a restart.
     again_at: Instant,
 }
 
@@ -232,7 +229,7 @@ mod tests {
         let hangs = process.step(&event(), Some(Instant::now())).unwrap_err();
         assert_eq!(hangs.kind(), io::ErrorKind::TimedOut);
         assert!(process.running.is_none());
-        // It is restarted once the minimum time has passed.
+        // The process is restarted once the minimum time has passed.
         process.again_at = Instant::now();
         assert!(process.step(&event(), None).is_ok());
     }

@@ -37,7 +37,6 @@ pub trait Programs: Send {
     fn counters(&self) -> [Counters; 2];
 }
 
-/// Reference implementation of both programs.
 #[derive(Debug)]
 pub struct Reference {
     acceptor: Acceptor<'static>,
@@ -46,11 +45,8 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Creates programs without a boot, neither armed nor started.
-    ///
-    /// # Panics
-    /// Panics if the number of cells is not a power of two, or the size of the value area is
-    /// invalid.
+    /// Creates programs without a boot, neither armed nor started. Panics if the number of cells is
+    /// not a power of two, or the size of the value area is invalid.
     pub fn new(settings: &Settings) -> Self {
         let (setup, routes) = (settings.setup(), settings.routes());
         let cells = || Cells::owned(settings.cells, settings.room);

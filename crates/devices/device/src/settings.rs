@@ -1,8 +1,7 @@
-//! Settings of a device in user space.
+//! Settings of a device in user space, which never change.
 
 use quorate_offload::{Address, Form, Routes, Setup, port::Shape};
 
-/// Settings of a device, which never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Hash of the cluster, generation and number of the group.
@@ -66,7 +65,6 @@ impl Settings {
         Routes::of(&[self.all_hosts]).expect("one route")
     }
 
-    /// Returns the destinations of decisions.
     pub(crate) fn decisions(&self) -> Routes {
         Routes::of(&[self.decisions]).expect("one route")
     }

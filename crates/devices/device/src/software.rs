@@ -45,11 +45,8 @@ pub struct Software {
 
 impl Software {
     /// Starts the thread with the reference programs. The thread calls `wake_owner` when there are
-    /// frames for the owner or a drain has completed.
-    ///
-    /// # Panics
-    /// Panics if the number of cells is not a power of two, or the size of the value area is
-    /// invalid.
+    /// frames for the owner or a drain has completed. Panics on settings for which
+    /// [`Reference::new`] does.
     pub fn start(
         settings: Settings,
         wire: impl Wire,
@@ -61,9 +58,6 @@ impl Software {
 
     /// Starts the thread with the given programs, which must have been created with the same
     /// settings.
-    ///
-    /// # Panics
-    /// See [`Software::start`].
     pub fn start_with(
         settings: Settings,
         mut programs: Box<dyn Programs>,
@@ -104,7 +98,6 @@ impl Software {
         counted.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Clears the device's state, as a power cycle does.
     pub fn forget(&mut self) {
         self.say(Message::Forget);
     }

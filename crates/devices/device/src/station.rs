@@ -15,7 +15,6 @@ use std::{
 #[derive(Debug)]
 pub struct Station(#[allow(dead_code, reason = "it is held")] net::UnixDatagram);
 
-/// Error of a claim.
 #[derive(Debug)]
 pub enum ClaimError {
     /// Another process has claimed the address.

@@ -16,7 +16,6 @@ use quorate_offload::port::{FrameOrigin, Program};
 /// device.
 const ANSWERS: usize = 256;
 
-/// Counters shared by both ends.
 #[derive(Debug, Default)]
 struct Shared {
     waiting: [AtomicUsize; 2],

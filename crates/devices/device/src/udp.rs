@@ -53,7 +53,6 @@ impl Members {
     }
 }
 
-/// A wire that uses a UDP socket.
 #[derive(Debug)]
 pub struct Udp {
     socket: UdpSocket,
@@ -93,8 +92,8 @@ impl Udp {
         loop {
             match self.socket.recv_from(&mut self.bytes) {
                 Ok(taken) => return Some(taken),
-                // The error concerns an earlier datagram, or a signal arrived. The next attempt may
-                // succeed.
+                // The error concerns an earlier datagram, or a signal interrupted the call. The
+                // next attempt may succeed.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error)
                     if [

@@ -7,7 +7,6 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-/// A descriptor that is readable from a signal until it is drained.
 #[derive(Debug)]
 pub(crate) struct Wake(OwnedFd);
 

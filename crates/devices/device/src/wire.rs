@@ -2,7 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 
-/// Received frames, in reusable buffers.
 #[derive(Debug, Default)]
 pub struct Arrived {
     frames: Vec<Vec<u8>>,

@@ -37,7 +37,6 @@ pub(crate) enum Message {
     Forget,
 }
 
-/// Number of frames for each reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub acceptor: Counters,

@@ -17,7 +17,6 @@ pub struct Arm {
     pub position: u8,
     /// Lowest slot in which the acceptor votes.
     pub floor: u64,
-    /// Addresses to which votes are sent.
     pub votes: Routes,
 }
 
@@ -33,10 +32,8 @@ pub struct Acceptor<'a> {
 }
 
 impl<'a> Acceptor<'a> {
-    /// Creates a disarmed acceptor without a boot.
-    ///
-    /// # Panics
-    /// Panics if the size of the value area is not a multiple of 8, or is above 1408 bytes.
+    /// Creates a disarmed acceptor without a boot. Panics if the size of the value area is not a
+    /// multiple of 8, or is above 1408 bytes.
     pub fn new(setup: Setup, votes: Routes, cells: Cells<'a>) -> Self {
         Self { device: Device::new(setup, 0, cells), votes, armed: None, last: PackedBallot::NONE }
     }
@@ -64,7 +61,6 @@ impl<'a> Acceptor<'a> {
         &self.device.setup
     }
 
-    /// Returns the number of frames for each [`Reason`].
     pub fn counters(&self) -> &Counters {
         &self.device.counters
     }
@@ -125,7 +121,6 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// Processes one frame.
     pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
         match arrive(&self.device.setup, from, frame) {
             Ok(asked) => self.on_arrival(&asked, out),

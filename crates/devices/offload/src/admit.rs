@@ -10,9 +10,7 @@ use crate::{
 /// A valid frame of the group, split into its parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Admitted<'a> {
-    /// Port at which the frame arrived.
     pub from: Port,
-    /// Encapsulation of the header.
     pub form: Form,
     /// All bytes of the frame, including the encapsulation.
     pub frame: &'a [u8],

@@ -10,7 +10,7 @@ use quorate_core::{
 pub struct PackedBallot(pub u64);
 
 impl PackedBallot {
-    /// No ballot: used by a device that is not armed and by a cell without a vote.
+    /// No ballot: a device that is not armed, or a cell without a vote.
     pub const NONE: Self = Self(0);
 
     /// Packs a ballot, or returns `None` if it does not fit. A ballot that does not fit is never
@@ -21,7 +21,6 @@ impl PackedBallot {
         Some(Self(u64::from(era) << 48 | u64::from(ballot.round) << 16 | u64::from(node)))
     }
 
-    /// Unpacks the ballot.
     pub fn ballot(self) -> Ballot {
         let [a, b, c, d, e, f, g, h] = self.0.to_be_bytes();
         Ballot {

@@ -20,7 +20,6 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell that has never been used.
     pub const EMPTY: Self =
         Self { ballot: PackedBallot::NONE, slot: 0, value: Descriptor::NONE, sum: 0, voters: 0 };
 
@@ -30,7 +29,6 @@ impl Cell {
     }
 }
 
-/// Memory of the cells, borrowed or owned.
 #[derive(Debug)]
 enum Memory<'a, T> {
     Lent(&'a mut [T]),
@@ -66,10 +64,8 @@ pub struct Cells<'a> {
 }
 
 impl Cells<'static> {
-    /// Creates empty cells. All memory is allocated here.
-    ///
-    /// # Panics
-    /// Panics if the number of cells is not a power of two below 2^32.
+    /// Creates empty cells. All memory is allocated here. Panics if the number of cells is not a
+    /// power of two below 2^32.
     pub fn owned(count: u32, room: usize) -> Self {
         assert!(count.is_power_of_two(), "{count} cells");
         let cells = usize::try_from(count).expect("a count of 32 bits");
@@ -83,10 +79,8 @@ impl Cells<'static> {
 
 impl<'a> Cells<'a> {
     /// Creates empty cells in borrowed memory. `rooms` contains one value area for each cell.
-    ///
-    /// # Panics
-    /// Panics if the number of cells is not a power of two below 2^32, or the number of value
-    /// areas differs.
+    /// Panics if the number of cells is not a power of two below 2^32, or the number of value areas
+    /// differs.
     pub fn new(cells: &'a mut [Cell], rooms: &'a mut [u8], room: usize) -> Self {
         assert!(cells.len().is_power_of_two(), "{} cells", cells.len());
         assert!(u32::try_from(cells.len()).is_ok(), "{} cells", cells.len());

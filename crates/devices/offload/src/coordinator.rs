@@ -23,9 +23,7 @@ pub struct Start {
     pub members: u8,
     /// Set if the group is durable: device votes are volatile, so decisions are only hints.
     pub hint: bool,
-    /// Addresses to which proposals are sent.
     pub proposals: Routes,
-    /// Addresses to which decisions are sent.
     pub decisions: Routes,
 }
 
@@ -44,10 +42,8 @@ pub struct Coordinator<'a> {
 }
 
 impl<'a> Coordinator<'a> {
-    /// Creates a stopped coordinator without a boot.
-    ///
-    /// # Panics
-    /// Panics if the size of the value area is not a multiple of 8, or is above 1408 bytes.
+    /// Creates a stopped coordinator without a boot. Panics if the size of the value area is not a
+    /// multiple of 8, or is above 1408 bytes.
     pub fn new(setup: Setup, proposals: Routes, decisions: Routes, cells: Cells<'a>) -> Self {
         Self {
             device: Device::new(setup, COORDINATOR, cells),
@@ -83,7 +79,6 @@ impl<'a> Coordinator<'a> {
         &self.device.setup
     }
 
-    /// Returns the number of frames for each [`Reason`].
     pub fn counters(&self) -> &Counters {
         &self.device.counters
     }
@@ -156,7 +151,6 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// Processes one frame.
     pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
         match arrive(&self.device.setup, from, frame) {
             Ok(asked) => self.on_arrival(&asked, out),

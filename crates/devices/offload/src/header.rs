@@ -18,7 +18,6 @@ pub const REPEAT: u16 = 2;
 pub const KEYED: u16 = 4;
 /// Flag: the frame is to or from a coordinator. Distinguishes types that both programs use.
 pub const COORDINATOR: u16 = 8;
-/// All flags that a valid frame may set.
 pub const FLAGS: u16 = HINT | REPEAT | COORDINATOR;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,7 +35,6 @@ pub enum Type {
     Phase2b = 4,
     /// Reports that a quorum voted for a value.
     Decided = 5,
-    /// Refuses a frame, with the reason.
     Refused = 6,
     /// Owner's request to propose a slot again.
     Tick = 7,
@@ -101,7 +99,6 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// The descriptor of no value.
     pub const NONE: Self =
         Self { kind: 0, origin: 0, origin_boot: 0, counter: 0, length: 0, crc: 0 };
 
@@ -165,10 +162,7 @@ impl Header {
         })
     }
 
-    /// Encodes the header.
-    ///
-    /// # Panics
-    /// Panics if the position has more than four bits.
+    /// Encodes the header. Panics if the position has more than four bits.
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
         assert!(self.position < 16, "position {}", self.position);
         let mut bytes = [0; HEADER_BYTES];
@@ -190,7 +184,6 @@ impl Header {
         bytes
     }
 
-    /// Returns the call number contained in a control call.
     pub const fn number(&self) -> Number {
         Number {
             device_boot: self.boot,

@@ -6,8 +6,7 @@
 //! coordinator, in the same step. Responses stay internal, except for those to the owner. So a step
 //! sends no more frames than one program would, and a device that can rewrite only one frame, such
 //! as a program in a kernel, never has to send a second one. If the host's own vote completes a
-//! decision, other nodes learn of it as they learn of any lost frame: by a heartbeat
-//! ([offload-19]).
+//! decision, other nodes learn of it as they do of any lost frame: by a heartbeat ([offload-19]).
 
 use crate::{
     Acceptor, Coordinator, Out, Port, Setup, Verdict, acceptor,
@@ -27,10 +26,7 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Combines two programs, keeping their current states.
-    ///
-    /// # Panics
-    /// Panics if their setups differ.
+    /// Combines two programs, keeping their current states. Panics if their setups differ.
     pub fn new(coordinator: Coordinator<'a>, acceptor: Acceptor<'a>) -> Self {
         let setup = *coordinator.setup();
         assert_eq!(setup, *acceptor.setup(), "two places");

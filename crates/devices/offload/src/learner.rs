@@ -1,9 +1,9 @@
 //! The learner: counts votes by ballot, descriptor and position, and reports each decided value
 //! once.
 //!
-//! It belongs to an owner, or to a client outside of the group. It reports values as *decided*
-//! frames at the owner's port. The owner handles order and lost frames: it queries an acceptor, or
-//! a peer over TCP.
+//! It belongs to an owner, or to a client outside the group. It reports values as *decided* frames
+//! at the owner's port. The owner handles order and lost frames: it queries an acceptor, or a peer
+//! over TCP.
 
 use crate::{
     Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Setup, State, Type,
@@ -30,7 +30,6 @@ pub struct Count {
     pub hint: bool,
 }
 
-/// A learner that counts votes and reports decisions.
 #[derive(Debug)]
 pub struct Learner<'a> {
     device: Device<'a>,
@@ -38,14 +37,12 @@ pub struct Learner<'a> {
 }
 
 /// Value of `voters` once the slot's value has been reported. A full set of 16 members has the same
-/// value, but by then the slot's value has been reported, too.
+/// value, but by then the slot's value has been reported as well.
 const HANDED_ON: u16 = u16::MAX;
 
 impl<'a> Learner<'a> {
-    /// Creates a learner that does not count yet.
-    ///
-    /// # Panics
-    /// Panics if the size of the value area is not a multiple of 8, or is above 1408 bytes.
+    /// Creates a learner that does not count yet. Panics if the size of the value area is not a
+    /// multiple of 8, or is above 1408 bytes.
     pub fn new(setup: Setup, cells: Cells<'a>) -> Self {
         Self { device: Device::new(setup, 0, cells), counting: None }
     }
@@ -62,7 +59,6 @@ impl<'a> Learner<'a> {
         }
     }
 
-    /// Returns the number of frames for each [`Reason`].
     pub fn counters(&self) -> &Counters {
         &self.device.counters
     }
@@ -110,7 +106,6 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// Processes one frame.
     pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
         let asked = match admit(&self.device.setup, from, frame, takes) {
             Ok(asked) => asked,
@@ -172,7 +167,7 @@ impl<'a> Learner<'a> {
             }
             return Ok(());
         }
-        // The checksum is the origin's. Devices on the path did not verify the bytes.
+        // The checksum is the origin's. No device on the path has verified the bytes.
         let bytes = asked.room.get(..usize::from(value.length)).ok_or(Reason::Value)?;
         if crc32c(bytes) != value.crc {
             return Err(Reason::Checksum);

@@ -1,5 +1,5 @@
-//! Phase 2 outside of nodes: the frames of devices, and the reference programs to which every
-//! device is equivalent.
+//! Phase 2 outside nodes: the frames of devices, and the reference programs to which every device
+//! is equivalent.
 //!
 //! A *device* runs a [`Coordinator`] or an [`Acceptor`] in one ballot, for its *owner*, a node in
 //! user space. The programs here are step functions: a frame goes in, frames come out in the
@@ -54,6 +54,6 @@ pub use setup::{Routes, Setup};
 pub enum Verdict {
     /// The frame is not for this program. Pass it on, unchanged, to the other port.
     Pass,
-    /// The program consumed the frame. [`Out`] contains the responses, if there are any.
+    /// The program consumed the frame. [`Out`] contains any responses.
     Taken,
 }

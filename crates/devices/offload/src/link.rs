@@ -25,7 +25,6 @@ const SHIM_AT: usize = 14;
 /// Bits that mark a fragment: "more fragments" or an offset. The "don't fragment" bit is allowed.
 const FRAGMENT: u16 = 0xbfff;
 
-/// Source or destination of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Address {
     /// MAC address of a station, or of a group of stations.
@@ -63,14 +62,12 @@ pub const fn stations(group: u32) -> [Address; 2] {
 /// Encapsulation of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// Ethernet, IPv4, UDP.
     Udp,
     /// Ethernet, then two bytes each for the length and the checksum.
     Raw,
 }
 
 impl Form {
-    /// Returns the offset of the header.
     pub const fn header_at(self) -> usize {
         match self {
             Self::Udp => 42,
@@ -78,7 +75,6 @@ impl Form {
         }
     }
 
-    /// Returns the offset of the value area.
     pub const fn room_at(self) -> usize {
         self.header_at() + HEADER_BYTES
     }

@@ -2,10 +2,8 @@
 
 use crate::{Routes, port::FrameOrigin};
 
-/// Side of a device at which a frame arrives or leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Port {
-    /// The network, with all other stations.
     #[default]
     Network,
     /// The node that owns the device.
@@ -43,7 +41,6 @@ impl<'a> Out<'a> {
         Self { bytes, used: 0, frames: [(Port::Network, 0); FRAMES_MAX], count: 0, outside: 0 }
     }
 
-    /// Removes all frames.
     pub const fn clear(&mut self) {
         (self.used, self.count, self.outside) = (0, 0, 0);
     }
@@ -88,10 +85,8 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Appends a frame of this length and returns its bytes.
-    ///
-    /// # Panics
-    /// Panics if the caller's buffer is too small.
+    /// Appends a frame of this length and returns its bytes. Panics if the caller's buffer is too
+    /// small.
     pub(crate) fn push(&mut self, port: Port, length: usize) -> &mut [u8] {
         let from = self.used;
         assert!(

@@ -14,9 +14,7 @@ use crate::{Form, reason::COUNTERS};
 /// coordinator is never started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Program {
-    /// Votes on proposals.
     Acceptor,
-    /// Assigns slots and counts votes.
     Coordinator,
 }
 
@@ -56,7 +54,6 @@ pub struct Shape {
     pub all_hosts: crate::Address,
 }
 
-/// Progress of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// A step that began before the drain may still run.
@@ -104,12 +101,12 @@ pub trait Device {
     fn drained(&mut self) -> Drained;
 
     /// Returns the number of frames for the owner that were lost for lack of space ([offload-14]).
-    /// It never decreases.
+    /// Never decreases.
     fn lost(&self) -> u64;
 
     /// Returns how often the device is known to have lost its memory since the port was opened
-    /// ([offload-9]). It never decreases. Most devices cannot detect a loss; their owners notice it
-    /// in the responses, or not at all.
+    /// ([offload-9]). Never decreases. Most devices cannot detect a loss; their owners notice it in
+    /// the responses, or not at all.
     fn memory_losses(&self) -> u64 {
         0
     }

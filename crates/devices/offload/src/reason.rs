@@ -60,7 +60,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All reasons, in the order of their numbers.
+    /// In the order of their numbers.
     pub const ALL: [Self; 26] = [
         Self::None,
         Self::Foreign,
@@ -90,7 +90,6 @@ impl Reason {
         Self::Range,
     ];
 
-    /// Returns the label of this reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "done",

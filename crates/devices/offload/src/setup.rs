@@ -41,7 +41,6 @@ pub struct Setup {
     pub own: Address,
     /// MAC address of a group of stations whose frames the device also accepts.
     pub heard: [u8; 6],
-    /// Address to which responses for the owner are sent.
     pub owner: Address,
 }
 

@@ -29,7 +29,6 @@ const DAY_S: u64 = 24 * 3600;
 const NODES: &str = "Quorate nodes of ";
 const CLIENTS: &str = "Quorate clients of ";
 
-/// Error of creating an authority or its files.
 #[derive(Debug, Error)]
 pub enum AuthorityError {
     /// The file exists already and must not be overwritten.
@@ -38,20 +37,12 @@ pub enum AuthorityError {
     /// The folder contains no authority created by this program.
     #[error("{path} holds no authority that 'quorate cert init' made: {why}", path = folder.display())]
     NoAuthority { folder: PathBuf, why: String },
-    /// The name is invalid in a certificate.
     #[error("'{0}' cannot be a name: small letters, digits and dashes, at most 63")]
     BadName(String),
-    /// The host is invalid in a certificate.
     #[error("'{0}' is no host: a DNS name or an IP address, without a port")]
     BadHost(String),
-    /// A file operation failed.
     #[error("cannot write {path}: {source}", path = path.display())]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        source: io::Error,
-    },
-    /// A certificate could not be created.
+    Io { path: PathBuf, source: io::Error },
     #[error("cannot make a certificate: {0}")]
     Make(String),
 }
@@ -106,7 +97,6 @@ fn first_certificate(text: &str) -> &str {
     text.find(END).map_or(text, |at| &text[..at + END.len()])
 }
 
-/// Returns the name of the cluster that the authority in a folder belongs to.
 pub fn cluster(folder: &Path) -> Result<String, AuthorityError> {
     cluster_of(folder, "ca", NODES)
 }
@@ -161,7 +151,6 @@ pub fn client(
     Ok(own)
 }
 
-/// One of the two authorities, with its private key.
 struct Signer(Issuer<'static, KeyPair>);
 
 impl Signer {
@@ -208,7 +197,6 @@ impl Signer {
     }
 }
 
-/// Sets the validity to `days` days from now.
 fn last(params: &mut CertificateParams, days: u32) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let epoch = date_time_ymd(1970, 1, 1);

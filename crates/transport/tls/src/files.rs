@@ -15,12 +15,10 @@ use thiserror::Error;
 /// Maximum size of a file in bytes, larger than any bundle of authorities in use.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Paths of a node's certificates, keys and authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// This node's certificate for peers, with any intermediate certificates.
     pub cert: PathBuf,
-    /// Private key for `cert`.
     pub key: PathBuf,
     /// Authorities that certify nodes: one, or the old and the new one.
     pub ca: PathBuf,
@@ -29,7 +27,6 @@ pub struct Files {
     pub server_cert: PathBuf,
     /// Private key for `server_cert`.
     pub server_key: PathBuf,
-    /// Authorities that certify clients.
     pub client_ca: PathBuf,
 }
 
@@ -52,11 +49,9 @@ impl Files {
     }
 }
 
-/// Paths of a client's certificate, key and authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientFiles {
     pub cert: PathBuf,
-    /// Private key for `cert`.
     pub key: PathBuf,
     /// Authorities that certify nodes for clients.
     pub ca: PathBuf,
@@ -75,22 +70,13 @@ impl ClientFiles {
     }
 }
 
-/// Error that makes a file unusable.
 #[derive(Debug, Error)]
 pub enum BadFiles {
     #[error("cannot read {path}: {source}", path = path.display())]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// The contents of the file are invalid.
     #[error("{path}: {what}", path = path.display())]
-    Contents {
-        path: PathBuf,
-        /// Description of the fault, for humans.
-        what: String,
-    },
+    Contents { path: PathBuf, what: String },
 }
 
 impl BadFiles {
@@ -98,7 +84,6 @@ impl BadFiles {
         Self::Contents { path: path.to_owned(), what: what.to_string() }
     }
 
-    /// Returns advice for the operator.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Io { .. } => {

@@ -13,11 +13,10 @@ const SUFFIX: &str = ".quorate.internal";
 const CLIENT: &str = ".client";
 const NODE: &str = "node-";
 
-/// A node of a cluster, as named by a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeName {
     pub cluster: String,
-    /// Id of the node, at least 1.
+    /// Starts at 1.
     pub node: u32,
 }
 

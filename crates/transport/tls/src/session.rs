@@ -30,7 +30,6 @@ const AHEAD_BYTES_MAX: usize = 64 << 10;
 /// Result of reading decrypted bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// Number of bytes that were read.
     Some(usize),
     /// No bytes are available until more arrive from the network.
     NeedsMore,
@@ -40,7 +39,6 @@ pub enum ReadOutcome {
     Failed,
 }
 
-/// A TLS session.
 pub struct Session {
     /// `None` if the session could not be created.
     connection: Option<Connection>,

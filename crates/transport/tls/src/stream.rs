@@ -12,7 +12,6 @@ use crate::session::{ReadOutcome, Session};
 
 const READ_BYTES: usize = 16 << 10;
 
-/// A blocking connection, with TLS or without.
 #[derive(Clone, Debug)]
 pub struct Stream(Arc<Shared>);
 

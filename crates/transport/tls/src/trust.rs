@@ -27,18 +27,14 @@ use crate::{
 /// Validity period of a certificate, in Unix seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// First second in which the certificate is valid.
     pub begins_unix_s: i64,
-    /// Last second in which the certificate is valid.
     pub ends_unix_s: i64,
 }
 
-/// A certificate in use, with its validity period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
     /// Use of the certificate: `node`, `peers authority`, and so on.
     pub what: &'static str,
-    /// Path of the certificate's file.
     pub file: String,
     pub valid: Validity,
 }
@@ -131,7 +127,6 @@ impl Trust {
         &self.own
     }
 
-    /// Returns the certificates in use with their validity periods.
     pub fn expiries(&self) -> Vec<Expiry> {
         self.in_force().expiries.clone()
     }
@@ -192,7 +187,6 @@ impl PartialEq for ClientTrust {
 impl Eq for ClientTrust {}
 
 impl ClientTrust {
-    /// Loads the files.
     pub fn load(files: &ClientFiles) -> Result<Self, BadFiles> {
         let provider = provider();
         let roots = Arc::new(files::roots(&files.ca)?);

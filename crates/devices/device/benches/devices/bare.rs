@@ -21,7 +21,6 @@ use crate::{
     serve::ready,
 };
 
-/// Time that a loop waits before it checks whether it should end.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Number of slots between two raises of the floor. The same number of slots is retained.
 const STEP: u64 = CELLS as u64 / 4;
@@ -29,7 +28,7 @@ const SLOT_AT: usize = 6;
 const TYPE_AT: usize = 1;
 const DECIDED: u8 = 5;
 
-/// Both programs, and the work of their owner.
+/// Both programs of a host, with their owner.
 struct Machine {
     host: Host<'static>,
     leads: bool,
@@ -119,7 +118,6 @@ const fn number(counter: u64) -> Number {
     Number { device_boot: BOOT, owner_boot: 1, counter }
 }
 
-/// Returns the slot of a decision, or `None` if the frame is not a decision.
 fn decision(frame: &[u8]) -> Option<u64> {
     let header = frame.get(Form::Raw.header_at()..)?;
     let slot = header.get(SLOT_AT..)?.first_chunk()?;

@@ -29,7 +29,6 @@ pub(crate) const VOTER: u8 = 2;
 const COUNTER_AT: usize = 46;
 const SLOT_AT: usize = 6;
 
-/// A client's connection to the network. Both kinds carry raw frames.
 enum Way {
     Packet(Raw),
     Udp(UdpSocket, SocketAddr),

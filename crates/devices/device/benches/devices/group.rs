@@ -33,7 +33,6 @@ impl Kind {
         Self::Udp,
     ];
 
-    /// Returns the name in commands.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Kernel(Hook::Native) => "xdp",
@@ -46,7 +45,6 @@ impl Kind {
         }
     }
 
-    /// Returns the name in the table.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Kernel(Hook::Native) => "kernel, native XDP",
@@ -76,7 +74,6 @@ impl Kind {
     }
 }
 
-/// Name of each machine's interface.
 pub(crate) const INTERFACE: &str = "wire";
 /// Machine of the client. Hosts are 1, 2 and 3, and 1 leads.
 pub(crate) const CLIENT: u8 = 9;
@@ -136,10 +133,9 @@ pub(crate) fn decisions() -> Routes {
 }
 
 /// If set, followers send their votes only to the leader, as if the parameters that armed them
-/// named it. This measures the cost of the addressing scheme.
+/// named it. Measures the cost of the addressing scheme.
 pub(crate) const VOTES: &str = "QUORATE_DEVICES_VOTES_TO_LEADER";
 
-/// Returns the destination of a host's votes.
 pub(crate) fn votes(host: u8) -> Routes {
     if host == LEADER || std::env::var_os(VOTES).is_none() {
         return routes();

@@ -211,14 +211,12 @@ impl Bench {
     }
 }
 
-/// Returns the command that runs this program on a machine.
 fn at(machine: u8) -> Fallible<Command> {
     let mut command = namespace::inside(machine.into());
     command.arg(env::current_exe()?);
     Ok(command)
 }
 
-/// The process of a host.
 struct Server {
     child: Child,
     stdin: Option<ChildStdin>,

@@ -24,7 +24,6 @@ use crate::{
     owner::{FORM, Owner},
 };
 
-/// Interval at which an owner polls.
 const PACE: Duration = Duration::from_millis(5);
 
 /// Runs a host. Prints a line when it is ready, and its results at the end.

@@ -2,7 +2,6 @@
 
 use std::{fs, path::Path};
 
-/// Numbers of context switches so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Switches {
     /// Number of voluntary switches, in which the thread waited.

@@ -20,7 +20,6 @@ pub(crate) struct Key {
     pub(crate) layout: usize,
 }
 
-/// Result of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) per_second: f64,

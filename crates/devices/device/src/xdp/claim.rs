@@ -26,7 +26,6 @@ use crate::{
 const PATIENCE: Duration = Duration::from_millis(200);
 const PACE: Duration = Duration::from_millis(10);
 
-/// Mount point of the BPF file system.
 pub const FILE_SYSTEM: &str = "/sys/fs/bpf";
 
 /// Claim to the device at an interface, valid until it is dropped or the process ends.

@@ -23,7 +23,6 @@ pub struct Arm {
 /// Parameters with which to start a coordinator ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The only ballot in which the coordinator assigns slots.
     pub ballot: PackedBallot,
     /// First slot to assign: one past the leader's last proposal.
     pub first: u64,
@@ -31,13 +30,11 @@ pub struct Start {
     pub limit: u64,
     /// Number of members that form a quorum, whichever they are ([offload-10]).
     pub quorum: u8,
-    /// Number of positions in the configuration.
     pub members: u8,
     /// Set if decisions are only hints.
     pub hint: bool,
 }
 
-/// Contents of a slot's cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellContents {
     /// Ballot of the vote or the proposal. May be older than the armed one.

@@ -21,14 +21,10 @@ use crate::xdp::{
     object,
 };
 
-/// The programs that a device consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// An acceptor only.
     Acceptor,
-    /// A coordinator only.
     Coordinator,
-    /// Acceptor and coordinator at one interface.
     Host,
 }
 
@@ -153,7 +149,6 @@ impl Programs {
     }
 }
 
-/// A device in the kernel, with its programs and maps.
 pub struct Device {
     pub(crate) role: Role,
     pub(crate) settings: Settings,
@@ -174,7 +169,6 @@ pub(crate) const TAP: &str = "tap";
 pub(crate) const COUNTED: &str = "counted";
 pub(crate) const DRAINED: &str = "drained";
 pub(crate) const NOTHING: &str = "nothing";
-/// Name of the map that contains the settings.
 pub(crate) const SETUP: &str = ".rodata";
 
 impl Device {

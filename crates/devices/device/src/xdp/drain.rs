@@ -1,8 +1,8 @@
 //! Waits until all programs that are running now have ended ([offload-8]).
 //!
-//! The kernel guarantees this for an update of a map of maps: when the update returns, all programs
-//! that may have seen the old value have ended. The device programs do not use this map, but the
-//! guarantee covers all running programs, whatever maps they use.
+//! An update of a map of maps guarantees this: when it returns, all programs that may have seen the
+//! old value have ended. The device programs do not use this map, but the guarantee covers all
+//! running programs, whatever maps they use.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -41,7 +41,6 @@ impl Draining {
         Self(Some(thread::spawn(wait)))
     }
 
-    /// Returns whether the wait is over.
     pub fn is_over(&mut self) -> Result<bool, Failed> {
         match self.0.take_if(|waiting| waiting.is_finished()) {
             Some(over) => over.join().map_err(|_| Failed::Answer)?.map(|()| true),

@@ -5,7 +5,6 @@ use std::io;
 use aya::{EbpfError, maps::MapError, pin::PinError, programs::ProgramError};
 use rustix::io::Errno;
 
-/// Error of setting up or using a device in the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// The size of the value area is zero, not a multiple of 8, or above 1408 bytes.
@@ -29,43 +28,28 @@ pub enum Failed {
     /// The verifier rejected a program, or the program cannot be run.
     #[error("the kernel refuses a program: {}", deepest(.0))]
     Program(#[from] ProgramError),
-    /// A map operation failed.
     #[error("a map of the device: {}", deepest(.0))]
     Map(#[from] MapError),
     /// Another program is attached to the interface, and it is not an abandoned device.
     #[error(
         "{interface} has another owner's program at {hook}: it must go, or the device must be told another hook"
     )]
-    Busy {
-        interface: String,
-        /// Hook to which the program is attached.
-        hook: crate::xdp::Hook,
-    },
+    Busy { interface: String, hook: crate::xdp::Hook },
     /// Another process drives a device at the interface.
     #[error(
         "{interface} has an owner: another process drives a device there, and an interface has one"
     )]
-    Owned {
-        /// Name of the interface.
-        interface: String,
-    },
+    Owned { interface: String },
     /// The interface does not exist, or a socket cannot be opened on it.
     #[error("the interface of the device: {0}")]
     Interface(#[from] quorate_packets::ethernet::Failed),
-    /// A pin could not be created.
     #[error("a pin of the device: {}", deepest(.0))]
     Pin(#[from] PinError),
-    /// A link could not be created or converted.
     #[error("a link of the device: {}", deepest(.0))]
     Link(#[from] aya::programs::links::LinkError),
     /// An operation on the BPF file system failed.
     #[error("{what}: {error}")]
-    Io {
-        /// Attempted operation.
-        what: String,
-        /// Error from the kernel.
-        error: io::Error,
-    },
+    Io { what: String, error: io::Error },
     /// A program returned an unknown code.
     #[error("the program ended with {0}")]
     Fate(u32),

@@ -10,7 +10,6 @@ use quorate_packets::ethernet::Raw;
 
 use crate::xdp::pins::PinnedAttachment;
 
-/// State of a device at its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     /// The device receives frames.
@@ -21,7 +20,6 @@ pub enum Health {
     Detached,
     /// The interface was removed. The device no longer receives frames.
     Gone,
-    /// The state could not be determined.
     Unknown,
 }
 

@@ -27,10 +27,9 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// All hooks, in the order in which they are tried.
+    /// In the order in which they are tried.
     pub const ALL: [Self; 3] = [Self::Native, Self::Generic, Self::Traffic];
 
-    /// Returns the name of the hook's pin.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -58,14 +57,12 @@ impl fmt::Display for Hook {
 /// A device attached to an interface. Once this is dropped, the device receives no more frames,
 /// unless its link is pinned.
 pub struct Attached {
-    /// Hook to which the device is attached.
     pub hook: Hook,
     /// Earlier hooks that failed, with the reasons.
     pub passed_over: Vec<(Hook, Failed)>,
     pub(crate) link: Link,
 }
 
-/// Link between a program and a hook.
 pub(crate) enum Link {
     /// A link file, which can be pinned.
     File(FdLink),
@@ -156,7 +153,6 @@ impl Passing {
         Ok(Self { programs })
     }
 
-    /// Returns the kernel's information about the program.
     pub fn info(&self) -> Result<ProgramInfo, Failed> {
         let program = self.programs.program("pass").ok_or(Failed::Answer)?;
         let program = <&Xdp>::try_from(program)?;

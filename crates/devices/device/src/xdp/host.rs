@@ -24,7 +24,6 @@ use crate::xdp::{
     Settings, claim::Claim, health::Watch,
 };
 
-/// Maximum number of responses queued for the owner. Further ones are dropped and counted.
 const ANSWERS_MAX: usize = 1024;
 /// Time limit for a hook to become free, and interval between attempts.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -55,7 +54,6 @@ pub struct Host {
 
 /// Device that an earlier owner left at the interface, if any.
 pub enum PreviousDevice {
-    /// No device was found.
     Nothing,
     /// The same device, which this owner drives from now on. It may be armed and voting, so it must
     /// be fenced before anything else ([offload-8]).
@@ -155,7 +153,6 @@ impl Host {
         Ok((host, before))
     }
 
-    /// Returns the hook at which the device receives frames.
     pub const fn hook(&self) -> Hook {
         self.kept.hook
     }

@@ -7,7 +7,6 @@ use crate::xdp::{Failed, Role};
 /// Origin of the objects: compiled by this build, or committed.
 pub const ORIGIN: &str = env!("QUORATE_XDP_ORIGIN");
 
-/// Returns the embedded object for a role.
 pub(crate) const fn of(role: Role) -> &'static [u8] {
     match role {
         Role::Acceptor => include_bytes!(concat!(env!("OUT_DIR"), "/acceptor.o")),

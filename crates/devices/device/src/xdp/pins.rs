@@ -31,7 +31,6 @@ use crate::xdp::{
 /// Pin name of the settings map. In the object it is a section without a pin name.
 const SETUP: &str = "rodata";
 
-/// Location of the pins of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pins {
     folder: PathBuf,
@@ -49,7 +48,6 @@ impl Pins {
         Self { folder: root.join(group).join(role.name()), role }
     }
 
-    /// Returns the location in a given folder.
     pub(crate) const fn at(folder: PathBuf, role: Role) -> Self {
         Self { folder, role }
     }
@@ -172,7 +170,6 @@ pub struct PinnedAttachment {
 }
 
 impl PinnedAttachment {
-    /// Returns the hook to which the device is attached.
     pub const fn hook(&self) -> Hook {
         self.hook
     }

@@ -5,7 +5,6 @@ use quorate_offload::{Address, Routes, Setup, header::ROOM_BYTES_MAX};
 
 use crate::xdp::Failed;
 
-/// Settings of a device in the kernel, which never change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Group, size of the value area, and addresses.
@@ -49,7 +48,6 @@ impl Settings {
         })
     }
 
-    /// Checks that the kernel programs support these settings.
     pub(crate) fn check(&self) -> Result<(), Failed> {
         let room = self.setup.room;
         if !room.is_multiple_of(8) || room == 0 || room > ROOM_BYTES_MAX {

@@ -14,12 +14,9 @@ const SENT_MAX: usize = 16;
 /// Sequence number of a query, starting at 1.
 pub(crate) type Serial = u64;
 
-/// A program's state, received in response to a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stands {
-    /// Number of the query that this responds to.
     pub(crate) serial: Serial,
-    /// Time at which that query was sent.
     pub(crate) asked: Time,
     pub(crate) header: Header,
 }
@@ -31,11 +28,9 @@ pub(crate) struct StateQueries {
     last: Serial,
     sent: VecDeque<(Serial, Time)>,
     wanted: bool,
-    /// Start of the current wait for a response.
     silent: Time,
     /// Number of waits that ended without a response.
     waits: u32,
-    /// Time of the latest response.
     heard: Time,
 }
 

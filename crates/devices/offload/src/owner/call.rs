@@ -24,7 +24,6 @@ pub(crate) struct Call {
     is_old: bool,
 }
 
-/// Response to a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Done(Header),
@@ -50,7 +49,6 @@ impl Call {
         self.sent.is_some()
     }
 
-    /// Returns the header of the call.
     pub(crate) const fn asked(&self) -> Header {
         self.header
     }

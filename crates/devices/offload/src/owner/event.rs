@@ -10,16 +10,13 @@ use quorate_core::{ballot::Ballot, slot::Slot, value::Value};
 pub struct SlotValue {
     pub slot: Slot,
     pub value: Value,
-    /// Bytes of the value. Empty for kinds of values without bytes.
     pub bytes: Vec<u8>,
 }
 
 /// Parameters of a coordinator's start ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Ballot of the leader that requests the start.
     pub ballot: Ballot,
-    /// First slot to assign: one past the leader's last proposal.
     pub first: Slot,
     /// First slot that the coordinator may not assign.
     pub limit: Slot,
@@ -31,17 +28,12 @@ pub struct Start {
     pub hint: bool,
 }
 
-/// Event for the replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The acceptor now votes in this ballot.
-    Armed {
-        /// The requested ballot.
-        ballot: Ballot,
-    },
+    Armed { ballot: Ballot },
     /// The request to arm the acceptor failed.
     ArmRefused {
-        /// The requested ballot.
         ballot: Ballot,
         /// Reason for the failure. [`Reason::Range`] if the ballot or the position does not fit
         /// into a frame.
@@ -59,15 +51,9 @@ pub enum Event {
         votes: Vec<SlotValue>,
     },
     /// The coordinator now assigns slots.
-    Started {
-        /// Ballot of the start.
-        ballot: Ballot,
-        /// First slot that the coordinator assigns.
-        first: Slot,
-    },
+    Started { ballot: Ballot, first: Slot },
     /// The coordinator was not started.
     StartRefused {
-        /// Ballot of the start.
         ballot: Ballot,
         /// Reason for the failure. [`Reason::Range`] if a parameter does not fit into a frame.
         reason: Reason,
@@ -80,25 +66,14 @@ pub enum Event {
     Assigned(SlotValue),
     /// A coordinator counted a quorum of votes that decides, in the armed or started ballot.
     /// Reported in any order.
-    Decided {
-        /// Ballot of the votes.
-        ballot: Ballot,
-        slot: Slot,
-        value: Value,
-    },
+    Decided { ballot: Ballot, slot: Slot, value: Value },
     /// [offload-11] A coordinator counted a quorum in a ballot in which this owner takes no part.
     /// Used by members without a vote ([`crate::owner::Owner::listen`]).
-    OtherDecided {
-        /// Ballot of the votes.
-        ballot: Ballot,
-        /// The decided slot and its value.
-        held: SlotValue,
-    },
+    OtherDecided { ballot: Ballot, held: SlotValue },
     /// [offload-12] The coordinator no longer assigns slots. The slots reported by
     /// [`Event::Assigned`], plus `given` and `holes`, are all slots from the first one up to
     /// `next`.
     Withdrawn {
-        /// Ballot of the start.
         ballot: Ballot,
         /// One past the last assigned slot.
         next: Slot,
@@ -118,13 +93,9 @@ pub enum Event {
     },
     /// [offload-9] The device lost its memory, or must be treated as lost. This is the last event.
     /// Outstanding requests get no other outcome.
-    Lost {
-        /// Reason for abandoning the device.
-        why: Loss,
-    },
+    Lost { why: Loss },
 }
 
-/// Reason for an owner to abandon its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// The device has another boot, or none: it lost its memory, or it never was the intended

@@ -76,7 +76,6 @@ impl Frames {
         Header::submit(self.shape.group, value, 0)
     }
 
-    /// Returns the call that starts a coordinator.
     pub(crate) fn start(&self, ballot: PackedBallot, start: &Start) -> Header {
         let mut header = Header {
             slot: start.first.0,
@@ -168,8 +167,8 @@ mod tests {
         })
     }
 
-    /// The source address tells this owner's device from another member and from a station outside
-    /// of the group.
+    /// The source address distinguishes this owner's device from another member and from a station
+    /// outside the group.
     #[test]
     fn who_says_it_is_seen() {
         for form in [Form::Udp, Form::Raw] {
@@ -193,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Frames for all devices have the address of this owner's device as their source.
+    /// Frames for all devices have this owner's device as their source address.
     #[test]
     fn what_is_for_all_is_sent_as_a_device_would() {
         for form in [Form::Udp, Form::Raw] {

@@ -21,7 +21,6 @@ use crate::owner::{
     waiting::Waiting,
 };
 
-/// Reason for stopping the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The owner has just begun, and an earlier owner may have started the coordinator.
@@ -33,7 +32,6 @@ enum End {
 /// Phase in the control of the coordinator.
 #[derive(Debug)]
 enum Phase {
-    /// The call that sets the boot is outstanding.
     Booting(Call),
     /// [offload-12] The first step of stopping. `Draining` follows, and for a withdrawal `Looking`
     /// and `Reading`.
@@ -87,7 +85,7 @@ impl CoordinatorDriver {
         }
     }
 
-    /// [offload-5] Requests a start.
+    /// [offload-5]
     pub(crate) fn start(&mut self, start: Start) {
         let Start { ballot, .. } = start;
         let refuse = |reason| Event::StartRefused { ballot, reason };
@@ -291,7 +289,6 @@ impl CoordinatorDriver {
         }
     }
 
-    /// Carries out all work that is due.
     pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         if matches!(self.phase, Phase::Reading { .. }) && self.reader.is_idle() {
             self.tell_taken_back(desk);
@@ -405,12 +402,10 @@ impl CoordinatorDriver {
             || call.into_iter().chain(self.upkeep.call()).any(|call| call.is_late(pace))
     }
 
-    /// Returns whether the device has accepted the boot.
     pub(crate) const fn is_booted(&self) -> bool {
         !matches!(self.phase, Phase::Booting(_))
     }
 
-    /// Returns the times at which work becomes due.
     pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
         let (call, started) = match &self.phase {
             Phase::Booting(call) | Phase::Stopping(call, _) | Phase::Starting(call) => {

@@ -70,12 +70,9 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Creates an owner. Its first call sets the device's boot. Whether an earlier owner armed the
-    /// device is unknown until a fence.
-    ///
-    /// # Panics
-    /// Panics if a boot is 0, the number of cells is not a power of two, or the size of the value
-    /// area is invalid.
+    /// Creates an owner. Its first call sets the device's boot. Until a fence, it is unknown
+    /// whether an earlier owner armed the device. Panics if a boot is 0, the number of cells is not
+    /// a power of two, or the size of the value area is invalid.
     pub fn new(settings: Settings, shape: Shape) -> Self {
         assert!(settings.owner_boot > 0, "owners' boots begin at 1");
         assert!(settings.device_boot > 0, "devices' boots begin at 1");
@@ -237,7 +234,6 @@ impl Owner {
         Counts { unknown: self.voting.tap.unknown, calls: self.counter, ..self.counts }
     }
 
-    /// Returns why the device was abandoned, or `None` if it was not.
     pub const fn lost(&self) -> Option<Loss> {
         self.lost
     }
@@ -344,7 +340,7 @@ impl Owner {
             match device.drained() {
                 Drained::Over => self.drain = Drain::Over,
                 // After a suspension the timeout has expired, but the device's thread was suspended
-                // with this process. Therefore the checks count, too.
+                // with this process. Therefore the checks also count.
                 Drained::NotYet if !pace.is_late(looks) || self.now.since_us(since) < patience => {
                     self.drain = Drain::Begun(since, looks.saturating_add(1));
                 }

@@ -2,7 +2,7 @@
 
 use alloc::{vec, vec::Vec};
 
-/// One entry for each cell: the last slot seen in that cell, plus one.
+/// For each cell the last slot seen in it, plus one.
 #[derive(Debug)]
 pub(crate) struct Ring(Vec<u64>);
 

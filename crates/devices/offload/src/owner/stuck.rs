@@ -5,7 +5,6 @@ use quorate_core::time::Time;
 /// Maximum wait, as a multiple of the initial one.
 const LONGEST: u64 = 8;
 
-/// Backoff timer for one stuck slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StallTimer {
     at: Option<(u64, Time)>,
@@ -31,7 +30,6 @@ impl StallTimer {
         true
     }
 
-    /// Returns the time of the next action, or `None` if no slot is stuck.
     pub(crate) fn due(&self, wait_us: u64) -> Option<Time> {
         let longer = 1_u64.checked_shl(self.pushed).unwrap_or(LONGEST);
         let (_, since) = self.at?;

@@ -107,8 +107,7 @@ impl Tap {
         desk.tell(Event::Voted(vote));
     }
 
-    /// Handles a response to the call that raises the floor. Returns `false` if the frame is not
-    /// one.
+    /// Handles a response to the call that raises the floor. Returns `false` for any other frame.
     pub(crate) fn hear(&mut self, said: &Header, settings: &Settings) -> bool {
         let Some(answer) = self.call.as_mut().and_then(|call| call.hear(said, settings)) else {
             return false;
@@ -123,7 +122,6 @@ impl Tap {
         true
     }
 
-    /// Carries out all work that is due while the acceptor is armed.
     pub(crate) fn keep_up(
         &mut self,
         desk: &mut TurnContext<'_>,
@@ -170,7 +168,6 @@ impl Tap {
         Ok(())
     }
 
-    /// Returns the outstanding call that raises the floor.
     pub(crate) const fn call(&self) -> Option<&Call> {
         self.call.as_ref()
     }

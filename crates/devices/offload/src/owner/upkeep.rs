@@ -134,13 +134,12 @@ impl Upkeep {
         }
     }
 
-    /// Records the next slot that the coordinator reported.
     pub(crate) fn on_next(&mut self, next: u64, cells: u64) {
         self.next = self.next.max(next.min(self.given_to.saturating_add(cells)));
     }
 
-    /// Handles a response to the call that raises floor and limit. Returns `false` if the frame is
-    /// not one.
+    /// Handles a response to the call that raises floor and limit. Returns `false` for any other
+    /// frame.
     pub(crate) fn hear(
         &mut self,
         said: &Header,
@@ -227,7 +226,6 @@ impl Upkeep {
         self.call = None;
     }
 
-    /// Returns the outstanding call that raises floor and limit.
     pub(crate) const fn call(&self) -> Option<&Call> {
         self.call.as_ref()
     }
@@ -261,7 +259,6 @@ mod tests {
         all_hosts: NOWHERE,
     };
 
-    /// A device that never responds.
     struct Silent;
 
     impl Device for Silent {
@@ -303,7 +300,7 @@ mod tests {
         let mut reader = Reader::new(Program::Coordinator);
         let mut raised = None;
         for decided in 1..=WINDOW {
-            // There is always a slot in flight.
+            // One slot is always in flight.
             upkeep.given_to = (FIRST + decided + 1).min(FIRST + WINDOW);
             upkeep.on_decided(FIRST + decided - 1);
             upkeep.raise_floor(Slot(0), Slot(FIRST + WINDOW + decided));

@@ -42,9 +42,7 @@ const NOW: u32 = 1;
 pub enum NotCarried {
     /// Devices do not carry content, reconfigurations and raises of the feature level.
     Kind,
-    /// The value is longer than the value area.
     TooLong,
-    /// The bytes do not match the value.
     Bytes,
 }
 

@@ -19,7 +19,6 @@ use crate::owner::{
     tap::Tap,
 };
 
-/// Parameters with which to arm the acceptor.
 #[derive(Clone, Copy, Debug)]
 struct Arm {
     ballot: PackedBallot,
@@ -30,7 +29,6 @@ struct Arm {
 /// Phase in the control of the acceptor.
 #[derive(Debug)]
 enum Phase {
-    /// The call that sets the boot is outstanding.
     Booting(Call),
     /// The acceptor is not armed by this owner.
     Idle,
@@ -90,7 +88,7 @@ impl AcceptorDriver {
         }
     }
 
-    /// [offload-5] Requests to arm the acceptor.
+    /// [offload-5]
     pub(crate) fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
         let refuse = |reason| Event::ArmRefused { ballot, reason };
         let (Some(packed), 0..16) = (pack(ballot), position) else {
@@ -270,7 +268,6 @@ impl AcceptorDriver {
         }
     }
 
-    /// Carries out all work that is due.
     pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         desk.events.append(&mut self.ends);
         self.begin(desk);
@@ -309,12 +306,10 @@ impl AcceptorDriver {
             || call.into_iter().chain(self.tap.call()).any(|call| call.is_late(pace))
     }
 
-    /// Returns whether the device has accepted the boot.
     pub(crate) const fn is_booted(&self) -> bool {
         !matches!(self.phase, Phase::Booting(_))
     }
 
-    /// Returns the times at which work becomes due.
     pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
         let (call, armed) = match &self.phase {
             Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => {
@@ -337,7 +332,7 @@ impl AcceptorDriver {
             self.found.clear();
             self.reader.clear();
             self.tap.pause();
-            // A fence that does not read out votes must disarm the acceptor, too.
+            // A fence that does not read out votes must also disarm the acceptor.
             if self.must_read {
                 let fence = desk.frames.plain(Program::Acceptor, Type::Fence);
                 self.phase = Phase::Disarming(Call::new(Program::Acceptor, fence));

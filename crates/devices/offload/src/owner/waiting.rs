@@ -12,7 +12,6 @@ use crate::owner::{
     value::{NotCarried, descriptor},
 };
 
-/// Reason for refusing a submitted value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSubmitted {
     /// Devices do not carry the value, so it must be sent another way.
@@ -21,7 +20,6 @@ pub enum NotSubmitted {
     Full,
 }
 
-/// A submitted value.
 #[derive(Debug)]
 struct Waiter {
     named: Descriptor,
@@ -37,7 +35,6 @@ struct Waiter {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     list: VecDeque<Waiter>,
-    /// Maximum number of values in flight.
     window: usize,
     /// Time until which sending is suspended, because the ring was full.
     hold: Time,
@@ -108,7 +105,6 @@ impl Waiting {
         self.resume();
     }
 
-    /// Removes and returns all values.
     pub(crate) fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
         let list = self.list.drain(..);
         list.map(|waiter| (waiter.value, waiter.bytes)).collect()

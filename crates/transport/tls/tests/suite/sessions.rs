@@ -142,7 +142,7 @@ fn nobody_else_is_let_in_as_a_peer() {
     // Another authority whose cluster has the same name.
     let stranger = trust(&at("b/node-2"));
     refused(stranger.peer_out(Some(1)), node.peer_in());
-    // It trusts this cluster's authority, but its own certificate is from the other one.
+    // It trusts this cluster's authority, but another one signed its own certificate.
     fs::copy(at("a/ca.crt"), at("b/node-2/ca.crt")).unwrap();
     let refusal = refused(trust(&at("b/node-2")).peer_out(Some(1)), node.peer_in());
     assert!(refusal.starts_with("invalid peer certificate"), "{refusal}");
@@ -190,10 +190,10 @@ fn clients_are_let_in_by_their_authority_and_named() {
     let (mut dials, mut listens) = (dial(&ann, "127.0.0.1"), node.client_in());
     converse(&mut dials, &mut listens, 100);
     assert_eq!((listens.who(), listens.node()), (Who::Client("ann".to_owned()), None));
-    // A host that the node's certificate does not name.
+    // The node's certificate does not name this host.
     let refusal = refused(dial(&ann, "10.1.2.3"), node.client_in());
     assert!(refusal.contains("alert") || refusal.contains("name"), "{refusal}");
-    // A node is accepted too, and identified as a node.
+    // A node is also accepted, and identified as a node.
     let two = ClientTrust::load(&ClientFiles::in_folder(&at("a/node-2"))).unwrap();
     let (mut dials, mut listens) = (dial(&two, "127.0.0.1"), node.client_in());
     converse(&mut dials, &mut listens, 100);
@@ -236,12 +236,12 @@ fn authorities_are_exchanged_while_both_are_trusted() {
     assert!(!one.reload().unwrap(), "nothing has changed");
     let before = one.expiries();
     authority::init(&at("a"), "orders", 60, true).unwrap();
-    // Node 1 gets a new certificate; node 2 does not know the new authority yet.
+    // Node 1 gets a new certificate before node 2 trusts the new authority.
     authority::node(&at("a"), 1, &["127.0.0.1".to_owned()], 60, true).unwrap();
     assert!(one.reload().unwrap());
     assert_ne!(one.expiries(), before);
     assert!(!meets(&one, &two));
-    // Node 2 learns the new authority, and keeps its certificate from the old one.
+    // Node 2 trusts the new authority, and keeps its certificate from the old one.
     fs::copy(at("a/ca.crt"), at("a/node-2/ca.crt")).unwrap();
     assert!(two.reload().unwrap());
     assert!(meets(&one, &two) && meets(&two, &one));

@@ -76,7 +76,7 @@ fn a_slot_has_one_vote_whoever_asks_at_once() {
     eprintln!("{firsts} of {SLOTS} votes went to the first thread");
 }
 
-/// [offload-8] An owner fences while votes are cast: every vote that was sent can be read
+/// [offload-8] An owner fences while votes are cast. Every vote that was sent can be read
 /// afterwards.
 #[test]
 fn no_vote_is_cast_behind_a_fence() {
@@ -168,7 +168,7 @@ fn slots_are_given_out_once_and_decided_once() {
     assert!(decided.into_iter().eq(given));
 }
 
-/// [offload-12] Submits race with a stop: every proposal sent is in its cell, and `next` is beyond
+/// [offload-12] Submits race with a stop. Every proposal sent is in its cell, and `next` is beyond
 /// it.
 #[test]
 fn what_left_before_a_stop_is_read() {
@@ -207,7 +207,7 @@ fn what_left_before_a_stop_is_read() {
     });
 }
 
-/// [offload-14] A full tap loses no vote: it is counted, and its cell has it.
+/// [offload-14] A full tap loses no vote: the vote is counted, and its cell has it.
 #[test]
 fn what_the_tap_has_no_room_for_is_counted_and_kept() {
     let Some(mut device) = ready(Role::Acceptor, CELLS) else {

@@ -71,7 +71,6 @@ pub(crate) const fn programs(role: Role) -> &'static [Program] {
     }
 }
 
-/// Returns the calls of a device with one program.
 pub(crate) fn of(device: &Device) -> Calls<'_> {
     device.calls(programs(device.role())[0])
 }
@@ -123,7 +122,6 @@ pub(crate) fn frame(form: Form, header: &Header) -> Vec<u8> {
     form.write(&mut buffer, &from, &to, header, &room).unwrap().to_vec()
 }
 
-/// Splits a frame into header and value field.
 pub(crate) fn parse(form: Form, frame: &[u8]) -> (Header, &[u8]) {
     let header: &[u8; HEADER_BYTES] = frame[form.header_at()..].first_chunk().unwrap();
     (Header::read(header).unwrap(), &frame[form.room_at()..])

@@ -72,7 +72,7 @@ impl Delivered {
     }
 }
 
-/// Devices alone decide values from outside, and every owner finds the decisions in its tap.
+/// The devices alone decide values from outside, and every owner finds the decisions in its tap.
 fn ten_thousand(hooks: &[Hook]) {
     let _passing = lay(3);
     let mut hosts: Vec<Host> = (1..=3).map(|host| armed(host, hooks)).collect();
@@ -169,8 +169,8 @@ fn an_owner_drives_its_device_by_frames() {
         };
         let (own, tick, ask) =
             (frames(Type::Submit, 0), frames(Type::Tick, 8), frames(Type::Ask, 8));
-        // A value of the owner, and its proposal again: the group receives both, and the host's own
-        // acceptor votes once.
+        // The owner submits a value and repeats its proposal: the group receives both, and the
+        // host's own acceptor votes once.
         host.put(Program::Coordinator, &own);
         host.put(Program::Coordinator, &tick);
         for _ in 0..2 {
@@ -193,8 +193,8 @@ fn an_owner_drives_its_device_by_frames() {
             ]
         );
         host.close().unwrap();
-        // Frames from the network that look like answers to the owner do not reach it, except a
-        // refusal.
+        // Frames from the network that look like answers to the owner do not reach it, except
+        // refusals.
         let mut host = armed(1, &Hook::ALL);
         for kind in [Type::Done, Type::Cell, Type::Refused] {
             client.send(1, &Header { kind, ..submit(1) });
@@ -222,7 +222,7 @@ fn the_next_owner_finds_what_a_killed_one_left() {
     const NAME: &str = "interfaces::the_next_owner_finds_what_a_killed_one_left";
     alone(NAME, || {
         if word().is_some() {
-            // The owner that is killed later. This process is already on its machine.
+            // This child, already on its machine, is the owner that is killed later.
             let (host, _) =
                 Host::open(&settings(1, CELLS), INTERFACE, &[Hook::Native], Form::Raw).unwrap();
             let acceptor = host.device().calls(Program::Acceptor);
@@ -277,7 +277,7 @@ fn the_next_owner_finds_what_a_killed_one_left() {
             assert_eq!(host.take(&mut frame), Some(voted));
             assert_eq!(parse(Form::Raw, &frame).0.slot, slot);
         }
-        // With other settings it is another device: the old one is armed again, is ended, and can
+        // With other settings it is another device: the old one is armed again, then ended, and can
         // still be read.
         let acceptor = host.device().calls(Program::Acceptor);
         acceptor.arm(number(3), arm()).unwrap();
@@ -311,7 +311,7 @@ fn what_an_interface_does_is_seen() {
             ip(&format!("-n n{number} link set {INTERFACE} up")).unwrap();
             assert_eq!(host.health(), Health::Well);
         }
-        // A program of another process is reported, and a later hook is not used instead.
+        // Another process's program is reported, and a later hook is not used instead.
         at(CLIENT, || {
             let _theirs = quorate_device::xdp::Passing::attach(INTERFACE).unwrap();
             let opened = Host::open(&settings(9, 64), INTERFACE, &Hook::ALL, Form::Raw);

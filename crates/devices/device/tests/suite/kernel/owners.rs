@@ -1,4 +1,4 @@
-//! Ownership of devices at an interface, and the fate of devices whose owners are gone.
+//! Ownership of devices at an interface, and what happens to devices whose owners no longer exist.
 
 use std::process::Command;
 
@@ -19,8 +19,8 @@ use crate::kernel::{
 /// Group of all hosts.
 const OURS: u32 = 5;
 
-/// [offload-9] A killed node may return without a device or with another one: its orphaned device
-/// is ended by a process at another interface, and devices with live owners are not touched.
+/// [offload-9] A killed node may return without a device or with another one. A process at another
+/// interface ends its orphaned device, and leaves devices with live owners alone.
 #[test]
 fn what_killed_owners_left_is_ended_from_anywhere() {
     alone("owners::what_killed_owners_left_is_ended_from_anywhere", || {
@@ -33,7 +33,7 @@ fn what_killed_owners_left_is_ended_from_anywhere() {
         };
         assert!(votes(1, 1) && votes(2, 1));
         assert_eq!(end_orphans(OURS).unwrap(), Vec::<std::path::PathBuf>::new());
-        // As if its process had been killed.
+        // Drops it as if its process had been killed.
         drop(killed);
         assert!(votes(1, 2), "it votes on");
         assert!(end_orphans(OURS + 1).unwrap().is_empty(), "another cluster's");
@@ -50,7 +50,7 @@ fn what_killed_owners_left_is_ended_from_anywhere() {
     });
 }
 
-/// An interface has one owner, also among containers that share the machine's network but not its
+/// An interface has one owner, even among containers that share the machine's network but not its
 /// file systems.
 #[test]
 fn an_interface_has_one_owner_whatever_files_it_sees() {

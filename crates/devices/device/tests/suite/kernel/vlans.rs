@@ -10,8 +10,8 @@ use crate::kernel::{
     wires::{CLIENT, Client, DECISIONS, GROUP, INTERFACE, alone, at, lay, vlan},
 };
 
-/// [offload-16] The kernel removes tags before tc: a VLAN's frame is passed on and counted,
-/// wherever its tag was, and is never answered on that VLAN.
+/// [offload-16] The kernel removes tags before tc. A VLAN's frame is passed on and counted,
+/// wherever its tag was, and never answered on that VLAN.
 #[test]
 fn frames_of_a_vlan_are_not_obeyed_by_tc() {
     alone("vlans::frames_of_a_vlan_are_not_obeyed_by_tc", || {
@@ -19,8 +19,8 @@ fn frames_of_a_vlan_are_not_obeyed_by_tc() {
         let mut host = armed(1, &[Hook::Traffic]);
         let client = Client::new();
         let before = host.device().counters().unwrap();
-        // Sent from a VLAN interface, with the tag outside the frame; with the tag in the frame;
-        // with a priority tag only.
+        // From a VLAN interface, with the tag outside the frame; then with the tag in the frame;
+        // then with only a priority tag.
         if vlan(CLIENT, "tagged", 5) {
             Client::on("tagged").send(1, &phase2a(0, 1));
         } else {
@@ -41,8 +41,8 @@ fn frames_of_a_vlan_are_not_obeyed_by_tc() {
     });
 }
 
-/// A device in a thread ignores VLAN frames, by the socket's notice of removed tags: of a VLAN that
-/// the host has an interface for, of one that it has not, and with a priority tag only.
+/// A device in a thread uses the socket's notice of removed tags to ignore VLAN frames: of a VLAN
+/// that the host has an interface for, of one that it has not, and with only a priority tag.
 #[test]
 fn frames_of_a_vlan_are_not_obeyed_by_a_thread() {
     alone("vlans::frames_of_a_vlan_are_not_obeyed_by_a_thread", || {

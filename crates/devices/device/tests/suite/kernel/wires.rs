@@ -34,7 +34,7 @@ pub(crate) const DECISIONS: Address =
 /// Number of the client; hosts are 1, 2 and 3.
 pub(crate) const CLIENT: u8 = 9;
 
-/// Prints what is not tested and why; with `QUORATE_NO_SKIPS=true` that is a failure.
+/// Prints what is not tested, and why. With `QUORATE_NO_SKIPS=true` that is a failure.
 pub(crate) fn skip(what: &str, why: &str) {
     let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "{what} is not tested: {why}");
@@ -68,7 +68,7 @@ pub(crate) fn alone(name: &str, test: fn()) {
         .unwrap();
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    // A name without a test would also be a success.
+    // A name without a test would also succeed.
     let ran = output.status.success() && said.contains("1 passed");
     assert!(ran, "{name}: {}\n{said}", output.status);
 }
@@ -82,7 +82,7 @@ fn may_not_load() -> Option<String> {
     failed.map(|failed| failed.to_string())
 }
 
-/// Pins this thread, and all that it starts, to one processor: a bridge preserves order only per
+/// Pins this thread and its children to one processor, because a bridge preserves order only per
 /// processor.
 fn stay_here() {
     let allowed = sched_getaffinity(None).unwrap();
@@ -92,8 +92,8 @@ fn stay_here() {
     sched_setaffinity(None, &one).unwrap();
 }
 
-/// Creates this many hosts and a client, each a machine of its own, and a bridge. Frames that hosts
-/// return by XDP are lost without the returned guards.
+/// Creates this many hosts and a client, each on a machine of its own, and a bridge. Without the
+/// returned guards, frames that hosts return by XDP are lost.
 pub(crate) fn lay(hosts: u8) -> Vec<Passing> {
     ip("link add switch type bridge mcast_snooping 0").unwrap();
     ip("link set switch up").unwrap();
@@ -114,7 +114,7 @@ fn wire(machine: u8) -> Passing {
     Passing::attach(&format!("p{machine}")).unwrap()
 }
 
-/// Adds a VLAN interface to a machine; returns whether the kernel supports it.
+/// Adds a VLAN interface to a machine. Returns whether the kernel supports it.
 pub(crate) fn vlan(machine: u8, name: &str, id: u16) -> bool {
     let made =
         ip(&format!("-n n{machine} link add link {INTERFACE} name {name} type vlan id {id}"));

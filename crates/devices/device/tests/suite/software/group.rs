@@ -20,7 +20,6 @@ pub(crate) const CELLS: u32 = 64;
 pub(crate) const ROOM: usize = 64;
 pub(crate) const BALLOT: Ballot = Ballot { era: Era(0), round: 1, node: NodeId(1) };
 
-/// Device and owner of one node.
 pub(crate) struct Node {
     pub(crate) device: Software,
     pub(crate) owner: Owner,
@@ -48,7 +47,7 @@ pub(crate) fn settings(own: Address, all: Address) -> Settings {
     }
 }
 
-/// Generous time limits, since other tests run in parallel.
+/// Generous time limits, because other tests run in parallel.
 pub(crate) const PACE: Pace =
     Pace { answer_us: 20_000, tries: 500, late_us: 0, slot_us: 3_000, probe_us: 20_000 };
 
@@ -92,7 +91,6 @@ impl Group {
         Time(u64::try_from(self.began.elapsed().as_micros()).unwrap())
     }
 
-    /// Runs one turn of every owner.
     pub(crate) fn turn(&mut self) {
         let now = self.now();
         for node in &mut self.nodes {
@@ -100,7 +98,7 @@ impl Group {
         }
     }
 
-    /// Waits until a device wakes its owner, or an owner's time has come.
+    /// Waits until a device wakes its owner, or an owner's deadline is reached.
     pub(crate) fn wait(&self) {
         let due = self.nodes.iter().filter_map(|node| node.owner.wake_at()).min();
         let now = self.now();
@@ -113,7 +111,7 @@ impl Group {
 
     /// Runs turns until `what` returns a result.
     pub(crate) fn until<T>(&mut self, mut what: impl FnMut(&mut Self) -> Option<T>) -> T {
-        // Far more turns than any test needs: a hanging test fails instead.
+        // Far more turns than any test needs, so that a hanging test fails.
         for _ in 0..20_000 {
             self.turn();
             for node in &self.nodes {
@@ -158,7 +156,7 @@ impl Group {
         self.until(|group| group.find(0, |event| (*event == started).then_some(())));
     }
 
-    /// Submits values from the leader's replica until this many of them are decided; returns the
+    /// Submits values from the leader's replica until this many of them are decided. Returns the
     /// assigned slots, in order.
     pub(crate) fn decide(&mut self, values: u64) -> Vec<SlotValue> {
         let mut submitted = 0;
@@ -202,7 +200,7 @@ pub(crate) fn owner_settings() -> quorate_offload::owner::Settings {
     quorate_offload::owner::Settings { owner_boot: 1, device_boot: 5, window: 32, pace: PACE }
 }
 
-/// Checks that every value has a slot; resubmitted ones may have two.
+/// Checks that every value has a slot. Resubmitted ones may have two.
 pub(crate) fn check_all(given: &[SlotValue], values: u64) {
     let numbers: std::collections::BTreeSet<u64> = given.iter().map(number).collect();
     assert!(numbers.into_iter().eq(0..values));

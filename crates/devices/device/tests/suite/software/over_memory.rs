@@ -7,7 +7,7 @@ use quorate_offload::{Reason, port::Device as _};
 
 use crate::software::group::{CELLS, Group, batch, check_all, number, settings};
 
-/// Creates a group with this many members; `change` modifies the settings of their devices.
+/// Creates a group with this many members. `change` modifies the settings of their devices.
 fn group(network: &Network, members: u8, change: impl Fn(&mut Settings)) -> Group {
     let members = (1..=members).map(|last| {
         let own = udp::address(format!("10.0.0.{last}:47100").parse().unwrap());
@@ -24,7 +24,7 @@ fn a_thousand_values_are_given_out_and_decided() {
     group.begin();
     let given = group.decide(1000);
     check_all(&given, 1000);
-    // A coordinator's decisions also reach the owners of other devices.
+    // A coordinator's decisions reach the owners of other devices as well.
     let last = given[given.len() - 1].slot;
     for node in 1..3 {
         let told = |event: &Event| matches!(event, Event::Decided { slot, .. } if *slot == last);

@@ -7,7 +7,7 @@ use quorate_offload::owner::Event;
 
 use crate::software::group::{Group, batch, check_all, settings};
 
-/// Creates devices without members; returns also their lists and all addresses.
+/// Creates devices without members. Returns them with their member lists and all addresses.
 fn group() -> (Group, Vec<Members>, Vec<std::net::SocketAddrV4>) {
     let bound: Vec<(Members, Udp)> = (0..3)
         .map(|_| {
@@ -38,7 +38,7 @@ fn a_thousand_values_are_given_out_and_decided() {
     check_all(&group.decide(1000), 1000);
 }
 
-/// The list of members may be set while devices work: earlier proposals are retransmitted.
+/// The members may be set while devices work: earlier proposals are retransmitted.
 #[test]
 fn members_may_be_told_later() {
     let (mut group, members, all) = group();
@@ -50,7 +50,7 @@ fn members_may_be_told_later() {
     members.iter().for_each(|list| list.set(all.clone()));
     group
         .until(|group| group.find(0, |event| matches!(event, Event::Decided { .. }).then_some(())));
-    // A follower learns of votes too.
+    // A follower also learns of votes.
     group.until(|group| group.find(1, |event| matches!(event, Event::Voted(_)).then_some(())));
 }
 

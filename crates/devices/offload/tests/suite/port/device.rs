@@ -1,5 +1,6 @@
 //! A device with a faulty port: frames are lost, repeated and reordered both ways, steps continue
-//! after a fence was answered until a drain is over, power fails. The programs are the reference.
+//! between the answer to a fence and the end of the drain, and power fails. The programs are the
+//! reference.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -45,7 +46,6 @@ pub(crate) struct Bad {
     draining: bool,
     /// Value assigned to each slot, in each ballot.
     pub(crate) given: BTreeMap<(u64, u64), Option<Descriptor>>,
-    /// Voters of each slot.
     pub(crate) votes: BTreeMap<(u64, u64), BTreeSet<u8>>,
     pub(crate) ticks: u64,
     /// Number of frames for the owner that are discarded from now on.
@@ -154,8 +154,8 @@ impl Bad {
         self.ready.push_back((program, came, frame));
     }
 
-    /// Cuts the power: everything is forgotten, and frames on their way to the device are lost;
-    /// those that have left it may still arrive.
+    /// Cuts the power. Everything is forgotten, and frames on their way to the device are lost.
+    /// Frames that have left it may still arrive.
     pub(crate) fn power_goes(&mut self) {
         self.acceptor.forget();
         self.coordinator.forget();
@@ -173,7 +173,6 @@ impl Bad {
         (from..).find(|slot| !chosen(*slot)).unwrap()
     }
 
-    /// Returns whether any frame is in flight.
     pub(crate) fn is_busy(&self) -> bool {
         !(self.inward.is_empty() && self.network.is_empty() && self.outward.is_empty())
             || self.draining
@@ -183,7 +182,6 @@ impl Bad {
         !self.ready.is_empty()
     }
 
-    /// Performs one random action.
     pub(crate) fn step(&mut self) {
         match self.dice.below(10) {
             0..3 => self.carry_in(),
@@ -204,7 +202,7 @@ impl Bad {
         }
     }
 
-    /// Ends the steps that saw a program armed; from then on it is disarmed.
+    /// Ends the steps that saw a program armed. From then on it is disarmed.
     fn end_steps(&mut self) {
         for (program, fence) in core::mem::take(&mut self.late) {
             self.run(program, Port::Owner, &fence, true);
@@ -263,14 +261,14 @@ impl Bad {
             self.late.insert(program, frame);
             return;
         }
-        // The owner does not wait for the drain: its call is carried out in turn.
+        // The owner does not wait for the drain, so its call is carried out in turn.
         if let Some(fence) = self.late.remove(&program) {
             self.run(program, Port::Owner, &fence, true);
         }
         self.run(program, Port::Owner, &frame, false);
     }
 
-    /// Answers a fence while steps continue that began before it.
+    /// Answers a fence while steps that began before it continue.
     fn answer_early(&mut self, program: Program, asked: &Header) {
         let state = match program {
             Program::Acceptor => self.acceptor.state(),
@@ -371,7 +369,7 @@ impl Bad {
         }
     }
 
-    /// Returns the answer for a cell: disarmed once a fence was answered; empty in a hole.
+    /// Returns the answer for a cell: disarmed once a fence was answered, and empty in a hole.
     fn cell(&self, program: Program, said: &Header, sent: &[u8]) -> Vec<u8> {
         let mut header = *said;
         if self.late.contains_key(&program) {

@@ -39,13 +39,13 @@ fn arming_reaches_armed() {
         world.arm(1, 3);
         let state = world.device.acceptor.state();
         assert_eq!((state.ballot, state.floor), (packed(1), 3));
-        // Again: a retry after an answer lost on TCP.
+        // A retry, as after an answer lost on TCP.
         world.arm(1, 3);
     });
 }
 
-/// [offload-8] A fence returns exactly the device's votes, whatever the tap lost; and the device
-/// votes no more.
+/// [offload-8] A fence returns exactly the device's votes, whatever the tap lost, and the device no
+/// longer votes.
 #[test]
 fn a_fence_returns_exactly_the_acceptors_cells() {
     let voted = std::cell::Cell::new(0);
@@ -64,7 +64,7 @@ fn a_fence_returns_exactly_the_acceptors_cells() {
             let raised = floor + world.device.dice.below(4);
             world.owner.raise_floor(Slot(raised), Slot(0));
             world.owner.fence();
-            // Armed again at once, but only after the fence is over.
+            // The request to arm again is made at once, but carried out only after the fence.
             world.owner.arm(ballot(round + 10), 0, Slot(floor));
             let (of, votes) = world.until(|world| {
                 world.find(|event| match event {
@@ -78,7 +78,7 @@ fn a_fence_returns_exactly_the_acceptors_cells() {
             assert_eq!(of, Some(ballot(round)), "seed {seed}");
             assert_eq!(numbers(&votes), cells(&world, packed(round)), "seed {seed}");
             voted.set(voted.get() + votes.len());
-            // Votes reported before are among them, or below its floor.
+            // Votes reported earlier are among them, or below the device's floor.
             let now_floor = world.device.acceptor.state().floor;
             for event in world.events.drain(..) {
                 if let Event::Voted(vote) = event
@@ -103,7 +103,7 @@ fn a_fence_returns_exactly_the_acceptors_cells() {
     assert!(voted.get() > 1_000, "{} votes are too few to tell", voted.get());
 }
 
-/// [offload-8] Votes after holes are read; the cells of an older ballot are not among them.
+/// [offload-8] Votes after holes are read. The cells of an older ballot are not among them.
 #[test]
 fn what_is_behind_a_hole_is_read_too() {
     seeds(300, |seed| {
@@ -123,7 +123,7 @@ fn what_is_behind_a_hole_is_read_too() {
     });
 }
 
-/// Votes stay in their ballot: those fenced before are reported again.
+/// Votes stay in their ballot: those fenced earlier are reported again.
 #[test]
 fn armed_again_in_its_ballot_it_has_its_older_votes() {
     let mut world = World::new(1, Trouble::default());
@@ -168,7 +168,7 @@ fn a_second_fence_asks_nothing() {
 }
 
 /// [offload-10] Votes that are hints are not read out, but the device is disarmed, whatever is
-/// lost. A fence requested meanwhile that needs them gets them.
+/// lost. A fence that is requested meanwhile and needs them gets them.
 #[test]
 fn a_fence_without_reading_out_disarms_all_the_same() {
     seeds(500, |seed| {
@@ -193,7 +193,7 @@ fn a_fence_without_reading_out_disarms_all_the_same() {
         let expected = if after_all { &read[..] } else { &[] };
         assert_eq!(numbers(&votes), expected, "seed {seed}");
         assert_eq!(world.device.acceptor.state().ballot, PackedBallot::NONE);
-        // Votes that were not read out still can be, as long as no owner arms it again.
+        // Votes that were not read out can still be read, as long as no owner arms it again.
         world.owner.fence();
         let (of, votes) = world.fenced();
         let of_before = (!after_all && !read.is_empty()).then_some(ballot(20));
@@ -204,7 +204,7 @@ fn a_fence_without_reading_out_disarms_all_the_same() {
     });
 }
 
-/// [offload-9] A process that restarts fences first, and receives the votes of its predecessor.
+/// [offload-9] A process that restarts fences first, and receives its predecessor's votes.
 #[test]
 fn a_process_that_starts_again_finds_the_votes_of_the_one_before() {
     seeds(300, |seed| {
@@ -278,7 +278,7 @@ fn what_fits_into_no_frame_is_refused() {
         world.until(|world| world.find(|event| (*event == refused).then_some(())));
     }
     world.arm(2, 5);
-    // Another ballot needs a fence; the device itself refuses a lower one, or a lower floor.
+    // Another ballot needs a fence. The device itself refuses a lower ballot or floor.
     for (of, floor, reason, fence) in [
         (ballot(3), 5, Reason::Armed, false),
         (ballot(1), 5, Reason::Ballot, true),

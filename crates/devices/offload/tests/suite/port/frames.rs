@@ -7,7 +7,7 @@ pub(crate) const ROOM: usize = 32;
 pub(crate) const GROUP: u32 = 0x0a0b_0c0d;
 pub(crate) const OWNER: u8 = 2;
 pub(crate) const OWN: u8 = 1;
-/// Members at positions 0 to 2; the first is the device's own.
+/// Members at positions 0 to 2. The first is the device's own.
 pub(crate) const MEMBERS: u8 = 3;
 pub(crate) const QUORUM: u8 = 2;
 

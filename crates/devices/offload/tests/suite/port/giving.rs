@@ -1,4 +1,4 @@
-//! The coordinator: values are assigned once each, in order; assigned slots are withdrawn.
+//! The coordinator: each value is assigned once, in order, and assigned slots are withdrawn.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn number(held: &SlotValue) -> u64 {
     name.counter
 }
 
-/// The leader's replica while its coordinator works, and the events reported to it, in order.
+/// The leader's replica while its coordinator works, with the events reported to it, in order.
 struct Leader {
     round: u32,
     first: u64,
@@ -61,7 +61,7 @@ impl Leader {
             }
         }
         let decided = world.device.decided_to(packed(self.round), self.floor);
-        // A decision may be known by other means before the slot is reported as assigned.
+        // A decision may become known by other means before the slot is reported as assigned.
         if decided > self.floor && world.device.dice.chance(1, 20) {
             self.floor = decided;
             world.device.raise_others(decided);
@@ -77,7 +77,7 @@ impl Leader {
     }
 }
 
-/// Every value gets a slot in order, over three laps of a ring, also with ticks, since proposals
+/// Every value gets a slot in order, over three laps of a ring. Ticks are needed, because proposals
 /// and votes are lost.
 #[test]
 fn every_value_is_given_a_slot_in_order() {
@@ -97,7 +97,7 @@ fn every_value_is_given_a_slot_in_order() {
                 }
             }
             let all = submitted == 24 && world.owner.waiting() == 0;
-            // All are decided, too.
+            // All are decided as well.
             let next = world.device.coordinator.next();
             let decided = world.device.decided_to(packed(1), 4);
             (all && decided == next && leader.given.len() as u64 == next - 4).then_some(())
@@ -135,8 +135,8 @@ fn what_others_offer_is_given_a_slot() {
     });
 }
 
-/// [offload-12] A withdrawal returns all assigned slots, holes included, and none is assigned after
-/// it.
+/// [offload-12] A withdrawal returns all assigned slots, including holes, and none is assigned
+/// after it.
 #[test]
 fn taken_back_is_exactly_what_was_given_out() {
     let (given_late, empty) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
@@ -165,7 +165,7 @@ fn taken_back_is_exactly_what_was_given_out() {
                     _ => None,
                 })
             });
-            // It was requested before the start was sent.
+            // The withdrawal was requested before the start was sent.
             let nothing = || (ballot(round), Slot(first), Vec::new(), Vec::new());
             let (of, next, late, holes) = taken_back.unwrap_or_else(nothing);
             world.steps(200);
@@ -178,7 +178,7 @@ fn taken_back_is_exactly_what_was_given_out() {
             told.extend(holes.iter().map(|slot| (slot.0, None)));
             assert_eq!(told, truth, "seed {seed}");
             assert_eq!((of, next.0), (ballot(round), first + truth.len() as u64), "seed {seed}");
-            // Assigned values no longer wait, and the rest are returned to the leader.
+            // Assigned values no longer wait, and the others are returned to the leader.
             let rest: Vec<u64> = world
                 .owner
                 .withdraw()
@@ -203,7 +203,7 @@ fn taken_back_is_exactly_what_was_given_out() {
     assert!(given_late.get() > 500 && empty.get() > 100, "{given_late:?} {empty:?}");
 }
 
-/// Stepping down reads nothing; a later start waits for its end.
+/// Stepping down reads nothing. A later start waits for its end.
 #[test]
 fn a_stop_ends_a_start_and_a_take_back() {
     seeds(500, |seed| {
@@ -227,7 +227,7 @@ fn a_stop_ends_a_start_and_a_take_back() {
     });
 }
 
-/// [offload-14] A full ring is back-pressure: waiting values are visible, and sent when there is
+/// [offload-14] A full ring causes backpressure: waiting values are visible, and sent when there is
 /// space.
 #[test]
 fn a_full_ring_keeps_values_waiting() {

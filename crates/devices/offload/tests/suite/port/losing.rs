@@ -1,4 +1,4 @@
-//! A device that lost its memory, lies, or does not answer: never a silent success.
+//! A device that lost its memory, lies, or does not answer is never a silent success.
 
 use quorate_core::dice::Dice;
 use quorate_core::{slot::Slot, time::Time, value::Value};
@@ -15,7 +15,7 @@ use crate::port::{
     world::{DEVICE_BOOT, World, ballot, batch, packed, settings, trouble},
 };
 
-/// [offload-9] Whenever power fails, the outcome is `Lost`; and the votes reported before are
+/// [offload-9] Whenever power fails, the outcome is `Lost`, and the votes reported earlier are
 /// complete.
 #[test]
 fn a_device_that_forgets_is_lost() {
@@ -43,7 +43,7 @@ fn a_device_that_forgets_is_lost() {
         let given = world.device.coordinator.next();
         world.device.power_goes();
         let told_before = world.events.len();
-        // A later request detects it, if nothing before does.
+        // A later request detects it, if nothing did earlier.
         world.steps(50);
         world.owner.fence();
         world.owner.take_back();
@@ -57,7 +57,7 @@ fn a_device_that_forgets_is_lost() {
         for event in world.events.drain(told_before..) {
             match event {
                 Event::Fenced { votes: told, .. } => {
-                    // Everything was read, and the boot checked, before.
+                    // Everything was read, and the boot checked, earlier.
                     let told: Vec<_> = told
                         .iter()
                         .map(|vote| {
@@ -84,7 +84,7 @@ fn a_device_that_forgets_is_lost() {
             "seed {seed}: {:?}",
             world.owner.lost()
         );
-        // It is the last event.
+        // No event follows the loss.
         world.events.clear();
         world.owner.arm(ballot(9), 0, Slot(1));
         world.steps(100);
@@ -92,7 +92,7 @@ fn a_device_that_forgets_is_lost() {
     });
 }
 
-/// A device that has another boot from another owner is lost.
+/// A device to which another owner gave another boot is lost.
 #[test]
 fn a_device_of_another_boot_is_lost() {
     let mut world = World::new(3, Trouble::default());
@@ -100,7 +100,7 @@ fn a_device_of_another_boot_is_lost() {
     assert_eq!(world.lost(), Loss::Boot { found: 8 });
 }
 
-/// [offload-17] An owner that was replaced by a later process gives up.
+/// [offload-17] An owner that a later process replaced gives up.
 #[test]
 fn an_owner_that_was_replaced_gives_up() {
     let mut world = World::new(3, Trouble::default());
@@ -114,7 +114,6 @@ fn an_owner_that_was_replaced_gives_up() {
     assert!(matches!(world.lost(), Loss::OtherOwner | Loss::Contradiction));
 }
 
-/// A port that never returns a frame.
 struct Dead(Shape);
 
 impl Device for Dead {
@@ -135,7 +134,7 @@ impl Device for Dead {
     }
 }
 
-/// [offload-9] A device is lost after it was late for the configured time: at once, or 320 ms
+/// [offload-9] A device is lost once it has been late for the configured time: at once, or 320 ms
 /// later.
 #[test]
 fn a_device_that_does_not_answer_is_late_and_then_lost() {
@@ -155,7 +154,7 @@ fn a_device_that_does_not_answer_is_late_and_then_lost() {
     }
 }
 
-/// [offload-9], [offload-8] A device that stops and continues has kept its memory: its owner
+/// [offload-9], [offload-8] A device that stops and continues has kept its memory. Its owner
 /// reports that it is late, promises nothing meanwhile, and reads out all votes when it answers.
 #[test]
 fn a_device_that_is_late_is_read_out_when_it_answers() {
@@ -247,7 +246,7 @@ fn a_slot_given_to_what_is_no_value_is_a_no_op() {
 }
 
 /// [offload-21] Frames from the network cause no loss and answer no call, whatever address, boot
-/// and number they name. The device's votes and slots stay unchanged.
+/// and number they contain. The device's votes and slots stay unchanged.
 #[test]
 fn nothing_from_the_network_is_the_devices_word() {
     seeds(200, |seed| {
@@ -283,8 +282,8 @@ fn nothing_from_the_network_is_the_devices_word() {
                 world.steps(3);
             }
         }
-        // Another device's proposal in this ballot, which this acceptor votes for: no coordinator
-        // here assigned that slot to it.
+        // This acceptor votes for another device's proposal in this ballot. No coordinator here
+        // assigned that slot.
         world.device.vote_for(packed(1), 8, NONE);
         world.steps(300);
         world.owner.take_back();
@@ -309,8 +308,8 @@ fn nothing_from_the_network_is_the_devices_word() {
     });
 }
 
-/// Any frame from the port, valid or not, of the right boot or not, at any time, is an answer or is
-/// ignored.
+/// Any frame from the port at any time, valid or not, with the right boot or not, is an answer or
+/// is ignored.
 #[test]
 fn hostile_frames_do_not_panic() {
     seeds(400, |seed| {

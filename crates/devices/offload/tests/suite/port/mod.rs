@@ -1,4 +1,5 @@
-//! Owners over a port that loses, repeats and reorders frames both ways, to the reference programs.
+//! Owners and the reference programs, over a port that loses, repeats and reorders frames both
+//! ways.
 
 mod device;
 mod fencing;
@@ -7,7 +8,7 @@ mod giving;
 mod losing;
 mod world;
 
-/// Runs a property with this many seeds; a failing seed is printed, to be run alone.
+/// Runs a property with this many seeds. Prints a failing seed, so that it can be run alone.
 fn seeds(count: u64, run: impl Fn(u64)) {
     match std::env::var("SEED") {
         Ok(seed) => run(seed.parse().expect("a number")),

@@ -16,7 +16,7 @@ use crate::port::{
 };
 
 pub(crate) const DEVICE_BOOT: u32 = 7;
-/// Maximum number of steps in a run; most take a tenth.
+/// Maximum number of steps in a run. Most runs take a tenth.
 const STEPS_MAX: u64 = 60_000;
 
 pub(crate) struct World {
@@ -63,7 +63,7 @@ pub(crate) fn batch(number: u64) -> (Value, Vec<u8>) {
     (Value::Batch(name), bytes)
 }
 
-/// Returns the faults of the port for this seed; every fourth seed has none.
+/// Returns the port's faults for this seed. Every fourth seed has none.
 pub(crate) fn trouble(seed: u64) -> Trouble {
     Trouble {
         lost: [0, 5, 15, 30][usize::try_from(seed % 4).unwrap()],
@@ -113,7 +113,7 @@ impl World {
         panic!("seed {}: it does not come: {:?}", self.seed, self.events.last());
     }
 
-    /// Removes and returns the first matching event; earlier ones stay.
+    /// Removes and returns the first matching event. Earlier ones stay.
     pub(crate) fn find<T>(&mut self, what: impl Fn(&Event) -> Option<T>) -> Option<T> {
         let (at, found) =
             self.events.iter().enumerate().find_map(|(at, event)| Some((at, what(event)?)))?;
@@ -139,7 +139,7 @@ impl World {
         })
     }
 
-    /// Arms the device's acceptor, and the others.
+    /// Arms the acceptors of the device and of the other members.
     pub(crate) fn arm(&mut self, round: u32, floor: u64) {
         self.device.arm_others(packed(round));
         self.owner.arm(ballot(round), 0, Slot(floor));

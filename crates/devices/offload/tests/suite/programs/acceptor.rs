@@ -1,4 +1,4 @@
-//! When votes are cast and when they are not, and that they are kept.
+//! Which votes are cast, and that they are retained.
 
 use quorate_offload::{
     Acceptor, PackedBallot, Port, Reason, Routes, Type, Verdict, acceptor::Arm, header::REPEAT,
@@ -55,8 +55,8 @@ fn a_vote_is_stored_sent_and_tapped() {
     assert_eq!((cell.value, bytes), (value(1), &room(1)[..]));
 }
 
-/// [offload-6] A second value for a slot of the same ballot does not overwrite the first one, as it
-/// does in a published switch.
+/// [offload-6] A second value for a slot in the same ballot does not overwrite the first one, as it
+/// does in a published switch program.
 #[test]
 fn a_slot_is_voted_for_once_in_a_ballot() {
     let mut acceptor = armed();
@@ -78,7 +78,7 @@ fn votes_are_of_exactly_the_armed_ballot() {
     }
 }
 
-/// [offload-6] [offload-14] Votes outside of the window are refused, even if floor + N overflows.
+/// [offload-6] [offload-14] Votes outside the window are refused, even if floor + N overflows.
 #[test]
 fn votes_are_within_the_window() {
     let mut acceptor = armed();

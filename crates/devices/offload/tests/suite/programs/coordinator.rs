@@ -67,8 +67,8 @@ fn slots_are_given_out_in_order_and_once() {
     for slot in 10..10 + CELLS {
         assert_eq!(coordinator.next(), slot);
         assert_eq!(propose(&mut coordinator, 1), Ok(slot));
-        // The next slot is not `first`, because a read that arrives now has to wait for this slot,
-        // too ([offload-18]).
+        // The next slot is not `first`, because a read that arrives now has to wait for this slot
+        // as well ([offload-18]).
         assert_eq!(coordinator.next(), slot + 1);
     }
     // [offload-14] The ring is full, so the value is refused. Nothing is lost.

@@ -19,7 +19,6 @@ pub(crate) fn address(last: u8) -> Address {
 
 /// Sender, unless a test specifies another.
 pub(crate) const CLIENT: u8 = 9;
-/// The device.
 pub(crate) const OWN: u8 = 1;
 pub(crate) const OWNER: u8 = 2;
 /// Destinations of votes, proposals, decisions.
@@ -54,7 +53,6 @@ pub(crate) fn cells(count: u64) -> Cells<'static> {
     )
 }
 
-/// A program that processes frames.
 pub(crate) trait Program {
     fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict;
     fn counted(&self, reason: Reason) -> u64;
@@ -88,7 +86,6 @@ impl Program for Host<'_> {
     }
 }
 
-/// Frame sent by a device, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) port: Port,
@@ -97,7 +94,7 @@ pub(crate) struct Sent {
     pub(crate) room: Vec<u8>,
 }
 
-/// Decodes a frame that was sent; its sums and lengths must be right.
+/// Decodes a frame that was sent. Its sums and lengths must be right.
 pub(crate) fn take_apart(port: Port, frame: &[u8]) -> Sent {
     let form = Form::of(frame, address(0).port).unwrap();
     let header: &[u8; HEADER_BYTES] = frame[form.header_at()..].first_chunk().unwrap();
@@ -138,14 +135,14 @@ pub(crate) fn frame(form: Form, header: &Header, room: &[u8]) -> Vec<u8> {
     frame_from(&address(CLIENT), form, header, room)
 }
 
-/// Sends a frame from the network; returns the frames that come out.
+/// Sends a frame from the network. Returns the frames that come out.
 pub(crate) fn send(program: &mut impl Program, header: &Header, room: &[u8]) -> Vec<Sent> {
     let (verdict, sent) = step(program, Port::Network, &frame(Form::Udp, header, room));
     assert_eq!(verdict, Verdict::Taken, "{header:?}");
     sent
 }
 
-/// Sends a frame from the owner; returns the answer.
+/// Sends a frame from the owner. Returns the answer.
 pub(crate) fn ask(program: &mut impl Program, header: &Header) -> Sent {
     let bytes = frame(Form::Udp, header, &[0; ROOM]);
     let (verdict, sent) = step(program, Port::Owner, &bytes);

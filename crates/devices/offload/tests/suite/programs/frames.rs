@@ -1,7 +1,7 @@
-//! Golden bytes and hostile bytes. All readers, in whatever language, must agree on them.
+//! Golden bytes, on which every reader in any language must agree, and hostile bytes.
 //!
-//! `REWRITE=1 cargo test -p quorate-offload` writes the golden ones again; the difference is to be
-//! reviewed.
+//! `REWRITE=1 cargo test -p quorate-offload` writes the golden ones again, and the reviewer checks
+//! the difference.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -191,7 +191,7 @@ fn what_is_no_frame_of_the_group_passes() {
     ] {
         check(Form::Udp, &changed(at, to), expected);
     }
-    // The device accepts frames for the group of stations that it listens to.
+    // The device accepts frames for the group of stations that it belongs to.
     let mut acceptor = acceptor();
     let heard = changed(0, &setup().heard);
     assert_eq!(step(&mut acceptor, Port::Network, &heard).1.len(), 2);

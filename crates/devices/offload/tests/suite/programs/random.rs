@@ -13,13 +13,12 @@ use crate::programs::desk::*;
 const RUNS: u64 = 300;
 const STEPS: u64 = 400;
 
-/// Minimal model of an acceptor.
 #[derive(Default)]
 struct Votes {
     armed: Option<u64>,
     last: u64,
     floor: u64,
-    /// Votes by ballot and slot; never forgotten.
+    /// Votes by ballot and slot. Never forgotten.
     cast: BTreeMap<(u64, u64), u64>,
 }
 
@@ -47,7 +46,7 @@ impl Votes {
         }
     }
 
-    /// Returns the valid result of a read: the newest ballot's vote of a slot that is not
+    /// Returns the valid result of a read: the vote in the newest ballot, if the slot is not
     /// forgotten.
     fn newest(&self, slot: u64) -> Option<(u64, u64)> {
         let mut of = self.cast.iter().filter(|((_, voted), _)| *voted == slot);
@@ -115,7 +114,6 @@ fn an_acceptor_votes_as_the_model_does() {
     }
 }
 
-/// Model of a coordinator.
 #[derive(Default)]
 struct Proposals {
     started: Option<u64>,
