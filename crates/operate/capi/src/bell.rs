@@ -26,7 +26,7 @@ struct State {
     /// Number of blocked threads. If there are none and the descriptor is already readable, a ring
     /// makes no system call.
     waiting: usize,
-    /// The descriptor is readable or about to become so.
+    /// Set if the descriptor is readable or about to become so.
     readable: bool,
 }
 
@@ -164,8 +164,8 @@ mod tests {
         assert!(readable(&bell));
     }
 
-    /// No ring is lost during concurrent rings and hushes: either the check after a hush or the
-    /// descriptor shows it.
+    /// No ring is lost during concurrent rings and hushes: the check after a hush or the descriptor
+    /// shows it.
     #[test]
     fn no_ring_is_lost_among_hushes() {
         let bell = Arc::new(Bell::new().unwrap());

@@ -67,9 +67,9 @@ pub struct Handle {
     /// Thread that handles events; 0 for none.
     dispatcher: AtomicUsize,
     hand: Mutex<Hand>,
-    /// Values submitted within callbacks are held back until the end of the turn.
+    /// Set while values submitted within callbacks are held back until the end of the turn.
     gathers: AtomicBool,
-    /// The source has ended, so no more events will arrive.
+    /// Set once the source has ended, so that no more events will arrive.
     closed: AtomicBool,
 }
 
@@ -78,8 +78,8 @@ fn this_thread() -> usize {
     thread_local! {
         static HERE: u8 = const { 0 };
     }
-    // In a thread that is ending the thread-local is gone, but such a thread does not handle
-    // events.
+    // In a thread that is ending the thread-local no longer exists, but such a thread does not
+    // handle events.
     HERE.try_with(|here| std::ptr::from_ref(here).addr()).unwrap_or(1)
 }
 
@@ -209,7 +209,6 @@ impl Handle {
         })
     }
 
-    /// Sends the values that are waiting to be bundled with later ones.
     fn send_gathered(&self) {
         if self.gathers.swap(false, Ordering::Relaxed) {
             self.source.gathered();

@@ -30,7 +30,6 @@ use crate::{
 /// Maximum time to wait, when a node ends, for the thread that forwards standard error.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Life cycle of a node.
 enum State {
     Starting,
     Up(Embedded),
@@ -238,7 +237,6 @@ fn not_understood() -> Failed {
     Failed::new(Code::Refused, "the cluster does not know this command: another version?")
 }
 
-/// Decodes the reply to a bundle.
 fn ends(reply: &[u8]) -> Ends {
     match Reply::decode(reply) {
         Some(Reply::Bundled { slot, count, first, held }) => Ends {
@@ -250,7 +248,6 @@ fn ends(reply: &[u8]) -> Ends {
     }
 }
 
-/// Decodes the reply to a trim.
 fn outcome(reply: &[u8]) -> Outcome {
     match Reply::decode(reply) {
         Some(Reply::Trimmed { first }) => Ok(first),

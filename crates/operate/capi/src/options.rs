@@ -100,7 +100,7 @@ impl Options {
         let done = match name {
             "data" => text().map(|text| self.data = Some(text)),
             "peer" => text().map(|text| self.peer = Some(text)),
-            // `p4` needs a program that only packages of Quorate include.
+            // `p4` needs a program that only Quorate's packages include.
             "device" => Device::named(value)
                 .filter(|_| value != "p4")
                 .map(|device| self.device = device)
@@ -232,8 +232,7 @@ impl Options {
             trusted: self.device_trusted,
             ..Place::default()
         };
-        // C programs have no certificates yet. docs/libquorate.md says which networks to keep away
-        // from them.
+        // C programs have no certificates yet. docs/libquorate.md says which networks are safe.
         builder = builder.device(self.device.clone(), place).protection(Protection::Insecure);
         builder = builder.start_empty(self.start_empty);
         let members = self.cluster.iter();

@@ -71,13 +71,11 @@ struct Inner {
     options: Options,
     state: Mutex<State>,
     submits: Arc<Submits>,
-    /// The program has handled events recently and is reading from the connection.
+    /// Set if the program has handled events recently and is reading from the connection.
     reads: AtomicBool,
-    /// The keeper is waiting for input because the program is not reading.
+    /// Set while the keeper waits for input because the program is not reading.
     keeper_reads: AtomicBool,
-    /// Bell that wakes the keeper.
     work: Bell,
-    /// Bell that wakes the program.
     news: Arc<Bell>,
     /// Descriptor for the caller to poll. Readable when `news` has rung or the connection is
     /// readable.
@@ -89,7 +87,6 @@ struct State {
     pending: Pending,
     delivery: Delivery,
     link: Option<Link>,
-    /// Number of connections made so far.
     links: u64,
     /// Id of the cluster, from the first node that sent a greeting.
     cluster: Option<u128>,
@@ -99,13 +96,11 @@ struct State {
     /// Permanent failure, after which the client gives up.
     fatal: Option<Failed>,
     closed: bool,
-    /// Time of the keeper's next check.
     looks_at: Option<Instant>,
 }
 
 /// Connection on which a node has sent its greeting.
 struct Link {
-    /// Address of the node.
     at: String,
     line: Line,
     number: u64,
@@ -285,8 +280,6 @@ impl Inner {
         self.options.request / 3
     }
 
-    // Main loop of the keeper.
-
     fn keep(&self) {
         block_signals();
         for node in self.options.attach.iter().cycle() {
@@ -329,7 +322,6 @@ impl Inner {
         }
     }
 
-    /// Connects to the node at address `node`.
     fn connect(&self, node: &str) -> io::Result<()> {
         let mut connected = Err(io::Error::other("the name has no address"));
         for address in node.to_socket_addrs()? {

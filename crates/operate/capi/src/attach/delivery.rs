@@ -16,7 +16,6 @@ fn cost(value: &[u8]) -> usize {
     value.len() + FRAME_OVERHEAD
 }
 
-/// State of the delivery to a program.
 #[derive(Default)]
 pub(super) struct Delivery {
     epoch: u32,
@@ -25,8 +24,8 @@ pub(super) struct Delivery {
     /// Number of the connection on which the position was requested.
     asked_on: u64,
     received: VecDeque<(u64, Arc<[u8]>)>,
-    /// Delivery is to start at the end of the log, whose slot has been requested but is not known
-    /// yet.
+    /// Set if delivery is to start at the end of the log, whose slot has been requested but is not
+    /// known yet.
     pub(super) ending: bool,
     /// Position that turned out to be trimmed, and the first retained slot.
     pub(super) forgotten: Option<(Option<u64>, u64)>,

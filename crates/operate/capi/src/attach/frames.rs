@@ -9,7 +9,6 @@ use quorate::SessionId;
 
 use crate::{source::Cursor, values::command::Values};
 
-/// Magic bytes at the start of a greeting.
 const MAGIC: [u8; 8] = *b"qrtvalue";
 /// Version of the protocol.
 pub const VERSION: u8 = 2;
@@ -50,7 +49,6 @@ pub enum Ask<'a> {
         /// Values to append.
         values: Values<'a>,
     },
-    /// Trims the log.
     Trim {
         /// Id of the request, which the answer repeats.
         id: u64,

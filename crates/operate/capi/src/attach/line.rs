@@ -17,7 +17,6 @@ const KEPT_BYTES: usize = 256 << 10;
 /// Result of sending output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
-    /// All output was sent.
     All,
     /// Some output remains, because the connection accepts no more for now.
     Some,
@@ -57,7 +56,6 @@ impl Line {
         &self.socket
     }
 
-    /// Returns the output buffer, to which the caller may append.
     pub(super) const fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
@@ -108,7 +106,6 @@ impl Line {
         }
     }
 
-    /// Removes and returns the received bytes.
     pub(super) const fn take_input(&mut self) -> Input {
         mem::replace(&mut self.input, Input::new())
     }
@@ -123,7 +120,6 @@ impl Line {
         self.input = input;
     }
 
-    /// Shuts down both directions of the connection.
     pub(super) fn shut(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }

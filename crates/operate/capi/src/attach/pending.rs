@@ -34,7 +34,6 @@ pub(super) enum Wanted {
     Status(SyncSender<Result<String, Failed>>),
 }
 
-/// A request that has not been answered yet.
 struct Open {
     wanted: Wanted,
     done: Option<Done>,
@@ -42,14 +41,12 @@ struct Open {
     not_before: Instant,
     /// Session and sequence number under which the request was first sent; `None` before that.
     number: Option<(SessionId, u64)>,
-    /// Number of times the request has been sent.
     attempts: u32,
     sent_on: u64,
     sent_at: Instant,
     obstacle: String,
 }
 
-/// Outcome of a request, with its recipient.
 pub(super) enum End {
     /// Outcomes for the submitters of the values in a bundle.
     Bundle(Bundle, Ends),
@@ -114,7 +111,6 @@ impl Pending {
         self.open.insert(self.last, open);
     }
 
-    /// Returns whether another bundle may be sent.
     pub(super) const fn has_room(&self) -> bool {
         self.bundles < BUNDLES_MAX
     }
@@ -305,7 +301,6 @@ impl Pending {
         })
     }
 
-    /// Fails the requests that have timed out, and returns their outcomes.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<End> {
         let late = self.open.iter().filter(|(_, open)| open.until <= now);
         let late: Vec<u64> = late.map(|(id, _)| *id).collect();

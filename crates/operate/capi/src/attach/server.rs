@@ -51,7 +51,6 @@ pub struct Server {
     listening: Option<JoinHandle<()>>,
 }
 
-/// State shared by all attached programs.
 struct ServerState {
     node: Arc<Node>,
     cluster: u128,

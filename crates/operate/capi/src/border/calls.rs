@@ -81,7 +81,7 @@ pub extern "C" fn quorate_code_name(code: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_log_to_stderr(filter: *const c_char) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let filter = unsafe { text(filter, "the filter") }?;
         let filter: tracing_subscriber::EnvFilter = filter.parse().map_err(|error| {
             Failed::new(Code::Invalid, format!("the filter: {error}")).hint("such as info or warn")
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn quorate_options_set(
     value: *const c_char,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let (name, value) = unsafe { (text(name, "the name")?, text(value, "the value")?) };
         options(handle, |options| options.set(name, value))
     })
@@ -142,7 +142,7 @@ unsafe fn begin(
     out: *mut *mut Opaque,
     begin: impl FnOnce(Options) -> Result<Handle, Failed>,
 ) -> Result<(), Failed> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's contract.
     let out = unsafe { Out::required(out, "the place of the handle") }?;
     out.put(std::ptr::null_mut());
     let options = options(handle, |options| Ok(options.clone()))?;
@@ -157,7 +157,7 @@ unsafe fn begin(
 /// `out` must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_start(handle: *const Opaque, out: *mut *mut Opaque) -> c_int {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's contract.
     guard(|| unsafe { begin(handle, out, Handle::start) })
 }
 
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn quorate_start(handle: *const Opaque, out: *mut *mut Opa
 /// `out` must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_attach(handle: *const Opaque, out: *mut *mut Opaque) -> c_int {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's contract.
     guard(|| unsafe { begin(handle, out, Handle::attach) })
 }
 
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn quorate_submit(
     argument: *mut c_void,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let value = unsafe { bytes(value, length) }?;
         open(handle, |open| open.handle.submit(value, done(function, argument)))
     })
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn quorate_submit_wait(
     slot: *mut u64,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let (value, slot) = unsafe { (bytes(value, length)?, Out::optional(slot)) };
         let outcome = |open: &Open| open.handle.submit_and_wait(value, wait(timeout_ms));
         slot.put(open(handle, outcome)?);
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn quorate_sync(
     next: *mut u64,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let next = unsafe { Out::required(next, "the place of the slot") }?;
         next.put(open(handle, |open| open.handle.sync(wait(timeout_ms)))?);
         Ok(())
@@ -305,7 +305,7 @@ pub extern "C" fn quorate_deliver_nothing(handle: *mut Opaque) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_fd(handle: *mut Opaque, fd: *mut c_int) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let fd = unsafe { Out::required(fd, "the place of the descriptor") }?;
         fd.put(open(handle, |open| Ok(open.handle.descriptor()))?);
         Ok(())
@@ -324,7 +324,7 @@ pub unsafe extern "C" fn quorate_dispatch(
     events: *mut c_int,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let events = unsafe { Out::optional(events) };
         events.put(0);
         let most = match usize::try_from(events_max) {
@@ -366,7 +366,7 @@ fn dispatch(
                     };
                     let (bytes, length) = (value.as_ptr().cast(), value.len());
                     // SAFETY: the program passed a function with this signature, together with this
-                    // argument; the value lives until the function returns.
+                    // argument. The value lives until the function returns.
                     let kept = unsafe { function(argument.0, slot, bytes, length) };
                     if kept != 0 {
                         turn.leave_readable();
@@ -402,7 +402,7 @@ pub unsafe extern "C" fn quorate_next(
     length: *mut usize,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let (slot, length) = unsafe {
             (
                 Out::required(slot, "the place of the slot")?,
@@ -428,7 +428,7 @@ pub unsafe extern "C" fn quorate_next(
                         // More values may follow, and completions may be pending.
                         turn.leave_readable();
                         slot.put(at);
-                        // SAFETY: as the caller promises.
+                        // SAFETY: the caller's contract.
                         unsafe { copy(&value, buffer, capacity, &length) }?;
                         turn.delivered(at, epoch);
                         return Ok(());
@@ -463,11 +463,11 @@ pub unsafe extern "C" fn quorate_read(
     length: *mut usize,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let length = unsafe { Out::required(length, "the place of the length") }?;
         length.put(0);
         let value = open(handle, |open| open.handle.peek(slot))?;
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         unsafe { copy(&value, buffer, capacity, &length) }
     })
 }
@@ -484,7 +484,7 @@ pub unsafe extern "C" fn quorate_trim_wait(
     first: *mut u64,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let first = unsafe { Out::optional(first) };
         first.put(open(handle, |open| open.handle.trim_and_wait(below, wait(timeout_ms)))?);
         Ok(())
@@ -519,12 +519,12 @@ pub unsafe extern "C" fn quorate_status(
     length: *mut usize,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let length = unsafe { Out::optional(length) };
         length.put(0);
         let mut text = open(handle, |open| open.handle.status(wait(timeout_ms)))?.into_bytes();
         text.push(0);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         unsafe { copy(&text, buffer.cast(), capacity, &length) }?;
         // The length does not include the terminating zero.
         length.put(text.len() - 1);
@@ -539,7 +539,7 @@ pub unsafe extern "C" fn quorate_status(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_value_max(handle: *mut Opaque, bytes: *mut usize) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let bytes = unsafe { Out::required(bytes, "the place of the size") }?;
         bytes.put(open(handle, |open| Ok(open.handle.value_bytes_max()))?);
         Ok(())

@@ -14,11 +14,10 @@ pub type DeliverFunction = unsafe extern "C" fn(
 #[derive(Clone, Copy)]
 pub(super) struct Argument(pub(super) *mut c_void);
 
-// SAFETY: the library treats it as a number; the header says on which threads the program gets it
+// SAFETY: the library treats it as a number. The header says on which threads the program gets it
 // back.
 unsafe impl Send for Argument {}
 
-/// The C callback that receives values, with its argument.
 #[derive(Clone, Copy)]
 pub(super) struct Deliver {
     pub(super) function: DeliverFunction,

@@ -50,7 +50,7 @@ impl Kept {
 /// Stores an error for the calling thread and returns its code.
 pub(super) fn tell(failed: &Failed) -> c_int {
     let kept = Kept::new(failed.code, &failed.what, &failed.detail, &failed.hint);
-    // In a thread that is ending the storage is gone, but there is no caller either.
+    // In a thread that is ending, the storage no longer exists, but neither does a caller.
     let _ = LAST.try_with(|last| *last.borrow_mut() = kept);
     failed.code as c_int
 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     fn said(text: *const c_char) -> String {
-        // SAFETY: a text of the last error, which no other call has replaced.
+        // SAFETY: this is a text of the last error, which no other call has replaced.
         let text = unsafe { CStr::from_ptr(text) };
         text.to_string_lossy().into_owned()
     }
@@ -93,7 +93,7 @@ mod tests {
     fn a_panic_is_an_error_with_its_words() {
         let code = guard(|| panic!("too {}", "late"));
         assert_eq!(code, Code::Panicked as c_int);
-        // SAFETY: no call of the library follows on this thread before the reads below.
+        // SAFETY: this thread makes no call of the library before the reads below.
         let error = unsafe { &*last() };
         assert_eq!((error.code, said(error.detail)), (code, "too late".to_owned()));
         assert!(!said(error.what).is_empty() && !said(error.hint).is_empty());
@@ -103,7 +103,7 @@ mod tests {
     fn a_text_with_a_zero_in_it_is_told_whole() {
         let code = guard(|| Err(Failed::new(Code::Refused, "a\0b")));
         assert_eq!(code, Code::Refused as c_int);
-        // SAFETY: no call of the library follows on this thread before the reads below.
+        // SAFETY: this thread makes no call of the library before the reads below.
         let error = unsafe { &*last() };
         assert_eq!(said(error.detail), "ab");
     }

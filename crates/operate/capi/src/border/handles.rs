@@ -20,7 +20,6 @@ use crate::{
 #[repr(C)]
 pub struct Opaque([u8; 0]);
 
-/// Object for which C has a handle.
 pub(super) enum Object {
     Options(Box<Mutex<Options>>),
     Handle(Box<Open>),

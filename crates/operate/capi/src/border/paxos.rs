@@ -66,7 +66,7 @@ impl PaxosMessage {
     /// `self.value` must be null or valid for reads of `self.length` bytes.
     unsafe fn message<'a>(&self) -> Result<Message<'a>, Failed> {
         let Self { aid, iid, ballot, value_ballot, .. } = *self;
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let value = unsafe { bytes(self.value, self.length) }?;
         if u32::try_from(value.len()).is_err() {
             return Err(Failed::new(Code::Size, "the value is too large for a message"));
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn quorate_paxos_decode(
     used: *mut usize,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let (from, message, used) = unsafe {
             (
                 bytes(from, length)?,
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn quorate_paxos_encode(
 ) -> c_int {
     guard(|| {
         let null = || Failed::new(Code::Invalid, "the message is null");
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         let (message, length) = unsafe {
             (
                 message.as_ref().ok_or_else(null)?.message()?,
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn quorate_paxos_encode(
         };
         let mut encoded = Vec::new();
         message.encode(&mut encoded);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's contract.
         unsafe { copy(&encoded, buffer, capacity, &length) }
     })
 }

@@ -17,7 +17,7 @@ pub(super) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str
     if text.is_null() {
         return Err(null(name));
     }
-    // SAFETY: not null; the rest is the caller's promise.
+    // SAFETY: not null. The caller vouches for the rest.
     let text = unsafe { CStr::from_ptr(text) };
     let wrong = |_| Failed::new(Code::Invalid, format!("{name} is not UTF-8"));
     text.to_str().map_err(wrong)
@@ -39,7 +39,7 @@ pub(super) unsafe fn bytes<'a>(bytes: *const c_void, length: usize) -> Result<&'
         let detail = format!("a length of {length} cannot be: a negative number?");
         return Err(Failed::new(Code::Size, detail));
     }
-    // SAFETY: not null, no larger than an object can be; the rest is the caller's promise.
+    // SAFETY: not null, and no larger than an object can be. The caller vouches for the rest.
     Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), length) })
 }
 
@@ -66,11 +66,10 @@ impl<T> Out<T> {
         Self(place)
     }
 
-    /// Writes the result.
     pub(super) fn put(&self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: not null, and can be written, as promised at construction. The old contents
-            // are plain data of C, which need no drop.
+            // SAFETY: not null, and valid for writes by the contract of the constructor. The old
+            // contents are plain data of C, which need no drop.
             unsafe { self.0.write(value) }
         }
     }
@@ -97,8 +96,8 @@ pub(super) unsafe fn copy(
     if buffer.is_null() {
         return Err(null("the buffer"));
     }
-    // SAFETY: not null, and no more bytes are written than the caller promised; `from` is memory of
-    // this library, so it cannot overlap a buffer of C.
+    // SAFETY: not null, and no more bytes are written than the caller vouched for. `from` is memory
+    // of this library, so it cannot overlap a buffer of C.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), buffer.cast(), from.len()) };
     Ok(())
 }

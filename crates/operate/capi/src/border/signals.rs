@@ -3,8 +3,8 @@
 /// Blocks all signals in the calling thread and the threads it starts. A write to a closed
 /// connection then fails, instead of sending a signal that ends an unsuspecting program.
 pub(crate) fn block_signals() {
-    // SAFETY: the zeroed set is filled before it is used; both pointers live through the calls;
-    // only the mask of the calling thread, which is one of the library's, changes.
+    // SAFETY: the zeroed set is filled before it is used, and both pointers live through the calls.
+    // Only the mask of the calling thread changes, which is one of the library's.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);

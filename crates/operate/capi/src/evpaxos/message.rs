@@ -106,13 +106,11 @@ pub enum Found<'a> {
     Malformed,
 }
 
-/// Reason for failing to read an item.
 enum Stop {
     NeedMore,
     Malformed,
 }
 
-/// Reader of MessagePack items.
 struct Items<'a> {
     all: &'a [u8],
     at: usize,
@@ -172,7 +170,7 @@ impl<'a> Items<'a> {
         u32::try_from(number).map_err(|_| Stop::Malformed)
     }
 
-    /// Reads a value. Checks the length before requesting more bytes.
+    /// Reads a value. Checks its length before requesting more bytes.
     fn value(&mut self) -> Result<&'a [u8], Stop> {
         let length = match self.byte()? {
             small @ 0xa0..=0xbf => u64::from(small & 0x1f),
@@ -209,7 +207,7 @@ impl<'a> Message<'a> {
             return Err(Stop::Malformed);
         }
         let kind = items.number()?;
-        // Checked before more bytes are requested.
+        // Checks the length before requesting more bytes.
         let wanted = match kind {
             1 | 3 => 6,
             2 | 4 => 4,
@@ -312,8 +310,8 @@ fn encode_value(value: &[u8], to: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Decodes bytes that were written according to the MessagePack specification, independently of
-    /// this encoder.
+    /// Decodes bytes written according to the MessagePack specification, independently of this
+    /// encoder.
     #[test]
     fn messages_are_as_messagepack_says() {
         let cases: [(&[u8], Message<'_>); 6] = [

@@ -12,8 +12,8 @@
 //! Numbers are little-endian. The limit travels with the values, so that every node applies the same
 //! one, whatever its own settings are.
 
-/// Overhead in bytes that is counted for each value, so that the number of empty values is bounded
-/// too.
+/// Overhead in bytes that is counted for each value, so that the number of empty values is also
+/// bounded.
 pub const VALUE_OVERHEAD: u64 = 64;
 /// Size in bytes of a bundle's header, before the values.
 pub const BUNDLE_HEAD: usize = 10;
@@ -171,7 +171,7 @@ impl<'a> Command<'a> {
                 Some(Self::Bundle {
                     held_max,
                     when_full,
-                    // The size of values was checked when they were submitted.
+                    // The values' size was checked when they were submitted.
                     values: Values::parse(values, usize::MAX)?,
                 })
             }

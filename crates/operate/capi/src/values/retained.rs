@@ -22,7 +22,6 @@ pub struct Retained {
     loading: Option<Loading>,
 }
 
-/// A snapshot in progress.
 #[derive(Debug)]
 struct Image {
     /// First item of the snapshot; `None` once it has been passed on.
@@ -34,7 +33,6 @@ struct Image {
     kept: VecDeque<Arc<[u8]>>,
 }
 
-/// A snapshot that is being loaded.
 #[derive(Debug, Default)]
 struct Loading {
     /// First slot and next slot, once the first item has arrived.

@@ -35,7 +35,7 @@ pub struct Shared {
     read_from: AtomicU64,
     /// First slot after the values that the node knew when it started.
     known_to: AtomicU64,
-    /// The node has stopped.
+    /// Set once the node has stopped.
     ended: AtomicBool,
 }
 

@@ -9,7 +9,6 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A compiled example program.
 pub(crate) struct Built {
     program: PathBuf,
     _folder: TempDir,
@@ -156,12 +155,10 @@ impl Built {
         Some(Self { program, _folder: folder })
     }
 
-    /// Returns the path of the program.
     pub(crate) fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Returns a command that runs the program.
     pub(crate) fn command(&self) -> Command {
         Command::new(&self.program)
     }

@@ -25,7 +25,6 @@ pub(crate) fn number(answer: &str) -> u64 {
     number.unwrap_or_else(|| panic!("not ok: {answer}"))
 }
 
-/// Returns addresses with free ports.
 pub(crate) fn ports(count: usize) -> Vec<String> {
     (0..count).map(|_| format!("127.0.0.1:{}", free_port().expect("a port"))).collect()
 }
@@ -99,7 +98,6 @@ impl<'a> Cluster<'a> {
         self.nodes[node] = Some(Program::start(self.built, &arguments));
     }
 
-    /// Waits until a node runs.
     pub(crate) fn wait_up(&mut self, node: usize) {
         assert_eq!(self.node(node).line(), format!("up {}", node + 1));
     }
@@ -110,7 +108,6 @@ impl<'a> Cluster<'a> {
         self.wait_up(node);
     }
 
-    /// Stops all nodes cleanly.
     pub(crate) fn quit(&mut self) {
         self.nodes.iter_mut().flatten().for_each(|node| node.write("quit"));
         for node in self.nodes.iter_mut().flatten() {

@@ -30,7 +30,7 @@ struct Group {
     proposers: Vec<u16>,
 }
 
-/// Returns ports that are free at the moment, and so are the two ports derived from each.
+/// Returns ports that are currently free, as are the two ports derived from each.
 fn free_ports(count: usize) -> Vec<u16> {
     let mut ports = Vec::new();
     let mut kept = Vec::new();
@@ -131,7 +131,7 @@ fn acceptors_proposers_and_learners_work_as_processes() {
     values.sort_unstable();
     values.dedup();
     assert_eq!(values.len(), 900, "each once");
-    // A learner resumes after the instance that it names.
+    // A learner resumes after the instance that it is given.
     let mut rest = group.started(&built, &["learner", "CONF", "890"]);
     assert_eq!(rest.line(), learned[890]);
     for program in proposers.iter_mut().chain([&mut learner, &mut late, &mut acceptors[0]]) {
@@ -192,8 +192,8 @@ fn closed_loops(times: usize) {
             let mut client = group.start(&built, &client);
             let said = client.line_within(Duration::from_secs(20));
             assert_eq!(said.as_deref(), Some("learned 40"), "{name}");
-            // A learner that does not catch up receives no earlier values, but the replicas receive
-            // all values.
+            // A learner that does not catch up receives no earlier values. The replicas receive all
+            // values.
             for replica in &mut replicas {
                 (1..=40).for_each(|more| {
                     let line = replica.line();
@@ -256,7 +256,7 @@ fn a_learner_begins_with_the_first_instance_that_is_held() {
     replica.write("submit last");
     assert_eq!(replica.line(), "10 last");
     assert_eq!(learner.line_within(Duration::from_millis(300)), None);
-    // The replica itself does so too, after a restart.
+    // The replica itself also does so after a restart.
     replica.terminate();
     assert!(replica.wait(PATIENCE).success());
     let (mut replica, said) = group.overheard(&built, &["replica", "0", "CONF"]);
@@ -267,7 +267,7 @@ fn a_learner_begins_with_the_first_instance_that_is_held() {
 }
 
 /// With `trash-files yes`, a group in which all processes are restarted begins with instance 1,
-/// whatever its backend. If a single process is restarted, it is refused and keeps its files.
+/// whatever its backend. A process that is restarted alone is refused and keeps its files.
 #[test]
 fn trashed_files_begin_a_new_group() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -424,8 +424,8 @@ fn learn(acceptors: &mut [Foreign], wanted: u32) -> Vec<Vec<u8>> {
     learned
 }
 
-/// Handcrafted frames of an unmodified client and learner of LibPaxos3 are understood, with
-/// MessagePack of old and new versions, in fragments and of all lengths.
+/// Handcrafted frames of an unmodified client and learner of LibPaxos3 are understood: with
+/// MessagePack of old and new versions, in fragments, and of all lengths.
 #[test]
 fn the_wire_of_libpaxos_is_understood() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -519,7 +519,7 @@ fn a_learner_that_reads_nothing_holds_up_nobody() {
     assert!(learned.iter().all(|learned| *learned == value));
 }
 
-/// Values for which there is no capacity wait for a trim, in order, and each arrives once.
+/// Values without capacity wait for a trim, in order, and each arrives once.
 #[test]
 fn values_wait_for_room() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -529,7 +529,7 @@ fn values_wait_for_room() {
     let group = Group::new("replica", 1, 0, more);
     let mut replica = group.started(&built, &["replica", "0", "CONF"]);
     let mut client = Foreign::connect(group.acceptors[0]);
-    // More values than may wait: the client is paused, and its input is read again later.
+    // More values than may wait, so the client is paused, and its input is read again later.
     for number in 0..1400 {
         client.say(&Message::ClientValue { value: format!("{number}").as_bytes() });
     }
@@ -585,7 +585,7 @@ fn acceptors_in_memory_come_back() {
     replicas[2] = replica("2");
     assert_eq!([replicas[2].line(), replicas[2].line()], [first, second]);
     submit(&mut replicas, 2);
-    // An acceptor that was killed learns again, and the group continues in the meantime.
+    // An acceptor that was killed learns again. Meanwhile the group continues.
     replicas[0].kill();
     submit(&mut replicas[1..], 0);
     replicas[0] = replica("0");
@@ -595,7 +595,7 @@ fn acceptors_in_memory_come_back() {
     submit(&mut replicas, 0);
 }
 
-/// Options that are unsafe or meaningless are refused with the line and the reason.
+/// Unsafe or meaningless options are refused with the line and the reason.
 #[test]
 fn options_that_are_not_safe_are_refused() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {

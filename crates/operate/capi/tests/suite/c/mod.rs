@@ -116,8 +116,8 @@ fn a_replica_that_is_behind_what_is_held_is_told() {
     cluster.quit();
 }
 
-/// An attached program receives each value once, even though the nodes to which it attaches are
-/// killed one after another.
+/// An attached program receives each value once, even if the nodes to which it attaches are killed
+/// one after another.
 #[test]
 fn an_attached_program_loses_and_repeats_nothing_when_nodes_die() {
     let (Some(kv), Some(load)) = (Built::of("kv"), Built::of("load")) else {

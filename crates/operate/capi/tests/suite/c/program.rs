@@ -21,7 +21,6 @@ fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// A process that is killed when dropped.
 pub(crate) struct Program {
     child: Child,
     input: ChildStdin,
@@ -29,7 +28,6 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts the program.
     pub(crate) fn start(built: &Built, arguments: &[&str]) -> Self {
         Self::spawn(built.command().args(arguments))
     }
@@ -74,14 +72,12 @@ impl Program {
         self.child.wait().expect("ended");
     }
 
-    /// Sends SIGTERM to the process.
     pub(crate) fn terminate(&mut self) {
         let id = i32::try_from(self.child.id()).ok();
         let id = id.and_then(rustix::process::Pid::from_raw).expect("a process");
         rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("asked");
     }
 
-    /// Waits until the process ends.
     pub(crate) fn wait(&mut self, patience: Duration) -> ExitStatus {
         // The output ends when the process does.
         while self.lines.recv_timeout(patience).is_ok() {}

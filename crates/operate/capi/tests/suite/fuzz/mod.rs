@@ -11,7 +11,6 @@ use quorate_capi::{
     values::command::{Command, Reply, Values, WhenFull},
 };
 
-/// Two encoded values.
 const VALUES: &[u8] = b"\x05\0\0\0value\0\0\0\0";
 
 fn seeds() -> Vec<Seed> {

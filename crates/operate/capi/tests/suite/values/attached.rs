@@ -58,8 +58,8 @@ fn an_attached_program_does_all_that_a_node_does() {
     node.close().expect("ends well");
 }
 
-/// Delivery from the end excludes values submitted before, and includes all values that this handle
-/// submits afterwards, however soon.
+/// Delivery from the end excludes earlier values, and includes all values that this handle submits
+/// afterwards, however soon.
 #[test]
 fn what_is_submitted_behind_the_end_is_delivered() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -95,7 +95,7 @@ fn what_is_submitted_behind_the_end_is_delivered() {
     }
 }
 
-/// Delivery from the end excludes values that were acknowledged to any program before.
+/// Delivery from the end excludes values that any program knew as acknowledged before.
 #[test]
 fn delivery_can_begin_at_the_end() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -107,7 +107,8 @@ fn delivery_can_begin_at_the_end() {
     node.deliver_from(Cursor::End).expect("the end");
     program.deliver_from(Cursor::End).expect("the end");
     assert!(is_quiet(&node));
-    // The time of the cluster's answer is unknown, so any of these values may be delivered first.
+    // The cluster may have answered at any time in between, so any of these values may be delivered
+    // first.
     let mut last = submit(&node, b"after").expect("in a slot");
     let until = Instant::now() + PATIENCE;
     while is_quiet(&program) {
@@ -122,8 +123,8 @@ fn delivery_can_begin_at_the_end() {
     }
 }
 
-/// A program that does not read for a long time delays no other program. When it reads again, it
-/// receives all values in order.
+/// A program that does not read for a long time delays no other. When it reads again, it receives
+/// all values in order.
 #[test]
 fn a_slow_program_holds_up_nobody() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -135,7 +136,7 @@ fn a_slow_program_holds_up_nobody() {
         assert_eq!(submit(&other, &vec![1; 100_000]), Ok(slot));
         assert_eq!(next(&other).expect("held").0, slot);
     }
-    // Requests of the slow program are answered even though it has unread values.
+    // Requests of the slow program are answered even while it has unread values.
     assert_eq!(submit(&slow, b"mine"), Ok(201));
     for slot in 1..=201 {
         assert_eq!(next(&slow).expect("held").0, slot);

@@ -299,7 +299,7 @@ fn a_node_that_starts_says_so_and_can_be_closed() {
     assert_eq!(ready.code, Code::Timeout);
     node.close().expect("ends");
     assert_eq!(submit(&node, b"x").expect_err("closed").code, Code::Stopped);
-    // A thread whose event was taken by another thread returns too, before its deadline.
+    // A thread whose event was taken by another thread also returns before its deadline.
     let turn = node.turn().expect("no other turn");
     turn.hush();
     assert!(matches!(turn.next_event(false), Event::Nothing));
