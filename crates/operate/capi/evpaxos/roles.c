@@ -143,7 +143,7 @@ static void on_events(evutil_socket_t fd, short events, void *argument)
         break;
     default:
         evpaxos_tell("events");
-        /* Whatever the error is, not repeated at once. */
+        /* Whatever the error, it is not retried at once. */
         event_del(role->event);
         evtimer_add(role->again, &soon);
     }

@@ -20,7 +20,6 @@ const INPUT_BYTES_MAX: usize = 513 << 20;
 /// Number of unsent bytes at which the connection accepts no more requests.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// A client socket with output and input buffers.
 #[derive(Debug)]
 pub struct Connection {
     socket: TcpStream,
@@ -50,12 +49,10 @@ impl Connection {
         })
     }
 
-    /// Returns the buffer to which requests are appended.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
 
-    /// Returns whether the output buffer has space for another request.
     pub fn has_room(&self) -> bool {
         self.output.len() - self.sent < OUTPUT_BYTES_MAX
     }

@@ -30,12 +30,10 @@ pub enum Device {
 impl Device {
     pub const ALL: [Self; 5] = [Self::Udp, Self::Packet, Self::Tc, Self::Kernel, Self::P4];
 
-    /// Returns the kind with this name; `None` if there is no such kind.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|device| device.name() == name)
     }
 
-    /// Returns the name used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -142,11 +140,9 @@ pub struct DeviceWork {
     /// Name of the device as reported by its node.
     pub name: String,
     pub decided: u64,
-    /// Number of slots assigned by the device.
     pub given: u64,
     /// Number of times that the leader withdrew slot assignment from the device.
     pub taken_back: u64,
-    /// Number of values that were too long for frames.
     pub outgrown: u64,
 }
 

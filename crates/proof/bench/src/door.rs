@@ -15,7 +15,6 @@ use quorate_node::log_service::{
 };
 use quorate_tls::{ClientTrust, stream::Stream};
 
-/// Maximum length of the reply to a login or class command, in bytes.
 const ANSWER_BYTES_MAX: usize = 512;
 
 /// Client address of a node, with credentials and the durability class to request.

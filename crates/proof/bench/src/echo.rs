@@ -19,7 +19,6 @@ use crate::samples::Samples;
 
 /// Time without a reply after which all messages in flight are counted as lost.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Length of an Ethernet header in bytes.
 const HEADER_BYTES: usize = 14;
 /// Maximum message length in bytes, that is, the packet payload after the IP and UDP headers.
 pub const BYTES_MAX: usize = 1472;
@@ -62,7 +61,6 @@ impl Way {
         }
     }
 
-    /// Returns the transport with this name; `None` if there is no such transport.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
@@ -118,7 +116,6 @@ fn turn(frame: &mut [u8]) {
     to.swap_with_slice(&mut rest[..6]);
 }
 
-/// Parameters of an echo client.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking {
     pub way: Way,
@@ -170,7 +167,7 @@ impl Socket {
         }
     }
 
-    /// Waits for a message; returns false after a timeout.
+    /// Waits for a message. Returns false after a timeout.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<bool> {
         match self {
             Self::Udp(socket) => match socket.recv(buffer) {

@@ -13,7 +13,6 @@ pub enum Emulated {
 }
 
 impl Emulated {
-    /// Returns the name used in rows.
     pub fn name(&self) -> String {
         match self {
             Self::Wan(profile) => profile.name.to_owned(),

@@ -28,7 +28,6 @@ pub fn built_from(commit: Option<&str>) {
 /// Program and machine of a measurement, named in every report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Environment {
-    /// Commit of the program that measures.
     pub commit: Commit,
     /// Name and release of the kernel.
     pub kernel: String,

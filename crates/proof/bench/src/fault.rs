@@ -9,7 +9,6 @@ const LEFT_PERCENT: RangeInclusive<u64> = 1..=99;
 /// Valid flush times of a slow disk, in milliseconds.
 const FLUSH_MS: RangeInclusive<u64> = 1..=1000;
 
-/// Fault inflicted on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Pauses the process for the given duration.

@@ -58,7 +58,6 @@ impl Point {
     }
 }
 
-/// Parameters of the model, fitted to this system, machine and network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     model: Model,
@@ -68,7 +67,6 @@ pub struct Parameters {
     batch_header: f64,
 }
 
-/// A prediction compared with a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Predicted {
     pub what: String,
@@ -105,7 +103,7 @@ pub fn errors(all: &[Predicted]) -> Option<(f64, f64)> {
 }
 
 impl Parameters {
-    /// Fits the parameters to all points; returns `None` if there are no points.
+    /// Fits the parameters to all points. Returns `None` if there are no points.
     pub fn fit(link: Measured, points: &[Point]) -> Option<Self> {
         if points.is_empty() {
             return None;
@@ -163,7 +161,6 @@ impl Parameters {
         self.model.predict(&self.load(value_bytes), commands, window)
     }
 
-    /// Returns the model of a single instance.
     pub fn instance(&self, value_bytes: f64, commands: f64) -> Instance {
         self.model.instance(&self.load(value_bytes), commands, 1.0)
     }

@@ -19,7 +19,6 @@ pub use quorate_testbed::segment::Lan;
 pub const DATAGRAM_BYTES: usize = 1472;
 /// Length of a full datagram on the link, including IP, UDP and Ethernet headers, in bytes.
 pub const FRAME_BYTES: usize = 1514;
-/// Multicast address and port of the bare programs.
 const GROUP: ([u8; 4], u16) = ([239, 81, 84, 70], 7461);
 /// Time after the first datagram until the queues are in a steady state.
 pub const WARMUP: Duration = Duration::from_millis(500);
@@ -37,7 +36,6 @@ pub enum Way {
 }
 
 impl Way {
-    /// Returns the name used in rows.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Multicast => "multicast",

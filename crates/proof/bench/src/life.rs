@@ -1,9 +1,9 @@
 //! Life of a command: the superimposed hops of many commands, with one command in flight at a time.
 //!
 //! Client and nodes share the clock of one machine. A stamp belongs to a command if it names the
-//! command's slot. It also belongs to the command if the same thread recorded it in the same turn
-//! while the client waited, as a read before the vote for the slot or a send after it. Turns
-//! without work for the command, such as those for late votes, are left out.
+//! command's slot, or if the same thread recorded it in the same turn while the client waited, as a
+//! read before the vote for the slot or a send after it. Turns without work for the command, such
+//! as those for late votes, are left out.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,6 @@ pub struct Command {
     pub sent_ns: u64,
     /// Time just after the call that received the reply.
     pub replied_ns: u64,
-    /// Slot number in the reply.
     pub slot: u64,
 }
 
@@ -30,7 +29,6 @@ pub struct Life {
     /// Plane and device of the nodes; `None` for the default.
     pub plane: Option<String>,
     pub value_bytes: usize,
-    /// Number of commands analysed.
     pub commands: usize,
     /// Median latency from the send to the reply.
     pub p50_us: f64,
@@ -42,7 +40,6 @@ pub struct Life {
     pub lanes: Vec<Lane>,
 }
 
-/// Hops within one process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lane {
     pub name: String,
@@ -58,7 +55,6 @@ pub struct Reached {
     pub p50_us: f64,
     /// 99th percentile over all commands.
     pub p99_us: f64,
-    /// Time at which the example command reached the hop.
     pub typical_us: f64,
     /// Share of the commands that reached the hop, 0 to 1.
     pub share: f64,

@@ -13,15 +13,12 @@ const LISTENS: &str = "0A";
 /// Location of the process that listens at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The process runs on another machine.
     Elsewhere,
-    /// The process runs on this machine and has the given id.
     Process(u32),
     /// The process runs on this machine but cannot be determined.
     Unknown,
 }
 
-/// Finds the process that listens at an address.
 pub fn place(address: SocketAddr) -> Place {
     // Only addresses of this machine can be bound. Port 0 selects any free port.
     if UdpSocket::bind((address.ip(), 0)).is_err() {

@@ -25,15 +25,9 @@ const OUTSTANDING_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
     /// Open loop: a fixed number of commands per second, regardless of their replies.
-    Open {
-        /// Number of commands to send per second.
-        per_second: u64,
-    },
+    Open { per_second: u64 },
     /// Closed loop: a fixed number of outstanding commands.
-    Closed {
-        /// Commands to keep in flight.
-        outstanding: u32,
-    },
+    Closed { outstanding: u32 },
 }
 
 /// Load and durations of one repetition.
@@ -78,7 +72,6 @@ pub struct Issue {
 /// Outcome of a command as stated in its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// The command was executed.
     Done,
     /// Any other outcome, with the error message of the system.
     Error(&'a [u8]),
@@ -267,7 +260,6 @@ impl Load {
         self.samples.completed
     }
 
-    /// Returns the samples. Outstanding commands are counted as lost.
     pub fn finish(mut self) -> Samples {
         self.samples.lost += self.outstanding_total as u64;
         // A time without replies at the end of sending is also a gap.

@@ -25,11 +25,9 @@ const FILES: [(&str, &str); 5] = [
     ("ring-paxos", include_str!("../papers/ring-paxos.toml")),
 ];
 
-/// A paper with its experiments.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
-    /// Name of the system that the paper describes.
     pub name: String,
     pub title: String,
     /// Machines and network used in the paper.
@@ -37,15 +35,12 @@ pub struct Paper {
     pub scenario: Vec<Scenario>,
 }
 
-/// An experiment from a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Name of the experiment on the command line.
     pub name: String,
     /// Number of the figure or table in the paper.
     pub source: String,
-    /// Description of the experiment in one sentence.
     pub about: String,
     /// Prerequisites that are missing in this version; empty if none.
     #[serde(default)]
@@ -69,7 +64,6 @@ pub struct Scenario {
 pub struct Run {
     pub kind: Kind,
     pub service: Service,
-    /// `durable` or `volatile`.
     pub durability: String,
     /// Value sizes to measure, in bytes.
     pub value_bytes: Vec<usize>,
@@ -95,7 +89,6 @@ pub struct Run {
     /// Batch sizes to measure, as maximum numbers of value bytes.
     #[serde(default)]
     pub batches: Vec<u64>,
-    /// Windows to measure, as maximum numbers of batches in flight.
     #[serde(default)]
     pub windows: Vec<u32>,
     /// Target rates measured in the short form of the experiment, in MB/s.
@@ -134,7 +127,6 @@ pub struct Point {
 }
 
 impl Point {
-    /// Returns the number of commands in a batch.
     pub fn commands(&self) -> u64 {
         (self.batch_bytes / (self.value_bytes as u64).max(1)).max(1)
     }
@@ -193,7 +185,6 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
-    /// Stateless log service.
     Log,
     /// Key-value service with its store in memory.
     KvMemory,
@@ -205,11 +196,9 @@ pub enum Service {
     Bare,
 }
 
-/// A number published in a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// Name of the system that the number was measured on.
     pub system: String,
     pub metric: Metric,
     pub value: f64,
@@ -220,7 +209,7 @@ pub struct Figure {
     #[serde(default)]
     pub place: String,
     pub value_bytes: usize,
-    /// Number of clients; absent if the number is an extreme over all numbers of clients.
+    /// Absent if the number is an extreme over all numbers of clients.
     pub clients: Option<u32>,
     /// Load as a percentage of the highest throughput, if the number was measured at such a load.
     pub percent: Option<u32>,
@@ -233,11 +222,9 @@ pub struct Figure {
     pub link: Option<String>,
 }
 
-/// Quantity that a published number measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// Commands per second.
     Throughput,
     /// Highest throughput over all rows.
     ThroughputMax,
@@ -263,10 +250,8 @@ pub enum Metric {
     LossMax,
 }
 
-/// A published number next to the number measured here.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Name of the paper and location of the number in it.
     pub source: String,
     /// Description of the system, quantity and conditions.
     pub what: String,

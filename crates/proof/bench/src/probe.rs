@@ -14,10 +14,8 @@ pub mod wire;
 
 use serde::Serialize;
 
-/// A measured limit of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ceiling {
-    /// Name of the limit in reports.
     pub name: String,
     pub value: f64,
     pub unit: String,

@@ -9,10 +9,8 @@ use crate::{
     samples::Samples,
 };
 
-/// Role name of the load generator.
 pub const GENERATOR: &str = "generator";
 
-/// Measurements of one repetition.
 #[derive(Clone, Debug, Default)]
 pub struct Repetition {
     pub samples: Samples,

@@ -33,7 +33,6 @@ pub struct Document {
     /// Hops of commands, if they were traced.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lives: Vec<Life>,
-    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
@@ -44,17 +43,14 @@ impl Document {
         text
     }
 
-    /// Renders the rows as CSV, with one line per row.
     pub fn csv(&self) -> String {
         csv::render(&self.rows)
     }
 
-    /// Renders the lives of commands as an SVG image.
     pub fn svg(&self) -> String {
         lanes::render(&self.lives)
     }
 
-    /// Renders the document as a self-contained HTML page.
     pub fn html(&self) -> String {
         html::render(self)
     }

@@ -19,15 +19,13 @@ use crate::{
 /// System, load and conditions of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Name of the experiment, such as `kv` or `kernel-paxos-fig5`.
+    /// Such as `kv` or `kernel-paxos-fig5`.
     pub scenario: String,
-    /// Name of the measured system.
     pub system: String,
     /// `durable`, `volatile` or `unknown`; stated in every row ([class-5]).
     pub durability: String,
     /// `lsm`, `memory`, `none` or `unknown`.
     pub store: String,
-    /// Size of a command's value in bytes.
     pub value_bytes: usize,
     pub reads_percent: u32,
     pub connections: u32,
@@ -104,9 +102,7 @@ pub const KEYS: [&str; 20] = [
 /// A row in the form in which it is written to JSON. The first 21 keys are fixed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Name of the experiment.
     pub scenario: String,
-    /// Name of the measured system.
     pub system: String,
     /// Durability class of the cluster: `durable`, `volatile` or `unknown`.
     pub durability: String,
@@ -118,7 +114,6 @@ pub struct Row {
     pub outstanding: Option<u32>,
     /// Commands offered per second in an open loop; null in a closed loop.
     pub offered_per_s: Option<u64>,
-    /// Successful replies per second.
     pub achieved_per_s: f64,
     pub p50_us: f64,
     pub p95_us: f64,
@@ -187,9 +182,7 @@ pub struct Row {
     pub delivered_per_s: Option<f64>,
     /// Commit of the program that served the load; unknown if that program does not report it.
     pub commit: Commit,
-    /// Name and release of the kernel.
     pub kernel: String,
-    /// Number of CPUs of the machine.
     pub cpus: usize,
     /// Latency distribution over all repetitions, as (share, microseconds).
     pub cdf: Vec<(f64, f64)>,

@@ -41,10 +41,8 @@ pub use session::resolve;
 
 #[derive(Clone, Debug)]
 pub struct Time {
-    /// Measured time of each repetition.
     pub duration: Duration,
-    /// Time before the measurement in each repetition.
     pub warmup: Duration,
-    /// Number of repetitions, whose medians are reported.
+    /// Results are medians over the repetitions.
     pub repeat: u32,
 }

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use crate::schedule::{Nanos, SECOND};
 
-/// Maximum latency in nanoseconds; longer latencies are recorded as this value.
+/// Longer latencies are recorded as this value.
 const LATENCY_MAX: Nanos = 3600 * SECOND;
 /// Number of significant decimal digits. Three digits limit the error to 0.1 %.
 const DIGITS: u8 = 3;
@@ -120,7 +120,6 @@ pub struct Samples {
     pub latencies: Latencies,
     /// Number of successful replies within the measured time.
     pub completed: u64,
-    /// Length of the measured time.
     pub measured: Nanos,
     /// Number of error replies, including those outside the measured time.
     pub errors: u64,

@@ -13,7 +13,6 @@ use quorate_testbed::relay::link::{Law, SECOND};
 use crate::samples::Latencies;
 
 const MS: u64 = 1_000_000;
-/// Size of an echoed message, in bytes.
 const MESSAGE: usize = 64;
 /// Number of echoed messages. The median of their round trips counts.
 const MESSAGES: u32 = 11;
@@ -27,7 +26,6 @@ const SINK: u8 = b's';
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Name on the command line.
     pub name: &'static str,
     law: Law,
 }
@@ -43,7 +41,6 @@ impl Profile {
     /// Network of the JPaxos paper with half the delay.
     pub const HALF: Self = Self { name: "half", law: Law { one_way: 25 * MS, ..Self::JPAXOS.law } };
 
-    /// Returns the profile with this name; `None` if there is no such profile.
     pub fn named(name: &str) -> Option<Self> {
         [Self::JPAXOS, Self::HALF].into_iter().find(|profile| profile.name == name)
     }

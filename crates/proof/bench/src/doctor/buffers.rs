@@ -8,7 +8,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::doctor::{finding::Finding, kernel::BUFFER_BYTES, plane::Plane};
 
-/// Buffer sizes granted by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
     /// Number of bytes granted by SO_RCVBUF alone.
@@ -28,7 +27,6 @@ pub fn ask() -> io::Result<BufferSizes> {
     Ok(BufferSizes { asked, got })
 }
 
-/// Requests the receive buffer and evaluates the granted sizes.
 pub fn examine() -> Finding {
     judge(&ask())
 }

@@ -28,15 +28,11 @@ use crate::doctor::{
 
 /// Name of the only top-level folder in the archive.
 const FOLDER: &str = "quorate-bundle";
-/// Maximum number of bytes included from the end of each log.
 const LOG_BYTES_MAX: u64 = 8 << 20;
-/// Maximum number of logs in a bundle.
 const LOGS_MAX: usize = 32;
 /// Maximum number of lines included from the systemd journal, as an argument.
 const JOURNAL_LINES: &str = "50000";
-/// Timeout for reading the systemd journal.
 const JOURNAL_WAIT: Duration = Duration::from_secs(15);
-/// Timeout for fetching one admin page.
 const WAIT: Duration = Duration::from_secs(3);
 /// Admin pages fetched from each node, with their file names in the bundle.
 const PAGES: [(&str, &str); 5] = [
@@ -84,7 +80,6 @@ const MACHINE: [&str; 29] = [
 #[derive(Clone, Debug)]
 pub struct BundleInputs<'a> {
     pub report: Json,
-    /// Report as printed by `quorate doctor`.
     pub shown: String,
     /// A running cluster with the admin addresses through which it was found, or the reason why
     /// none was found.
@@ -106,23 +101,19 @@ pub struct Manifest {
     pub missing: Vec<Missing>,
 }
 
-/// Manifest entry of an included file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     /// Path of the file within the archive's top-level folder.
     pub file: String,
     /// Origin of the contents, such as a path, URL or command.
     pub source: String,
-    /// Size in the archive, in bytes.
     pub bytes: usize,
     /// Number of redacted lines; null for documents that were redacted by value.
     pub redacted_lines: Option<usize>,
 }
 
-/// Manifest entry of an item that could not be included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// Path or description of the missing item.
     pub what: String,
     pub why: String,
 }

@@ -24,7 +24,6 @@ const NOT_YET_HINT: &str = "check the clock of this machine, or create a new one
 /// File mode bit that lets every account on the machine read the file.
 const OTHERS_READ: u32 = 0o004;
 
-/// Expiry of an examined certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Certificate {
     /// `folder`, or the node that presents the certificate.
@@ -39,7 +38,6 @@ pub struct Certificate {
 pub struct Examined {
     /// One finding per file and per node.
     pub findings: Vec<Finding>,
-    /// Every certificate that could be read.
     pub certificates: Vec<Certificate>,
 }
 

@@ -15,10 +15,8 @@ const ROOT: &str = "sys/fs/cgroup";
 const MEMORY_LEAST: u64 = 512 << 20;
 /// Minimum number of processes and threads. It exceeds the number of threads of a node.
 const PIDS_LEAST: u64 = 128;
-/// Maximum number of nested groups examined.
 const DEPTH_MAX: usize = 32;
 
-/// Examines the memory, CPU, process and disk limits.
 pub fn examine(system: &System) -> Vec<Finding> {
     let groups = match groups(system) {
         Ok(groups) => groups,

@@ -1,7 +1,7 @@
 //! Clock: source, resolution, jumps, and whether a daemon synchronizes it.
 //!
-//! Safety never depends on wall time. Timeouts and leases use a monotonic clock, so a slow clock
-//! source delays every event loop iteration.
+//! Safety never depends on wall time. Timeouts and leases use a monotonic clock, whose source every
+//! event loop reads, so a slow one delays each iteration.
 
 use std::{thread, time::Duration};
 
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Difference that slewing cannot cause within [`LOOK`].
 const JUMP_NS: i64 = 1_000_000;
 
-/// Examines the clock. Takes 50 ms.
+/// Takes 50 ms.
 pub fn examine(system: &System) -> Vec<Finding> {
     let before = apart();
     thread::sleep(LOOK);

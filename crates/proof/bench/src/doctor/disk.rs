@@ -30,7 +30,6 @@ const FREE_BYTES_LEAST: u64 = 2 << 30;
 const FREE_INODES_LEAST: u64 = 4096;
 #[derive(Debug)]
 pub struct Examined {
-    /// One finding per check.
     pub findings: Vec<Finding>,
     /// Flush times; `None` if they could not be measured.
     pub flushes: Option<Flushes>,

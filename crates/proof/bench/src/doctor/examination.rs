@@ -35,22 +35,17 @@ use crate::doctor::{
     verdict::Verdict,
 };
 
-/// Timeout for a node's status page.
 const WAIT: Duration = Duration::from_secs(3);
 /// Group size assumed if no cluster or peers are given.
 const NODES: u32 = 3;
 
 #[derive(Clone, Debug)]
 pub struct ExaminationOptions<'a> {
-    /// Data folder of a node.
     pub data: Option<&'a Path>,
-    /// Folder with the TLS certificates.
     pub tls: Option<&'a Path>,
-    /// Addresses at which the other members listen.
     pub peers: &'a [String],
     /// A running cluster with the admin addresses through which it was found.
     pub cluster: Option<(&'a ClusterView, &'a [String])>,
-    /// Multicast group used for the tests.
     pub group: SocketAddrV4,
     /// Set if the user named the multicast group, so a failure to reach it is a problem.
     pub group_wanted: bool,
@@ -67,13 +62,10 @@ pub struct ExaminationOptions<'a> {
     pub launcher: Option<&'a Launcher>,
 }
 
-/// Results of a full examination.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     pub machine: MachineView,
-    /// One finding per check.
     pub findings: Vec<Finding>,
-    /// One verdict per plane.
     pub planes: Vec<Verdict>,
     /// Measured values on which the predictions are based.
     pub figures: Figures,
@@ -99,13 +91,10 @@ pub struct Report {
 pub struct MachineView {
     /// Name and release of the operating system kernel.
     pub kernel: String,
-    /// Number of CPUs that this process may use.
     pub cpus: usize,
-    /// CPU model as reported by the kernel.
     pub cpu_model: String,
 }
 
-/// Runs every examination that the options request.
 pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
     let rights = Rights::now();
     let machine = Machine::now();

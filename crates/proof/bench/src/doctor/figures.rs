@@ -49,7 +49,6 @@ pub mod name {
     pub const CPU_BATCH: &str = "cpu_per_batch_leader";
 }
 
-/// A measured value, which may be unknown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// One of the constants in [`name`].
@@ -60,13 +59,11 @@ pub struct Figure {
     pub source: String,
 }
 
-/// Figures in the order in which they were determined.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Figures(Vec<Figure>);
 
 impl Figures {
-    /// Returns the value of a figure, if known.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.find(name)?.value_us
     }
@@ -77,7 +74,6 @@ impl Figures {
         format!("{name} is unknown: {source}")
     }
 
-    /// Iterates over the figures in the order in which they were determined.
     pub fn iter(&self) -> impl Iterator<Item = &Figure> {
         self.0.iter()
     }

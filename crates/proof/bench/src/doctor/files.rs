@@ -11,7 +11,6 @@ const PROCESS_WANTED: u64 = 65_536;
 /// Percentage of the machine's limit in use that causes a warning.
 const FULL_PERCENT: u64 = 90;
 
-/// Examines the limits of the machine and of this process.
 pub fn examine(system: &System) -> Vec<Finding> {
     vec![all(system), one(system)]
 }

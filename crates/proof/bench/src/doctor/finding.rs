@@ -19,7 +19,6 @@ pub enum State {
 }
 
 impl State {
-    /// Returns the name used in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -30,18 +29,16 @@ impl State {
     }
 }
 
-/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Stable identifier for programs. It is the same on every machine, except for any interface
     /// names and addresses in it.
     pub name: String,
     pub state: State,
-    /// Summary of a few words.
     pub what: String,
-    /// Further explanation; empty if there is none.
+    /// Empty if there is none.
     pub detail: String,
-    /// Advice to the operator; empty if there is none.
+    /// Advice to the operator. Empty if there is none.
     pub hint: String,
     pub about: Vec<Plane>,
     /// Set if the planes in `about` cannot work.
@@ -61,22 +58,18 @@ impl Finding {
         }
     }
 
-    /// Returns a finding in the state [`State::Ok`].
     pub fn ok(name: &str, what: impl Into<String>) -> Self {
         Self::new(name, State::Ok, what, "")
     }
 
-    /// Returns a finding in the state [`State::Warning`].
     pub fn warning(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(name, State::Warning, what, hint)
     }
 
-    /// Returns a finding in the state [`State::Failing`].
     pub fn failing(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(name, State::Failing, what, hint)
     }
 
-    /// Returns a finding in the state [`State::Unknown`].
     pub fn unknown(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(name, State::Unknown, what, hint)
     }

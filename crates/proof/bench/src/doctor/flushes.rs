@@ -44,7 +44,6 @@ pub struct Flushes {
 pub struct Bar {
     /// Inclusive upper bound of the bar. Its lower bound is the previous bar's upper bound.
     pub to_us: u64,
-    /// Number of flushes in the bar.
     pub count: u64,
 }
 
@@ -78,7 +77,6 @@ impl Flushes {
         }
     }
 
-    /// Evaluates the typical flush time and the slowest flushes.
     pub fn judge(&self) -> [Finding; 2] {
         let Self { quietest_us: median, slowest_us: worst, p99_us: high, count, .. } = self;
         let what = format!("writing and flushing 4 KiB takes {median:.0} µs");
@@ -113,7 +111,6 @@ impl Flushes {
     }
 }
 
-/// Returns a finding that reports a failed flush.
 pub fn failed(error: &io::Error) -> Finding {
     let hint = "check whether the disk is full or read-only";
     Finding::failing("flush", "cannot flush", hint).detail(error.to_string()).blocks(&Plane::ALL)

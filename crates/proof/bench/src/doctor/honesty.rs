@@ -33,7 +33,6 @@ const OF_OTHERS: [(&str, &str); 9] = [
     ("drbd", "a mirror over the network: this and another machine"),
     ("bcache", "a cache before another device: both"),
 ];
-/// Name prefixes of block devices in memory.
 const OF_MEMORY: [&str; 2] = ["ram", "zram"];
 /// Vendor names of virtual disks.
 const HOSTS: [&str; 7] = ["QEMU", "VMware", "Msft", "Google", "Amazon", "Xen", "VBOX"];
@@ -65,7 +64,6 @@ pub fn examine(system: &System, folder: &Path, flushes: Option<&Flushes>) -> Fin
     device.judge(flushes.map(|flushes| flushes.quietest_us))
 }
 
-/// Properties of a block device as reported by the kernel.
 #[derive(Clone, Debug)]
 struct Device {
     name: String,

@@ -19,7 +19,6 @@ use crate::doctor::{
 };
 
 const CLASS: &str = "sys/class/net";
-/// Flag bit of an interface that is administratively up.
 const UP: u64 = 0x1;
 const LOOPBACK: u64 = 0x8;
 const MULTICAST: u64 = 0x1000;
@@ -42,13 +41,12 @@ pub struct InterfaceView {
     pub mtu: Option<u64>,
     /// Link speed in Mbit/s, if reported.
     pub mbit: Option<u64>,
-    /// Name of the driver; `None` for a virtual interface.
+    /// `None` for a virtual interface.
     pub driver: Option<String>,
     /// Numbers of receive and transmit queues.
     pub queues: (usize, usize),
 }
 
-/// Returns all interfaces of the machine.
 pub fn seen(system: &System) -> Result<Vec<InterfaceView>, Unread> {
     let names = system.names(CLASS)?;
     // Some drivers put files next to the interfaces' folders.
@@ -281,7 +279,7 @@ mod tests {
         let mut nameless = ETHERNET;
         nameless[3].1 = "x";
         assert_eq!(check(&nameless, None).state, State::Unknown);
-        // The machine has no interface other than loopback.
+        // The machine has no interface except loopback.
         let alone =
             Tree::of(&[("sys/class/net/lo/flags", "0x9"), ("sys/class/net/bonding_masters", "")]);
         let found = &examine(&alone.system(), None)[0];

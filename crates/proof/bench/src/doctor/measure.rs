@@ -33,11 +33,11 @@ pub struct Compared {
     /// `us` or `per_s`.
     pub unit: &'static str,
     pub predicted: Option<f64>,
-    /// Measured value; null if it is missing.
+    /// Null if it is missing.
     pub measured: Option<f64>,
     /// Error of the prediction, in percent of the measurement.
     pub error_percent: Option<f64>,
-    /// Why `predicted` or `measured` is missing; empty if both are present.
+    /// Why `predicted` or `measured` is missing. Empty if both are present.
     pub why: String,
 }
 

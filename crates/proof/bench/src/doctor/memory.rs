@@ -7,7 +7,6 @@ use crate::doctor::{
 
 const PAGES: &str = "sys/kernel/mm/transparent_hugepage/enabled";
 
-/// Examines huge pages, swapping and overcommitment.
 pub fn examine(system: &System) -> Vec<Finding> {
     vec![pages(system), swap(system), promises(system)]
 }

@@ -1,8 +1,8 @@
 //! One line for monitoring in the format of Nagios plugins: a state, a summary, and figures.
 //!
 //! The worst finding determines the state. Findings that affect only unused planes do not count,
-//! nor do findings that the user excludes by name. Unknown findings count only if there are no
-//! other findings.
+//! nor do those that the user excludes by name. Unknown findings count only if there are no other
+//! findings.
 
 use crate::doctor::{
     examination::Report,
@@ -12,7 +12,6 @@ use crate::doctor::{
     trips,
 };
 
-/// Maximum number of findings named in a line.
 const NAMED_MAX: usize = 5;
 /// Maximum number of certificates for which a line contains a figure.
 const CERTIFICATES_MAX: usize = 32;
@@ -22,7 +21,7 @@ const CERTIFICATES_MAX: usize = 32;
 pub struct CheckResult {
     /// Worst state of all findings that count.
     pub state: State,
-    /// Line to print, without a line break.
+    /// Without a line break.
     pub line: String,
 }
 

@@ -10,10 +10,8 @@ pub(crate) const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
 /// File system types whose locks and flushes depend on another machine.
 pub(crate) const REMOTE: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"];
 
-/// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Path of the mount point.
     pub at: String,
     /// Device numbers, as in `/sys/dev/block`; starts with `0:` if there is no block device.
     pub device: String,

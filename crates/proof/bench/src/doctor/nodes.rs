@@ -10,7 +10,6 @@ use quorate_admin::{
 
 use crate::doctor::finding::Finding;
 
-/// Maximum number of settings named in a finding.
 const NAMED_MAX: usize = 8;
 /// Maximum number of characters shown of a value, because values are untrusted input.
 const VALUE_MAX: usize = 60;
@@ -18,7 +17,6 @@ const VALUE_MAX: usize = 60;
 /// Time until a disk is full, in seconds, below which the operator must act today.
 const SOON_S: u64 = 24 * 3600;
 
-/// Examines versions, settings, space, health, clocks, scrubs and the feature level.
 pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
     let views: Vec<&NodeView> = cluster.nodes.iter().filter_map(Answer::view).collect();
     let silent = cluster.nodes.len() - views.len();
@@ -336,7 +334,7 @@ pub(crate) mod tests {
         });
         let expected = "nodes differ: reads: index (1 2), lease (3); store: lsm (1 2), memory (3); thrifty: not given (1 2), on (3)";
         assert_eq!(settings, (State::Warning, expected.to_owned()));
-        // A node of a version that reports no settings is not reported as different.
+        // A node whose version reports no settings does not count as different.
         let [_, settings] = examined(|view| {
             if view.node == 3 {
                 view.settings.clear();

@@ -12,22 +12,17 @@ use crate::doctor::{finding::Finding, plane::Plane};
 
 /// Number of connections to each peer. The median of their connection times counts.
 const TRIES: usize = 7;
-/// Timeout for establishing a connection.
 const WAIT: Duration = Duration::from_secs(2);
-/// Maximum number of peers examined.
 pub const PEERS_MAX: usize = 64;
 
-/// A peer with the result of connecting to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dialled {
-    /// Address as given by the user.
     pub address: String,
     /// Address to which the name resolved; `None` if it did not resolve.
     pub place: Option<IpAddr>,
     pub outcome: Outcome,
 }
 
-/// Result of connecting to a peer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// A process listens. Contains the time to connect, in microseconds.

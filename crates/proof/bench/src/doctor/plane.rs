@@ -19,10 +19,9 @@ pub enum Plane {
 }
 
 impl Plane {
-    /// All planes in the order of the report.
+    /// In the order of the report.
     pub const ALL: [Self; 5] = [Self::Tcp, Self::Udp, Self::Multicast, Self::Ethernet, Self::Chain];
 
-    /// Returns the name used in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",

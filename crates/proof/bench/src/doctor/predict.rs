@@ -14,13 +14,11 @@ use crate::doctor::{
     plane::Plane,
 };
 
-/// Size of a command in bytes.
 pub const COMMAND_BYTES: usize = 64;
 /// Number of outstanding commands when throughput is measured. Latency is measured with one.
 pub const OUTSTANDING: u32 = 64;
 /// Size in bytes of a reply, a vote and a batch header.
 const SMALL_BYTES: f64 = 8.0;
-/// Maximum size of a batch in bytes.
 const BATCH_BYTES: f64 = (1 << 20) as f64;
 
 /// Predicted performance, or the reason why there is no prediction.
@@ -38,13 +36,11 @@ pub struct Predicted {
 }
 
 impl Predicted {
-    /// Returns a prediction without values.
     pub fn unknown(why: impl Into<String>) -> Self {
         Self { throughput_per_s: None, latency_us: None, class: None, nodes: None, why: why.into() }
     }
 }
 
-/// Location of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
     /// All nodes run on this machine and communicate over loopback.
@@ -59,7 +55,6 @@ pub fn predict(plane: Plane, nodes: u32, place: Where, figures: &Figures) -> Pre
         .map_or_else(Predicted::unknown, |ground| ground.predict(plane))
 }
 
-/// Measured inputs of the model.
 #[derive(Clone, Debug, PartialEq)]
 struct Ground {
     nodes: u32,
@@ -260,7 +255,7 @@ mod tests {
         assert!(ethernet.why.contains("was not measured"), "{ethernet:?}");
     }
 
-    /// [plane-1] The round trip is the one that members probe, whatever dialling takes.
+    /// [plane-1] The round trip is the one that members probe, whatever the time to connect.
     #[test]
     fn ethernet_is_predicted_from_what_members_probe() {
         let mut figures = here();

@@ -16,23 +16,18 @@ use crate::doctor::{finding::Finding, plane::Plane};
 
 /// Timeout for a request to a member. It exceeds the time for which a member listens or sends.
 const WAIT: Duration = Duration::from_secs(15);
-/// Maximum number of members in a test.
 const MEMBERS_MAX: usize = 64;
-/// Maximum number of pairs named in a finding.
 const NAMED_MAX: usize = 6;
 
 /// A member that can take part in the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     pub node: u32,
-    /// Address of the member's admin server.
     pub admin: String,
 }
 
-/// Parameters of the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReachOptions {
-    /// Multicast group to test.
     pub group: SocketAddrV4,
     /// Interface on each member; `None` for the interface on which the member listens for peers.
     pub interface: Option<String>,
@@ -40,12 +35,10 @@ pub struct ReachOptions {
     pub count: u32,
 }
 
-/// Matrix of the datagrams that each member received from each other member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reach {
     /// Multicast group as `ADDRESS:PORT`.
     pub group: String,
-    /// Number of datagrams that each member was asked to send.
     pub count: u32,
     /// Members in the order of the matrix rows and columns.
     pub members: Vec<Placed>,

@@ -1,5 +1,5 @@
 //! Removes secrets from text that strangers will see: private keys, plane keys, passwords, tokens.
-//! Text that only looks like a secret is removed too, because losing a line is better than leaking
+//! Text that only looks like a secret is also removed, because losing a line is better than leaking
 //! a secret.
 
 use serde_json::Value as Json;
@@ -42,11 +42,9 @@ const BLOCK_LINES_MAX: usize = 1024;
 /// Parts of variable names that suggest a secret, some of them abbreviated.
 const NAMES: [&str; 5] = ["key", "pass", "pwd", "auth", "cert"];
 
-/// Text without secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redacted {
     pub text: String,
-    /// Number of lines changed or removed.
     pub lines: usize,
 }
 

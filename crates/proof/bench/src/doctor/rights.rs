@@ -1,7 +1,7 @@
 //! Rights of this process: capabilities, raw sockets, limits on locked memory and open files.
 //!
-//! The rights examined are those of `quorate doctor`; a node that runs as another user or under a
-//! service manager may have different ones.
+//! The rights are those of `quorate doctor`. A node that runs as another user or under a service
+//! manager may have others.
 
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socket_with},
@@ -18,12 +18,10 @@ const FILES_LEAST: u64 = 248;
 /// Number of file descriptors needed for a few hundred clients.
 const FILES_WANTED: u64 = 1024;
 
-/// Rights of a process as reported by the system.
 #[derive(Clone, Debug)]
 pub struct Rights {
     /// Effective capabilities; `None` if the kernel does not report capabilities.
     pub capabilities: Option<CapabilitySet>,
-    /// Result of opening a packet socket.
     pub packets: Result<(), String>,
     /// Hard limit on locked memory in bytes; `None` if unlimited.
     pub locked_bytes: Option<u64>,

@@ -7,9 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Maximum number of bytes read from a file.
 const BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of names read from a folder.
 const NAMES_MAX: usize = 1024;
 
 /// Root folder below which `/proc`, `/sys` and `/run` are read.
@@ -51,7 +49,6 @@ impl System {
         text.parse().map_err(|_| Unread(format!("/{path}: {:?} is no number", short(&text))))
     }
 
-    /// Returns whether a file or folder exists.
     pub fn has(&self, path: &str) -> bool {
         self.path(path).exists()
     }
@@ -87,7 +84,6 @@ fn short(text: &str) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// A temporary file tree, for tests.
     pub(crate) struct Tree(tempfile::TempDir);
 
     impl Tree {

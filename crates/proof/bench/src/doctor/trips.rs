@@ -6,15 +6,11 @@ use serde::Serialize;
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Maximum number of pairs named in a finding.
 const NAMED_MAX: usize = 6;
 
-/// Path from one member to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trip {
-    /// Id of the member that reports the path.
     pub from: u32,
-    /// Id of the member to which the path leads.
     pub to: u32,
     pub connected: bool,
     /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`; empty if the members are not connected.

@@ -7,7 +7,6 @@ use quorate_log::disk::{Buffers, uring_available};
 
 use crate::doctor::{finding::Finding, system::System};
 
-/// Creates an io_uring and evaluates the result.
 pub fn examine(system: &System) -> Finding {
     judge(&uring_available(Buffers::default()), system)
 }

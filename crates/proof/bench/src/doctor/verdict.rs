@@ -8,7 +8,6 @@ use crate::doctor::{
     predict::Predicted,
 };
 
-/// Assessment of a plane on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     pub plane: Plane,
@@ -25,7 +24,6 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Derives the verdict on a plane from the findings.
     pub fn new(
         plane: Plane,
         findings: &[Finding],

@@ -23,13 +23,11 @@ pub struct BareSetting {
     /// Load of all senders as a percentage of the link capacity, including headers; `None` for
     /// unlimited.
     pub load_percent: Option<u32>,
-    /// Number of datagrams that a sender sends at once.
     pub burst: u32,
     /// Size of the switch's queue for each link, in KiB; `None` for the size used with nodes.
     pub queue_kib: Option<u32>,
 }
 
-/// Measurements of one repetition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     pub heard: Vec<Reception>,
@@ -53,7 +51,6 @@ pub struct Figures {
     pub receivers: u32,
     /// Load of all senders as a percentage of the link capacity; `None` for unlimited.
     pub load_percent: Option<u32>,
-    /// Number of datagrams that a sender sends at once.
     pub burst: u32,
     /// Size of the switch's queue for each link, in KiB; `None` for the size used with nodes.
     pub queue_kib: Option<u32>,
@@ -106,7 +103,6 @@ const fn plural(count: u32) -> &'static str {
 }
 
 impl Found {
-    /// Returns the receiver with the lowest rate.
     pub fn slowest(&self) -> Option<Reception> {
         let rate = |heard: &Reception| bytes_per_s(heard);
         let heard = self.heard.iter().copied();
@@ -133,7 +129,6 @@ impl Found {
 }
 
 impl Figures {
-    /// Returns the medians over all repetitions.
     pub fn new(asked: &BareSetting, lan: Lan, all: &[Found]) -> Self {
         let middle = |figure: &dyn Fn(&Found) -> f64| round(median(all.iter().map(figure)));
         // A multicast datagram is sent once, regardless of the number of receivers.

@@ -14,12 +14,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Way, group, port, read_head, timeout};
 
-/// Size of the kernel's receive buffer, in bytes.
 const RECEIVE_BYTES: usize = 16 << 20;
 /// Maximum time to wait for any datagram, and for the first datagram of every sender.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Parameters of a bare receiver.
 #[derive(Clone, Debug)]
 pub struct Listening {
     pub interface: String,
@@ -54,7 +52,6 @@ struct Span {
     last: u64,
 }
 
-/// Running counts over all senders.
 #[derive(Debug)]
 struct Tally {
     spans: Vec<Option<Span>>,
@@ -85,8 +82,8 @@ pub fn receive(listening: &Listening) -> io::Result<()> {
             let nanos = u64::try_from((now - begun).as_nanos()).unwrap_or(u64::MAX);
             return say(&tally.heard(nanos)?.to_string());
         }
-        // Checked on every pass, not only when a datagram arrives, since a datagram may be one of a
-        // burst.
+        // Checked on every pass, not only when a datagram arrives, because a datagram may be one of
+        // a burst.
         let is_steady = complete.is_some_and(|complete| now - complete >= listening.warmup);
         if is_steady && begun.is_none() {
             begun = Some(now);
@@ -189,7 +186,7 @@ mod tests {
         datagram
     }
 
-    /// Two of eleven datagrams are missing, one from each sender; their order does not matter.
+    /// Two of eleven datagrams are missing, one from each sender. Their order does not matter.
     #[test]
     fn what_is_missing_is_known_by_numbers() {
         let mut tally = Tally::new(2);

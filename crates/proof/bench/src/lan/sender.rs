@@ -18,7 +18,6 @@ pub const AT_ONCE: u32 = 44;
 /// Size of the receive buffer of a socket that only sends, in bytes.
 const RECEIVE_BYTES: usize = 4096;
 
-/// Parameters of a bare sender.
 #[derive(Clone, Debug)]
 pub struct Sending {
     pub interface: String,
@@ -30,7 +29,6 @@ pub struct Sending {
     pub per_second: Option<u64>,
     /// Number of datagrams sent in one system call; at most [`AT_ONCE`].
     pub burst: u32,
-    /// Time for which the sender sends.
     pub time: Duration,
 }
 
@@ -41,7 +39,6 @@ struct Run {
     bytes: Vec<u8>,
 }
 
-/// Sends datagrams until the time is over.
 pub fn send(sending: &Sending) -> io::Result<()> {
     let socket = Udp::bind("0.0.0.0:0".parse().expect("an address"), RECEIVE_BYTES);
     let socket = socket.map_err(io::Error::other)?;

@@ -22,7 +22,6 @@ const QUEUE_KIB: std::ops::RangeInclusive<u32> = 32..=16_384;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bare {
-    /// Transports from senders to receivers.
     pub ways: Vec<Way>,
     pub senders: Vec<u32>,
     pub receivers: Vec<u32>,

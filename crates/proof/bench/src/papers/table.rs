@@ -7,7 +7,6 @@ use super::Comparison;
 use crate::figure::round;
 use crate::row::Row;
 
-/// A table of a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
@@ -43,7 +42,6 @@ pub struct Cell {
     /// Target rate in 10⁶ bytes per second.
     pub rate_mb: u32,
     pub write_bytes: usize,
-    /// Number published in the paper.
     pub published: f64,
 }
 
@@ -108,7 +106,6 @@ impl Table {
 }
 
 impl Cell {
-    /// Returns the target rate in bytes per second.
     pub fn rate(&self) -> u64 {
         u64::from(self.rate_mb) * 1_000_000
     }

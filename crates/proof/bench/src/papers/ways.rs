@@ -35,7 +35,6 @@ pub struct PlaneAndDevice {
 }
 
 impl PlaneAndDevice {
-    /// Returns the name of the combination used in rows.
     pub fn name(&self) -> String {
         let by_frames = if self.frames { BY_FRAMES } else { "" };
         plane_and_device(&self.plane, self.device) + by_frames

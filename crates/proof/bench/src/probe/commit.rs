@@ -35,16 +35,13 @@ pub const SYSTEM: &str = "bare program";
 const FOLLOWERS: usize = 2;
 /// Length of a batch header, which contains the length of the batch.
 const HEADER: usize = 8;
-/// Length of the reply to a command, in bytes.
 const REPLY: usize = 8;
-/// Maximum size of a batch, in bytes.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of outstanding commands and bytes. The client writes without reading, and must
 /// not block on a leader that waits for the client to read.
 const WINDOW_MAX: u32 = 1 << 16;
 const WINDOW_BYTES_MAX: usize = 64 << 20;
 
-/// Parameters of a bare commit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     pub value_bytes: usize,
@@ -232,7 +229,6 @@ impl Bare {
         Ok(Self { shape, leader, followers, client })
     }
 
-    /// Changes the number of outstanding commands.
     pub fn set_window(&mut self, window: u32) -> io::Result<()> {
         let shape = Shape { window, ..self.shape };
         if !shape.is_possible() {

@@ -19,9 +19,7 @@ use crate::{figure::round, samples::Latencies, schedule::SECOND};
 const FILE_BYTES: u64 = 192 << 20;
 /// Size of the file used for a limited number of writes.
 const SMALL_FILE_BYTES: u64 = 4 << 20;
-/// Size of a small write, in bytes.
 const BLOCK: usize = 4096;
-/// Size of a large write, in bytes.
 const LARGE: usize = 1 << 20;
 const LARGE_WRITES: u64 = 256;
 

@@ -51,7 +51,6 @@ impl Launcher {
 }
 
 impl Part {
-    /// Returns the process id of the part.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -101,7 +100,6 @@ fn say(address: SocketAddr) -> io::Result<()> {
     out.flush()
 }
 
-/// Connects to a part over TCP.
 pub fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;

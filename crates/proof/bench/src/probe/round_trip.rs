@@ -14,7 +14,6 @@ use quorate_testbed::usage::Usage;
 
 use crate::{figure::round, samples::Latencies};
 
-/// Size of the message, in bytes.
 const BYTES: usize = 64;
 
 /// Method by which a process waits for a message.
@@ -27,7 +26,6 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// Returns the name used as the part's argument.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Block => "block",
@@ -35,7 +33,6 @@ impl Wait {
         }
     }
 
-    /// Returns the method with this name; `None` if there is no such method.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Block, Self::Spin].into_iter().find(|wait| wait.name() == name)
     }
@@ -93,7 +90,7 @@ pub fn measure(launcher: &Launcher, wait: Wait, over: Over, time: Duration) -> i
     })
 }
 
-/// Receives a complete message; returns false at the end of the connection.
+/// Receives a complete message. Returns false at the end of the connection.
 fn receive(socket: &mut Wire, message: &mut [u8]) -> io::Result<bool> {
     let mut have = 0;
     while have < message.len() {

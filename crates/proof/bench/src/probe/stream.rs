@@ -29,7 +29,7 @@ pub const SINK: &str = "sink";
 /// Disk and number of nodes of the bare programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Set if both nodes write and flush all data; otherwise no data is written.
+    /// Set if both nodes write and flush all data. Otherwise no data is written.
     pub durable: bool,
     /// Simulated flush time; zero for the real disk.
     pub flush: Duration,

@@ -10,7 +10,6 @@ use super::part::dial;
 
 /// Time after which a datagram counts as lost, so that the probe fails.
 const LOST: Duration = Duration::from_secs(5);
-/// Maximum size of a datagram between parts of a probe, in bytes.
 pub const DATAGRAM_BYTES_MAX: usize = 60_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +21,6 @@ pub enum Over {
 }
 
 impl Over {
-    /// Returns the name used in arguments and figures.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -30,7 +28,6 @@ impl Over {
         }
     }
 
-    /// Returns the name shown in reports.
     pub const fn shown(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -38,7 +35,6 @@ impl Over {
         }
     }
 
-    /// Returns the transport with this name; `None` if there is no such transport.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Tcp, Self::Udp].into_iter().find(|over| over.name() == name)
     }
@@ -51,7 +47,6 @@ pub enum Wire {
 }
 
 impl Wire {
-    /// Connects to a part that listens at `address`.
     pub fn dial(address: SocketAddr, over: Over) -> io::Result<Self> {
         match over {
             Over::Tcp => dial(address).map(Self::Tcp),
@@ -71,7 +66,6 @@ impl Wire {
         }
     }
 
-    /// Sends a complete message.
     pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.write_all(message),

@@ -5,11 +5,8 @@ use quorate_core::dice::word_at;
 use super::{Malformed, Protocol};
 use crate::load::Answer;
 
-/// Number of decimal digits in a key.
 const DIGITS: usize = 12;
-/// Maximum length of a reply line, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Maximum length of a value, in bytes.
 const VALUE_BYTES_MAX: usize = 512 << 20;
 
 /// Encoder of a mix of reads and fixed-size writes to uniformly chosen keys.

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-/// Width of a chart, in pixels.
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 64.0;
@@ -104,7 +103,6 @@ impl Ruler {
     }
 }
 
-/// Formats the label of a tick.
 fn short(value: f64) -> String {
     let (value, unit) = match value.abs() {
         big if big >= 1e6 => (value / 1e6, "M"),
@@ -115,7 +113,6 @@ fn short(value: f64) -> String {
     format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Escapes text for XML.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

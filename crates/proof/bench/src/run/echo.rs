@@ -63,7 +63,6 @@ pub(super) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Resul
     Ok(())
 }
 
-/// Repetitions of one way with one message size and window.
 struct Echoed {
     way: Way,
     bytes: usize,

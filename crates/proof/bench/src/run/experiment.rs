@@ -24,16 +24,12 @@ use crate::{
 /// Durations requested for an experiment. Each kind of experiment has its own defaults.
 #[derive(Clone, Debug, Default)]
 pub struct PaperTime {
-    /// Measured time of each repetition.
     pub duration: Option<Duration>,
-    /// Time before the measurement in each repetition.
     pub warmup: Option<Duration>,
-    /// Number of repetitions of each row, whose medians are reported.
     pub repeat: Option<u32>,
 }
 
 impl PaperTime {
-    /// Returns the requested durations, with defaults that suit most kinds.
     pub fn usual(&self) -> Time {
         Time {
             duration: self.duration.unwrap_or(Duration::from_secs(10)),
@@ -57,7 +53,6 @@ pub struct ExperimentOptions {
     pub time: PaperTime,
 }
 
-/// A scenario that can run here.
 #[derive(Debug)]
 pub struct Experiment<'a> {
     pub(super) wish: &'a ExperimentOptions,

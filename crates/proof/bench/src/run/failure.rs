@@ -35,7 +35,6 @@ const SETTLING: Duration = Duration::from_secs(1);
 /// Minimum duration. It leaves half a second for the rate after the kill.
 const DURATION_MIN: Duration = Duration::from_secs(3);
 
-/// Process to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Follower,

@@ -162,7 +162,6 @@ fn repetition(
     Ok((repetition, story))
 }
 
-/// Inflicts the fault on a node.
 fn strike(session: &mut Session, node: u32, fault: Fault) -> Result<(), Problem> {
     let done = match fault {
         Fault::Stop(_) => session.pause(node),
@@ -245,7 +244,6 @@ struct Figures {
     back_ms: f64,
     /// Rate from one second after the fault to the end of the measured time.
     after: f64,
-    /// Longest time without a reply since the fault.
     gap_ms: f64,
 }
 
@@ -275,7 +273,6 @@ impl Figures {
     }
 }
 
-/// Number of bars per second.
 const PER_SECOND: f64 = 10.0;
 
 fn bars_ms(bars: usize) -> f64 {

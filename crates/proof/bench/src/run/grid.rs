@@ -43,7 +43,6 @@ const AS_GOOD: f64 = 0.97;
 /// Median and maximum error that the model should not exceed.
 const TARGET: (f64, f64) = (0.15, 0.30);
 
-/// Value size, batch size and window of a row.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     value_bytes: usize,
@@ -84,7 +83,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Returns all points. In a quick run, returns the first and last point of each value size.
+/// Returns all points, in a quick run only the first and last of each value size.
 fn points(experiment: &Experiment<'_>) -> Vec<Point> {
     let all = &experiment.scenario.point;
     if !experiment.wish.quick {
@@ -123,7 +122,6 @@ fn around_the_best(points: &[Point], link: Measured, quick: bool) -> Vec<Cell> {
     cells.collect()
 }
 
-/// Returns every combination of batch size and window.
 fn grid(experiment: &Experiment<'_>) -> Vec<Cell> {
     let run = experiment.run;
     let ends =

@@ -16,7 +16,6 @@ use crate::problem::Problem;
 
 /// Timeout for a reply, after which the properties of the node count as unknown.
 const WAIT: Duration = Duration::from_secs(3);
-/// Maximum number of bytes read at a time.
 const READ_BYTES: usize = 16 << 10;
 
 /// Class, store and version of a cluster, each `None` if unknown.
@@ -96,7 +95,7 @@ fn check_service(service: Service, address: &str, speaks: Speaks) -> Result<(), 
     Err(Problem::usage(format_args!("--connect {address}: {what}")).hint(hint))
 }
 
-/// Returns the value that the nodes report; fails if they report different ones.
+/// Returns the value that the nodes report. Fails if they differ.
 fn agreed(
     all: &[(&str, Introduction)],
     of: impl Fn(&Introduction) -> Option<&str>,
@@ -114,7 +113,7 @@ fn agreed(
     }
 }
 
-/// Queries a node; returns `None` if it closes the connection or does not reply in time.
+/// Queries a node. Returns `None` if it closes the connection or does not reply in time.
 fn ask(door: &Door) -> io::Result<Result<Option<Introduction>, Malformed>> {
     let until = Instant::now() + WAIT;
     let stream = door.connect(WAIT)?;

@@ -41,15 +41,12 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum time to wait for replies over slow links, where the outstanding commands of 1200 clients
 /// take ten seconds.
 const PATIENCE_WAN: Duration = Duration::from_secs(60);
-/// Number of different keys in the load.
 const KEYS: u64 = 100_000;
-/// Interval between progress updates on a terminal.
 const PROGRESS: Duration = Duration::from_millis(250);
 /// Maximum time for which system calls are counted. They are counted in a separate repetition,
 /// because counting slows the nodes down.
 const SYSCALLS: Duration = Duration::from_secs(1);
 
-/// Service under load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Kv,
@@ -155,7 +152,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Waits until the nodes use the required device, and returns the leader; 0 for a running
+    /// Waits until the nodes use the required device, and returns the leader, or 0 for a running
     /// cluster.
     fn ready(&self) -> Result<u32, Problem> {
         if let (Some(cluster), Some(device)) = (&self.cluster, self.device) {
@@ -171,7 +168,7 @@ impl Bench {
         Reading::of(&view)
     }
 
-    /// Returns the leader; 0 for a running cluster.
+    /// Returns the leader, or 0 for a running cluster.
     pub(super) fn leader(&self) -> Result<u32, Problem> {
         self.cluster.as_ref().map_or(Ok(0), Cluster::leader)
     }
@@ -236,7 +233,6 @@ impl Bench {
         Ok(repetition)
     }
 
-    /// Starts the load in its own thread.
     pub(super) fn start(
         &self,
         plan: Plan,

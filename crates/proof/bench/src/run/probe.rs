@@ -17,18 +17,15 @@ use crate::{problem::Problem, report::Document};
 const SHAPES: [(usize, u32); 7] =
     [(64, 1), (64, 16), (64, 64), (64, 256), (64, 1000), (1024, 256), (4096, 1)];
 
-/// Options of `quorate bench probe`.
 #[derive(Clone, Debug)]
 pub struct ProbeOptions {
     /// Minimum flush time, including that of the disk itself.
     pub disk_flush: Duration,
-    /// Measured time of each ceiling.
     pub duration: Duration,
     /// Number of repetitions of each commit, whose medians are reported.
     pub repeat: u32,
 }
 
-/// Runs every bare program.
 pub fn run(wish: &ProbeOptions, document: &mut Document) -> Result<(), Problem> {
     let session = Session::new()?;
     document.ceilings = machine(wish, &session)?;

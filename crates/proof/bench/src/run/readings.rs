@@ -11,13 +11,11 @@ use quorate_testbed::usage::{Machine, Usage};
 
 use super::session::Cluster;
 
-/// Role names of nodes.
 pub(super) const LEADER: &str = "leader";
 pub(super) const FOLLOWERS: &str = "followers";
 pub(super) const AUXILIARY: &str = "auxiliary";
 pub(super) const LEARNERS: &str = "learners";
 
-/// Timeout for fetching a node's counters.
 const WAIT: Duration = Duration::from_secs(3);
 
 /// Values of all counters at one time.
@@ -39,7 +37,6 @@ struct Node {
     learner: bool,
     usage: Usage,
     counts: Counts,
-    /// Time at which the counters were read.
     at: Instant,
 }
 
@@ -92,7 +89,6 @@ impl Readings {
         self
     }
 
-    /// Returns the readings of all nodes except this one.
     pub(super) fn without(&self, node: u32) -> Self {
         let mut others = self.clone();
         others.nodes.retain(|other| other.node != node);
@@ -113,7 +109,6 @@ pub(super) struct UsageDelta {
     machine: Option<(Machine, Machine)>,
     writes: Option<u64>,
     flushes: Option<u64>,
-    /// Number of batches that the leader created.
     batches: Option<u64>,
     peer_bytes: Option<u64>,
     /// Commands per second executed by the slowest node.
@@ -210,7 +205,6 @@ impl UsageDelta {
         Some(end.foreign_share(begin, own_s))
     }
 
-    /// Copies the values into a repetition.
     pub(super) fn fill(&self, repetition: &mut Repetition) {
         let role = |role: &str, usage: Usage| RoleUsage { role: role.to_owned(), usage };
         repetition.counted = self.counted;

@@ -159,7 +159,6 @@ fn with_nodes(
 }
 
 impl Group {
-    /// Returns the description of the group used in rows.
     fn said(self) -> String {
         let learning = match self.learners {
             0 => String::new(),

@@ -51,12 +51,10 @@ pub struct Load {
     /// Number of outstanding commands in a closed loop. If this and `rate` are `None`, a series of
     /// both kinds is run.
     pub outstanding: Option<u32>,
-    /// Number of connections. A closed loop uses at most one per outstanding command.
+    /// A closed loop uses at most one connection per outstanding command.
     pub connections: u32,
     pub value_bytes: usize,
-    /// Number of voters that the bench starts.
     pub nodes: u32,
-    /// Number of learners that the bench starts.
     pub learners: u32,
     /// Emulated network between the nodes that the bench starts.
     pub network: Option<Emulated>,
@@ -606,7 +604,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns the parameters of a row about the log service with the given load.
     fn setting(offer: Offer) -> Setting {
         Setting::new("log", "durable", "none", 64, offer)
     }

@@ -39,20 +39,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_secs(3);
 /// Body of the request to raise the feature level.
 const RAISE: &str = "{\"raise\":true}";
-/// Interval between polls of the nodes.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A temporary folder, and the nodes whose data is in it.
 pub(super) struct Session {
     nodes: Nodes,
     booted: u32,
-    /// Number of voters in the current cluster.
     voters: u32,
     /// Emulated network between the nodes; `None` if they use loopback.
     network: Option<Arc<Network>>,
 }
 
-/// Addresses of the running nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cluster {
     pub(super) members: Vec<Place>,
@@ -97,7 +94,6 @@ impl Session {
         self.network.clone()
     }
 
-    /// Returns the temporary folder of the session.
     pub(super) fn folder(&self) -> &Path {
         self.nodes.folder()
     }
@@ -154,7 +150,6 @@ impl Session {
         self.cluster(None)
     }
 
-    /// Returns the addresses of all running nodes.
     fn cluster(&self, auxiliary: Option<u32>) -> Result<Cluster, Problem> {
         let place = |node: &NodeProcess| {
             Ok(Place {
@@ -172,7 +167,6 @@ impl Session {
         Ok(Cluster { members: members.collect::<Result<_, Problem>>()? })
     }
 
-    /// Kills a node with SIGKILL.
     pub(super) fn kill(&mut self, node: u32) -> Result<(), Problem> {
         let killed = self.nodes.kill(&[node]);
         killed.map_err(|error| Problem::io("kill a node", &error))
@@ -309,13 +303,11 @@ impl Cluster {
         answer.ok()?.json().ok()
     }
 
-    /// Returns the addresses of all nodes except this one.
     pub(super) fn without(&self, node: u32) -> Self {
         let left = self.members.iter().filter(|place| place.node != node);
         Self { members: left.cloned().collect() }
     }
 
-    /// Returns the client addresses of all nodes.
     pub(super) fn clients(&self) -> Vec<SocketAddr> {
         self.members.iter().map(|place| place.client).collect()
     }

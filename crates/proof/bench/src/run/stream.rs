@@ -38,7 +38,6 @@ const KEPT_BYTES_MIN: u64 = 1 << 20;
 /// Write size in bytes below which the sink is the ceiling of volatile writes.
 const LARGE_WRITE: usize = 64 << 10;
 
-/// Properties of the cluster that is started.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     pub count: u32,
@@ -48,12 +47,9 @@ pub struct Nodes {
     pub disk_flush: Duration,
 }
 
-/// Options of `quorate bench stream`.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
-    /// Nodes that serve the streams.
     pub nodes: Nodes,
-    /// Load that the writers generate.
     pub load: Load,
     /// Set if the writer runs on a dedicated CPU.
     pub pin: bool,

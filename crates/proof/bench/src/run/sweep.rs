@@ -27,12 +27,9 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// Timeout for a request to the node's admin server.
 const WAIT: Duration = Duration::from_secs(5);
-/// Batch sizes of the grid, in bytes.
 const BATCHES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const WINDOWS: [usize; 6] = [1, 2, 4, 8, 16, 64];
-/// Number of different keys in the load.
 const KEYS: u64 = 100_000;
 /// Time before each measurement, in which the setting takes effect and the load starts; at most the
 /// time of a point.
@@ -84,13 +81,11 @@ struct MeasuredPoint {
     predicted: Option<f64>,
 }
 
-/// Load applied during a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub outstanding: u32,
     pub connections: u32,
     pub value_bytes: u32,
-    /// Measured time of each point, in milliseconds.
     pub point_ms: u64,
 }
 
@@ -339,7 +334,7 @@ pub fn release(admin: &str) -> Result<(), Problem> {
     set(admin, None).map(drop)
 }
 
-/// Fixes a setting for a number of milliseconds. With `None`, returns control to the node.
+/// Fixes a setting for some milliseconds. `None` returns control to the node.
 fn set(admin: &str, hold: Option<(SettingView, u64)>) -> Result<TuningView, Problem> {
     let hold = hold.map(|(setting, ms)| HoldView {
         batch_bytes: setting.batch_bytes,

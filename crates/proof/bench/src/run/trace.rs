@@ -26,7 +26,6 @@ const COMMANDS: usize = 3000;
 const TRIES: u32 = 3;
 /// Maximum time to wait for the reply to a command.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum length of a reply of the log service, in bytes.
 const REPLY_BYTES_MAX: usize = 1 << 10;
 
 /// Traces commands in a new cluster of the session whose nodes record stamps, then stops the nodes.

@@ -41,7 +41,7 @@ pub struct Figures {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeCost {
-    /// Name of the role, as in the field `roles` of the row.
+    /// Named as in the field `roles` of the row.
     pub role: String,
     /// Seconds in user mode per 10⁹ durable bytes.
     pub user_s_per_gb: f64,
@@ -119,7 +119,6 @@ impl Figures {
         self.cpu = roles.iter().map(of).collect();
     }
 
-    /// Returns the CPU time of a node in the given role.
     pub fn cpu_of(&self, role: &str) -> Option<&NodeCost> {
         self.cpu.iter().find(|cost| cost.role == role)
     }

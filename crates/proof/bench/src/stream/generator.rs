@@ -36,13 +36,11 @@ const GATHERED_WRITES: usize = 4096;
 const GATHERED_BYTES: usize = 64 << 10;
 /// Number of bytes waiting for one full socket at which all other writers wait too.
 const WAITING_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 
 /// Settings for the writers, and the node that they write to.
 #[derive(Clone, Debug)]
 pub struct Writers {
-    /// Protocol that the address supports.
     pub speech: Speech,
     /// Address to which each stream connects.
     pub address: SocketAddr,
@@ -140,7 +138,6 @@ struct Generator {
 struct Calls {
     /// Encoded writes, as many as may share a system call.
     bytes: Vec<u8>,
-    /// Length of an encoded write, in bytes.
     write: usize,
 }
 

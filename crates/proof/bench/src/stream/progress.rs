@@ -8,9 +8,7 @@ use crate::{protocol::Malformed, schedule::Nanos};
 #[derive(Clone, Debug)]
 pub struct Progress {
     write_bytes: u64,
-    /// Position up to which all bytes are durable.
     durable: u64,
-    /// Number of writes started.
     begun: u64,
     /// Start times of the writes that are not durable yet, oldest first.
     calls: VecDeque<Nanos>,
@@ -19,7 +17,6 @@ pub struct Progress {
 /// Bytes and writes that an acknowledgement made durable.
 #[derive(Debug, PartialEq, Eq)]
 pub struct News {
-    /// Number of bytes that became durable.
     pub bytes: u64,
     /// Start times of the writes that became durable.
     pub calls: Vec<Nanos>,
@@ -42,7 +39,6 @@ impl Progress {
         self.calls.push_back(now);
     }
 
-    /// Returns the position up to which all bytes are durable.
     pub const fn durable(&self) -> u64 {
         self.durable
     }

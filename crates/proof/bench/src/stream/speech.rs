@@ -12,7 +12,6 @@ use quorate_wire::streams::{
 /// Length of an acknowledgement at the raw port, in bytes.
 const COUNT_BYTES: usize = 4;
 
-/// A protocol for writing byte streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speech {
     /// Protocol of `--stream`, with frames in both directions.
@@ -34,7 +33,6 @@ pub struct NodeMessage {
 }
 
 impl Speech {
-    /// Returns the name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Framed => "framed",
@@ -42,7 +40,6 @@ impl Speech {
         }
     }
 
-    /// Encodes a write of `bytes` bytes.
     pub fn write(self, bytes: usize) -> Vec<u8> {
         let body = vec![b'x'; bytes];
         match self {

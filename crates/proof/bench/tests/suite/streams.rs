@@ -14,10 +14,8 @@ use quorate_bench::{
 };
 
 const WRITE_BYTES: usize = 100;
-/// Size of writes that share system calls.
 const GATHERED_BYTES: usize = 64;
 
-/// Handler of a connection to the node.
 type Serve = fn(TcpStream);
 
 /// Starts a node that handles every connection with `serve`.

@@ -20,7 +20,6 @@ use crate::probe::part::{dial, serve_one};
 
 /// Size of the data file. The file is overwritten repeatedly.
 const DATA_BYTES: u64 = 256 << 20;
-/// Size of the records file in bytes.
 const RECORDS_BYTES: u64 = 16 << 20;
 const DATA: FileId = FileId::new(Family::Stream, 1);
 const RECORDS: FileId = FileId::new(Family::Log, 1);
@@ -30,7 +29,6 @@ const UNITS_MAX: usize = 64;
 const WRITES_MIN: usize = 2;
 /// Maximum size of a unit that is stored within its record, so that it needs no separate write.
 const RIDING_MAX: usize = BLOCK - 160;
-/// Length of an acknowledgement, in bytes.
 const COUNT_BYTES: usize = 4;
 
 /// Serves one client until the client disconnects. Without a folder no data is written.
@@ -45,12 +43,10 @@ struct Node {
     client: TcpStream,
     follower: Option<Follower>,
     files: Option<Files>,
-    /// Unit that is currently being filled.
     unit: Option<Unit>,
     units: Units,
     /// Number of bytes reported to the client as durable.
     said: u64,
-    /// Set if the client has finished sending.
     ended: bool,
 }
 
@@ -195,7 +191,6 @@ impl Node {
         Ok(true)
     }
 
-    /// Waits until any socket or write is ready.
     fn wait(&self) -> io::Result<()> {
         let mut sources = Vec::with_capacity(3);
         let takes = self.unit.as_ref().map(|unit| unit.have < UNIT_BYTES);
@@ -226,9 +221,7 @@ struct Units {
     open: VecDeque<(usize, bool)>,
     /// Number of the first unit in `open`.
     first: u64,
-    /// Total size of all units, in bytes.
     taken: u64,
-    /// Size of the durable prefix, in bytes.
     durable: u64,
 }
 

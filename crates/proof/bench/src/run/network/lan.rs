@@ -62,14 +62,13 @@ impl Bare {
         Ok(Self { child, said: BufReader::new(said) })
     }
 
-    /// Reads the next line of the program's output; fails if the program has exited.
+    /// Reads the next line of the program's output. Fails if the program has exited.
     pub(super) fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.said.read_line(&mut line)?;
         Ok(line.trim_end().to_owned())
     }
 
-    /// Returns the process id of the program.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }

@@ -64,7 +64,6 @@ fn missing() -> Option<String> {
 #[derive(Debug)]
 pub(super) struct Network {
     kind: Emulated,
-    /// Number of node namespaces.
     nodes: u32,
     /// Relay that emulates the wide-area network; `None` for an emulated LAN segment.
     relay: Option<Relay>,

@@ -19,7 +19,6 @@ use crate::{
     wan::{Measured, Profile},
 };
 
-/// TCP port of the link probe.
 const PROBE_PORT: u16 = 7460;
 /// TCP congestion control algorithm that every kernel supports and every namespace permits.
 const CONGESTION_CONTROL: &str = "reno";

@@ -9,7 +9,6 @@ use quorate_replica::{
 };
 use quorate_wire::frame_clients::{Name, NodePosition};
 
-/// Maximum length of a command.
 pub(crate) const COMMAND_BYTES_MAX: usize = 1000;
 
 const CLIENT: ConnectionId = ConnectionId(1);
