@@ -99,7 +99,7 @@ pub const KEYS: [&str; 20] = [
     "ratio_to_ceiling",
 ];
 
-/// A row in the form in which it is written to JSON. The first 21 keys are fixed.
+/// A row in the form in which it is written to JSON. The keys begin with [`KEYS`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     pub scenario: String,

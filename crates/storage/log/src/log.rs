@@ -517,8 +517,8 @@ impl<D: Disk> Log<D> {
     }
 
     /// Returns the disk, for operations on files of other families, and on small files other than
-    /// `base`. [`Self::next_other`] returns their completions. The log itself has up to eight of
-    /// the disk's operations in flight.
+    /// `base`. [`Self::next_other`] returns their completions. The log itself has up to
+    /// [`crate::OPERATIONS_MAX`] of the disk's operations in flight.
     pub fn disk_mut(&mut self) -> &mut D {
         &mut self.disk
     }
