@@ -252,6 +252,7 @@ fn again<'a>(frame: &[u8], to: &Address, room: usize, buffer: &'a mut [u8]) -> O
 /// A wire of the cluster that translates frames for an external device.
 pub struct Translated<W> {
     wire: W,
+    /// Settings of this device in the cluster.
     place: Settings,
     /// Size of the value area on the device's side, in bytes.
     room: usize,

@@ -16,6 +16,7 @@ use crate::{
 
 const QUEUE_MAX: usize = 4096;
 
+/// Receive queue of a device.
 #[derive(Debug)]
 struct Station {
     mac: [u8; 6],

@@ -21,6 +21,7 @@ use crate::{
 /// Size of the kernel's receive buffer, in bytes.
 const RECEIVE_BYTES: usize = 4 << 20;
 
+/// EtherType of a VLAN tag.
 const TAG: [u8; 2] = [0x81, 0];
 
 #[derive(Debug)]

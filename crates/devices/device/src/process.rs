@@ -20,6 +20,7 @@ use rustix::{
 
 use crate::pipe::{Event, Sent, read_answer, write_event};
 
+/// Minimum time between two starts of the process.
 const REST: Duration = Duration::from_secs(1);
 /// Minimum time from a process's end to the next start. During this time the group needs the
 /// machine's processor to fail over.
@@ -41,9 +42,11 @@ pub(crate) fn leash() -> io::Result<(Leash, LeashReceiver)> {
 
 /// A device program and the process that runs it.
 pub(crate) struct Process {
+    /// Command line of the process.
     words: Vec<String>,
     held: LeashReceiver,
     running: Option<Running>,
+    /// Earliest time of a restart.
     again_at: Instant,
 }
 

@@ -98,6 +98,7 @@ impl Software {
         counted.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Clears the device's state, as a power cycle does.
     pub fn forget(&mut self) {
         self.say(Message::Forget);
     }

@@ -93,6 +93,7 @@ impl<'a> Device<'a> {
         self.send(asked, asked.from, to, &header, None, out);
     }
 
+    /// Sends the program's state to the owner.
     pub(crate) fn done(&self, asked: &Admitted<'_>, state: &State, out: &mut Out<'_>) {
         let hint = if state.hint { HINT } else { 0 };
         let room = u16::try_from(self.setup.room).expect("a room of at most 1408 bytes");

@@ -2,6 +2,7 @@
 
 use crate::{Routes, port::FrameOrigin};
 
+/// Side of a device at which a frame arrives or leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Port {
     #[default]

@@ -237,6 +237,7 @@ fn not_understood() -> Failed {
     Failed::new(Code::Refused, "the cluster does not know this command: another version?")
 }
 
+/// Decodes the reply to a bundle.
 fn ends(reply: &[u8]) -> Ends {
     match Reply::decode(reply) {
         Some(Reply::Bundled { slot, count, first, held }) => Ends {
@@ -248,6 +249,7 @@ fn ends(reply: &[u8]) -> Ends {
     }
 }
 
+/// Decodes the reply to a trim.
 fn outcome(reply: &[u8]) -> Outcome {
     match Reply::decode(reply) {
         Some(Reply::Trimmed { first }) => Ok(first),

@@ -140,9 +140,11 @@ pub struct DeviceWork {
     /// Name of the device as reported by its node.
     pub name: String,
     pub decided: u64,
+    /// Number of slots assigned by the device.
     pub given: u64,
     /// Number of times that the leader withdrew slot assignment from the device.
     pub taken_back: u64,
+    /// Number of values that were too long for frames.
     pub outgrown: u64,
 }
 

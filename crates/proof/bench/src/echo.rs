@@ -116,6 +116,7 @@ fn turn(frame: &mut [u8]) {
     to.swap_with_slice(&mut rest[..6]);
 }
 
+/// Parameters of an echo client.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking {
     pub way: Way,

@@ -260,6 +260,7 @@ impl Load {
         self.samples.completed
     }
 
+    /// Counts outstanding commands as lost and returns the samples.
     pub fn finish(mut self) -> Samples {
         self.samples.lost += self.outstanding_total as u64;
         // A time without replies at the end of sending is also a gap.

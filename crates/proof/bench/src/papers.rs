@@ -89,6 +89,7 @@ pub struct Run {
     /// Batch sizes to measure, as maximum numbers of value bytes.
     #[serde(default)]
     pub batches: Vec<u64>,
+    /// Maximum numbers of batches in flight to measure.
     #[serde(default)]
     pub windows: Vec<u32>,
     /// Target rates measured in the short form of the experiment, in MB/s.

@@ -13,6 +13,7 @@ use quorate_testbed::relay::link::{Law, SECOND};
 use crate::samples::Latencies;
 
 const MS: u64 = 1_000_000;
+/// Size of an echoed message, in bytes.
 const MESSAGE: usize = 64;
 /// Number of echoed messages. The median of their round trips counts.
 const MESSAGES: u32 = 11;

@@ -18,6 +18,7 @@ use crate::{
 pub(crate) const BASE_FILE: &str = "base";
 const MAGIC: [u8; 8] = *b"qrtebase";
 const VERSION: u16 = 1;
+/// Length of the fixed part that precedes the note, in bytes.
 const HEAD: usize = 80;
 const CHECKSUM: usize = 4;
 pub const NOTE_BYTES_MAX: usize = 512 << 10;

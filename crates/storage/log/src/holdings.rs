@@ -167,6 +167,7 @@ impl Holdings {
         free.into_iter()
     }
 
+    /// Returns the total size of the segments, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

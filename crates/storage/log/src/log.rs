@@ -63,6 +63,7 @@ pub struct Log<D> {
     opened_to: (u64, u64),
     reads: Reads,
     scrub: Scrub,
+    /// Completions of operations that the log did not start.
     others: VecDeque<Completed>,
     /// [disk-9] Permanent failure.
     error: Option<LogError>,

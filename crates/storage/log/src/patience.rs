@@ -23,10 +23,12 @@ impl Backoff {
         self.failures += 1;
     }
 
+    /// Ends the wait, so that the next call may retry.
     pub const fn end(&mut self) {
         self.skips = 0;
     }
 
+    /// Returns whether the last attempt failed.
     pub const fn is_tried(&self) -> bool {
         self.failures > 0
     }

@@ -31,6 +31,7 @@ const FREE_MAX: usize = 4;
 pub(crate) struct Pool {
     segment_bytes: u64,
     zeros: Zeros,
+    /// Number of spares to maintain.
     wanted: usize,
     spares: VecDeque<SegmentFile>,
     /// The spare whose file is open. It is written next.

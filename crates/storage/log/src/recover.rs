@@ -151,6 +151,7 @@ fn lost_end(recovery: &Recovery, index: &Index, stored_to: Slot) -> Option<Strin
     Some(format!("the store has all slots below {stored_to}, and the log ends before slot {first}"))
 }
 
+/// State accumulated by a walk over the records.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// First slot of the log ([snap-3]).

@@ -57,9 +57,11 @@ pub(crate) struct Scrub {
 #[derive(Debug)]
 struct Pass {
     owner: Owner,
+    /// Place at which the next read begins.
     at: Place,
     /// End of this pass. Later log writes belong to the next pass.
     until: Place,
+    /// Log write whose body is being read.
     open: Option<Open>,
     /// Number and checksum in the last header.
     last: Option<(u64, u32)>,
@@ -73,6 +75,7 @@ struct Pass {
 struct Open {
     from: u64,
     header: Header,
+    /// Checksum of the body read so far.
     sum: u32,
     unreadable: Option<String>,
 }

@@ -75,6 +75,7 @@ fn a_whole_log_is_read_to_its_end_and_nothing_is_found() {
     assert_eq!(scrubbed(&mut log), (all, vec![]), "after a start, too");
 }
 
+/// Function that damages a block.
 type Spoil = fn(&MemoryDisk, u64);
 
 /// Every kind of damage to every block is found at its place.

@@ -38,6 +38,7 @@ impl Gathered {
         self.used.next_multiple_of(BLOCK)
     }
 
+    /// Returns the total size of the records, in bytes.
     pub(crate) fn body(&self) -> usize {
         self.used - HEADER
     }
@@ -235,6 +236,7 @@ impl Writer {
         self.current.map(place)
     }
 
+    /// Returns the number and size of each log write in flight.
     pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
         let in_flight = self.in_flight.iter();
         in_flight.map(|write| (write.seq, write.span.bytes))

@@ -39,6 +39,7 @@ const FORMER_MAX: usize = 256;
 /// Maximum number of age marks per stream, which determines the resolution of its age bound.
 const MARKS_MAX: usize = 128;
 
+/// Part of a named stream that was written through one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub stream: StreamName,

@@ -37,6 +37,7 @@ const RECEIVE_BYTES: usize = 4 << 20;
 /// Kinds of sockets to compare: UDP, packet socket, AF_XDP.
 const KINDS: [&str; 3] = ["udp", "ethernet", "xdp"];
 const ROUNDS: usize = 6;
+/// Duration of each measurement.
 const LASTS: Duration = Duration::from_millis(500);
 const SHORT: usize = 64;
 const LONG: usize = 1400;

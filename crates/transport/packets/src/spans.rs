@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
+/// A set of numbers, stored as ranges that neither overlap nor touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans(BTreeMap<u64, u64>);
 

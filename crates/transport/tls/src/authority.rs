@@ -151,6 +151,7 @@ pub fn client(
     Ok(own)
 }
 
+/// One of the two authorities, with its private key.
 struct Signer(Issuer<'static, KeyPair>);
 
 impl Signer {
@@ -197,6 +198,7 @@ impl Signer {
     }
 }
 
+/// Sets the validity to `days` days from now.
 fn last(params: &mut CertificateParams, days: u32) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let epoch = date_time_ymd(1970, 1, 1);

@@ -30,6 +30,7 @@ const AHEAD_BYTES_MAX: usize = 64 << 10;
 /// Result of reading decrypted bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
+    /// Number of bytes that were read.
     Some(usize),
     /// No bytes are available until more arrive from the network.
     NeedsMore,

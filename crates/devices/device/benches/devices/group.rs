@@ -33,6 +33,7 @@ impl Kind {
         Self::Udp,
     ];
 
+    /// Returns the name in commands.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Kernel(Hook::Native) => "xdp",
@@ -45,6 +46,7 @@ impl Kind {
         }
     }
 
+    /// Returns the name in the table.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Kernel(Hook::Native) => "kernel, native XDP",

@@ -26,6 +26,7 @@ pub(crate) struct Owner<D> {
     frame: Vec<u8>,
     /// One past the highest slot known to be decided.
     pub(crate) decided: u64,
+    /// Number of decisions received.
     pub(crate) heard: u64,
 }
 

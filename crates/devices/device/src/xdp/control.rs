@@ -30,6 +30,7 @@ pub struct Start {
     pub limit: u64,
     /// Number of members that form a quorum, whichever they are ([offload-10]).
     pub quorum: u8,
+    /// Number of positions in the configuration.
     pub members: u8,
     /// Set if decisions are only hints.
     pub hint: bool,

@@ -169,6 +169,7 @@ pub(crate) const TAP: &str = "tap";
 pub(crate) const COUNTED: &str = "counted";
 pub(crate) const DRAINED: &str = "drained";
 pub(crate) const NOTHING: &str = "nothing";
+/// Name of the map that contains the settings.
 pub(crate) const SETUP: &str = ".rodata";
 
 impl Device {

@@ -30,6 +30,7 @@ impl Hook {
     /// In the order in which they are tried.
     pub const ALL: [Self; 3] = [Self::Native, Self::Generic, Self::Traffic];
 
+    /// Returns the name of the hook's pin.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Native => "native",

@@ -54,6 +54,7 @@ pub struct Host {
 
 /// Device that an earlier owner left at the interface, if any.
 pub enum PreviousDevice {
+    /// No device was found.
     Nothing,
     /// The same device, which this owner drives from now on. It may be armed and voting, so it must
     /// be fenced before anything else ([offload-8]).

@@ -14,9 +14,11 @@ const SENT_MAX: usize = 16;
 /// Sequence number of a query, starting at 1.
 pub(crate) type Serial = u64;
 
+/// A program's state, received in response to a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stands {
     pub(crate) serial: Serial,
+    /// Time at which the query was sent.
     pub(crate) asked: Time,
     pub(crate) header: Header,
 }
@@ -28,9 +30,11 @@ pub(crate) struct StateQueries {
     last: Serial,
     sent: VecDeque<(Serial, Time)>,
     wanted: bool,
+    /// Start of the current wait for a response.
     silent: Time,
     /// Number of waits that ended without a response.
     waits: u32,
+    /// Time of the latest response.
     heard: Time,
 }
 

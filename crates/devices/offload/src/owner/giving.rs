@@ -21,6 +21,7 @@ use crate::owner::{
     waiting::Waiting,
 };
 
+/// Reason for stopping the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The owner has just begun, and an earlier owner may have started the coordinator.

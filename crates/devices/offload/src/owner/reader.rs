@@ -11,6 +11,7 @@ use crate::owner::{desk::TurnContext, event::Loss, settings::Pace};
 /// Maximum number of outstanding reads. The responses must fit into a device's queue.
 const ASKED_MAX: usize = 64;
 
+/// Cells that are still to be read.
 #[derive(Debug)]
 pub(crate) struct Reader {
     program: Program,

@@ -14,6 +14,7 @@ use crate::owner::{
 /// Maximum number of waiting reads. Further ones fail.
 const READS_MAX: usize = 1024;
 
+/// Waiting reads, and those that failed.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     waiting: Vec<(Serial, u64)>,

@@ -122,6 +122,7 @@ impl Tap {
         true
     }
 
+    /// Carries out all work that is due while the acceptor is armed.
     pub(crate) fn keep_up(
         &mut self,
         desk: &mut TurnContext<'_>,

@@ -259,6 +259,7 @@ mod tests {
         all_hosts: NOWHERE,
     };
 
+    /// A device that never responds.
     struct Silent;
 
     impl Device for Silent {

@@ -75,7 +75,9 @@ struct Inner {
     reads: AtomicBool,
     /// Set while the keeper waits for input because the program is not reading.
     keeper_reads: AtomicBool,
+    /// Bell that wakes the keeper.
     work: Bell,
+    /// Bell that wakes the program.
     news: Arc<Bell>,
     /// Descriptor for the caller to poll. Readable when `news` has rung or the connection is
     /// readable.
@@ -87,6 +89,7 @@ struct State {
     pending: Pending,
     delivery: Delivery,
     link: Option<Link>,
+    /// Number of connections made.
     links: u64,
     /// Id of the cluster, from the first node that sent a greeting.
     cluster: Option<u128>,
@@ -96,6 +99,7 @@ struct State {
     /// Permanent failure, after which the client gives up.
     fatal: Option<Failed>,
     closed: bool,
+    /// Time of the keeper's next check.
     looks_at: Option<Instant>,
 }
 
@@ -280,6 +284,7 @@ impl Inner {
         self.options.request / 3
     }
 
+    /// Main loop of the keeper.
     fn keep(&self) {
         block_signals();
         for node in self.options.attach.iter().cycle() {

@@ -34,6 +34,7 @@ pub(super) enum Wanted {
     Status(SyncSender<Result<String, Failed>>),
 }
 
+/// A request that has not been answered yet.
 struct Open {
     wanted: Wanted,
     done: Option<Done>,
@@ -47,6 +48,7 @@ struct Open {
     obstacle: String,
 }
 
+/// Outcome of a request, with its recipient.
 pub(super) enum End {
     /// Outcomes for the submitters of the values in a bundle.
     Bundle(Bundle, Ends),

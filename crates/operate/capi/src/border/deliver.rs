@@ -18,6 +18,7 @@ pub(super) struct Argument(pub(super) *mut c_void);
 // back.
 unsafe impl Send for Argument {}
 
+/// The C callback that receives values, with its argument.
 #[derive(Clone, Copy)]
 pub(super) struct Deliver {
     pub(super) function: DeliverFunction,

@@ -106,6 +106,7 @@ pub enum Found<'a> {
     Malformed,
 }
 
+/// Reason for failing to read an item.
 enum Stop {
     NeedMore,
     Malformed,

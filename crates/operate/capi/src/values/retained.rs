@@ -22,6 +22,7 @@ pub struct Retained {
     loading: Option<Loading>,
 }
 
+/// A snapshot in progress.
 #[derive(Debug)]
 struct Image {
     /// First item of the snapshot; `None` once it has been passed on.

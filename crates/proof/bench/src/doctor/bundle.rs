@@ -33,6 +33,7 @@ const LOGS_MAX: usize = 32;
 /// Maximum number of lines included from the systemd journal, as an argument.
 const JOURNAL_LINES: &str = "50000";
 const JOURNAL_WAIT: Duration = Duration::from_secs(15);
+/// Timeout for fetching one admin page.
 const WAIT: Duration = Duration::from_secs(3);
 /// Admin pages fetched from each node, with their file names in the bundle.
 const PAGES: [(&str, &str); 5] = [
@@ -80,6 +81,7 @@ const MACHINE: [&str; 29] = [
 #[derive(Clone, Debug)]
 pub struct BundleInputs<'a> {
     pub report: Json,
+    /// Report as printed by `quorate doctor`.
     pub shown: String,
     /// A running cluster with the admin addresses through which it was found, or the reason why
     /// none was found.

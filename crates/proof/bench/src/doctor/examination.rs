@@ -35,6 +35,7 @@ use crate::doctor::{
     verdict::Verdict,
 };
 
+/// Timeout for a node's status page.
 const WAIT: Duration = Duration::from_secs(3);
 /// Group size assumed if no cluster or peers are given.
 const NODES: u32 = 3;

@@ -59,6 +59,7 @@ pub struct Figure {
     pub source: String,
 }
 
+/// Figures in the order in which they were determined.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Figures(Vec<Figure>);

@@ -33,6 +33,7 @@ const OF_OTHERS: [(&str, &str); 9] = [
     ("drbd", "a mirror over the network: this and another machine"),
     ("bcache", "a cache before another device: both"),
 ];
+/// Name prefixes of block devices in memory.
 const OF_MEMORY: [&str; 2] = ["ram", "zram"];
 /// Vendor names of virtual disks.
 const HOSTS: [&str; 7] = ["QEMU", "VMware", "Msft", "Google", "Amazon", "Xen", "VBOX"];

@@ -19,6 +19,7 @@ use crate::doctor::{
 };
 
 const CLASS: &str = "sys/class/net";
+/// Flag: the interface is administratively up.
 const UP: u64 = 0x1;
 const LOOPBACK: u64 = 0x8;
 const MULTICAST: u64 = 0x1000;
@@ -47,6 +48,7 @@ pub struct InterfaceView {
     pub queues: (usize, usize),
 }
 
+/// Returns all interfaces of the machine.
 pub fn seen(system: &System) -> Result<Vec<InterfaceView>, Unread> {
     let names = system.names(CLASS)?;
     // Some drivers put files next to the interfaces' folders.

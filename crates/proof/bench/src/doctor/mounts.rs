@@ -12,6 +12,7 @@ pub(crate) const REMOTE: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
+    /// Path of the mount point.
     pub at: String,
     /// Device numbers, as in `/sys/dev/block`; starts with `0:` if there is no block device.
     pub device: String,

@@ -15,6 +15,7 @@ const TRIES: usize = 7;
 const WAIT: Duration = Duration::from_secs(2);
 pub const PEERS_MAX: usize = 64;
 
+/// A peer with the result of connecting to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dialled {
     pub address: String,

@@ -55,6 +55,7 @@ pub fn predict(plane: Plane, nodes: u32, place: Where, figures: &Figures) -> Pre
         .map_or_else(Predicted::unknown, |ground| ground.predict(plane))
 }
 
+/// Measured inputs of the model.
 #[derive(Clone, Debug, PartialEq)]
 struct Ground {
     nodes: u32,

@@ -22,6 +22,7 @@ const FILES_WANTED: u64 = 1024;
 pub struct Rights {
     /// Effective capabilities; `None` if the kernel does not report capabilities.
     pub capabilities: Option<CapabilitySet>,
+    /// Result of opening a packet socket.
     pub packets: Result<(), String>,
     /// Hard limit on locked memory in bytes; `None` if unlimited.
     pub locked_bytes: Option<u64>,

@@ -84,6 +84,7 @@ fn short(text: &str) -> String {
 pub(crate) mod tests {
     use super::*;
 
+    /// A temporary file tree, for tests.
     pub(crate) struct Tree(tempfile::TempDir);
 
     impl Tree {

@@ -35,6 +35,7 @@ pub const SYSTEM: &str = "bare program";
 const FOLLOWERS: usize = 2;
 /// Length of a batch header, which contains the length of the batch.
 const HEADER: usize = 8;
+/// Length of the reply to a command, in bytes.
 const REPLY: usize = 8;
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of outstanding commands and bytes. The client writes without reading, and must

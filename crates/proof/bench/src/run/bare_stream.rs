@@ -42,6 +42,7 @@ pub(super) struct BareStream {
 pub struct Probe {
     /// Minimum flush time, including that of the disk itself.
     pub disk_flush: Duration,
+    /// Set if the writer runs on a dedicated CPU.
     pub pin: bool,
     pub time: Time,
 }

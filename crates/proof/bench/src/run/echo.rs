@@ -63,6 +63,7 @@ pub(super) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Resul
     Ok(())
 }
 
+/// Repetitions of one transport with one message size and window.
 struct Echoed {
     way: Way,
     bytes: usize,

@@ -30,6 +30,7 @@ pub struct PaperTime {
 }
 
 impl PaperTime {
+    /// Returns the requested durations, with defaults that suit most kinds.
     pub fn usual(&self) -> Time {
         Time {
             duration: self.duration.unwrap_or(Duration::from_secs(10)),

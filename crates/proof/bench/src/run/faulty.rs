@@ -162,6 +162,7 @@ fn repetition(
     Ok((repetition, story))
 }
 
+/// Inflicts the fault on a node.
 fn strike(session: &mut Session, node: u32, fault: Fault) -> Result<(), Problem> {
     let done = match fault {
         Fault::Stop(_) => session.pause(node),

@@ -43,6 +43,7 @@ const AS_GOOD: f64 = 0.97;
 /// Median and maximum error that the model should not exceed.
 const TARGET: (f64, f64) = (0.15, 0.30);
 
+/// Value size, batch size and window of a row.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     value_bytes: usize,

@@ -16,6 +16,7 @@ pub(super) const FOLLOWERS: &str = "followers";
 pub(super) const AUXILIARY: &str = "auxiliary";
 pub(super) const LEARNERS: &str = "learners";
 
+/// Timeout for fetching a node's counters.
 const WAIT: Duration = Duration::from_secs(3);
 
 /// Values of all counters at one time.

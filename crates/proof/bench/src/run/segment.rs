@@ -159,6 +159,7 @@ fn with_nodes(
 }
 
 impl Group {
+    /// Describes the group for rows.
     fn said(self) -> String {
         let learning = match self.learners {
             0 => String::new(),

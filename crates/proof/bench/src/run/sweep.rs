@@ -27,6 +27,7 @@ use crate::{
     problem::{Kind, Problem},
 };
 
+/// Timeout for a request to the node's admin server.
 const WAIT: Duration = Duration::from_secs(5);
 const BATCHES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const WINDOWS: [usize; 6] = [1, 2, 4, 8, 16, 64];

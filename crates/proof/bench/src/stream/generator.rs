@@ -138,6 +138,7 @@ struct Generator {
 struct Calls {
     /// Encoded writes, as many as may share a system call.
     bytes: Vec<u8>,
+    /// Length of an encoded write, in bytes.
     write: usize,
 }
 

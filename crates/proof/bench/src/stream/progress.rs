@@ -8,7 +8,9 @@ use crate::{protocol::Malformed, schedule::Nanos};
 #[derive(Clone, Debug)]
 pub struct Progress {
     write_bytes: u64,
+    /// Position up to which all bytes are durable.
     durable: u64,
+    /// Number of writes started.
     begun: u64,
     /// Start times of the writes that are not durable yet, oldest first.
     calls: VecDeque<Nanos>,

@@ -12,6 +12,7 @@ use quorate_wire::streams::{
 /// Length of an acknowledgement at the raw port, in bytes.
 const COUNT_BYTES: usize = 4;
 
+/// A protocol for writing byte streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speech {
     /// Protocol of `--stream`, with frames in both directions.

@@ -11,6 +11,7 @@ pub(crate) const READ_OPEN_MAX: usize = 16;
 
 type Open = (FileId, Arc<File>);
 
+/// Cache of open files. Each operation in flight also holds a reference to its file.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     /// The files being written and the next ones, in order. Never evicted.

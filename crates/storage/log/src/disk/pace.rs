@@ -30,6 +30,7 @@ pub(crate) struct Pace {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
+    /// Number of bytes of the segment that should exist by now.
     pub(super) wanted: u64,
     pub(super) writes: u64,
 }

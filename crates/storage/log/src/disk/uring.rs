@@ -61,6 +61,7 @@ pub(crate) struct Ring {
     made: Inbox<Completed>,
     event: Arc<Event>,
     shape: String,
+    /// Data folder, for messages.
     place: PathBuf,
 }
 

@@ -68,6 +68,7 @@ enum Stage {
     /// Write the catalogue, starting at this byte.
     Catalogue(usize),
     Flush,
+    /// Replace the small file.
     Name,
 }
 

@@ -63,6 +63,7 @@ impl Layout {
         blocks(position % self.chunk())
     }
 
+    /// Returns the file position of a block.
     pub(super) fn place(self, address: Address, block: u16) -> Position {
         let offset = u64::from(address.index) * self.chunk() + u64::from(block) * BLOCK as u64;
         address.file_id().at(offset)

@@ -229,6 +229,7 @@ impl Store {
         u64::from(self.layout.file_chunks).max(self.space.used_chunks() / 16)
     }
 
+    /// Returns the slot below which all bytes that were put survive a crash.
     pub fn checkpointed_to(&self) -> Slot {
         self.checkpointed_to
     }

@@ -447,6 +447,7 @@ impl Stream {
         (addresses.collect(), bytes)
     }
 
+    /// Returns the stream's chunks and the total size of its cuts.
     pub(super) fn end(self) -> (Vec<Address>, usize) {
         let chunks = self.chunks.into_values().map(|chunk| chunk.address);
         let bytes = self.cuts.values().map(|cut| cut.bytes).sum();

@@ -122,6 +122,7 @@ pub struct Endpoint {
     channels: BTreeMap<u8, Channel>,
     /// Next sequence numbers of closed channels, by channel number.
     closed: BTreeMap<u8, u64>,
+    /// State of received channels, by node.
     heard: BTreeMap<NodeId, PeerState>,
     kept: RetainedDatagrams,
     /// Nodes from which repairs are requested before the owner.

@@ -51,6 +51,7 @@ pub struct Link {
     pub(crate) channel: u8,
     /// Set once the peer's introduction has arrived.
     pub(crate) introduced: bool,
+    /// Path to the peer's own address.
     pub one: PathState,
     /// Path through the group.
     pub group: PathState,

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use quorate_core::time::Time;
 
+/// Waiting times for missing numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// Wait before the first request, in microseconds.
@@ -27,6 +28,7 @@ struct Gap {
     tries: u32,
 }
 
+/// Action for a range that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Request the range. Contains the number of earlier requests.

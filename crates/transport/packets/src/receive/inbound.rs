@@ -129,6 +129,7 @@ impl Inbound {
         self.lost
     }
 
+    /// Returns how many parts have contradicted others.
     pub const fn misfits(&self) -> u64 {
         self.misfits
     }

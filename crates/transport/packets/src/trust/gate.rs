@@ -53,6 +53,7 @@ pub struct Admitted<'a> {
     pub introduced: Option<Introduction>,
 }
 
+/// Decides which datagrams to accept.
 pub struct Gate {
     me: Member,
     group: Group,
@@ -177,6 +178,7 @@ impl Gate {
         outcome
     }
 
+    /// Stops accepting datagrams from a node.
     pub fn part(&mut self, node: NodeId) {
         self.peers.remove(&node);
         self.challenges.remove(&node);

@@ -71,6 +71,7 @@ pub(crate) const fn programs(role: Role) -> &'static [Program] {
     }
 }
 
+/// Returns the calls of a device with one program.
 pub(crate) fn of(device: &Device) -> Calls<'_> {
     device.calls(programs(device.role())[0])
 }

@@ -29,6 +29,7 @@ pub(super) struct Shared {
     pub(super) capacity: Option<u64>,
     pub(super) faults: VecDeque<Fault>,
     pub(super) unreadable: Vec<Position>,
+    /// Set if no files can be opened except those in `open`.
     pub(super) out_of_descriptors: bool,
     pub(super) open: BTreeSet<FileId>,
     pub(super) counters: DiskCounters,

@@ -101,6 +101,7 @@ impl Stored {
         self.files.iter().flat_map(blocks)
     }
 
+    /// Flips a bit. Returns false if its block was never written.
     pub(super) fn flip(&mut self, at: Position, bit: u64) -> bool {
         let place = at.offset + bit / 8;
         let contents = self.files.get_mut(&at.file);

@@ -29,6 +29,7 @@ const BY_KERNEL: u32 = 1 << 1;
 /// License of the program. The kernel functions that it calls accept any.
 const LICENSE: &std::ffi::CStr = c"Apache-2.0 OR MIT";
 
+/// Place at which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     /// The driver runs the program.

@@ -58,6 +58,7 @@ impl fmt::Display for Mode {
     }
 }
 
+/// Modes of AF_XDP to try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ways {
     #[default]

@@ -18,6 +18,7 @@ use super::shared::{Chunks, Offsets};
 const FAMILY: u16 = 44;
 const _: () = assert!(FAMILY as c_int == libc::AF_XDP);
 
+/// Choice between copies by the kernel and direct access by the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copies {
     Yes,
