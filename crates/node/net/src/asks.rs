@@ -75,7 +75,6 @@ impl<T> RequestReceiver<T> {
         self.wake.drain();
     }
 
-    /// Returns the next request, if there is one.
     pub fn next(&self) -> Option<T> {
         self.queue.try_recv().ok()
     }

@@ -30,7 +30,6 @@ const READ_BYTES: usize = 64 << 10;
 /// Number of bytes read per turn from a client that is sending a large command.
 const READ_LARGE_BYTES: usize = 1 << 20;
 
-/// All client connections, with their input backlogs.
 #[derive(Debug)]
 pub(crate) struct Clients {
     limits: Limits,
@@ -252,7 +251,6 @@ impl Clients {
         }
     }
 
-    /// Returns the memory used by all clients, in bytes.
     fn held_bytes(&self, host: &impl ClientSide) -> usize {
         self.backlog_bytes + host.front().held_bytes()
     }

@@ -13,7 +13,6 @@ impl Started {
         Self(boot_us())
     }
 
-    /// Returns the time since the reactor was created.
     pub(crate) fn elapsed(self) -> Time {
         Time(boot_us().saturating_sub(self.0))
     }

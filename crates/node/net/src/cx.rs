@@ -5,7 +5,7 @@ use crate::{
     sources::Sources,
 };
 
-/// The current time, the host interface that the component uses, and the table of event sources.
+/// Current time, host interface, and table of event sources.
 pub(crate) struct Cx<'a, H: ?Sized + 'a> {
     pub(crate) now: Now,
     pub(crate) host: &'a mut H,

@@ -52,7 +52,7 @@ pub fn interpreter() -> Result<PathBuf, Refused> {
     if path.is_file() { Ok(path) } else { Err(Refused::NoInterpreter(path)) }
 }
 
-/// Kind of device that a node uses to vote, or none.
+/// Kind of a node's voting device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     #[default]

@@ -87,28 +87,24 @@ impl Gates {
         &self.listeners.peer
     }
 
-    /// Returns the TCP listener for clients.
     pub(crate) fn clients(&self) -> Option<Listener<'_>> {
         self.listeners.client.as_ref().map(Listener::Tcp)
     }
 
-    /// Returns the Unix-socket listener for clients.
     pub(crate) fn socket(&self) -> Option<Listener<'_>> {
         let socket = self.listeners.socket.as_ref();
         socket.map(|file| Listener::Unix(&file.listener))
     }
 
-    /// Returns the listener for clients of byte streams.
     pub(crate) fn streams(&self) -> Option<Listener<'_>> {
         self.listeners.stream.as_ref().map(Listener::Tcp)
     }
 
-    /// Returns the listener for clients that send only the bytes of a stream.
     pub(crate) fn raw_streams(&self) -> Option<Listener<'_>> {
         self.listeners.raw.as_ref().map(Listener::Tcp)
     }
 
-    /// Handles the result of accepting peers. Returns whether the gate is now closed.
+    /// Handles the result of accepting peers. Returns whether this closed the gate.
     pub(crate) fn on_peers(
         &mut self,
         accepted: io::Result<Accepted>,
@@ -119,7 +115,7 @@ impl Gates {
         self.watch(!open, sources)
     }
 
-    /// Handles the result of accepting clients. Returns whether the gate is now closed.
+    /// Handles the result of accepting clients. Returns whether this closed the gate.
     pub(crate) fn on_clients(
         &mut self,
         accepted: io::Result<Accepted>,
@@ -154,8 +150,8 @@ impl Gates {
         times.into_iter().flatten().min()
     }
 
-    /// Stops accepting clients. Removes the file of the client socket at once, so that its absence
-    /// shows that the node is stopping.
+    /// Stops accepting clients. Removes the file of the client socket at once, as a sign that the
+    /// node is stopping.
     pub(crate) fn shut_clients(&mut self, sources: &mut Sources) -> io::Result<bool> {
         self.clients.state = GateState::Shut;
         if let Some(token) = self.socket.take() {
@@ -165,8 +161,7 @@ impl Gates {
         self.watch(true, sources)
     }
 
-    /// Registers the listeners whose gates are open with the poller, if `changed`. Returns
-    /// `changed`.
+    /// Updates the poller with the gates that are open, if `changed`, and returns `changed`.
     fn watch(&self, changed: bool, sources: &Sources) -> io::Result<bool> {
         if !changed {
             return Ok(false);

@@ -53,7 +53,7 @@ pub struct Handle {
 pub enum TransferError {
     /// No transfer was attempted, or its outcome is unknown.
     Unanswered(Unanswered),
-    /// The transfer was refused, or started and failed.
+    /// The transfer was refused, or it failed after it had started.
     Refused(Refusal),
 }
 
@@ -205,7 +205,6 @@ impl Handle {
         self.ask_reactor(PROBE_WAIT, Command::Probe)?
     }
 
-    /// Returns the counters of the reactor and the replica.
     pub fn metrics(&self) -> Result<Metrics, Unanswered> {
         self.ask_reactor(ANSWER_WAIT, |reply| Command::Ask(Question::Metrics(reply)))
     }

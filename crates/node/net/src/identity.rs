@@ -8,7 +8,7 @@ use quorate_replica::status::Addresses;
 pub struct Identity {
     /// Id of the cluster that the group belongs to.
     pub cluster: u128,
-    /// This node and its current incarnation.
+    /// This node and its incarnation.
     pub member: Member,
     /// Boot number of this process.
     pub boot: u32,
@@ -20,6 +20,6 @@ pub struct Identity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAddress {
     pub node: NodeId,
-    /// Address of the node as `HOST:PORT`.
+    /// `HOST:PORT`.
     pub address: String,
 }

@@ -15,8 +15,8 @@ pub struct Limits {
     pub peer_bulk_bytes_max: usize,
     /// Maximum number of bytes read from one socket in one turn.
     pub read_turn_bytes: usize,
-    /// Maximum number of incoming peer connections that have not sent a greeting. At the limit, the
-    /// oldest is closed to admit a new one.
+    /// Maximum number of incoming peer connections without a greeting. A further one closes the
+    /// oldest.
     pub strangers_max: usize,
     /// Timeout for a handshake, and for the farewell after a refusal.
     pub handshake_ms: u64,
@@ -33,13 +33,12 @@ pub struct Limits {
     /// TCP doubles its delay before each retransmission, so a connection that survives a partition
     /// takes about as long again to recover after it heals. A new connection takes one round trip.
     pub peer_silence_ms: u32,
-    /// Maximum number of unauthenticated client connections. At the limit, the oldest is closed to
-    /// admit a new one.
+    /// Maximum number of unauthenticated client connections. A further one closes the oldest.
     pub unproved_max: usize,
     /// Time within which a client must authenticate.
     pub prove_ms: u64,
-    /// Maximum number of client connections. Further connections wait in the kernel's queue. Each
-    /// connection uses a descriptor.
+    /// Maximum number of client connections, each with a descriptor. Further connections wait in
+    /// the kernel's queue.
     pub clients_max: usize,
     /// Maximum number of received bytes per client that its protocol has not consumed, such as part
     /// of a large command.
@@ -48,8 +47,8 @@ pub struct Limits {
     /// Above the limit no client is read. Above three quarters of it, the client that uses the most
     /// memory is closed at the end of a turn.
     pub clients_bytes_max: usize,
-    /// Time for which input from a client being closed is discarded, so that the last error reaches
-    /// it.
+    /// Time for which input from a client being closed is discarded, so that it can read the last
+    /// error.
     pub farewell_ms: u64,
     /// Duration of the pause in accepting after descriptors or memory ran out.
     pub accept_pause_ms: u64,

@@ -89,7 +89,6 @@ impl BindReason {
         }
     }
 
-    /// Returns whether another process uses the address.
     pub const fn is_in_use(&self) -> bool {
         matches!(self, Self::AddressInUse(_) | Self::SocketInUse)
     }
@@ -256,7 +255,6 @@ impl Listeners {
         Starting::answer(&self.peer, node.into(), cluster, self.trust().cloned())
     }
 
-    /// Returns the address at which peers connect.
     pub const fn peer_address(&self) -> SocketAddr {
         self.peer_address
     }

@@ -121,7 +121,6 @@ impl<Q, N> Mailbox<Q, N> {
         self.wake.signal();
     }
 
-    /// Asks the reactor to stop.
     pub(crate) fn stop(&self) {
         self.state().stop = true;
         self.wake.signal();

@@ -29,14 +29,12 @@ use crate::{
     tcp::peers::Peers,
 };
 
-/// Reactor settings, fixed for the reactor's lifetime.
+/// Settings that stay the same while the reactor runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Identity of this node.
     pub identity: Identity,
     /// All nodes of the group, with or without this one.
     pub peers: Vec<PeerAddress>,
-    /// Capacities and timeouts of connections.
     pub limits: Limits,
     /// Random seed for retry jitter. It must differ between nodes and between starts.
     pub seed: u64,

@@ -47,7 +47,7 @@ pub(crate) struct Ready {
     pub(crate) broken: bool,
 }
 
-/// Reusable buffer for the events returned by one wait.
+/// Reusable buffer for events.
 pub(crate) struct Events {
     raw: Vec<epoll::Event>,
     pub(crate) ready: Vec<Ready>,
@@ -184,8 +184,6 @@ impl Poller {
         Ok(epoll::modify(&self.epoll, source, EventData::new_u64(token), interest.flags())?)
     }
 
-    /// Waits at most `us` microseconds for events, or forever if `us` is `None`. Stores the events
-    /// in `events`.
     fn wait(&self, us: Option<u64>, events: &mut Events) -> io::Result<()> {
         let Events { raw, ready } = events;
         raw.clear();

@@ -44,8 +44,8 @@ const AUTO_US: u64 = 50;
 const SLEPT_TIMES: u64 = 3;
 /// Polling requires that at least this many of the last 16 waits were short.
 const SHORT_MIN: u32 = 4;
-/// Duration of a turn, in microseconds, above which the thread sleeps at once. Compared with such a
-/// turn a wake-up costs little, and other threads have more use for the CPU.
+/// Duration of a turn, in microseconds, above which the thread sleeps at once: the wake-up costs
+/// little in comparison, and other threads need the CPU more.
 const TURN_US: u64 = 100;
 /// Duration of a yield, in microseconds, that shows that other threads need the CPU.
 const AWAY_US: u64 = 500;

@@ -24,7 +24,7 @@ use crate::tcp::{
     socket::{self, Moved, Socket},
 };
 
-/// Maximum number of connections. At the limit, the oldest is closed to admit a new one.
+/// Maximum number of connections. A further one closes the oldest.
 const CONNECTIONS_MAX: usize = 16;
 /// Maximum lifetime of a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -84,7 +84,6 @@ impl Starting {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Sets the cluster that this node belongs to.
     pub fn belongs_to(&self, cluster: u128) {
         self.shared.known().cluster = Some(cluster);
     }
@@ -95,7 +94,6 @@ impl Starting {
         self.shared.known().nonce = Some(nonce);
     }
 
-    /// Sets the id of this node.
     pub fn is(&self, node: NodeId) {
         self.shared.known().node = Some(node);
     }

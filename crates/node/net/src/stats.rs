@@ -11,7 +11,6 @@ macro_rules! stats {
         }
 
         impl Stats {
-            /// Adds two sets of counters.
             pub(crate) fn plus(&self, other: &Self) -> Self {
                 Self { $($name: self.$name + other.$name,)+ }
             }

@@ -12,7 +12,6 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct Wake(OwnedFd);
 
 impl Wake {
-    /// Creates a descriptor that is not signalled.
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(eventfd(0, flags)?))

@@ -92,7 +92,6 @@ impl Clients {
         self.watch(id, cx);
     }
 
-    /// Closes connections that did not authenticate in time.
     pub(super) fn dismiss_late(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         while self.unproved.next_time().is_some_and(|at| at <= cx.now.time) {
             self.dismiss(0, Some("no handshake in time"), cx);

@@ -40,7 +40,6 @@ impl UdpCandidate {
         Ok(at)
     }
 
-    /// Binds the device's socket to the address `at`.
     pub(super) fn bind(at: SocketAddrV4, members: &Members) -> Result<Self, Refused> {
         let udp =
             Udp::bind(at, members.clone()).map_err(|error| Refused::Bind(at.into(), error))?;
@@ -52,12 +51,11 @@ impl UdpCandidate {
         Self { own: self.own, udp: None, members: self.members.clone() }
     }
 
-    /// Closes the socket. Nothing is received until the address is bound again.
+    /// Closes the socket. Datagrams are lost until the address is bound again.
     pub(super) fn close(&mut self) {
         self.udp = None;
     }
 
-    /// Returns the address at which the device receives datagrams.
     pub(super) const fn own(&self) -> SocketAddrV4 {
         self.own
     }

@@ -56,7 +56,6 @@ impl Kernel {
         self.host.as_mut().expect("until it is dropped")
     }
 
-    /// Returns the hook that receives the frames.
     pub(super) fn hook(&self) -> Hook {
         self.host().hook()
     }
@@ -126,8 +125,8 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// Returns why a hook cannot be used at an interface with this visibility of frames ([offload-16]);
-/// `None` if it can be used.
+/// Returns why a hook cannot be used at an interface with this visibility of frames, if it cannot
+/// ([offload-16]).
 const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
     match hook {
         Hook::Native if sight.is_pair => {

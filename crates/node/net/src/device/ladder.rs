@@ -55,7 +55,6 @@ impl Candidate {
         }
     }
 
-    /// Returns the kind of the candidate's device.
     const fn kind(&self) -> &'static str {
         match self {
             Self::Kernel { .. } => Kind::Kernel.name(),

@@ -22,9 +22,9 @@ pub(super) struct Place {
     group: u32,
     /// Ethernet address of the interface.
     own: Address,
-    /// Multicast address that reaches all devices of the cluster.
+    /// Multicast address of all devices of the cluster.
     pub(super) all: Address,
-    /// Multicast address that reaches all devices, and the clients that receive decisions directly
+    /// Multicast address of all devices, and of the clients that receive decisions directly
     /// ([offload-15]).
     pub(super) decisions: Address,
     /// Visibility of frames to programs at this interface.
@@ -113,7 +113,6 @@ impl Place {
     }
 }
 
-/// Returns whether an interface of this name exists.
 pub(super) fn is_interface(name: &str) -> bool {
     Raw::open(name, ReceiveFilter::Nothing, None).is_ok()
 }

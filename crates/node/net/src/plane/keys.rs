@@ -31,28 +31,13 @@ pub struct KeyFile {
 pub enum BadKeys {
     /// The operating system failed to read the file.
     #[error("cannot read the keys of --plane-key {path}: {source}", path = path.display())]
-    Io {
-        /// Path of the key file.
-        path: PathBuf,
-        source: io::Error,
-    },
-    /// A line of the file is not a key.
+    Io { path: PathBuf, source: io::Error },
+    /// A line of the file, counted from 1, is not a key.
     #[error("--plane-key {path}, line {line}: {what}", path = path.display())]
-    Line {
-        /// Path of the key file.
-        path: PathBuf,
-        /// Line number, starting at 1.
-        line: usize,
-        /// Why the line is invalid.
-        what: &'static str,
-    },
+    Line { path: PathBuf, line: usize, what: &'static str },
     /// The file has no key, or more than two.
     #[error("--plane-key {path} has {count} keys, and needs one, or two while they are exchanged", path = path.display())]
-    Count {
-        /// Path of the key file.
-        path: PathBuf,
-        count: usize,
-    },
+    Count { path: PathBuf, count: usize },
 }
 
 impl BadKeys {
@@ -63,7 +48,6 @@ impl BadKeys {
 }
 
 impl KeyFile {
-    /// Reads the key file at `path`.
     pub fn read(path: &Path) -> Result<Self, BadKeys> {
         let failed = |source| BadKeys::Io { path: path.to_owned(), source };
         let mut text = String::new();
@@ -101,7 +85,6 @@ impl KeyFile {
         Ok(Self { path: path.to_owned(), keys })
     }
 
-    /// Returns the path of the key file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -118,12 +101,10 @@ impl KeyFile {
         keys
     }
 
-    /// Returns whether the file has a key with this number.
     pub fn has(&self, id: KeyId) -> bool {
         self.keys.iter().any(|(known, _)| *known == id)
     }
 
-    /// Returns the key on the last line; `None` if there is none.
     pub fn newest(&self) -> Option<&(KeyId, Key)> {
         self.keys.last()
     }

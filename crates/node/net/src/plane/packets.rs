@@ -50,7 +50,6 @@ pub(crate) struct PacketPlane {
     blocked: bool,
     /// Datagram address of each reachable peer.
     places: BTreeMap<NodeId, Place>,
-    /// Total number of bytes sent in datagrams.
     sent_bytes: u64,
     now: Time,
 }
@@ -183,12 +182,10 @@ impl PacketPlane {
         self.sockets.limits.link_bytes_s
     }
 
-    /// Returns whether at least one peer receives frames by datagram.
     pub(crate) fn reaches_any(&self) -> bool {
         self.carries() && self.plane.links().any(|link| link.one.is_up())
     }
 
-    /// Returns whether frames to this peer are sent by datagram.
     pub(crate) fn reaches(&self, node: NodeId) -> bool {
         let link = self.plane.link(node);
         self.carries() && link.is_some_and(|link| link.one.is_up())
@@ -198,7 +195,6 @@ impl PacketPlane {
         self.plane.carrier() != Carrier::Connections
     }
 
-    /// Returns the total number of bytes sent in datagrams.
     pub(crate) const fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
@@ -332,8 +328,7 @@ impl PacketPlane {
         self.plane.link(node).map(|link| self.describe(link))
     }
 
-    /// Returns why the current transport for frames to several peers is used, if the transport is
-    /// chosen at run time.
+    /// Returns why the current transport to several peers is used, if it is chosen at run time.
     pub(crate) fn choice(&self) -> Option<String> {
         self.plane.why()
     }

@@ -39,21 +39,18 @@ const USUAL_MTU: usize = 1500;
 /// Speed assumed for an interface that does not report one, in megabits per second.
 const USUAL_SPEED: u64 = 10_000;
 const BYTES_PER_MEGABIT: u64 = 125_000;
-/// Name of the loopback interface.
 pub(crate) const LOOPBACK: &str = "lo";
 /// Speed assumed within a machine, in megabits per second.
 const LOOPBACK_SPEED: u64 = 40_000;
 
 /// Datagram sockets of this node, with their settings.
 pub struct Sockets {
-    /// The open sockets of one kind.
     pub(crate) wire: Wire,
     /// Limits derived from the interface's capacity.
     pub(crate) limits: Limits,
     /// Why a transport other than the configured one is used; `None` if the configured transport is
     /// in use.
     pub(crate) instead: Option<String>,
-    /// The datagram keys, if configured.
     pub(crate) keys: Option<KeyFile>,
     /// Simulated loss of received datagrams.
     pub(crate) losing: SimulatedLoss,

@@ -56,7 +56,6 @@ pub enum Frames {
 }
 
 impl Frames {
-    /// Parses the name used in settings.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),

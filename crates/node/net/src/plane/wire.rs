@@ -10,7 +10,7 @@ use quorate_packets::socket::{BATCH, Sent, Udp};
 
 use crate::sources::{DatagramSocket, Interest, Source, Sources, Token};
 
-/// Maximum number of receive calls per socket and turn. Each call receives several datagrams.
+/// Maximum number of receive calls per socket and turn; each returns several datagrams.
 const CALLS_MAX: usize = 16;
 
 /// Open sockets of one transport.
@@ -78,7 +78,6 @@ impl Wire {
         }
     }
 
-    /// Returns whether one datagram can reach all peers.
     pub(crate) const fn has_group(&self) -> bool {
         match self {
             Self::Udp { group, .. } => group.is_some(),
@@ -123,7 +122,7 @@ impl Wire {
         }
     }
 
-    /// Returns how raw frames are read, if they are in use.
+    /// Returns how raw frames are read; `None` with UDP.
     pub(crate) fn frames(&self) -> Option<Mode> {
         match self {
             Self::Udp { .. } => None,
@@ -131,7 +130,7 @@ impl Wire {
         }
     }
 
-    /// Returns the counts of refused raw frames, if raw frames are in use.
+    /// Returns the counts of refused raw frames; `None` with UDP.
     pub(crate) fn refusals(&self) -> Option<&Refusals> {
         match self {
             Self::Udp { .. } => None,

@@ -40,7 +40,6 @@ impl Foreign {
         self.nodes.remove(&node);
     }
 
-    /// Returns the nodes with a recent claim.
     pub(crate) fn nodes(&self, now: Time) -> impl Iterator<Item = NodeId> {
         let fresh = self.nodes.iter().filter(move |(_, seen)| seen.is_fresh(now));
         fresh.map(|(node, _)| *node)

@@ -106,7 +106,6 @@ impl Inbox {
         }
     }
 
-    /// Discards all received bytes.
     pub(crate) fn discard(&mut self) {
         self.long = None;
         self.after_long = false;

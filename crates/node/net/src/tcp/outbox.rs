@@ -22,7 +22,7 @@ pub(crate) struct Outbox {
     pieces: VecDeque<Piece>,
     /// Number of bytes of the first piece that have already been sent.
     sent: usize,
-    /// Total number of unsent bytes.
+    /// Number of unsent bytes, including shared ones.
     len: usize,
     /// An empty buffer that is reused for the next copied bytes.
     spare: Vec<u8>,
@@ -46,7 +46,6 @@ impl Piece {
 }
 
 impl Outbox {
-    /// Returns the number of unsent bytes, including shared ones.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }

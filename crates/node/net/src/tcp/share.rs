@@ -64,12 +64,11 @@ impl Share {
         self.bucket.set_rate(left.max(least), now);
     }
 
-    /// Returns the number of bytes that may be sent now.
+    /// Returns how many bytes connections may send now.
     pub(crate) fn room(&mut self, now: Time) -> usize {
         self.bucket.level(now)
     }
 
-    /// Records that connections sent `bytes` bytes.
     pub(crate) fn record_sent(&mut self, bytes: usize, now: Time) {
         let left = self.bucket.level(now);
         self.bucket.take(bytes.min(left), now);

@@ -28,7 +28,6 @@ pub(crate) use super::secured::Moved;
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
-    /// TLS session of the connection, if it has one.
     session: Option<Box<Session>>,
 }
 
@@ -105,7 +104,6 @@ impl Socket {
         self
     }
 
-    /// Returns the TLS session, if there is one.
     pub(crate) fn session(&self) -> Option<&Session> {
         self.session.as_deref()
     }
@@ -116,7 +114,6 @@ impl Socket {
         self.session().is_none_or(Session::is_established)
     }
 
-    /// Returns why the TLS session failed, if it did.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.session()?.failure()
     }
@@ -126,7 +123,6 @@ impl Socket {
         self.session().is_some_and(Session::holds_more)
     }
 
-    /// Returns whether written bytes are still unsent.
     pub(crate) fn has_unsent(&self) -> bool {
         self.session().is_some_and(Session::has_unsent)
     }
@@ -201,7 +197,7 @@ impl Socket {
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
-    /// Returns both endpoints of a client's connection, in Redis' form.
+    /// Returns both endpoints of a client's connection in the form of Redis' `CLIENT LIST`.
     pub(crate) fn ends(&self) -> Endpoints {
         let text = |address: Option<SocketAddrAny>| match address.map(SocketAddr::try_from) {
             Some(Ok(address)) => address.to_string(),
@@ -215,12 +211,12 @@ impl Socket {
         }
     }
 
-    /// Returns the host at the other end. The port is left out, because strangers can choose it.
+    /// Returns the IP address of the other end as text, without the port, which strangers can
+    /// choose.
     pub(crate) fn remote_host(&self) -> String {
         self.remote_ip().map_or_else(|| "a peer that is gone".to_owned(), |ip| ip.to_string())
     }
 
-    /// Returns the IP address of the other end, if it is connected.
     pub(crate) fn remote_ip(&self) -> Option<IpAddr> {
         let address = rustix::net::getpeername(&self.fd).ok().flatten()?;
         SocketAddr::try_from(address).ok().map(|address| address.ip())

@@ -25,7 +25,7 @@ fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
     bytes
 }
 
-/// Waits until a client is waiting for its answer, and returns that client.
+/// Waits for a client whose answer is held back, and returns its id.
 fn wait_slow(node: &Node) -> u64 {
     node.shared.wait("a slow request", |world| !world.slow.is_empty());
     node.shared.lock().slow[0]

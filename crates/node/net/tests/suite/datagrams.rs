@@ -53,7 +53,7 @@ fn keys(text: &str) -> KeyFile {
     KeyFile::read(file.path()).unwrap()
 }
 
-/// Returns the transport from a node to another, and the reason why no better one is used.
+/// Returns the transport from a node to another, and why no better one is used.
 fn way(node: &Node, to: u32) -> Option<(Way, Option<String>)> {
     let status = node.handle.status().unwrap();
     let peer = status.peers.into_iter().find(|peer| peer.member.node == NodeId(to))?;

@@ -43,7 +43,6 @@ impl Peers {
         self.queue_frame(id, &Frame::Hello(greeting(&identity, self.levels, node, lane)));
     }
 
-    /// Handles the first frame of an accepted connection.
     pub(super) fn on_stranger_frame(
         &mut self,
         id: LinkId,

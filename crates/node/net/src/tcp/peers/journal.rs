@@ -56,7 +56,6 @@ impl Journal {
         }
     }
 
-    /// Logs a malformed frame from an unknown sender.
     pub(super) fn complain_of_stranger(&mut self, remote: &str, what: &str) {
         if self.complaints.is_new(remote, what) {
             tracing::warn!(%remote, "closed a peer connection: {what}");

@@ -122,7 +122,6 @@ impl Links {
         }
     }
 
-    /// Returns whether output was queued since the last flush.
     pub(super) fn has_unsent(&self) -> bool {
         !self.dirty.is_empty()
     }
@@ -151,7 +150,6 @@ impl Links {
         }
     }
 
-    /// Returns whether any connection waits for its share of the bandwidth.
     pub(super) fn has_paused(&self) -> bool {
         !self.paused.is_empty()
     }
@@ -243,7 +241,6 @@ impl Link {
         self.heard = Some(now);
     }
 
-    /// Returns the connected peer; `None` until the connection is in use.
     pub(super) const fn member(&self) -> Option<Member> {
         match self.stage {
             Stage::Open { member, .. } => Some(member),
@@ -251,12 +248,10 @@ impl Link {
         }
     }
 
-    /// Returns the time of the last received frame; `None` until the connection is in use.
     pub(super) const fn heard(&self) -> Option<Time> {
         self.heard
     }
 
-    /// Returns the greeter while the connection waits to be admitted.
     pub(super) fn greeter(&self) -> Option<&Greeter> {
         self.greeter.as_deref()
     }
@@ -277,7 +272,6 @@ impl Link {
         self.lost = Some(why);
     }
 
-    /// Returns why the connection ended; `None` if this node chose to close it.
     pub(super) fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
@@ -288,7 +282,6 @@ impl Link {
         self.note_end(moved)
     }
 
-    /// Returns whether another read should be made at once.
     pub(super) fn reads_on(&self) -> bool {
         self.inbox.reads_on() || self.socket.holds_more()
     }

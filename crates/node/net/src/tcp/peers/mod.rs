@@ -59,7 +59,7 @@ use crate::{
 /// Maximum number of bytes of one read from a connection that is not admitted yet.
 const STRANGER_READ_BYTES: usize = 4 << 10;
 
-/// All peers and their connections, through which the replica sends.
+/// All peers and their connections.
 #[derive(Debug)]
 pub(crate) struct Peers {
     identity: Identity,
@@ -150,7 +150,7 @@ impl Peers {
         }
     }
 
-    /// Sends all queued output, with one write per connection.
+    /// Writes all queued output, with one system call per connection.
     pub(crate) fn flush(&mut self, cx: &mut PeerCx<'_>) {
         self.flush_datagrams(cx);
         while self.links.has_unsent() {
@@ -160,7 +160,6 @@ impl Peers {
         }
     }
 
-    /// Returns whether output was queued since the last flush.
     pub(crate) fn has_unsent(&self) -> bool {
         self.links.has_unsent()
     }

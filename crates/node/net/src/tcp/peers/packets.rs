@@ -154,14 +154,11 @@ impl Peers {
         cx.host.frame(&mut cx.now.turn(self), Lane::Control, received);
     }
 
-    /// Returns the transport for frames to a peer.
     pub(crate) fn plane_of(&self, node: NodeId) -> PeerPlane {
         let packets = self.packets.as_ref();
         packets.and_then(|packets| packets.status(node)).unwrap_or_default()
     }
 
-    /// Returns why the current transport for frames to several peers is used, if the transport is
-    /// chosen at run time.
     pub(crate) fn choice(&self) -> Option<String> {
         self.packets.as_ref().and_then(PacketPlane::choice)
     }

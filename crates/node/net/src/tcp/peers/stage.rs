@@ -25,7 +25,6 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// Returns the deadline of the stage; `None` if the stage has none.
     pub(super) const fn deadline(self) -> Option<Time> {
         match self {
             Self::Dialling { deadline, .. }

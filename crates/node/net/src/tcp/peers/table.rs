@@ -154,12 +154,10 @@ impl Table {
         self.peers.push(peer);
     }
 
-    /// Returns whether the table has this node.
     pub(super) fn has(&self, node: NodeId) -> bool {
         self.peer(node).is_some()
     }
 
-    /// Returns whether the table has the maximum number of peers.
     pub(super) fn is_full(&self) -> bool {
         self.peers.len() >= OTHERS_MAX
     }
@@ -246,7 +244,6 @@ impl Table {
         peer.is_some_and(|peer| std::mem::replace(&mut peer.up, up))
     }
 
-    /// Returns the connection that a lane uses.
     pub(super) fn open(&self, node: NodeId, lane: Lane) -> Option<LinkId> {
         self.peer(node)?.lanes[lane.index()].open
     }
@@ -311,7 +308,6 @@ impl Table {
         }
     }
 
-    /// Sets the connection in use by this lane.
     pub(super) fn opened(&mut self, node: NodeId, lane: Lane, link: LinkId) {
         let Some(peer) = self.peer_mut(node) else {
             return;
