@@ -68,9 +68,7 @@ pub trait Starter {
 /// A starting node's request for its peers' memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// Cluster that the node belongs to.
     pub cluster: u128,
-    /// The starting node.
     pub node: NodeId,
     /// Known addresses of the cluster's nodes.
     pub peers: &'a BTreeMap<NodeId, String>,
@@ -83,9 +81,7 @@ pub struct Parts<S, F> {
     /// before that slot has lost its end. Called only in groups whose services never get ahead of
     /// the log.
     pub stored_to: fn(&mut S) -> Slot,
-    /// Front that serves the clients' protocol.
     pub front: F,
-    /// Listener for events of the running node.
     pub listener: Box<dyn Listener>,
 }
 
@@ -114,7 +110,6 @@ pub enum BootError {
 }
 
 impl BootError {
-    /// Returns whether the cause is a lack of disk space, so that a retry may succeed.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Identity(error) => error.is_full(),

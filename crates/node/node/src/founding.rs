@@ -34,17 +34,9 @@ pub struct Wanted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The node founds the cluster.
-    Founder {
-        /// Id of this node in the new cluster.
-        node: NodeId,
-    },
-    /// The node joins the founder's cluster.
-    Joiner {
-        /// Id of this node in the founder's cluster.
-        node: NodeId,
-        /// Address at which the founder listens for peers.
-        founder: String,
-    },
+    Founder { node: NodeId },
+    /// The node joins the cluster of the node that listens for peers at `founder`.
+    Joiner { node: NodeId, founder: String },
 }
 
 impl Wanted {
@@ -134,7 +126,6 @@ impl<H: Home> Joining<H> {
 /// Answer to a node that joins a group founded by other nodes ([join-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Id assigned to the joining node.
     pub node: NodeId,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
@@ -160,7 +151,6 @@ impl<H: Home> Newcomer<H> {
         Ok(Self { home, nonce })
     }
 
-    /// Returns the nonce of this folder's requests.
     pub fn nonce(&self) -> u64 {
         self.nonce
     }
@@ -231,16 +221,12 @@ fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
 /// Why an admitted node does not join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoiningError {
-    /// The cluster was founded with settings other than those requested.
+    /// The cluster was founded with another value of `what`, a setting on the command line.
     Differs {
-        /// Name of the setting, as on the command line.
         what: &'static str,
-        /// Value that the existing cluster uses.
         theirs: String,
-        /// Value that this node's operator requested.
         ours: String,
     },
-    /// The identity cannot be written.
     Identity(IdentityError),
 }
 

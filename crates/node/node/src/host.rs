@@ -68,9 +68,7 @@ pub struct PeerUp {
 /// The founding record; owned form of [`quorate_wire::Founding`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founded {
-    /// Id of the cluster.
     pub cluster: u128,
-    /// Durability class of the group.
     pub class: Class,
     /// Store of the group, as named on the command line.
     pub store: String,
@@ -106,7 +104,6 @@ pub trait PeerSide {
     /// `peer_down`.
     fn peer_up(&mut self, now: Now, peer: &PeerUp);
 
-    /// Handles the disconnection of a peer.
     fn peer_down(&mut self, now: Now, node: NodeId);
 
     /// Handles reports by more than half of the peers that this node has been removed from the
@@ -136,7 +133,6 @@ pub trait PeerSide {
 pub trait ClientSide {
     type Front: Front;
 
-    /// Returns the front for read access.
     fn front(&self) -> &Self::Front;
 
     /// Returns the front for calls that need no access to the replica.
@@ -281,7 +277,7 @@ pub trait OperatorSide {
     /// Returns the data that a joining node needs.
     fn charter(&self) -> Charter;
 
-    /// Returns this node's snapshot for another thread to read; `None` if the node has no snapshot.
+    /// Returns this node's snapshot for another thread to read, if there is one.
     fn backup(&mut self) -> Option<Backup>;
 
     /// Retains all stream bytes that future snapshots refer to, until the hold is dropped. An
@@ -296,11 +292,11 @@ pub trait OperatorSide {
     /// Returns the current batch and window, with the reasons.
     fn tuning(&self) -> TuningReport;
 
-    /// Returns the group's member table, as applied on this node.
+    /// Returns the group's member table as applied here.
     fn members(&self) -> Members;
 
-    /// Returns the users and their rights, as applied on this node; `None` if this node does not
-    /// know them yet ([access-4]).
+    /// Returns the users and their rights as applied here; `None` while they are not known
+    /// ([access-4]).
     fn users(&self) -> Option<Users>;
 
     /// Appends the host's metrics in the Prometheus text format.

@@ -199,7 +199,6 @@ impl<H: Home> Identity<H> {
         differs("store", stored.store.clone(), expected.store.clone())
     }
 
-    /// Returns the founding record of the folder.
     pub fn founding(&self) -> &Founding {
         &self.state.founding
     }
@@ -213,12 +212,10 @@ impl<H: Home> Identity<H> {
         &mut self.home
     }
 
-    /// Returns this node in its current incarnation.
     pub fn member(&self) -> Member {
         Member { node: self.state.founding.node, incarnation: self.state.incarnation }
     }
 
-    /// Returns whether this process created the identity.
     pub fn is_made_here(&self) -> bool {
         self.made_here
     }
@@ -284,7 +281,6 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// Returns whether this node has been removed from the group.
     pub fn is_removed(&self) -> bool {
         self.state.removed
     }

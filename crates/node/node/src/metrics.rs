@@ -48,7 +48,6 @@ pub(crate) fn render<D: Disk, S: StateMachine>(
     });
 }
 
-/// Appends the number of dropped log lines.
 pub(crate) fn lines_dropped(count: u64, out: &mut String) {
     let name = "stderr_lines_dropped_total";
     let help = "Log lines dropped because standard error was full or its reader too slow.";

@@ -1,12 +1,11 @@
-//! Resource usage of this process in the Prometheus text format, under the standard names. Leaves
-//! out what the system does not report. Reads files, so call it on a thread that may block.
+//! Resource usage of this process in the Prometheus text format, under the standard names, as far
+//! as the system reports it. Reads files, so call it on a thread that may block.
 
 use std::{
     fmt::{Display, Write as _},
     fs,
 };
 
-/// Appends the metrics that the operating system reports.
 pub fn render(out: &mut String) {
     let mut metric = |name, help, kind, value: &dyn Display| {
         let _ = writeln!(out, "# HELP {name} {help}.\n# TYPE {name} {kind}\n{name} {value}");

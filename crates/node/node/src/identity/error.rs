@@ -12,78 +12,29 @@ pub(super) const NODES_MAX: usize = 1024;
 /// Why a folder cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityError {
-    /// The operating system returned an error.
-    Io {
-        /// The failed operation, its file, and the error.
-        detail: String,
-        /// Kind of the operating system's error.
-        kind: io::ErrorKind,
-    },
+    /// An operation on a file failed.
+    Io { detail: String, kind: io::ErrorKind },
     /// The folder is in use by another process.
-    InUse {
-        /// Path of the data folder.
-        folder: PathBuf,
-    },
-    /// The folder has contents that do not belong to a node.
-    Foreign {
-        /// Path of the data folder.
-        folder: PathBuf,
-        /// Name of the unexpected file or folder.
-        found: String,
-    },
+    InUse { folder: PathBuf },
+    /// The folder contains the file or folder `found`, which does not belong to a node.
+    Foreign { folder: PathBuf, found: String },
     /// The folder contains no identity.
-    Missing {
-        /// Path of the data folder.
-        folder: PathBuf,
-    },
+    Missing { folder: PathBuf },
     /// The folder already contains an identity.
-    Exists {
-        /// Path of the data folder.
-        folder: PathBuf,
-    },
+    Exists { folder: PathBuf },
     /// A file of the identity is damaged.
-    Damaged {
-        /// Path of the damaged file.
-        file: PathBuf,
-        /// Description of the damage.
-        reason: String,
-    },
+    Damaged { file: PathBuf, reason: String },
     /// The file was written by a newer release.
-    Newer {
-        /// Path of the file that this release cannot read.
-        file: PathBuf,
-    },
+    Newer { file: PathBuf },
     /// [level-8] The contents of the folder need a newer release.
-    Level {
-        /// The file that records the level.
-        file: PathBuf,
-        /// Level that the contents need.
-        level: Level,
-        /// Highest level that this release supports.
-        supports: Level,
-    },
-    /// A setting in the folder differs from the requested one.
-    Mismatch {
-        /// Name of the setting, as on the command line.
-        what: &'static str,
-        /// Value that the folder records.
-        stored: String,
-        /// Value that was requested.
-        asked: String,
-    },
+    Level { file: PathBuf, level: Level, supports: Level },
+    /// The folder has another value of `what`, a setting on the command line.
+    Mismatch { what: &'static str, stored: String, asked: String },
     /// [era-11] The node id was admitted with another nonce. The folder that used it was lost or
     /// replaced, so votes may be forgotten.
-    AlreadyAdmitted {
-        /// The node id that has already been admitted.
-        node: NodeId,
-    },
+    AlreadyAdmitted { node: NodeId },
     /// [member-1] The node was removed from its group.
-    Removed {
-        /// Path of the data folder.
-        folder: PathBuf,
-        /// The removed node.
-        node: NodeId,
-    },
+    Removed { folder: PathBuf, node: NodeId },
     /// The founder has already admitted the maximum number of nodes.
     TooManyNodes,
     /// A counter, named by the text, is exhausted.

@@ -25,9 +25,7 @@ const FIRST_LINE_WITH_LEVEL: &str = "quorate identity 2";
 pub struct Founding {
     /// Random cluster id, chosen by the founder.
     pub cluster: u128,
-    /// Id of the node that the folder belongs to.
     pub node: NodeId,
-    /// The group's durability class.
     pub class: Class,
     /// Name of the service's store, such as `lsm` or `memory`.
     pub store: String,
@@ -52,7 +50,6 @@ pub(super) struct State {
     pub(super) admitted: BTreeMap<NodeId, u64>,
     /// Role that the joining node is to take; `None` once it has been taken.
     pub(super) joins: Option<As>,
-    /// The node has been removed from the group.
     pub(super) removed: bool,
     /// Level that the contents of the folder need ([level-8]).
     pub(super) level: Level,

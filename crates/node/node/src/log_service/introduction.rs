@@ -45,9 +45,7 @@ pub struct Introduction {
     pub speaks: Speaks,
     /// Durability class: `durable` or `volatile`.
     pub durability: Option<String>,
-    /// Name of the node's store.
     pub store: Option<String>,
-    /// Version of the release that the node runs.
     pub version: Option<String>,
 }
 

@@ -171,7 +171,6 @@ impl Connection {
         }
     }
 
-    /// Removes `count` sent bytes from the output.
     pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.output.sent(count);
         let room = match &self.state {
@@ -190,7 +189,6 @@ impl Connection {
         }
     }
 
-    /// Updates the memory accounting after an event, and notifies the reactor of output.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         self.recount(shared);
         self.mark(shared);

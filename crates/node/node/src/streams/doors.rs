@@ -12,16 +12,13 @@ use rustc_hash::FxHashSet;
 /// they use separate calls and answers.
 #[derive(Debug, Default)]
 pub struct Doors<C, S> {
-    /// Front that serves commands.
     pub commands: C,
-    /// Front that serves byte streams.
     pub streams: S,
     /// Connections that belong to the front for byte streams.
     at_streams: FxHashSet<ConnectionId>,
 }
 
 impl<C: Front, S: Front> Doors<C, S> {
-    /// Combines two fronts, neither of which has connections yet.
     pub fn new(commands: C, streams: S) -> Self {
         Self { commands, streams, at_streams: FxHashSet::default() }
     }

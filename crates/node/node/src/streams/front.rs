@@ -15,7 +15,6 @@ use crate::streams::{
     shared::{Cx, Owner, Shared},
 };
 
-/// The front for clients of byte streams.
 #[derive(Debug, Default)]
 pub struct StreamFront {
     connections: FxHashMap<ConnectionId, Client>,

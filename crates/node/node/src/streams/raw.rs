@@ -215,7 +215,6 @@ impl Raw {
         self.step = Step::Over;
     }
 
-    /// Returns the free space for input that was not consumed for lack of space.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         let Step::Writing { piece, full } = &mut self.step else {
             return 0;
@@ -248,7 +247,6 @@ impl Raw {
         &self.output
     }
 
-    /// Removes `count` sent bytes from the output.
     pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.output.drain(..count);
         self.settle(shared);
@@ -262,7 +260,6 @@ impl Raw {
         matches!(self.step, Step::Broken(_))
     }
 
-    /// Returns the reason for resetting the connection; `None` if it need not be reset.
     pub(crate) fn broken(&self) -> Option<&str> {
         match &self.step {
             Step::Broken(why) => Some(why),

@@ -76,7 +76,6 @@ impl Refusal {
         }
     }
 
-    /// Returns the description for people.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }

@@ -25,7 +25,6 @@ pub(crate) enum Owner {
     Closing(StreamName),
 }
 
-/// State shared by all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     tags: Tags<Owner>,
@@ -58,7 +57,6 @@ impl Shared {
         StreamTag(self.tags.give(owner).0)
     }
 
-    /// Removes a request and returns its owner.
     pub(crate) fn take(&mut self, tag: StreamTag) -> Option<Owner> {
         let owner = self.tags.take(Tag(tag.0))?;
         self.waits -= usize::from(matches!(owner, Owner::Follower(_)));

@@ -133,7 +133,6 @@ impl<F: Front> Node<F> {
         socket.input.extend_from_slice(bytes);
     }
 
-    /// Returns the raw bytes that the client received.
     pub(crate) fn raw(&mut self, id: ConnectionId) -> Vec<u8> {
         if let Some(output) = self.gone.remove(&id) {
             return output;

@@ -136,7 +136,6 @@ impl Default for Played {
 }
 
 impl Played {
-    /// Returns the next event for a front.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

@@ -114,7 +114,6 @@ impl Connection {
         self.look_for_room(cx);
     }
 
-    /// Returns the free space for input that was not consumed for lack of space.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         let State::Writing(writing) = &mut self.state else {
             return 0;
@@ -146,7 +145,6 @@ impl Connection {
         self.become_idle(closing.is_none());
     }
 
-    /// Requests or sends further bytes after output has been sent.
     pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
         self.hungry = false;
         match &self.state {

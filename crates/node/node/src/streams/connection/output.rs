@@ -31,7 +31,6 @@ struct Part {
 }
 
 impl Output {
-    /// Returns the number of unsent bytes, including shared ones.
     pub(super) fn len(&self) -> usize {
         self.frames.len() + self.parts_bytes
     }
