@@ -100,12 +100,10 @@ impl<S: StateMachine> Applying<S> {
         self.condition().answers(self.applied_to())
     }
 
-    /// Checks that clients' commands can be executed here.
     pub(crate) fn takes_commands(&self) -> Result<(), Failure> {
         if self.condition().is_stuck() { Err(Failure::Unavailable) } else { Ok(()) }
     }
 
-    /// Checks that clients' reads can be answered here.
     pub(crate) fn takes_reads(&self) -> Result<(), Failure> {
         if self.condition().is_down() { Err(Failure::Unavailable) } else { Ok(()) }
     }
@@ -169,7 +167,6 @@ impl<S: StateMachine> Applying<S> {
         Ok(())
     }
 
-    /// Returns the table of streams as of the last applied slot.
     pub(crate) fn streams(&self) -> &Table {
         self.applier.streams()
     }
@@ -184,7 +181,6 @@ impl<S: StateMachine> Applying<S> {
         std::mem::take(&mut self.reloaded)
     }
 
-    /// Returns the group's table and eras as of the last applied slot.
     pub(crate) fn membership(&self) -> &Membership {
         self.applier.membership()
     }
@@ -199,7 +195,6 @@ impl<S: StateMachine> Applying<S> {
         self.applier.has_level(command)
     }
 
-    /// Returns the access rules as of the last applied slot.
     pub(crate) fn access(&self) -> &Access {
         self.applier.access()
     }
@@ -214,12 +209,10 @@ impl<S: StateMachine> Applying<S> {
         self.applier.sessions()
     }
 
-    /// Returns the digest of all applied slots.
     pub(crate) fn digest(&self) -> &Digest {
         self.applier.digest()
     }
 
-    /// Returns the decisions of the latest slots.
     pub(crate) fn history(&self) -> &History {
         &self.history
     }
@@ -233,12 +226,10 @@ impl<S: StateMachine> Applying<S> {
         note
     }
 
-    /// Returns whether the service restarted at an earlier position since the last call.
     pub(crate) fn take_went_back(&mut self) -> bool {
         std::mem::take(&mut self.went_back)
     }
 
-    /// Returns the group's time as of the last applied slot.
     pub(crate) fn time(&self) -> GroupTime {
         self.applier.time()
     }

@@ -84,7 +84,6 @@ impl CatchingUp {
         self.retry_at = None;
     }
 
-    /// Returns the time of the next attempt to serve peers, if one is pending.
     pub(crate) fn retry_at(&self) -> Option<Time> {
         self.retry_at
     }
@@ -100,7 +99,6 @@ impl CatchingUp {
         self.unread_votes.front().copied()
     }
 
-    /// Returns the number of slots of unread votes.
     pub(crate) fn unread_slots(&self) -> u64 {
         self.unread_votes.iter().map(|votes| votes.len()).sum()
     }
@@ -175,7 +173,6 @@ impl CatchingUp {
         Some((self.repair.first()?, self.repair.fruitless()))
     }
 
-    /// Returns the number of lost slots.
     pub(crate) fn missing_slots(&self) -> u64 {
         self.repair.missing_slots()
     }

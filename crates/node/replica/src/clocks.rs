@@ -131,12 +131,10 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// Sets the steady clock.
     pub(crate) fn set_steady(&mut self, clock: Clock) {
         self.steady = Some(clock);
     }
 
-    /// Returns the steady clock, if there is one.
     pub(crate) fn steady(&self) -> Option<&Clock> {
         self.steady.as_ref()
     }

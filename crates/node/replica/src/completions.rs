@@ -110,7 +110,6 @@ impl Completions {
         self.open
     }
 
-    /// Returns the size of the queued completions in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.ended.replies.len() + self.ended.list.len() * size_of::<(Tag, Outcome)>()
     }
@@ -135,7 +134,6 @@ impl Completions {
         self.outlasting.hold(tag, slot, until, reply);
     }
 
-    /// Returns the replies held until they are durable.
     pub(crate) fn outlasting(&mut self) -> &mut HeldReplies {
         &mut self.outlasting
     }

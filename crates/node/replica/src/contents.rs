@@ -123,7 +123,6 @@ impl Contents {
         }
     }
 
-    /// Returns the bytes of streams, by position.
     pub(crate) fn runs(&self) -> &Runs {
         &self.runs
     }
@@ -421,7 +420,6 @@ impl Contents {
         }
     }
 
-    /// Returns the time of the next request, if any bytes are being fetched.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         self.fetches.wake_at()
     }

@@ -24,11 +24,10 @@ pub(crate) struct Totals {
 /// Times of a batch that this process formed and that was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Completed {
-    /// When the first command of the batch was accepted.
+    /// Time at which the batch's first command was accepted.
     pub(crate) accepted_first: Time,
-    /// When the last command of the batch was accepted.
+    /// Time at which its last command was accepted.
     pub(crate) accepted_last: Time,
-    /// When the batch was formed.
     pub(crate) formed: Time,
     pub(crate) commands: u32,
     pub(crate) bytes: usize,

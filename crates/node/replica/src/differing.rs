@@ -51,7 +51,6 @@ impl Suspicion {
         own
     }
 
-    /// Returns whether this node's state may be wrong.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.doubt.is_some()
     }
@@ -71,7 +70,6 @@ impl Suspicion {
         disk.start_replace_small_file(0, FILE, text.into_bytes());
     }
 
-    /// Passes the suspicion on to the health state of the service.
     fn tell_service<D: Disk, S: StateMachine>(&self, spine: &mut Spine<D, S>) {
         let text = |Doubt { with, to }| {
             format!(

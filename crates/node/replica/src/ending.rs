@@ -68,7 +68,6 @@ impl Ending {
         self.stop == Stop::Writing
     }
 
-    /// Returns whether all records have been written.
     pub(crate) fn is_done(&self) -> bool {
         self.stop == Stop::Done
     }
@@ -86,12 +85,10 @@ impl Ending {
         protocol.later(Input::Transfer { to });
     }
 
-    /// Records the result of a transfer.
     pub(crate) fn on_transfer_ended(&mut self, result: Result<NodeId, Refusal>) {
         self.transfer_ended = Some(result);
     }
 
-    /// Takes the result of the last transfer.
     pub(crate) fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
         self.transfer_ended.take()
     }

@@ -70,7 +70,6 @@ pub(crate) struct FitnessState {
 }
 
 impl FitnessState {
-    /// Creates the state from the decided and applied slots at the start.
     pub(crate) fn new(now: Time, decided_to: Slot, applied_to: Slot) -> Self {
         Self {
             lag: Lag::new(now, decided_to, applied_to),
@@ -125,7 +124,6 @@ impl FitnessState {
         self.fitness.gives_way().then_some(&*self.why)
     }
 
-    /// Returns why the log cannot write; `None` if it can.
     pub(crate) fn log_trouble(&self) -> Option<&'static str> {
         self.log
     }

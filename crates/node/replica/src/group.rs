@@ -4,7 +4,7 @@
 //! Weights belong to the core and change by reconfigurations. All other attributes of a member are
 //! stored here. They are changed by commands (`command`), which travel in batches like those of
 //! clients and are executed by every node. A plan contains the target weights; the leader moves
-//! towards them one step at a time (`steering`, `planner`).
+//! towards them one step at a time (`members/steps`, `planner`).
 
 pub mod asking;
 mod codec;
@@ -161,7 +161,7 @@ fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRu
 pub struct Ended {
     /// Id of the plan: the slot of the command that made it.
     pub id: u64,
-    /// Whether the plan reached its goal.
+    /// The plan reached its goal.
     pub reached: bool,
     /// Slot of the plan's last change, or of the command that cancelled it.
     pub at: Slot,
@@ -192,7 +192,7 @@ impl Group {
         Self { nodes, next: last.saturating_add(1), ..Self::default() }
     }
 
-    /// Iterates over the nodes that have an id, in order.
+    /// Iterates over the nodes that have an id, ordered by id.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Known)> {
         self.nodes.iter().map(|(node, known)| (*node, known))
     }
@@ -202,7 +202,6 @@ impl Group {
         self.nodes.get(&node)
     }
 
-    /// Returns the lowest id that has never been assigned.
     pub fn next_id(&self) -> u32 {
         self.next
     }
@@ -237,12 +236,10 @@ impl Group {
         counts
     }
 
-    /// Returns the plan in progress.
     pub fn plan(&self) -> Option<&Plan> {
         self.plan.as_ref()
     }
 
-    /// Returns the plan that ended last.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
     }

@@ -73,14 +73,12 @@ impl Hop {
     }
 }
 
-/// When a node passed a hop, and for which slot.
+/// Passage of a hop, with the slot concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Time in nanoseconds by the clock of the ring.
     pub at_ns: u64,
-    /// Event that was stamped.
     pub hop: Hop,
-    /// Slot, if it is known.
     pub slot: Option<Slot>,
 }
 
@@ -118,7 +116,6 @@ impl Hops {
         Self { clock, ring: vec![none; Self::KEPT].into(), stamped: 0, next_write: 0 }
     }
 
-    /// Returns the current time in nanoseconds by the clock of the ring.
     pub fn now_ns(&self) -> u64 {
         (self.clock)()
     }

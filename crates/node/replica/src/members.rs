@@ -1,9 +1,9 @@
 //! Membership of the group, and its level: requests of operators and joining nodes, and the changes
 //! that the leader makes ([era-8], [join-1], [member-2], [volatile-2]).
 //!
-//! `driver` holds the state, `view` what can be said without changing it. Requests (`requests`) are
-//! checked by any node; the leader takes the steps (`steps`) and raises the level (`levels`, by the
-//! timing in `rising`). The path to a goal is computed by `group/planner`.
+//! `driver` holds the state, and `view` reads it. Any node checks requests (`requests`); the leader
+//! takes the steps (`steps`) and raises the level (`levels`, by the timing in `rising`). The path
+//! to a goal is computed by `group/planner`.
 
 use quorate_log::disk::Disk;
 

@@ -53,12 +53,10 @@ impl Observing {
         }
     }
 
-    /// Queues an event for the operator.
     pub(crate) fn tell(&mut self, event: Event) {
         self.events.push(event);
     }
 
-    /// Takes the oldest event that was not reported yet.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.next()
     }
@@ -88,7 +86,6 @@ impl Observing {
         self.rings.note(explanation, counters);
     }
 
-    /// Returns the first violated rule that was detected.
     pub(crate) fn alarm(&self) -> Option<&Alarm> {
         self.alarm.as_ref()
     }
@@ -113,7 +110,6 @@ impl Observing {
         self.promises.take_news(now)
     }
 
-    /// Records that a log write ended after `took_us` microseconds.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize) {
         self.watch.on_written(took_us, bytes, &mut self.events);
     }
@@ -128,12 +124,10 @@ impl Observing {
         self.watch.look(now, sight, &mut self.events);
     }
 
-    /// Returns the activity that keeps this node from being caught up, if any.
     pub(crate) fn progress(&self, now: Time, standing: &NodeProgress) -> Option<Progress> {
         self.watch.progress(now, standing)
     }
 
-    /// Returns the growth rate of the log in bytes per second.
     pub(crate) fn log_growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
         self.watch.growth(now, written_bytes)
     }

@@ -41,7 +41,6 @@ impl Offers {
         self.list.len() < OFFERS_MAX && self.heard.is_some_and(lately)
     }
 
-    /// Records that a value was sent.
     pub(crate) fn sent(&mut self, now: Time, offer: Offer) {
         self.list.push_back((now.plus_ms(LATE_MS), offer));
     }
@@ -68,7 +67,6 @@ impl Offers {
         self.heard = None;
     }
 
-    /// Returns the time at which the oldest offer becomes late.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         self.list.front().map(|(late_at, _)| *late_at)
     }

@@ -42,13 +42,11 @@ impl Default for Timeouts {
 /// Replica options, constant while the replica runs.
 #[derive(Clone, Debug)]
 pub struct ReplicaOptions {
-    /// Id of the group.
     pub cluster: u128,
     /// This node and its incarnation ([volatile-1]).
     pub member: Member,
     /// Number of this process start. This node must never have used it before ([value-2]).
     pub boot: u32,
-    /// Timeouts between nodes.
     pub timeouts: Timeouts,
     /// Random seed for the timeouts; must differ between nodes and between starts.
     pub seed: u64,
@@ -72,7 +70,6 @@ pub struct ReplicaOptions {
     pub alone_us: u64,
     /// Maximum drift of a clock, in parts per million.
     pub clock_drift_ppm: u64,
-    /// Capacity of every queue.
     pub limits: Limits,
     /// Known addresses of the founding members, including this node.
     pub addresses: BTreeMap<NodeId, Addresses>,
@@ -80,7 +77,7 @@ pub struct ReplicaOptions {
     pub founding_peers: BTreeMap<NodeId, String>,
     /// Settings for the tuner of batch and window; `None` leaves both as set in `limits`.
     pub tuning: Option<Settings>,
-    /// When snapshots are taken and the log is trimmed.
+    /// Schedule of snapshots and of trimming the log.
     pub snapshots: SnapshotOptions,
     /// Memory limits for the store of streams.
     pub stream_limits: StoreLimits,
@@ -97,7 +94,7 @@ pub struct ReplicaOptions {
     pub supports: Level,
     /// Highest feature level whose formats may already be in the folder ([level-8]).
     pub marked: Level,
-    /// When this node raises the level as a leader.
+    /// Policy for raising the level as a leader.
     pub raising: Raising,
     /// Schedule of scrubs. A scrub reads all data to verify that it is intact.
     pub scrub: ScrubOptions,

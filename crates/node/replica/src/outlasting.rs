@@ -16,7 +16,7 @@ pub(crate) const LEVEL: Level = Level(9);
 /// First level at which members can be queried about their memory ([level-9]).
 pub(crate) const EARLY_LEVEL: Level = Level(10);
 
-/// How a command is confirmed at a class other than the group's.
+/// Method of confirming a command at a class other than the group's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Confirmation {
     /// The decision itself confirms the command.
@@ -55,12 +55,10 @@ impl HeldReplies {
         self.held.push_back(Held { tag, slot, until, bytes: reply.len() });
     }
 
-    /// Returns whether no replies are held.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Returns the size of the held replies in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.replies.len() + self.held.len() * size_of::<Held>()
     }

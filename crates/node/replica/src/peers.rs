@@ -45,7 +45,6 @@ impl Peers {
         Self { connected: BTreeMap::new(), addresses, comparison }
     }
 
-    /// Marks the member as connected.
     pub(crate) fn connect(&mut self, member: Member, addresses: Addresses) {
         self.connected.insert(member.node, member);
         // A client that knows the cluster's id may claim the id of any node, so the memory for
@@ -82,12 +81,10 @@ impl Peers {
         self.connected.contains_key(&node)
     }
 
-    /// Returns the connected incarnation of this node.
     pub(crate) fn member(&self, node: NodeId) -> Option<Member> {
         self.connected.get(&node).copied()
     }
 
-    /// Returns whether this member is connected.
     pub(crate) fn has_member(&self, member: Member) -> bool {
         self.connected.get(&member.node) == Some(&member)
     }

@@ -79,7 +79,6 @@ impl Proposing {
         &self.origin
     }
 
-    /// Returns the size of the largest accepted command, in bytes.
     pub(crate) fn command_bytes_max(&self) -> usize {
         self.command_bytes_max
     }
@@ -103,12 +102,10 @@ impl Proposing {
         Ok(())
     }
 
-    /// Returns the pressure of the queue of commands.
     pub(crate) fn pressure(&self) -> Pressure {
         Pressure::of(self.origin.waiting_bytes(), self.origin.waiting_bound())
     }
 
-    /// Returns the time at which the leader next asks its service for due commands.
     pub(crate) fn due_at(&self) -> Time {
         self.due_at
     }
@@ -168,7 +165,6 @@ impl Proposing {
         self.forwarded.next_bytes()
     }
 
-    /// Takes the next queued value of another node.
     pub(crate) fn pop_forwarded(&mut self) -> Option<Offer> {
         let (value, payload) = self.forwarded.pop()?;
         Some(Offer { value, payload })
@@ -179,7 +175,6 @@ impl Proposing {
         self.forwarded.proposed(ballot, value);
     }
 
-    /// Records that the value is decided.
     pub(crate) fn decided(&mut self, value: &Value) {
         self.forwarded.decided(value);
     }

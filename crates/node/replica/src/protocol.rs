@@ -55,7 +55,6 @@ impl Protocol {
         &self.node
     }
 
-    /// Returns the number of slots above `decided_to` that are accepted ([p2-3]).
     pub(crate) fn window_slots(&self) -> u64 {
         self.window_slots
     }
@@ -82,7 +81,6 @@ impl Protocol {
         self.inbox.push_back(input);
     }
 
-    /// Takes the oldest queued input.
     pub(crate) fn next_input(&mut self) -> Option<Input> {
         self.inbox.pop_front()
     }
@@ -96,7 +94,6 @@ impl Protocol {
         self.inbox.clear();
     }
 
-    /// Sets the time of the core's next tick.
     pub(crate) fn set_wake(&mut self, at: Time) {
         self.wake = at;
     }
@@ -129,7 +126,6 @@ impl Protocol {
         self.effects = effects;
     }
 
-    /// Returns the core's counters of its slow paths.
     pub(crate) fn slow_paths(&self) -> SlowPaths {
         self.effects.slow
     }

@@ -30,7 +30,7 @@ pub(crate) struct Reading {
     probe: Probe,
     /// Read that confirms that the table of users is current ([access-4]).
     of_access: Probe,
-    /// Whether this node, while it leads, serves linearizable reads under its lease ([read-4]).
+    /// This node serves linearizable reads under its lease while it leads ([read-4]).
     leases: bool,
     /// Maximum by which this node's clock may run slow, in parts per million.
     drift_ppm: u64,
@@ -107,7 +107,6 @@ impl Reading {
         self.reads.leased(leased)
     }
 
-    /// Returns the pressure of the queue of reads.
     pub(crate) fn pressure(&self) -> Pressure {
         Pressure::of(self.len(), self.waiting_max / 2)
     }
@@ -184,23 +183,18 @@ impl Reading {
         self.bounded.release(now, applied_to, completions);
     }
 
-    /// Fails the reads that timed out, and returns how many there were.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         self.reads.expire(now, completions) + self.bounded.expire(now, completions)
     }
 
-    /// Starts a probe, unless one is in flight. With `refused`, the probe ends immediately with
-    /// this result.
     pub(crate) fn probe(&mut self, now: Time, refused: Option<Probed>) {
         self.probe.begin(now, refused);
     }
 
-    /// Ends the probe if its read could be served, or if it timed out.
     pub(crate) fn settle_probe(&mut self, now: Time, applied_to: Slot) {
         self.probe.settle(now, applied_to);
     }
 
-    /// Takes the result of the last probe, if it has ended.
     pub(crate) fn take_probe(&mut self) -> Option<Probed> {
         self.probe.take()
     }

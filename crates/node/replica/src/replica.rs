@@ -123,7 +123,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Marks the node as disconnected.
     pub fn peer_down(&mut self, _now: Time, node: NodeId) {
         if self.spine.peers.disconnect(node) {
             self.members.rising_mut().lost(node);
@@ -701,7 +700,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.spine.hops = Some(Box::new(hops));
     }
 
-    /// Returns the timestamps of hops, if enabled.
     pub fn hops(&mut self) -> Option<&mut Hops> {
         self.spine.hops.as_deref_mut()
     }

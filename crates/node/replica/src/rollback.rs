@@ -83,7 +83,6 @@ impl Rollback {
         self.detector.keep(|node| peers.has(node) || table.known(node).is_some());
     }
 
-    /// [lie-3] Returns what this node remembers about another node's log and starts.
     pub(crate) fn recall(&self, node: NodeId) -> Memory {
         self.detector.recall(node)
     }
@@ -140,7 +139,6 @@ impl Rollback {
         )
     }
 
-    /// Takes the statement about its log that this node cannot fulfil, if any.
     pub(crate) fn take_fell_behind(&mut self) -> Option<Memory> {
         self.fell_behind.take()
     }

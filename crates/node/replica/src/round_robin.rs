@@ -10,7 +10,6 @@ pub struct RoundRobin<T> {
 }
 
 impl<T: Copy + Ord> RoundRobin<T> {
-    /// Creates an empty set.
     pub const fn new() -> Self {
         Self { members: BTreeSet::new(), last: None }
     }
@@ -25,12 +24,10 @@ impl<T: Copy + Ord> RoundRobin<T> {
         self.members.remove(member)
     }
 
-    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Returns whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }

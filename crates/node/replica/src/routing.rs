@@ -62,7 +62,6 @@ enum Way {
 #[derive(Debug)]
 pub(crate) struct Routing {
     choice: Choice<Way>,
-    /// Start of this turn.
     began: Option<Time>,
     looked_at: Time,
     /// Busy time since the last review, in microseconds.

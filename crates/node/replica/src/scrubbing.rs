@@ -111,11 +111,11 @@ pub(crate) struct Scrubbing {
     pub(crate) snapshot_to: u64,
     /// Progress through the small files.
     pub(crate) files: Files,
-    /// Whether the node has an identity; nodes in tests may lack one.
+    /// The node has an identity; nodes in tests may lack one.
     pub(crate) has_identity: bool,
     /// Damaged file that only the node can rewrite, not reported to it yet.
     pub(crate) unmended: Option<Keeper>,
-    /// Whether damaged files of the service were found, while the remaining files are still unread.
+    /// Damaged files of the service were found, and its remaining files are still unread.
     pub(crate) store_damaged: bool,
     /// A small file that has been read from disk but not taken yet.
     pub(crate) recalled: Option<SmallFile>,

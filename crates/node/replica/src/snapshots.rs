@@ -289,12 +289,10 @@ impl Snapshots {
         }
     }
 
-    /// Returns the size of the log in bytes above which it is trimmed even if nodes lag.
     pub(crate) fn log_bytes_max(&self) -> u64 {
         self.options.log_bytes_max
     }
 
-    /// Returns this node's snapshot, if it has one.
     pub(crate) fn own(&self) -> Option<Snapshot> {
         self.own.map(|own| Snapshot { at: own.at, bytes: own.bytes })
     }
@@ -343,12 +341,10 @@ impl Snapshots {
         }
     }
 
-    /// Fails an operator's request.
     pub(crate) fn refuse_ask(&mut self, why: String) {
         self.asking.fail(why);
     }
 
-    /// Takes the result of operators' requests, if there is one.
     pub(crate) fn take_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.asking.take_answer()
     }

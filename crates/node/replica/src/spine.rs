@@ -1,5 +1,5 @@
-//! What orders the commands of this node, stores and executes them, and answers: the parts on the
-//! path of a command, and the facts about this node that every subject needs.
+//! Parts on the path of a command, which order, store, execute and answer it, and the facts about
+//! this node that every subject needs.
 
 use quorate_core::{
     class::Class,
@@ -171,7 +171,6 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         self.protocol.node()
     }
 
-    /// Returns the outbox to the peers.
     pub(crate) fn outbox<'a>(&'a mut self, plane: &'a mut dyn Plane) -> Outbox<'a> {
         Outbox::new(self.own.member, plane, &mut self.counters)
     }

@@ -104,13 +104,10 @@ impl<D: Disk> Storing<D> {
         &mut self.log
     }
 
-    /// Returns why no more records are appended: the log failed permanently, or votes were
-    /// forgotten; `None` while records are appended.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Returns the error of the last failed read, if no read has succeeded since.
     pub(crate) fn read_failure(&self) -> Option<&str> {
         self.read_failure.as_deref()
     }

@@ -114,7 +114,6 @@ impl Streaming {
         self.owning.peer_up(node);
     }
 
-    /// Marks the node as disconnected.
     pub(crate) fn peer_down(&mut self, node: NodeId) {
         self.boots.remove(&node);
     }
@@ -167,7 +166,6 @@ impl Streaming {
         commands
     }
 
-    /// Returns the time of the leader's next retention check, if one is needed.
     pub(crate) fn retain_at(&self) -> Option<Time> {
         self.retains.then_some(self.retain_at)
     }
@@ -192,7 +190,6 @@ impl Streaming {
         earliest([self.owning.wake_at(), self.offering.wake_at(now), self.keeping.wake_at()])
     }
 
-    /// Queues an event for a front.
     pub(crate) fn tell(&mut self, told: FrontEvent) {
         let own = match &told {
             FrontEvent::Done(tag, _) | FrontEvent::Refused(tag, _) => owning::is_own(*tag),
@@ -204,7 +201,6 @@ impl Streaming {
         }
     }
 
-    /// Takes the next event for a front.
     pub(crate) fn next_front_event(&mut self) -> Option<FrontEvent> {
         self.told.pop_front()
     }

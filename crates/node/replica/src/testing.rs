@@ -99,7 +99,7 @@ struct Seat<S: StateMachine> {
     /// Number of microseconds by which the clock reading after the next query is ahead of the
     /// turn's start.
     after_query: Arc<AtomicU64>,
-    /// Whether the clock shows that every turn takes long.
+    /// The clock shows that every turn takes long.
     slow: Arc<AtomicBool>,
     /// Completion times of the disk operations in flight, by id.
     disk_done: BTreeMap<u64, Time>,
@@ -127,7 +127,7 @@ impl<S: StateMachine> Seat<S> {
 }
 
 thread_local! {
-    /// Whether a query has run since a clock was last read.
+    /// A query has run since a clock was last read.
     static QUERIED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -336,7 +336,6 @@ impl<S: StateMachine> Cluster<S> {
         self.connect_all();
     }
 
-    /// Returns whether the node runs.
     pub fn runs(&self, node: NodeId) -> bool {
         self.seats[&node].replica.is_some()
     }
@@ -407,12 +406,10 @@ impl<S: StateMachine> Cluster<S> {
         WALL_START_MS + self.now.0 / 1000
     }
 
-    /// Returns a running node.
     pub fn replica(&self, node: NodeId) -> &Replica<MemoryDisk, S> {
         self.seats[&node].replica.as_ref().expect("the node runs")
     }
 
-    /// Returns a running node mutably.
     pub fn replica_mut(&mut self, node: NodeId) -> &mut Replica<MemoryDisk, S> {
         let seat = self.seat(node);
         seat.dirty = true;
@@ -495,7 +492,6 @@ impl<S: StateMachine> Cluster<S> {
         tag
     }
 
-    /// Starts a write at this node.
     pub fn write(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write(tag, command))
     }
@@ -516,12 +512,10 @@ impl<S: StateMachine> Cluster<S> {
         self.request(node, |requests, tag| requests.write_early(tag, command))
     }
 
-    /// Registers a new client session at this node.
     pub fn register(&mut self, node: NodeId) -> Tag {
         self.request(node, |requests, tag| requests.register(tag))
     }
 
-    /// Starts a linearizable read at this node.
     pub fn read(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read(tag));
         self.seat(node).ledger.asks(tag, query);
@@ -560,7 +554,6 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Runs the cluster for `ms` milliseconds.
     pub fn run_ms(&mut self, ms: u64) {
         self.run_until(ms, |_| false);
     }
@@ -676,7 +669,6 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Returns the number of frames sent so far.
     pub fn frames_sent(&self) -> u64 {
         self.frames
     }

@@ -65,7 +65,6 @@ impl Tuning {
         }
     }
 
-    /// Returns the batch size and window in force.
     pub(crate) fn setting(&self) -> Setting {
         let held = self.held.map(|(setting, _)| setting);
         held.unwrap_or_else(|| self.tuner.setting())
@@ -130,7 +129,6 @@ impl Tuning {
         }
     }
 
-    /// Records that a message was received.
     pub(crate) fn on_message(&mut self, now: Time, from: NodeId, message: &Message) {
         if let Some(routing) = &mut self.routing {
             routing.on_message(message);
@@ -182,7 +180,6 @@ impl Tuning {
         }
     }
 
-    /// Returns the start of the oldest write in flight, if any.
     pub(crate) fn oldest_write(&self) -> Option<Time> {
         self.writes.front().map(|write| write.began)
     }

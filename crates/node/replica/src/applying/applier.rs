@@ -71,7 +71,6 @@ pub(crate) struct Listeners<'a> {
     pub(crate) streams_done: &'a mut Vec<(Waiter, quorate_stream::Reply)>,
 }
 
-/// Bytes appended to a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Appended {
     pub(crate) stream: StreamName,
@@ -224,7 +223,6 @@ impl<S: StateMachine> Applier<S> {
         self.condition.set(Health::Well);
     }
 
-    /// Returns whether everything applied is committed.
     pub(crate) fn is_committed(&self) -> bool {
         self.committed_to == self.applied_to
     }
@@ -255,7 +253,6 @@ impl<S: StateMachine> Applier<S> {
         self.time
     }
 
-    /// Returns the first slot that has not been applied.
     pub(crate) fn applied_to(&self) -> Slot {
         self.applied_to
     }
@@ -278,12 +275,10 @@ impl<S: StateMachine> Applier<S> {
         &mut self.streams
     }
 
-    /// Returns the group's table and eras.
     pub(crate) fn membership(&self) -> &Membership {
         &self.membership
     }
 
-    /// Returns the table of users and their permissions.
     pub(crate) fn access(&self) -> &Access {
         &self.access
     }
@@ -294,12 +289,10 @@ impl<S: StateMachine> Applier<S> {
         self.access.know();
     }
 
-    /// Returns the digest of everything applied.
     pub(crate) fn digest(&self) -> &Digest {
         &self.digest
     }
 
-    /// Returns the condition of the service.
     pub(crate) fn condition(&self) -> &Condition {
         &self.condition
     }
@@ -650,7 +643,6 @@ impl<S: StateMachine> Applier<S> {
         Ok(())
     }
 
-    /// Returns how long a command would take on the current state.
     pub(crate) fn weigh(&self, command: &[u8]) -> Weight {
         self.service.weigh(command)
     }
@@ -692,7 +684,6 @@ impl<S: StateMachine> Applier<S> {
     }
 }
 
-/// Removes the table of streams from the service's metadata and returns it.
 fn take_streams(meta: &mut Metadata) -> Result<Table, Unreadable> {
     let rows = meta.extract_if(.., |(key, _)| Table::is_row(key));
     Table::restore(rows).map_err(|_| Unreadable { key: b"streams".to_vec() })
@@ -710,7 +701,6 @@ fn take_time(meta: &mut Metadata) -> Result<GroupTime, Unreadable> {
     }
 }
 
-/// Removes the digest of everything applied from the service's metadata and returns it.
 fn take_digest(applied_to: Slot, meta: &mut Metadata) -> Option<u64> {
     let kept = meta.extract_if(.., |(key, _)| key == DIGEST_KEY).next();
     let kept = kept.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?)));

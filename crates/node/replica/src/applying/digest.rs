@@ -43,7 +43,6 @@ impl Digest {
         Self { now: digest, executed: 0, kept: first.into_iter().collect() }
     }
 
-    /// Returns the digest of everything applied, if it is known.
     pub(crate) fn now(&self) -> Option<u64> {
         self.now
     }

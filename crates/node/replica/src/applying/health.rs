@@ -51,7 +51,6 @@ impl Condition {
         };
     }
 
-    /// Marks the service as loading a snapshot, or waiting for one.
     pub(crate) fn set_loading(&mut self, why: String) {
         self.health = Health::Down(why.clone());
         self.loading = Some(why);
@@ -63,12 +62,10 @@ impl Condition {
         self.doubt = why;
     }
 
-    /// [differ-2] Returns why the service's state may be wrong.
     pub(crate) fn doubt(&self) -> Option<&str> {
         self.doubt.as_deref()
     }
 
-    /// Marks the snapshot as loaded.
     pub(super) fn set_loaded(&mut self) {
         self.loading = None;
     }

@@ -61,12 +61,10 @@ impl Membership {
         Ok(())
     }
 
-    /// Returns the table of ids and addresses, with the plan.
     pub(crate) fn table(&self) -> &Group {
         &self.table
     }
 
-    /// Returns the eras as of the applied slots.
     pub(crate) fn eras(&self) -> &Eras {
         &self.eras
     }

@@ -73,11 +73,9 @@ pub struct Header {
     pub cluster: u128,
     /// Slot of the snapshot. The snapshot covers all lower slots.
     pub slot: Slot,
-    /// Era at the snapshot's slot.
     pub era: Era,
     /// Lowest id that was not assigned yet when the backup was taken.
     pub next_id: u32,
-    /// The group's class.
     pub class: Class,
     /// Name of the service's store.
     pub store: String,
@@ -242,13 +240,8 @@ pub enum Bad {
     Newer(u16),
     /// The file ends prematurely, at this position.
     Truncated(u64),
-    /// The file is damaged before this position.
-    Damaged {
-        /// Number of bytes read before the damage was found.
-        at: u64,
-        /// Description of the damage.
-        what: String,
-    },
+    /// The file is damaged; the damage was found after reading `at` bytes.
+    Damaged { at: u64, what: String },
 }
 
 impl fmt::Display for Bad {

@@ -47,7 +47,6 @@ const SPACE_BITS: u32 = 40;
 /// Number of ranges among which a new group chooses at random, so that two groups founded from one
 /// backup differ.
 const SPACES: u128 = 1 << 10;
-/// Number of the first part of the first snapshot.
 const FIRST_PART: u64 = 1;
 
 /// Identity of the new cluster.

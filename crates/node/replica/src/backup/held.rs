@@ -43,7 +43,6 @@ pub trait StreamBytes {
 pub enum Unreadable {
     /// The system reported an error.
     Io(io::Error),
-    /// The content is damaged as described.
     Damaged(String),
 }
 

@@ -34,7 +34,6 @@ impl Repair {
         }
     }
 
-    /// Adds missing slots.
     pub(crate) fn lost(&mut self, range: SlotRange) {
         let mut whole = range;
         self.missing.retain(|gap| {
@@ -59,7 +58,6 @@ impl Repair {
         self.missing.iter().any(|gap| !gap.intersect(range).is_empty())
     }
 
-    /// Removes slots that are in the log again.
     pub(crate) fn repaired(&mut self, range: SlotRange) {
         let cut = |gap: &SlotRange| {
             let before = SlotRange::new(gap.from, range.from.min(gap.to));
@@ -93,7 +91,6 @@ impl Repair {
         Some((to, gap))
     }
 
-    /// Returns the time of the next request, if slots are missing.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         (!self.missing.is_empty()).then_some(self.ask_at)
     }
@@ -103,12 +100,10 @@ impl Repair {
         self.unanswered
     }
 
-    /// Returns the number of missing slots.
     pub(crate) fn missing_slots(&self) -> u64 {
         self.missing.iter().map(|gap| gap.len()).sum()
     }
 
-    /// Returns the first missing slot.
     pub(crate) fn first(&self) -> Option<Slot> {
         self.missing.first().map(|gap| gap.from)
     }

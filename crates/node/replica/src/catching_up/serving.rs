@@ -47,7 +47,6 @@ impl Serving {
         room
     }
 
-    /// Takes the next payload request.
     pub(crate) fn next_payload(&mut self) -> Option<(NodeId, Value, Slot)> {
         self.payloads.pop_front()
     }

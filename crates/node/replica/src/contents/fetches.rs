@@ -153,7 +153,6 @@ impl Fetches {
         }
     }
 
-    /// Returns when the next request is due, if any.
     pub(super) fn wake_at(&self) -> Option<Time> {
         self.open.values().map(|fetch| fetch.ask_at).min()
     }

@@ -51,7 +51,6 @@ impl Payloads {
         }
     }
 
-    /// Returns whether open slots have capacity for `more` bytes.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.pinned_bytes == 0 || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max
     }

@@ -46,7 +46,7 @@ impl Units {
     }
 }
 
-/// Where available bytes are stored.
+/// Location of available bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BytesLocation {
     /// On stable storage, in the store of streams.

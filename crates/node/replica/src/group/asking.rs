@@ -13,24 +13,11 @@ use super::{As, Ended, Known};
 /// wait, and continues requests that other nodes accepted once they can proceed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Assigns an id to a folder. Repeated requests return the same id ([join-2]).
-    Join {
-        /// Random number that the folder chose and stored.
-        nonce: u64,
-        /// Id that was reserved for the node, if any.
-        node: Option<NodeId>,
-        /// Address where the node listens for peers.
-        peer: String,
-        /// Role that the node is to take.
-        role: As,
-    },
+    /// Assigns the id `node`, or a new one, to the folder that chose `nonce`. Repeated requests
+    /// return the same id ([join-2]).
+    Join { nonce: u64, node: Option<NodeId>, peer: String, role: As },
     /// Reserves an id for a node that joins later.
-    Reserve {
-        /// Address where the node will listen for peers.
-        peer: String,
-        /// Role that the node is to take.
-        role: As,
-    },
+    Reserve { peer: String, role: As },
     /// Makes the node a voter, if it is caught up.
     Promote(NodeId),
     /// Makes a voter a learner.
@@ -45,12 +32,7 @@ pub enum Ask {
     /// Sets the weight of the node's votes.
     Weight(NodeId, u32),
     /// Replaces one node by another, in one plan.
-    Replace {
-        /// Node that leaves the group.
-        old: NodeId,
-        /// Node that takes over the weight.
-        new: NodeId,
-    },
+    Replace { old: NodeId, new: NodeId },
     /// Sets the node's priority as leader. Leadership moves to the node with the highest priority.
     Priority(NodeId, u32),
     /// Changes the address where the node listens for peers.
@@ -130,15 +112,10 @@ pub struct PeerTable {
 /// The group's members as applied by this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
-    /// Current era, as applied by this node.
     pub era: Era,
-    /// Nodes that have an id.
     pub nodes: Vec<Listed>,
-    /// Plan in progress.
     pub plan: Option<Underway>,
-    /// Plan that ended last.
     pub last: Option<LastPlan>,
-    /// Nodes that were removed from the group permanently.
     pub removed: Vec<NodeId>,
 }
 
@@ -146,15 +123,14 @@ pub struct Members {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub node: NodeId,
-    /// The node's entry in the table.
     pub known: Known,
     /// The node's incarnation that has weight; if none has, the one seen last.
     pub member: Member,
     /// Weight of its votes; 0 for a learner.
     pub weight: u32,
-    /// Whether the configuration has the node as an auxiliary.
+    /// The configuration has the node as an auxiliary.
     pub auxiliary: bool,
-    /// Whether this node is in contact with the listed node.
+    /// The answering node is in contact with the listed node.
     pub connected: bool,
     /// Number of slots by which the node lags behind the leader; known only to the leader.
     pub lag: Option<u64>,

@@ -36,7 +36,6 @@ impl As {
         }
     }
 
-    /// Returns the role with this name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Voter, Self::Learner, Self::Auxiliary].into_iter().find(|role| role.name() == name)
     }
@@ -45,47 +44,27 @@ impl As {
 /// A command that changes the group's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Assigns or reserves an id.
-    Allocate {
-        /// Nonce of the folder that joins; `None` reserves an id for a folder that joins later.
-        nonce: Option<u64>,
-        /// Id that was reserved for the node, if any.
-        node: Option<NodeId>,
-        /// Address where the node listens for peers.
-        peer: String,
-        /// Role that the node is to take.
-        role: As,
-    },
-    /// Changes a node's address.
-    Address {
-        node: NodeId,
-        /// Address where the node listens for peers.
-        peer: String,
-    },
-    /// Sets a node's priority. The priority decides the leader if several nodes could lead.
-    Priority {
-        node: NodeId,
-        /// Priority as leader. The node with the highest priority leads.
-        priority: u32,
-    },
+    /// Assigns an id to the folder with this nonce, or reserves one if `nonce` is `None`. `node` is
+    /// the id that was reserved before, if any.
+    Allocate { nonce: Option<u64>, node: Option<NodeId>, peer: String, role: As },
+    /// Changes the address where a node listens for peers.
+    Address { node: NodeId, peer: String },
+    /// Sets a node's priority. The node with the highest priority leads, if several could.
+    Priority { node: NodeId, priority: u32 },
     /// Starts a plan towards these weights, or renews the plan in progress.
     Plan {
         /// Era for which the plan was made.
         era: Era,
-        /// Target weights.
         goal: Goal,
         /// Changes of roles and of the quorum rule, made after the weights are reached.
         then: Vec<Change>,
         /// Nodes to remove from the group once they have no weight.
         leaving: Vec<NodeId>,
-        /// The operator's request.
         what: String,
     },
-    /// Cancels a plan. Finished steps are not undone.
-    Cancel {
-        /// Id of the plan: the slot of the command that made it.
-        plan: u64,
-    },
+    /// Cancels the plan with this id, the slot of the command that made it. Finished steps are not
+    /// undone.
+    Cancel { plan: u64 },
 }
 
 /// Effect of an executed command.
@@ -168,7 +147,6 @@ const PLAN: u8 = 4;
 const CANCEL: u8 = 5;
 
 impl Command {
-    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {

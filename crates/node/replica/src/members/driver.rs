@@ -69,8 +69,8 @@ pub(crate) struct MembershipDriver {
     command_at: Time,
     /// Condition for which the plan waits, for display.
     waits: Option<String>,
-    /// Whether the leader could not propose in its last turn, because it moves to another era
-    /// without a casting vote.
+    /// The leader could not propose in its last turn, because it moves to another era without a
+    /// casting vote.
     pausing: bool,
     /// Version of the group's table for which the table of peers was last returned.
     returned_version: Option<u64>,
@@ -114,7 +114,6 @@ impl MembershipDriver {
         due
     }
 
-    /// Returns the time of the leader's next check.
     pub(crate) fn look_at(&self) -> Time {
         self.look_at
     }
@@ -129,23 +128,20 @@ impl MembershipDriver {
         now < self.stays_until
     }
 
-    /// Takes the node to which leadership is to be handed, if any.
     pub(crate) fn take_heir(&mut self) -> Option<NodeId> {
         self.heir.take()
     }
 
-    /// Records the version of the group's table that is about to be returned. Returns `false` if it was
-    /// returned before.
+    /// Records the version of the group's table that is about to be returned. Returns `false` if it
+    /// was returned before.
     pub(crate) fn take_version(&mut self, version: u64) -> bool {
         self.returned_version.replace(version) != Some(version)
     }
 
-    /// Returns the levels of the other nodes, and pending raises.
     pub(crate) fn rising(&self) -> &LevelRaises {
         &self.rising
     }
 
-    /// Returns the levels of the other nodes, to record what is heard of them.
     pub(crate) fn rising_mut(&mut self) -> &mut LevelRaises {
         &mut self.rising
     }
@@ -160,7 +156,6 @@ impl MembershipDriver {
         self.tried = (era, now.plus_ms(RETRY_MS));
     }
 
-    /// Returns the earliest time of the next attempt.
     pub(crate) fn try_at(&self) -> Time {
         self.tried.1
     }
@@ -190,7 +185,6 @@ impl MembershipDriver {
         self.asked.insert(asked, steps);
     }
 
-    /// Answers a request.
     pub(crate) fn answer(&mut self, asked: u64, answer: Result<Answer, Refused>) {
         self.answers.push_back((asked, answer));
     }
@@ -213,7 +207,6 @@ impl MembershipDriver {
         self.answers.pop_front()
     }
 
-    /// Returns the condition for which the plan waits, as known to a leader.
     pub(crate) fn waits(&self) -> Option<&str> {
         self.waits.as_deref()
     }

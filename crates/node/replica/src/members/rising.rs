@@ -62,8 +62,7 @@ pub(crate) struct LevelRaises {
     /// Start of this process.
     begun: Time,
     heard: BTreeMap<NodeId, NodeLevel>,
-    /// Whether all connected nodes understand statements about the end of this node's log
-    /// ([lie-1]).
+    /// All connected nodes understand statements about the end of this node's log ([lie-1]).
     all_witness: bool,
     /// Level that the folder is marked as possibly requiring ([level-8]).
     marked: Level,

@@ -1,4 +1,4 @@
-//! What this node knows about the members: the list for operators, and the conditions of changes.
+//! Read access to membership: the list for operators, and the conditions of changes.
 
 use quorate_core::{
     configuration::{Change, Configuration},

@@ -34,7 +34,7 @@ pub(crate) struct NodeProgress {
     pub(crate) applied_to: Slot,
     /// First slot that is not known to be decided, by this node or its peers.
     pub(crate) known_to: Slot,
-    /// Whether a leader is known; without one, no further decisions are learned.
+    /// A leader is known; without one, no further decisions are learned.
     pub(crate) led: bool,
 }
 

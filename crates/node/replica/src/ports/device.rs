@@ -30,7 +30,7 @@ pub struct DeviceStatus {
     pub kind: &'static str,
     /// Human-readable description of the device.
     pub name: String,
-    /// Whether the core uses the device now.
+    /// The core uses the device now.
     pub used: bool,
     /// Ballot in which the device's acceptor votes.
     pub armed: Option<Ballot>,

@@ -109,7 +109,6 @@ pub trait Requests {
         self.query(query, reply)
     }
 
-    /// Returns the status of this node.
     fn status(&self) -> Status;
 
     /// Returns the level that the group uses ([level-5]).
@@ -137,7 +136,6 @@ pub trait Requests {
         true
     }
 
-    /// Returns the size of the largest accepted command, in bytes.
     fn command_bytes_max(&self) -> usize;
 
     /// Returns the port for clients of devices, if this node supports them.
@@ -310,7 +308,6 @@ pub trait Front {
     /// Returns the number of requests that wait for the replica.
     fn open_requests(&self) -> usize;
 
-    /// Returns the number of open connections.
     fn connections(&self) -> usize;
 
     /// Called once per turn, for a front whose requests do not come from connections, or that makes
@@ -364,7 +361,6 @@ impl<T> Tags<T> {
         self.owners.get(KeyData::from_ffi(tag.0).into())
     }
 
-    /// Returns the owner of a tag mutably.
     pub fn get_mut(&mut self, tag: Tag) -> Option<&mut T> {
         self.owners.get_mut(KeyData::from_ffi(tag.0).into())
     }
@@ -379,7 +375,6 @@ impl<T> Tags<T> {
         self.owners.len()
     }
 
-    /// Iterates over all tags with their owners.
     pub fn iter(&self) -> impl Iterator<Item = (Tag, &T)> {
         let tag = |key: DefaultKey| Tag(key.data().as_ffi());
         self.owners.iter().map(move |(key, owner)| (tag(key), owner))

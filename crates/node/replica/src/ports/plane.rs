@@ -54,7 +54,6 @@ pub enum Body<'a> {
 }
 
 impl Body<'_> {
-    /// Returns the bytes of the body.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -107,7 +106,6 @@ pub struct Turn<'a> {
     pub time: Time,
     /// Unix time in milliseconds.
     pub wall_ms: u64,
-    /// Plane to the peers.
     pub plane: &'a mut dyn Plane,
 }
 

@@ -41,7 +41,6 @@ impl Kind {
         }
     }
 
-    /// Returns the kind with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -68,7 +67,6 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// All fates.
     pub const ALL: [Self; 4] = [Self::Repairing, Self::Repaired, Self::Superseded, Self::Stays];
 
     /// Returns the name for programs.
@@ -81,7 +79,6 @@ impl Fate {
         }
     }
 
-    /// Returns the fate with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fate| fate.name() == name)
     }
@@ -110,7 +107,6 @@ pub(crate) enum Needs {
 /// A damaged place found by a scrub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Kind of the damaged data.
     pub kind: Kind,
     /// Damaged file, position in it, and kind of damage.
     pub what: String,

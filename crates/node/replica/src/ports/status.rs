@@ -19,7 +19,6 @@ use super::{device::DeviceStatus, latencies::Latencies, scrub_report::ScrubStatu
 /// A member or known peer, as seen from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Node and incarnation of the peer.
     pub member: Member,
     /// Weight of its votes; 0 for a learner.
     pub weight: u32,
@@ -32,7 +31,7 @@ pub struct Peer {
     /// Number of bytes of values sent to the peer since this node started, in proposals and in
     /// answers.
     pub payload_bytes_sent: u64,
-    /// Whether the leader sends the peer proposals; known only to the leader.
+    /// The leader sends proposals to the peer; known only to the leader.
     pub engaged: Option<bool>,
     /// Addresses of the peer, as known to this node.
     pub addresses: Addresses,
@@ -45,7 +44,7 @@ pub struct Peer {
 pub struct PeerPlane {
     /// Path of protocol frames; bulk data always uses connections.
     pub way: Way,
-    /// How raw frames are received from the interface, if they are used.
+    /// Method of receiving raw frames from the interface, if they are used.
     pub frames: Option<&'static str>,
     /// Round-trip time of the last probe in microseconds; `None` without probes.
     pub rtt_us: Option<u64>,
@@ -77,7 +76,6 @@ impl Way {
     pub const ALL: [Self; 6] =
         [Self::Tcp, Self::Udp, Self::Chain, Self::Multicast, Self::Ethernet, Self::Auto];
 
-    /// Returns the path with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
@@ -123,9 +121,9 @@ pub struct Streams {
     /// Number of retained bytes that this node lacks, or that a restart would not find yet
     /// ([here-1]).
     pub missing_bytes: u64,
-    /// Whether the node may lack bytes. As long as it may, it does not count as having them.
+    /// The node may lack bytes, so it does not count as having them.
     pub lacks: bool,
-    /// Whether the store waits for free space or file descriptors.
+    /// The store waits for free space or file descriptors.
     pub short: bool,
     /// Why this node accepts no bytes from clients; `None` if it accepts them.
     pub stopped: Option<String>,
@@ -162,7 +160,7 @@ pub struct TuningReport {
     pub report: Report,
     /// Batch size and window in force.
     pub setting: Setting,
-    /// Whether an operator fixed the setting.
+    /// An operator fixed the setting.
     pub held: bool,
 }
 
@@ -239,7 +237,6 @@ impl Activity {
         matches!(self, Self::ReceivingSnapshot)
     }
 
-    /// Returns the activity with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|activity| activity.name() == name)
     }
@@ -336,21 +333,15 @@ pub struct LevelStatus {
 /// Status of a node, as the node itself sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Id of the group.
     pub cluster: u128,
-    /// This node and its incarnation.
     pub member: Member,
-    /// Current role.
     pub role: Role,
-    /// Current leader, if known.
     pub leader: Option<NodeId>,
     /// Number of the current configuration.
     pub era: Era,
-    /// Quorum rule of the configuration.
     pub quorum: QuorumRule,
     /// Feature level of the group, and the levels that its nodes support.
     pub level: LevelStatus,
-    /// Membership change in progress.
     pub plan: Option<PlanStatus>,
     /// The node has been removed from the group permanently ([member-1]).
     pub removed: bool,
@@ -372,11 +363,8 @@ pub struct Status {
     pub snapshot: Option<Snapshot>,
     /// Snapshot that is being taken, with the length that has been written so far.
     pub snapshot_taking: Option<Snapshot>,
-    /// Use of the disk that contains the log.
     pub disk: DiskUse,
-    /// State of the byte streams on this node.
     pub streams: Streams,
-    /// Command counts since the process started.
     pub traffic: Traffic,
     /// Latest changes of leader seen by this node since its start, oldest first.
     pub reigns: Vec<LeaderChange>,
@@ -389,7 +377,6 @@ pub struct Status {
     /// Nodes of the ring for votes while this node leads, with this node last. Empty if votes are
     /// sent directly.
     pub ring: Vec<NodeId>,
-    /// State of the scrub in progress, or of the last one.
     pub scrub: ScrubStatus,
     /// Choices that the node made by itself, one per line with the reason: the path of its frames,
     /// and the route of votes to it ([plane-3]).

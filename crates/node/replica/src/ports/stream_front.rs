@@ -82,7 +82,6 @@ pub trait StreamRequests {
     /// Proposes a new retention for the stream: the rule for how many bytes are retained.
     fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure>;
 
-    /// Proposes to remove the stream.
     fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure>;
 
     /// Requests [`StreamEvent::Looked`] as soon as [`StreamRequests::info`] and

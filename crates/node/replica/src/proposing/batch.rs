@@ -109,7 +109,6 @@ pub(crate) fn assemble(header: Header, entries: &[u8]) -> Vec<u8> {
 /// A completely validated batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch<'a> {
-    /// Position of the batch in its origin's order.
     pub(crate) header: Header,
     entries: &'a [u8],
 }
@@ -138,7 +137,6 @@ impl<'a> Batch<'a> {
         Some(Header { session, sequence })
     }
 
-    /// Returns the commands in order.
     pub(crate) fn entries(&self) -> Entries<'a> {
         Entries { rest: self.entries }
     }

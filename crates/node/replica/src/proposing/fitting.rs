@@ -43,7 +43,6 @@ pub(crate) struct Fitting {
 }
 
 impl Fitting {
-    /// Creates the state without a device.
     pub(crate) fn new() -> Self {
         Self {
             room: None,

@@ -45,7 +45,6 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// Returns whether the item is a read that runs between commands.
     pub(crate) const fn is_read(&self) -> bool {
         self.encoded_bytes == 0
     }
@@ -78,7 +77,6 @@ impl Gather {
         self.items.is_empty()
     }
 
-    /// Returns the number of waiting commands.
     pub(crate) fn len(&self) -> usize {
         self.items.len() - self.reads
     }

@@ -125,7 +125,6 @@ impl InFlight {
         self.batches.is_empty()
     }
 
-    /// Returns the total number of offers that were repeated.
     pub(super) fn repeated(&self) -> u64 {
         self.repeated
     }
@@ -216,7 +215,6 @@ impl InFlight {
         Some(batch)
     }
 
-    /// Removes and returns all batches.
     pub(super) fn take_all(&mut self) -> VecDeque<InFlightBatch> {
         self.offered = 0;
         std::mem::take(&mut self.batches)
@@ -237,7 +235,6 @@ impl InFlight {
         item.map(|item| item.deadline)
     }
 
-    /// Returns the names of the batches in order.
     #[cfg(test)]
     pub(super) fn names(&self) -> Vec<BatchName> {
         self.batches.iter().map(|batch| batch.name).collect()

@@ -121,12 +121,10 @@ impl Origin {
         self.fitting.bound(self.limits.batch_bytes)
     }
 
-    /// Returns the totals of accepted commands and formed batches.
     pub(crate) fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// Returns the total number of batch offers that were repeated.
     pub(crate) fn repeated(&self) -> u64 {
         self.in_flight.repeated()
     }
@@ -421,14 +419,11 @@ impl Origin {
         self.repeat_all();
     }
 
-    /// Records this node's vote for a batch. Returns whether a client waits until the batch is in
-    /// memory at a quorum ([class-2]).
     pub(crate) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
         let own = name.origin == self.node && name.boot == self.boot;
         own && self.in_flight.voted(name, ballot, slot)
     }
 
-    /// [less-2] Records that a quorum has everything below `to` in memory, in this ballot.
     pub(crate) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
         self.in_flight.in_memory(ballot, to, completions);
     }

@@ -198,7 +198,6 @@ impl Registrations {
         expired
     }
 
-    /// Returns the earliest deadline of a registration.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.clients.first_key_value().map(|(_, first)| first.deadline)
     }

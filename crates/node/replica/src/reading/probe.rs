@@ -28,13 +28,8 @@ pub enum Probed {
     Unavailable,
     /// The read was not confirmed in time.
     Unconfirmed,
-    /// The read was confirmed, but this node did not apply the necessary slots in time.
-    Behind {
-        /// First slot that has not been applied.
-        applied_to: Slot,
-        /// First slot that the read does not need.
-        needed: Slot,
-    },
+    /// The read was confirmed, but this node did not apply the slots below `needed` in time.
+    Behind { applied_to: Slot, needed: Slot },
 }
 
 impl fmt::Display for Probed {

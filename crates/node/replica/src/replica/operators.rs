@@ -1,5 +1,5 @@
-//! Calls of the driver on behalf of operators: requests to the group, levels, leadership, snapshots,
-//! probes, and a clean stop.
+//! Calls of the driver on behalf of operators: requests to the group, levels, leadership,
+//! snapshots, probes, and a clean stop.
 
 use quorate_core::{
     effect::Refusal,
@@ -72,7 +72,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Takes the next outcome of a request, if there is one.
     pub fn take_group_answer(&mut self) -> Option<(u64, Result<Answer, Refused>)> {
         while let Some((asked, ended)) = self.spine.completions.take_group() {
             let unjudged = self.members.take_unjudged(asked).is_some();
@@ -144,7 +143,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.members.rising_mut().marked(level);
     }
 
-    /// Returns the group's members as applied by this node.
     pub fn members(&self, now: Time) -> Members {
         self.members_view().list(now, &self.known_peers(now))
     }
@@ -171,7 +169,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.reading.probe(now, refused);
     }
 
-    /// Takes the result of the probe, once it has ended.
     pub fn take_probe(&mut self) -> Option<Probed> {
         self.reading.take_probe()
     }
@@ -199,7 +196,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ending.transfer(to, &mut self.spine.protocol);
     }
 
-    /// Takes the result of a transfer, once it has ended.
     pub fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
         self.ending.take_transfer_result()
     }
@@ -289,7 +285,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.read_held(now, (asked, hold), (stream, position, bytes_max), disk);
     }
 
-    /// Takes the next result of a read of held bytes.
     pub fn take_held_bytes(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
         self.streaming.keeping.next_held()
     }

@@ -36,7 +36,6 @@ const fn is_of_others(alarm: &Alarm) -> bool {
 const STUCK_MS: u64 = 5_000;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Returns the status of this node.
     pub fn status(&self, now: Time) -> Status {
         Status {
             cluster: self.spine.own.cluster,
@@ -120,7 +119,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the state of the byte streams on this node.
     pub fn stream_use(&self, now: Time) -> Streams {
         let (streams, keeping) = (self.spine.applying.streams(), &self.streaming.keeping);
         let (used_bytes, file_bytes) = keeping.bytes();
@@ -194,7 +192,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.spine.clocks.off().count()
     }
 
-    /// Returns the table of byte streams as of the applied slots.
     pub fn streams(&self) -> &Table {
         self.spine.applying.streams()
     }
@@ -361,12 +358,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.next_change()
     }
 
-    /// Takes the next notice for the operator.
     pub fn next_notice(&mut self, now: Time) -> Option<String> {
         self.spine.observing.take_notice(now)
     }
 
-    /// Takes the next event, for the operator's log.
     pub fn next_event(&mut self) -> Option<Event> {
         self.spine.observing.next_event()
     }
@@ -386,7 +381,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.why_route().filter(|_| leads).into_iter().collect()
     }
 
-    /// Returns the current batch size and window.
     pub fn batching(&self) -> Setting {
         self.tuning.setting()
     }
@@ -419,7 +413,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns this node's snapshot, if it has one.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.snapshots.own()
     }
@@ -429,7 +422,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.snapshots.log_bytes_max()
     }
 
-    /// Returns the core's counters of its slow paths.
     pub fn slow_paths(&self) -> SlowPaths {
         self.spine.protocol.slow_paths()
     }
@@ -448,7 +440,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.spine.applying.service()
     }
 
-    /// Returns this node with its incarnation.
     pub fn member(&self) -> Member {
         self.spine.own.member
     }

@@ -81,8 +81,8 @@ pub(crate) struct Files {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     pub(crate) file: SmallFile,
-    /// Whether the file existed when the read began. A file created during the read is not reported
-    /// as missing.
+    /// The file existed when the read began. A file created during the read is not reported as
+    /// missing.
     pub(crate) must_be_there: bool,
     /// Set if the file was found damaged before: the index of the finding, and the number of reads
     /// since then.

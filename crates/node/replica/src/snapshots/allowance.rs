@@ -37,7 +37,6 @@ impl Allowance {
         self.left > 0
     }
 
-    /// Spends this many bytes of the allowance.
     pub(crate) fn spend(&mut self, bytes: usize) {
         if self.bytes_per_second.is_some() {
             let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);

@@ -19,12 +19,10 @@ pub(super) struct OperatorRequest {
 }
 
 impl OperatorRequest {
-    /// Requests a snapshot at or after this slot.
     pub(super) fn ask(&mut self, at: Slot) {
         self.wanted = self.wanted.max(Some(at));
     }
 
-    /// Returns the slot of the unanswered request, if there is one.
     pub(super) fn wanted(&self) -> Option<Slot> {
         self.wanted
     }
@@ -57,7 +55,6 @@ impl OperatorRequest {
         self.answer = Some(Err(why));
     }
 
-    /// Takes the result, if there is one.
     pub(super) fn take_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.answer.take()
     }

@@ -64,7 +64,6 @@ fn take_configuration(fields: &mut Fields<'_>) -> Option<Configuration> {
     Configuration::new(members?, rule, class).ok()
 }
 
-/// Appends the encoded eras.
 pub(crate) fn put_eras(eras: &Eras, out: &mut Vec<u8>) {
     put32(out, eras.era().0);
     out.extend_from_slice(&eras.since().0.to_be_bytes());
@@ -82,7 +81,6 @@ pub(crate) fn put_eras(eras: &Eras, out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes eras.
 pub(crate) fn take_eras(fields: &mut Fields<'_>) -> Option<Eras> {
     let (era, since) = (Era(fields.u32()?), Slot(fields.u64()?));
     let count = fields.u32()?;

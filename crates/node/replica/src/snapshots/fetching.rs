@@ -89,22 +89,18 @@ impl Fetching {
         }
     }
 
-    /// Requests a snapshot at or after this slot.
     pub(crate) fn need(&mut self, from: Slot) {
         self.needed = Some(self.needed.map_or(from, |needed| needed.max(from)));
     }
 
-    /// Stops fetching, because no snapshot is needed.
     pub(crate) fn stop(&mut self) {
         *self = Self::new(self.retry_ms);
     }
 
-    /// Returns the slot at or after which a snapshot is needed, if one is.
     pub(crate) fn needed(&self) -> Option<Slot> {
         self.needed
     }
 
-    /// Returns the snapshot that is being received, if any.
     pub(crate) fn target(&self) -> Option<Target> {
         self.receiving.map(|(_, target)| target)
     }
@@ -141,7 +137,6 @@ impl Fetching {
         self.lose(node);
     }
 
-    /// Handles a disconnected peer.
     pub(crate) fn lose(&mut self, node: NodeId) {
         self.offers.remove(&node);
         if self.source() == Some(node) {

@@ -10,7 +10,6 @@ const FORMAT: u16 = 1;
 /// Identity of a snapshot ([snap-1]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Id of the group.
     pub(crate) cluster: u128,
     /// Slot of the snapshot. The snapshot covers all lower slots.
     pub(crate) at: Slot,

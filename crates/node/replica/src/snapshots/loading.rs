@@ -63,12 +63,10 @@ impl Loading {
         })
     }
 
-    /// Returns the manifest of the snapshot that is being loaded.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Returns the number of bytes of the stream that have been loaded.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

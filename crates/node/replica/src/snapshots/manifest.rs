@@ -11,7 +11,6 @@ use crate::fields::Fields;
 pub(crate) struct Manifest {
     /// Slot of the snapshot. The snapshot covers all lower slots.
     pub(crate) at: Slot,
-    /// Layout of the chunks and parts.
     pub(crate) layout: Layout,
     /// Number of the first part.
     pub(crate) first_part: u64,
@@ -33,7 +32,6 @@ impl Manifest {
             && (self.first_part..self.parts_end()).contains(&file.number)
     }
 
-    /// Iterates over the snapshot's files.
     pub(crate) fn parts(&self) -> impl Iterator<Item = FileId> + use<> {
         let numbers = self.first_part..self.parts_end();
         numbers.map(|number| FileId::new(Family::Snapshot, number))

@@ -48,7 +48,6 @@ impl Open {
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) purpose: Purpose,
-    /// Snapshot that the chunk belongs to.
     pub(crate) manifest: Manifest,
     /// Offset of the chunk's content in the stream.
     pub(crate) offset: u64,
@@ -79,7 +78,6 @@ impl Reads {
         self.open.iter().filter(|open| wanted(open.purpose)).count()
     }
 
-    /// Returns whether no read is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.open.is_empty()
     }

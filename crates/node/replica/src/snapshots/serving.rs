@@ -163,13 +163,11 @@ impl Serving {
         transfers.any(|transfer| (transfer.at, transfer.digest) == (manifest.at, manifest.digest))
     }
 
-    /// Returns the number of peers being served.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.transfers.len()
     }
 
-    /// Returns whether no peer is being served.
     pub(crate) fn is_empty(&self) -> bool {
         self.transfers.is_empty()
     }

@@ -46,7 +46,6 @@ fn put(kind: u8, parts: &[&[u8]], out: &mut Vec<u8>) {
 }
 
 impl Item<'_> {
-    /// Appends the encoded item.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Header(bytes) => put(HEADER, &[bytes], out),

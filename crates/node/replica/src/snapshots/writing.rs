@@ -80,7 +80,6 @@ impl Writer {
         }
     }
 
-    /// Returns the number of bytes of the stream that were pushed.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -149,7 +148,6 @@ impl Writer {
         self.advance(disk);
     }
 
-    /// Ends the stream.
     pub(crate) fn finish<D: Disk>(&mut self, disk: &mut D) {
         self.finished = true;
         self.seal();

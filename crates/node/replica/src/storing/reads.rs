@@ -32,17 +32,11 @@ pub(crate) enum Purpose {
 /// Kind of a read. At most one read of each kind is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Kind of [`Purpose::Votes`].
     Votes,
-    /// Kind of [`Purpose::Apply`].
     Apply,
-    /// Kind of [`Purpose::Serve`].
     Serve,
-    /// Kind of [`Purpose::Payload`].
     Payload,
-    /// Kind of [`Purpose::Streams`].
     Streams,
-    /// Kind of [`Purpose::Scrub`].
     Scrub,
 }
 

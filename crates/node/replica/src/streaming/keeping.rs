@@ -305,7 +305,6 @@ impl Keeping {
             && !self.store.is_full()
     }
 
-    /// Returns the layout of the store's files.
     pub(crate) fn layout(&self) -> Layout {
         self.store.layout()
     }
@@ -387,7 +386,6 @@ impl Keeping {
         waits && !self.misses_any() && self.replays().is_none() && self.put_to >= bare_to
     }
 
-    /// Handles a completed disk operation of the store.
     pub(crate) fn on_completed<D: Disk>(&mut self, completed: Completed, disk: &mut D) {
         self.store.on_completed(completed, disk);
         if !self.store.is_checkpointing() && self.store.failure().is_none() {
@@ -695,7 +693,6 @@ impl Keeping {
         self.held.push_back((asked, Err(why)));
     }
 
-    /// Takes the next result of a read for a backup.
     pub(crate) fn next_held(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
         self.held.pop_front()
     }
@@ -718,12 +715,10 @@ impl Keeping {
         true
     }
 
-    /// Takes the result of the last read for a scrub.
     pub(crate) fn take_scrubbed(&mut self) -> Option<ReadDone> {
         self.scrubbed.take()
     }
 
-    /// Returns whether the disk has a catalogue.
     pub(crate) fn has_catalogue(&self) -> bool {
         self.store.checkpointed_to() > Slot::FIRST
     }
@@ -764,7 +759,6 @@ mod tests {
         },
     };
 
-    /// A plane without peers.
     struct NoPeers;
 
     impl Plane for NoPeers {
@@ -854,9 +848,8 @@ mod tests {
         }
     }
 
-    /// An open vote may refer to places of a stream that is removed in a lower slot. These must not
-    /// be freed yet: a checkpoint had freed them, and after two consecutive restarts the vote
-    /// counted as forgotten.
+    /// An open vote may refer to places of a stream that is removed in a lower slot. If a
+    /// checkpoint frees these places too early, the vote counts as forgotten after two restarts.
     #[test]
     fn what_is_let_go_waits_until_all_that_was_voted_for_is_applied() {
         let mut disk = MemoryDisk::default();

@@ -65,7 +65,6 @@ impl Default for Open {
 }
 
 impl Open {
-    /// Returns the number of bytes in the piece.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Few(bytes) => bytes.len(),
@@ -73,7 +72,6 @@ impl Open {
         }
     }
 
-    /// Returns whether the piece is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }

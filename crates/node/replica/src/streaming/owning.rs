@@ -141,7 +141,6 @@ pub(crate) struct Owning {
 }
 
 impl Owning {
-    /// Creates the state without pieces.
     pub(crate) fn new(
         node: NodeId,
         boot: u32,

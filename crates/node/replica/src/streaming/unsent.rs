@@ -24,7 +24,6 @@ impl Unsent {
         self.0.get(&node).map_or(0, RoundRobin::len)
     }
 
-    /// Returns whether no piece waits for any node.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -341,7 +341,6 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         Some(range)
     }
 
-    /// Passes a completed operation to the store.
     pub(crate) fn on_completed(&mut self, completed: Completed) {
         let disk = self.spine.storing.log_mut().disk_mut();
         self.own.keeping.on_completed(completed, disk);

@@ -19,30 +19,21 @@ pub enum Outcome {
     InMemory(Slot),
     /// Reply to a linearizable query.
     Read(Vec<u8>),
-    /// A session was registered.
     Registered(SessionId),
     /// The request failed, or its outcome is unknown.
     Failed(Failure),
 }
 
-/// Events of streams, as delivered to a front.
+/// Copies of [`StreamEvent`]s, as delivered to a front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Copy of [`StreamEvent::Done`].
     Done(StreamTag, StreamOutcome),
-    /// Copy of [`StreamEvent::Refused`].
     Refused(StreamTag, Denied),
-    /// Copy of [`StreamEvent::Failed`].
     Failed(StreamTag, Failure),
-    /// Copy of [`StreamEvent::Looked`].
     Looked(StreamTag),
-    /// Copy of [`StreamEvent::Bytes`].
     Bytes(StreamTag, Vec<u8>),
-    /// Copy of [`StreamEvent::Nowhere`].
     Nowhere(StreamTag, LocateError),
-    /// Copy of [`StreamEvent::Durable`].
     Durable(StreamName, u64),
-    /// Copy of [`StreamEvent::Ended`].
     Ended(StreamName, u64),
 }
 
@@ -68,12 +59,10 @@ impl Ledger {
         self.queries.insert(tag, query.to_vec());
     }
 
-    /// Takes the stream events since the last call.
     pub(super) fn take_heard(&mut self) -> Vec<Heard> {
         std::mem::take(&mut self.heard)
     }
 
-    /// Returns the result of a request, if it has completed.
     pub(super) fn outcome(&self, tag: Tag) -> Option<&Outcome> {
         self.outcomes.get(&tag)
     }

@@ -30,12 +30,10 @@ impl Buffers {
         self.connected.remove(&peer)
     }
 
-    /// Disconnects all peers, since the node is down.
     pub(super) fn disconnect_all(&mut self) {
         self.connected.clear();
     }
 
-    /// Drops the written frames.
     pub(super) fn clear(&mut self) {
         self.to.clear();
     }

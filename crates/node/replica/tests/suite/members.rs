@@ -492,8 +492,8 @@ fn a_member_that_forgot_is_taken_back() {
 }
 
 /// [volatile-2] A member forgets its votes again while it is being readmitted, when its old member
-/// has no weight any more and its new one has none yet. Once the plan ended there, and the node was
-/// never readmitted.
+/// has no weight any more and its new one has none yet. An earlier version ended the plan there,
+/// and never readmitted the node.
 #[test]
 fn a_member_that_forgets_again_while_it_is_taken_back_is_taken_back_still() {
     let mut cluster = cluster(3, Class::Volatile, 18);

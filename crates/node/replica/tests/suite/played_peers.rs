@@ -29,7 +29,7 @@ use quorate_replica::{
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Lane, decode};
 
 thread_local! {
-    /// Whether the service of this test accepts commands.
+    /// The service of this test accepts commands.
     static TAKES: Cell<bool> = const { Cell::new(true) };
     /// Slot up to which the service of this test has applied everything when it starts.
     static KEPT_TO: Cell<Slot> = const { Cell::new(Slot::FIRST) };

@@ -65,12 +65,10 @@ impl ClientSession {
     }
 }
 
-/// Sessions of all clients.
 #[derive(Clone, Debug)]
 pub(super) struct ClientSessions {
     /// Maximum number of sessions.
     max: usize,
-    /// Maximum size of all stored replies, in bytes.
     reply_bytes_max: usize,
     table: BTreeMap<SessionId, ClientSession>,
     by_request: BTreeMap<Request, SessionId>,
@@ -113,7 +111,6 @@ impl ClientSessions {
         Some((*boot, *number))
     }
 
-    /// Returns the verdict on a client's numbered command, decided in `slot` ([session-2]).
     pub(super) fn verdict(
         &mut self,
         slot: Slot,
@@ -164,7 +161,6 @@ impl ClientSessions {
         }
     }
 
-    /// Stores the reply to a command that [`Self::verdict`] allowed.
     pub(super) fn executed(&mut self, at: Sequenced, reply: &[u8], changed: &mut BTreeSet<Key>) {
         let Some(session) = self.table.get_mut(&at.session) else {
             return;
@@ -204,7 +200,6 @@ impl ClientSessions {
         }
     }
 
-    /// Ends the client session with this id, if it exists.
     pub(super) fn remove(&mut self, id: SessionId, changed: &mut BTreeSet<Key>) {
         let Some(session) = self.table.remove(&id) else {
             return;

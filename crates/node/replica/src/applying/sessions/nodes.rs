@@ -10,7 +10,7 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 use super::codec::Key;
 use crate::{fields::Fields, proposing::batch::Header};
 
-/// Whether a batch is to be executed now, and if not, why.
+/// Decision whether a batch is executed now, with the reason if not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The next batch of its origin, to be executed now.
@@ -94,7 +94,6 @@ impl NodeSessions {
         }
     }
 
-    /// Ends the node session with this id, if it exists.
     pub(super) fn expire(&mut self, slot: u64, changed: &mut BTreeSet<Key>) {
         let node = self.table.iter().find(|(_, session)| session.slot == slot);
         if let Some((&node, _)) = node {
