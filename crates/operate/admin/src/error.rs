@@ -24,7 +24,6 @@ struct ErrorBody<'a> {
 }
 
 impl<'a> ErrorDocument<'a> {
-    /// Creates an error document without a node id.
     pub const fn new(code: &'a str, message: &'a str, hint: &'a str) -> Self {
         Self { error: ErrorBody { code, message, hint }, node: None, progress: None }
     }

@@ -22,13 +22,11 @@ pub struct NoResponse {
 }
 
 impl NoResponse {
-    /// Adds the reason of one node.
     pub fn add(&mut self, reason: String, refusal: Option<Refusal>) {
         self.reasons.push(reason);
         self.refusal = self.refusal.take().or_else(|| refusal.filter(Refusal::concerns_user));
     }
 
-    /// Returns the suggested remedy.
     pub fn hint(&self) -> &str {
         let tls = self.reasons.iter().find_map(|reason| remedy(reason));
         let other = "check that a node is running, and give its address with --admin";

@@ -29,7 +29,6 @@ pub struct MembersView {
     pub era: u64,
     /// All nodes that have an id, sorted by id.
     pub nodes: Vec<ListedView>,
-    /// Plan in progress.
     pub plan: Option<PlanInProgressView>,
     /// Membership plan that ended most recently.
     pub last: Option<LastPlanView>,
@@ -84,7 +83,6 @@ pub struct WeightView {
 /// Membership plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanInProgressView {
-    /// Number of the plan.
     pub id: u64,
     /// Description of the requested change, for people.
     pub what: String,
@@ -97,7 +95,6 @@ pub struct PlanInProgressView {
 /// The membership plan that ended most recently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastPlanView {
-    /// Number of the plan.
     pub id: u64,
     /// Set if the plan reached its goal. Otherwise it was cancelled.
     pub reached: bool,
@@ -180,21 +177,13 @@ pub const UNKNOWN_OUTCOME: &str = "unknown_outcome";
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum MembersOutcome {
     /// Id that was assigned to the new node by this request or an earlier one.
-    Node {
-        /// Id of the node, whether or not it has joined.
-        node: u32,
-    },
+    Node { node: u32 },
     /// The change has taken effect.
     Done,
     /// The requested state was already in effect.
     NothingToDo,
-    /// The change needs several steps.
-    Planned {
-        /// Number of the plan. Null for a dry run.
-        plan: Option<u64>,
-        /// Steps of the plan, in order.
-        steps: Vec<StepView>,
-    },
+    /// The change needs these steps. `plan` is the number of the plan, null for a dry run.
+    Planned { plan: Option<u64>, steps: Vec<StepView> },
 }
 
 impl MembersRequest {
@@ -297,7 +286,6 @@ impl MembersView {
         }
     }
 
-    /// Returns the entry of a node.
     pub fn listed(&self, node: u32) -> Option<&ListedView> {
         self.nodes.iter().find(|listed| listed.node == node)
     }

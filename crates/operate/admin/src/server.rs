@@ -176,7 +176,6 @@ impl Admin {
         Ok(admin)
     }
 
-    /// Returns the address on which the server listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -319,19 +318,12 @@ impl Admin {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot listen on --admin {address}: {}", detail(.source))]
-    Listen {
-        /// Address as given by the operator.
-        address: String,
-        source: io::Error,
-    },
+    Listen { address: String, source: io::Error },
     /// Other machines can reach the address, but the server does not authenticate callers.
     #[error(
         "cannot listen on --admin {address}: other machines can reach this address, and there is no authentication"
     )]
-    Unprotected {
-        /// Address as given by the operator.
-        address: String,
-    },
+    Unprotected { address: String },
     /// The server's thread cannot be started.
     #[error("start the admin thread: {0}")]
     Thread(#[source] io::Error),

@@ -51,7 +51,6 @@ pub struct ParameterView {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PointView {
     pub batch_bytes: usize,
-    /// Maximum number of batches in flight.
     pub window: usize,
     /// Commands per second.
     pub throughput: f64,
@@ -81,7 +80,6 @@ pub struct HoldRequest {
 #[serde(deny_unknown_fields)]
 pub struct HoldView {
     pub batch_bytes: usize,
-    /// Maximum number of batches in flight.
     pub window: usize,
     /// Maximum time for which the setting is pinned, in milliseconds.
     pub ms: u64,
@@ -139,7 +137,6 @@ impl TuningView {
 }
 
 impl PointView {
-    /// Returns the setting that this prediction is for.
     pub const fn setting(&self) -> SettingView {
         SettingView { batch_bytes: self.batch_bytes, window: self.window }
     }

@@ -45,10 +45,7 @@ pub enum UsersRequest {
     /// Create the user, or change an existing one.
     Set(SetUser),
     /// Remove the user.
-    Remove {
-        /// Name of the user to remove.
-        name: String,
-    },
+    Remove { name: String },
     /// Remove all users. Every connected client may then do everything.
     Open {},
 }

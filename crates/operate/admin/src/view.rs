@@ -36,7 +36,6 @@ pub struct NodeView {
     /// Feature level in use, and the reasons that block the next one.
     #[serde(default)]
     pub level: LevelView,
-    /// Membership change in progress.
     #[serde(default)]
     pub plan: Option<PlanView>,
     /// Set if the cluster has permanently removed this node.
@@ -60,7 +59,6 @@ pub struct NodeView {
     /// First slot of the log.
     #[serde(default)]
     pub log_start: u64,
-    /// Latest snapshot of this node.
     #[serde(default)]
     pub snapshot: Option<SnapshotView>,
     /// Snapshot in progress, with the size written so far.
@@ -98,7 +96,6 @@ pub struct NodeView {
     /// it receives votes.
     #[serde(default)]
     pub choices: Vec<String>,
-    /// Offload device of this node.
     #[serde(default)]
     pub device: Option<DeviceView>,
     /// Validity of the node's certificates. Empty without TLS.
@@ -203,7 +200,6 @@ impl fmt::Display for DeviceView {
 /// Summary of a membership plan in progress. `GET /members` lists its steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanView {
-    /// Number of the plan.
     pub id: u64,
     /// Description of the requested change, for people.
     pub what: String,
@@ -216,7 +212,6 @@ pub struct PlanView {
 pub struct BallotView {
     /// Era of the configuration in which the ballot was started.
     pub era: u64,
-    /// Round number of the ballot.
     pub round: u64,
     /// Id of the node that started the ballot.
     pub node: u32,
@@ -495,25 +490,20 @@ pub struct ClusterView {
 #[serde(untagged)]
 pub enum Answer {
     Node(Box<NodeView>),
-    /// The node has not finished starting.
+    /// The node has not finished starting. `error` describes its current activity.
     Starting {
-        /// Node id, if known.
         node: Option<u32>,
-        /// Current activity of the node, for people.
         error: String,
         progress: Option<ProgressView>,
     },
-    /// The node did not respond.
+    /// The node did not respond, for the reason in `error`.
     Unreachable {
-        /// Node id, if known.
         node: Option<u32>,
-        /// Why there is no response, for people.
         error: String,
     },
 }
 
 impl Answer {
-    /// Returns the node's id, if known.
     pub fn node(&self) -> Option<u32> {
         match self {
             Self::Node(view) => Some(view.node),
@@ -541,7 +531,6 @@ pub struct TransferRequest {
 /// Response to `POST /transfer`, and result of `quorate transfer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transferred {
-    /// Id of the new leader.
     pub leader: u32,
 }
 

@@ -50,7 +50,6 @@ struct Book {
 }
 
 impl Audit {
-    /// Sets the folder in which the files are stored.
     pub(super) fn keep_in(&self, folder: &Path) {
         self.book().folder = Some(folder.to_owned());
     }

@@ -56,7 +56,6 @@ impl Failure {
         self
     }
 
-    /// Returns the human-readable message.
     pub(super) fn message(&self) -> &str {
         &self.message
     }
