@@ -6,7 +6,7 @@ use quorate_replica::{
     status::Status,
 };
 
-/// Replica that records a frontend's requests. The test completes each request by its tag.
+/// Fake replica. The test completes each request by its tag.
 #[derive(Debug, Default)]
 pub struct FakeReplica {
     /// Commands without an acknowledgement level, in the order received.

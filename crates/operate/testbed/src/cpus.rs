@@ -62,7 +62,6 @@ impl Cpus {
         started
     }
 
-    /// Formats the division for a report.
     pub fn shown(&self) -> String {
         if self.all.count() < 2 {
             return "one CPU for nodes and generator".to_owned();

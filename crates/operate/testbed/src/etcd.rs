@@ -20,7 +20,6 @@ fn ask(address: &str, path: &str, body: &Value) -> io::Result<Value> {
     Ok(serde_json::from_str(&answer.body)?)
 }
 
-/// Writes a key through the node at `address`.
 pub fn put(address: &str, key: &str, value: &str) -> io::Result<()> {
     let body = json!({ "key": encoded(key), "value": encoded(value) });
     ask(address, "/v3/kv/put", &body).map(drop)

@@ -9,12 +9,10 @@ pub struct Machine {
     pub kernel: String,
     /// Number of CPUs that this process may use.
     pub cpus: usize,
-    /// CPU model as reported by the kernel.
     pub cpu_model: String,
 }
 
 impl Machine {
-    /// Returns the description of this machine.
     pub fn now() -> Self {
         let uname = rustix::system::uname();
         Self {

@@ -33,7 +33,6 @@ pub struct Network {
     nodes: u32,
 }
 
-/// Returns why the network cannot be created on this machine; `None` if it can.
 pub fn missing() -> Option<String> {
     let trial = "ip netns add x && ip link add br0 type bridge && \
                  ip link add v1 type veth peer name eth0 netns x";
@@ -41,7 +40,6 @@ pub fn missing() -> Option<String> {
     Some(format!("network namespaces cannot be made here: {why}"))
 }
 
-/// Returns whether this process runs inside the namespaces.
 pub fn is_inside() -> bool {
     namespace::is_inside(INSIDE)
 }
@@ -87,7 +85,6 @@ impl Network {
         nodes.iter().try_for_each(remove)
     }
 
-    /// Restores all links and interfaces.
     pub fn heal(&self) -> io::Result<()> {
         for node in 1..=self.nodes {
             if ip(&format!("link show v{node}")).is_err() {
@@ -121,7 +118,6 @@ impl Network {
         Ok(())
     }
 
-    /// Returns the addresses of a node inside its namespace.
     pub fn places(node: u32) -> Places {
         let [client, peer, admin, stream] = PORTS;
         let at = |port| format!("{}:{port}", address(node));

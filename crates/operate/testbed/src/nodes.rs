@@ -107,12 +107,10 @@ impl Nodes {
         }
     }
 
-    /// Returns all nodes sorted by id, including those that have left.
     pub fn all(&self) -> &[NodeProcess] {
         &self.nodes
     }
 
-    /// Returns all nodes mutably, sorted by id, including those that have left.
     pub fn all_mut(&mut self) -> &mut [NodeProcess] {
         &mut self.nodes
     }
@@ -144,7 +142,6 @@ impl Nodes {
         self.left.insert(id);
     }
 
-    /// Returns the contents of a node's log.
     pub fn log(&self, id: u32) -> String {
         let node = self.nodes.get(place(id));
         let read = node.map(|node| fs::read_to_string(&node.spec.stderr));
@@ -217,12 +214,10 @@ impl Nodes {
         self.register();
     }
 
-    /// Pauses a node by SIGSTOP.
     pub fn pause(&mut self, id: u32) -> io::Result<()> {
         self.node(id)?.signal(Signal::STOP)
     }
 
-    /// Resumes a paused node.
     pub fn resume(&mut self, id: u32) -> io::Result<()> {
         self.node(id)?.signal(Signal::CONT)
     }
@@ -258,7 +253,6 @@ impl Nodes {
         Ok(())
     }
 
-    /// Waits until every node reports that it is ready. Works with every service.
     pub fn wait_until_all_ready(&self) -> io::Result<()> {
         for (id, node) in self.members() {
             wait::at_most(PATIENCE, &format!("node {id} to be ready"), || {
@@ -411,7 +405,6 @@ impl Nodes {
         views.collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the folder with the nodes' data. The folder is removed when `self` is dropped.
     pub fn folder(&self) -> &Path {
         self.folder.as_ref().map_or(Path::new("."), tempfile::TempDir::path)
     }
@@ -453,7 +446,6 @@ impl Drop for Nodes {
 }
 
 impl NodeProcess {
-    /// Sends a signal to the process.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
@@ -482,13 +474,11 @@ fn digest(address: &str) -> Option<String> {
     link.ask(&["QUORATE", "DIGEST"]).ok()?.text()
 }
 
-/// Sends `GET path` and returns the body if the status is 200.
 pub fn answer(address: &str, path: &str, wait: Duration) -> Option<String> {
     let response = client::get(address, path, wait).ok()?;
     (response.status == 200).then_some(response.body)
 }
 
-/// Returns a node's metrics in the Prometheus text format.
 pub fn metrics(address: &str) -> Option<String> {
     answer(address, "/metrics", QUESTION)
 }

@@ -9,7 +9,6 @@ pub struct Step {
     pub line: usize,
     /// Heading above the command. Empty at the top of the page.
     pub heading: String,
-    /// The command line.
     pub text: String,
 }
 

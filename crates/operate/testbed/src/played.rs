@@ -68,7 +68,6 @@ struct World {
     /// Position at and above which offered bytes are not decided.
     held: u64,
     leader: Option<usize>,
-    /// Addresses of the nodes, by index.
     addresses: Vec<String>,
     /// Pieces that ended while the connection of their writer was open, with their end positions.
     ended: BTreeMap<u64, u64>,
@@ -136,7 +135,6 @@ impl SimulatedCluster {
         Ok(Self { shared, addresses })
     }
 
-    /// Returns the addresses of the nodes.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
@@ -184,7 +182,6 @@ impl SimulatedCluster {
         stream.decide_at_end = true;
     }
 
-    /// Adds a stream without a writer.
     pub fn put(&self, name: &str, bytes: &[u8], finished: bool) {
         let mut world = self.shared.lock();
         let id = world.id();
@@ -212,7 +209,6 @@ impl SimulatedCluster {
         self.shared.changed.notify_all();
     }
 
-    /// Trims a stream to start at `before`.
     pub fn trim(&self, name: &str, before: u64) {
         let mut world = self.shared.lock();
         let stream = world.streams.get_mut(name).expect("a stream of a test");
@@ -226,7 +222,6 @@ impl SimulatedCluster {
         Some((stream.bytes.clone(), stream.finished))
     }
 
-    /// Returns the index of the node that accepted each connection, in order.
     pub fn met(&self) -> Vec<usize> {
         self.shared.lock().met.clone()
     }

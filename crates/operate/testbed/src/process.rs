@@ -37,9 +37,7 @@ const READY_WAIT: Duration = Duration::from_secs(30);
 /// Command line and environment of a node.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Path of the `quorate` binary.
     pub program: PathBuf,
-    /// Data folder of the node.
     pub data: PathBuf,
     /// Flags other than the data folder.
     pub flags: Vec<String>,
@@ -127,7 +125,6 @@ impl NodeProcess {
         Ok(())
     }
 
-    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -186,7 +183,6 @@ impl NodeProcess {
         self.kept
     }
 
-    /// Lets the node outlive this process.
     pub fn keep(&mut self) {
         self.kept = true;
     }
@@ -261,7 +257,6 @@ pub struct Places {
 }
 
 impl Places {
-    /// Returns loopback addresses with free ports.
     pub fn free() -> io::Result<Self> {
         let address = || Ok::<_, io::Error>(format!("127.0.0.1:{}", free_port()?));
         Ok(Self { client: address()?, peer: address()?, admin: address()?, stream: address()? })
@@ -269,13 +264,11 @@ impl Places {
 }
 
 impl Spec {
-    /// Returns the value of a flag, if present.
     pub fn flag(&self, name: &str) -> Option<&str> {
         let mut flags = self.flags.iter().skip_while(|flag| *flag != name);
         flags.nth(1).map(String::as_str)
     }
 
-    /// Sets the value of a flag for later starts.
     pub fn set_flag(&mut self, name: &str, value: &str) {
         match self.flags.iter().position(|flag| flag == name) {
             Some(at) if at + 1 < self.flags.len() => value.clone_into(&mut self.flags[at + 1]),

@@ -109,7 +109,6 @@ impl Load {
         Ok(load)
     }
 
-    /// Returns the number of elements taken by all clients.
     pub fn taken(&self) -> u64 {
         self.shared.taken.load(Ordering::Relaxed)
     }

@@ -244,7 +244,6 @@ impl Ended {
     }
 }
 
-/// Returns the members that the node at an admin address reports.
 fn members(admin: &str) -> Option<MembersView> {
     client::get(admin, "/members", QUESTION).ok()?.json().ok()
 }

@@ -63,7 +63,6 @@ impl Read for Wire {
     }
 }
 
-/// Open connection to a node.
 #[derive(Debug)]
 pub struct Link {
     stream: BufReader<Wire>,
@@ -81,7 +80,6 @@ impl Link {
         Ok(Self { stream: BufReader::new(Wire(stream)) })
     }
 
-    /// Sends several commands in one write.
     pub fn send(&mut self, commands: &[&[&str]]) -> io::Result<()> {
         let mut bytes = Vec::new();
         for command in commands {
@@ -93,7 +91,6 @@ impl Link {
         (&self.stream.get_ref().0).write_all(&bytes)
     }
 
-    /// Receives the next reply.
     pub fn receive(&mut self) -> io::Result<Reply> {
         let line = self.line()?;
         let (kind, rest) = line.split_at_checked(1).ok_or_else(|| strange(&line))?;
@@ -111,7 +108,6 @@ impl Link {
         }
     }
 
-    /// Sends a command and waits for its reply.
     pub fn ask(&mut self, command: &[&str]) -> io::Result<Reply> {
         self.send(&[command])?;
         self.receive()

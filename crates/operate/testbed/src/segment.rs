@@ -33,7 +33,6 @@ impl Lan {
         (1..=100_000).contains(&megabits).then_some(Self { megabits })
     }
 
-    /// Formats the speed as on the command line.
     pub fn name(&self) -> String {
         match (self.megabits / 1000, self.megabits % 1000) {
             (gigabits, 0) => format!("{gigabits}gbit"),

@@ -3,7 +3,6 @@
 
 use quorate_core::dice::mix;
 
-/// Number of bytes in a word.
 const WORD: u64 = 8;
 /// Number of bits for the index of a word. The writer's number is stored in the higher bits.
 const INDEX_BITS: u32 = 48;

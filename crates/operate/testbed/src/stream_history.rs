@@ -12,67 +12,29 @@ use crate::stream_bytes::{TELLING, bytes, first_other, origin};
 /// Action or observation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// A writer opened the stream and may write starting at a position.
-    Opened {
-        writer: u16,
-        /// Position of the writer's first byte.
-        position: u64,
-    },
-    /// A writer is about to write more bytes.
-    Sends {
-        writer: u16,
-        /// Number of bytes.
-        count: u64,
-    },
-    /// A writer was notified that all bytes below a position are durable.
-    Durable {
-        writer: u16,
-        /// Position after the durable bytes.
-        position: u64,
-    },
-    /// A writer was notified that the stream is closed after its last byte.
-    Closed {
-        writer: u16,
-        /// Position after the last byte of the stream.
-        position: u64,
-        /// Set if the stream was closed permanently.
-        finished: bool,
-    },
-    /// A reader is about to send a read request.
-    Asks {
-        /// Number of the reader. Each reader sends only one request.
-        reader: u32,
-        /// Position of the first requested byte.
-        position: u64,
-    },
-    /// A reader received bytes.
-    Read {
-        reader: u32,
-        /// Position of the first byte.
-        position: u64,
-        parts: Vec<Part>,
-    },
-    /// A reader was notified that there are no more bytes.
-    End {
-        reader: u32,
-        /// Position after the last byte.
-        position: u64,
-        /// Set if the stream was closed permanently.
-        finished: bool,
-    },
+    /// A writer opened the stream and may write starting at `position`.
+    Opened { writer: u16, position: u64 },
+    /// A writer is about to write `count` more bytes.
+    Sends { writer: u16, count: u64 },
+    /// A writer was notified that all bytes below `position` are durable.
+    Durable { writer: u16, position: u64 },
+    /// A writer was notified that the stream is closed, permanently if `finished`, and ends at
+    /// `position`.
+    Closed { writer: u16, position: u64, finished: bool },
+    /// A reader, which sends only one request, is about to request the bytes starting at
+    /// `position`.
+    Asks { reader: u32, position: u64 },
+    /// A reader received bytes, starting at `position`.
+    Read { reader: u32, position: u64, parts: Vec<Part> },
+    /// A reader was notified that the stream ends at `position`, permanently if `finished`.
+    End { reader: u32, position: u64, finished: bool },
 }
 
 /// Sequence of read bytes with a common origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Consecutive bytes of one writer.
-    Of {
-        writer: u16,
-        /// Position of the first byte.
-        position: u64,
-        /// Number of bytes.
-        count: u64,
-    },
+    /// Consecutive bytes of one writer, starting at `position`.
+    Of { writer: u16, position: u64, count: u64 },
     /// Bytes that no writer wrote, or too few bytes to recognise their origin.
     Raw(Vec<u8>),
 }

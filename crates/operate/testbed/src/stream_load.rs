@@ -80,10 +80,8 @@ pub struct Lane {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     pub streams: u64,
-    /// Number of acknowledged bytes.
     pub bytes: u64,
     pub takeovers: u64,
-    /// Number of trimmed bytes.
     pub trimmed: u64,
 }
 
@@ -194,7 +192,6 @@ impl Load {
         Err(io::Error::other(format!("{name}: {why}")))
     }
 
-    /// Returns all lanes. They may outlive the load.
     pub fn lanes(&self) -> Vec<Arc<Lane>> {
         self.lanes.clone()
     }
@@ -288,7 +285,6 @@ pub fn compare(lanes: &[Arc<Lane>], addresses: &[String]) -> io::Result<Sum> {
 }
 
 impl Lane {
-    /// Returns the recorded history.
     pub fn notes(&self) -> MutexGuard<'_, Vec<Note>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }

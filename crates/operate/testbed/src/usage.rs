@@ -63,7 +63,6 @@ impl Usage {
         usages.fold(Self::default(), Self::plus)
     }
 
-    /// Returns the sum of two usages.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -73,7 +72,6 @@ impl Usage {
         }
     }
 
-    /// Returns the increase since an earlier measurement.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {

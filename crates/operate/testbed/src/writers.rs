@@ -140,7 +140,6 @@ impl Writers {
         Self { threads: threads.collect(), stop, acknowledged }
     }
 
-    /// Returns the current number of acknowledged writes.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
     }

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A push that took effect, or may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
-    /// Index of the queue.
     pub queue: usize,
     /// Pushed element, unique among all pushes.
     pub element: String,
@@ -22,13 +21,10 @@ pub struct Push {
 /// A take that returned an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Take {
-    /// Index of the queue.
     pub queue: usize,
-    /// Element taken.
     pub element: String,
     /// Time at which the command was sent, in nanoseconds.
     pub call: u64,
-    /// Time of the reply.
     pub end: u64,
 }
 
@@ -37,7 +33,6 @@ pub struct Take {
 pub struct History {
     /// Pushes that were not refused.
     pub pushes: Vec<Push>,
-    /// Takes that returned an element.
     pub takes: Vec<Take>,
     /// Number of take commands without a reply, for each queue.
     pub unanswered: Vec<u64>,
@@ -50,9 +45,7 @@ pub struct History {
 pub struct Sum {
     /// Number of acknowledged pushes.
     pub pushed: usize,
-    /// Number of elements taken.
     pub taken: usize,
-    /// Number of elements left over.
     pub left: usize,
     /// Number of acknowledged elements that takes without a reply may have removed.
     pub gone: usize,
@@ -108,7 +101,6 @@ impl Falsification {
 }
 
 impl History {
-    /// Creates an empty history for a number of queues.
     pub fn new(queues: usize) -> Self {
         Self { unanswered: vec![0; queues], left: vec![Vec::new(); queues], ..Self::default() }
     }

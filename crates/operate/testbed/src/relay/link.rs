@@ -39,7 +39,6 @@ pub struct Link {
 }
 
 impl Link {
-    /// Creates an idle link.
     pub fn new(law: Law) -> Self {
         Self { law, free_at: 0 }
     }

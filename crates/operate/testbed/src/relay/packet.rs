@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 
-/// Length of an IPv4 header without options, in bytes.
 const HEADER_BYTES: usize = 20;
 /// Byte range of the destination address within the header.
 const DESTINATION: std::ops::Range<usize> = 16..20;

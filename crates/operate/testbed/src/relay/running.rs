@@ -41,7 +41,6 @@ const PRIORITY: i32 = -15;
 pub struct Node {
     /// Device from which the node's packets are read and to which packets for the node are written.
     pub device: Device,
-    /// IP address of the node.
     pub address: Ipv4Addr,
 }
 
@@ -79,7 +78,6 @@ impl Relay {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Returns the packet counts, summed over all links.
     pub fn counts(&self) -> Counts {
         Counts {
             packets: self.shared.packets.load(Ordering::Relaxed),

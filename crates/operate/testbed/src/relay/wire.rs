@@ -10,9 +10,7 @@ use crate::relay::link::{Law, Link, Nanos};
 /// Packet counts of one or more links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of packets accepted.
     pub packets: u64,
-    /// Number of bytes in the accepted packets.
     pub bytes: u64,
     /// Number of packets dropped because the queue was full.
     pub dropped: u64,
@@ -79,7 +77,6 @@ impl Wire {
         heads.filter_map(|(index, path)| Some((path.in_flight.front()?.0, index))).min()
     }
 
-    /// Returns the packet counts, summed over all links.
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
         for path in &self.paths {

@@ -314,7 +314,6 @@ impl Client {
     }
 }
 
-/// Returns whether the reply is `+OK`.
 pub fn is_ok(reply: &Reply) -> bool {
     *reply == Reply::Simple("OK".to_owned())
 }

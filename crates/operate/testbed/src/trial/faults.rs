@@ -15,35 +15,27 @@ const SECOND_MS: (u64, u64) = (100, 500);
 /// Range of the duration of a fault, in milliseconds. It covers several election timeouts.
 const LASTS_MS: (u64, u64) = (500, 1300);
 
-/// Fault of one or more processes.
+/// Fault of one or more processes: SIGKILL (`Kill…`), SIGSTOP (`Pause…`) or SIGTERM (`Stop…`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
-    /// Send SIGKILL to the leader.
     KillLeader,
-    /// Send SIGKILL to a follower.
     KillFollower,
-    /// Send SIGKILL to the leader and a follower.
+    /// The leader and a follower.
     KillTwo,
-    /// Send SIGKILL to all nodes at once.
+    /// All nodes at once.
     KillAll,
-    /// Send SIGSTOP to the leader.
     PauseLeader,
-    /// Send SIGSTOP to a follower.
     PauseFollower,
-    /// Send SIGSTOP to the leader and a follower.
+    /// The leader and a follower.
     PauseTwo,
-    /// Send SIGTERM to the leader.
     StopLeader,
-    /// Send SIGTERM to a follower.
     StopFollower,
 }
 
 /// Fault of the links between nodes. Clients can still reach all nodes unless an interface is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rupture {
-    /// Cut all links between the leader and the other nodes.
     IsolateLeader,
-    /// Cut all links between a follower and the other nodes.
     IsolateFollower,
     /// Drop all messages from the leader.
     MuteLeader,
@@ -51,19 +43,15 @@ pub enum Rupture {
     DeafenLeader,
     /// Cut the link between the leader and one follower. The third node can reach both.
     OneLink,
-    /// Cut all links between nodes.
     EveryLink,
     /// Shut down the leader's interface.
     DownLeader,
-    /// Shut down a follower's interface.
     DownFollower,
     /// Remove the leader's interface, with all programs attached to it.
     UnplugLeader,
-    /// Remove a follower's interface, with all programs attached to it.
     UnplugFollower,
     /// Kill the leader's external device processes, which lose their memory.
     ResetLeader,
-    /// Kill a follower's external device processes, which lose their memory.
     ResetFollower,
 }
 
@@ -95,7 +83,7 @@ const RUPTURES: [Rupture; 8] = [
     Rupture::DownFollower,
 ];
 
-/// Faults of devices that are attached to an interface.
+/// Faults of devices attached to an interface.
 const RUPTURES_OF_DEVICES: [Rupture; 2] = [Rupture::UnplugLeader, Rupture::UnplugFollower];
 
 /// Faults of external device processes. A volatile cluster has none, because the devices would lose
@@ -172,12 +160,10 @@ impl Plan {
         Self { harms, ruptures, only: None, voters: u32::MAX, steps: 0, dice }
     }
 
-    /// Sets whether the plan includes faults of devices that are attached to an interface.
     pub fn with_devices(&mut self, devices: bool) {
         self.with(devices, &RUPTURES_OF_DEVICES);
     }
 
-    /// Sets whether the plan includes faults of external device processes.
     pub fn with_boxes(&mut self, boxes: bool) {
         self.with(boxes, &RUPTURES_OF_BOXES);
     }

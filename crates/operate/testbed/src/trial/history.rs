@@ -18,43 +18,31 @@ pub type KeyContents = Option<String>;
 pub enum What {
     /// Returns the value of the key.
     Read {
-        /// Value that was read.
         #[serde(serialize_with = "held")]
         found: KeyContents,
     },
     /// Sets or deletes the key.
     Write {
-        /// Value that was written.
         #[serde(serialize_with = "held")]
         value: KeyContents,
     },
-    /// Writes a value and returns the previous one.
+    /// Writes a value and returns the previous one as `found`.
     Swap {
-        /// Value that was written.
         #[serde(serialize_with = "held")]
         value: KeyContents,
-        /// Previous value.
         #[serde(serialize_with = "held")]
         found: KeyContents,
     },
-    /// Writes a value if the current value equals the expected one.
+    /// Writes `value` if the current value equals `expected`, and reports whether it did as `done`.
     Cas {
-        /// Expected value.
         #[serde(serialize_with = "held")]
         expected: KeyContents,
-        /// Value to write if the comparison succeeds.
         #[serde(serialize_with = "held")]
         value: KeyContents,
-        /// Set if the comparison succeeded.
         done: bool,
     },
-    /// Adds to a counter and returns the sum.
-    Add {
-        /// Amount that was added.
-        by: i64,
-        /// Sum after the addition.
-        result: i64,
-    },
+    /// Adds `by` to a counter and returns the sum.
+    Add { by: i64, result: i64 },
 }
 
 /// Operation of a client on one key, with its start and end.
@@ -62,7 +50,6 @@ pub enum What {
 pub struct Operation {
     pub client: usize,
     pub key: String,
-    /// Kind of the operation, with its arguments and result.
     #[serde(flatten)]
     pub what: What,
     /// Time at which the operation was started, in nanoseconds on the clock of the history.

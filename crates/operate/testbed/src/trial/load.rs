@@ -25,7 +25,7 @@ const SESSIONS: usize = 1;
 const BETWEEN_READS: Duration = Duration::from_millis(4);
 const REGISTERS: u64 = 4;
 const COUNTERS: u64 = 2;
-/// Running clients.
+
 #[derive(Debug)]
 pub struct Load {
     /// State that all clients share.

@@ -23,7 +23,6 @@ pub const TOTAL: &str = "total";
 /// State that all clients of a load share.
 #[derive(Debug)]
 pub struct Shared {
-    /// Client addresses of the nodes, one per node.
     pub addresses: Vec<String>,
     pub(crate) clock: Clock,
     stop: AtomicBool,
